@@ -149,3 +149,188 @@ def test_a_detached_view_with_a_history_of_its_own_runs_as_written(
     with pytest.warns(weft.WeftWarning, match="history of its own"):
         found = gradients(weft.compile(program))
     assert found == gradients(program)
+
+
+def leaf() -> torch.Tensor:
+    return torch.arange(1.0, 7.0).view(3, 2).clone().requires_grad_()
+
+
+def inner() -> torch.Tensor:
+    return leaf() * 1
+
+
+def leaf_that_is_a_view() -> torch.Tensor:
+    return torch.arange(1.0, 7.0).view(3, 2).requires_grad_()
+
+
+def without_gradients() -> torch.Tensor:
+    return leaf().detach()
+
+
+def row_without(w: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return w[0]
+
+
+def row_in_inference(w: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return w[0]
+
+
+def row_of_a_result(w: torch.Tensor) -> torch.Tensor:
+    y = w * 2
+    with torch.no_grad():
+        return y[0]
+
+
+def row_of_a_detached_result(w: torch.Tensor) -> torch.Tensor:
+    y = w.detach().clone()
+    with torch.no_grad():
+        return y[0]
+
+
+def part_of_a_row(w: torch.Tensor) -> torch.Tensor:
+    return row_without(w)[1:]
+
+
+def row_of_several(w: torch.Tensor) -> torch.Tensor:
+    return (w * 2).unbind(0)[1]
+
+
+def row_of_several_without(w: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return (w * 2).unbind(0)[1]
+
+
+def row_of_an_iteration(w: torch.Tensor) -> torch.Tensor:
+    for row in w.split(1):
+        if row.shape[0] == 1:
+            break
+    return row
+
+
+def written_without(w: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        v = w[0]
+        v.mul_(2)
+    return v
+
+
+def base_written_without(w: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        v = w[0]
+        w.mul_(2)
+    return v
+
+
+def base_written(w: torch.Tensor) -> torch.Tensor:
+    y = w.detach().clone()
+    with torch.no_grad():
+        v = y[0]
+    y.mul_(w)
+    return v
+
+
+VIEWS = (
+    row_without, row_in_inference, row_of_a_result, row_of_a_detached_result, part_of_a_row,
+    row_of_several, row_of_several_without, row_of_an_iteration, written_without,
+    base_written_without, base_written,
+)  # fmt: skip
+
+
+def nothing(v: torch.Tensor, w: torch.Tensor) -> Any:
+    return v
+
+
+def write(v: torch.Tensor, w: torch.Tensor) -> Any:
+    return v.mul_(2)
+
+
+def write_to_a_part(v: torch.Tensor, w: torch.Tensor) -> Any:
+    v[..., 0] = 1.0
+    return v
+
+
+def write_with_gradients(v: torch.Tensor, w: torch.Tensor) -> Any:
+    return v.mul_(w.sum())
+
+
+def write_detached(v: torch.Tensor, w: torch.Tensor) -> Any:
+    v.detach().mul_(2)
+    return v, w * 2
+
+
+def write_or_not(v: torch.Tensor, w: torch.Tensor) -> Any:
+    try:
+        v.add_(1)
+    except RuntimeError:
+        return w * 3
+    return w * 2
+
+
+def detach_in_place(v: torch.Tensor, w: torch.Tensor) -> Any:
+    return v.detach_()
+
+
+def compute(v: torch.Tensor, w: torch.Tensor) -> Any:
+    return v * 2, w * 2
+
+
+def ask_for_the_function(v: torch.Tensor, w: torch.Tensor) -> Any:
+    return v.grad_fn is None
+
+
+def ask_whether_a_leaf(v: torch.Tensor, w: torch.Tensor) -> Any:
+    return v.is_leaf, w * 2
+
+
+def ask_whether_required(v: torch.Tensor, w: torch.Tensor) -> Any:
+    return v.requires_grad, w * 2
+
+
+USES = (
+    nothing, write, write_to_a_part, write_with_gradients, write_detached, write_or_not,
+    detach_in_place, compute, ask_for_the_function, ask_whether_a_leaf, ask_whether_required,
+)  # fmt: skip
+
+
+def described(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(described, value))
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.tolist(), value.requires_grad, attempted(lambda: value[...].requires_grad)
+
+
+def attempted(function: Callable[[], Any]) -> Any:
+    """The result, or the type and text of the error: as far as it does not name autograd's functions."""
+    try:
+        return function()
+    except RuntimeError as error:
+        return type(error), str(error).rpartition(" is a view")[2]
+
+
+def seen(program: Callable[..., Any], make: Callable[[], torch.Tensor]) -> Any:
+    """What a program gives, the caller's own write to that, and what the argument has become."""
+    w = make()
+    result = attempted(lambda: program(w))
+    first = result[0] if isinstance(result, tuple) else result
+    found: list[Any] = [described(result)]
+    if isinstance(first, torch.Tensor) and not program.__name__.startswith("written"):
+        found.append(attempted(lambda: described(first.mul_(2))))
+        with torch.no_grad():
+            found.append(attempted(lambda: described(first.mul_(3))))
+    return *found, described(w)
+
+
+@pytest.mark.parametrize("make", [leaf, inner, leaf_that_is_a_view, without_gradients])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_autograd_refuses_of_a_view_what_it_does_in_eager(
+    view: Callable[..., torch.Tensor], use: Callable[..., Any], make: Callable[[], torch.Tensor]
+) -> None:
+    def program(w: torch.Tensor) -> Any:
+        return use(view(w), w)
+
+    weft.reset()
+    assert seen(weft.compile(program), make) == seen(program, make)

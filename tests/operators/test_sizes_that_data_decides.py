@@ -54,3 +54,58 @@ def _seen(program: Callable[[Tensor], Any], x: Tensor) -> Any:
     if isinstance(found, Tensor):
         return found.tolist(), found.shape, found.stride()
     return str(found)
+
+
+def found_places(x: torch.Tensor) -> torch.Tensor:
+    return x.nonzero()[:, 0]
+
+
+def marked(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 1]
+
+
+def repeated(x: torch.Tensor) -> torch.Tensor:
+    return torch.repeat_interleave(x, x.long().clamp(0, 2))
+
+
+GIVEN: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    torch.unique, torch.unique_consecutive, found_places, marked, repeated,
+)  # fmt: skip
+
+WRITES: tuple[Callable[[torch.Tensor], object], ...] = (
+    torch.Tensor.zero_,
+    lambda y: y.fill_(2).add_(1),
+    lambda y: y[1:].zero_(),
+    lambda y: y.view(-1, 1).mul_(3),
+    lambda y: y.masked_fill_(y > 1, 0),
+    lambda y: y.copy_(y.clone()),
+    lambda y: y.sort()[0].zero_(),
+    lambda y: torch.nn.functional.relu(y, inplace=True),
+    lambda y: y.unsqueeze_(0),
+    lambda y: y.bitwise_not_(),
+    lambda y: y.sigmoid_(),
+)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+@pytest.mark.parametrize("write", range(len(WRITES)))
+@pytest.mark.parametrize("give", GIVEN, ids=lambda give: give.__name__)
+def test_writes_to_what_has_a_size_of_data(
+    give: Callable[..., torch.Tensor], write: int, dtype: torch.dtype
+) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = give(x)
+        WRITES[write](y)
+        return y, y + 1, x
+
+    compiled = weft.compile(program)
+    for values in ([3.0, 1.0, 2.0, 1.0, 0.0], [2.0, 2.0, 2.0]):
+        x = torch.tensor(values).to(dtype)
+        assert attempted(compiled, x) == attempted(program, x.clone())
+
+
+def attempted(function: Callable[..., Any], x: torch.Tensor) -> Any:
+    try:
+        return [result.tolist() for result in function(x)]
+    except (RuntimeError, IndexError) as error:
+        return type(error), str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,20 +56,19 @@ __all__ = [
     "expression_of",
     "is_list_operator",
     "is_of_level",
-    "is_one_of_several",
     "is_python_operator",
     "known_bounds",
     "known_equal",
     "known_true",
     "lazily_negated",
     "leaving_transforms",
-    "mark_one_of_several",
     "new_fake_mode",
     "new_integer",
     "number_hint",
     "python_function",
     "pytree",
     "quiet_meta_failures",
+    "refuse_writes",
     "resized_shape",
     "run_by_element",
     "saved_tensor_hooks_enabled",
@@ -79,6 +79,7 @@ __all__ = [
     "view_base",
     "without_modes",
     "without_python_forms",
+    "write_refusal",
 ]
 
 # What FakeTensorMode raises where a result's value or shape depends on the data.
@@ -143,12 +144,20 @@ def view_base(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if base is None else base
 
 
-def is_one_of_several(tensor: torch.Tensor) -> bool:
-    """Whether autograd takes ``tensor`` as one of several views that one operator gave (``split``)."""
+class WriteRefusal(enum.Enum):
+    """Why autograd refuses writes to a view where it records them; the names are torch's."""
+
+    MULTI_OUTPUT_NODE = "an operator gave it beside other views"
+    NO_GRAD_MODE = "made with gradients disabled"
+    INFERENCE_MODE = "made in inference mode"
+
+
+def write_refusal(tensor: torch.Tensor) -> WriteRefusal | None:
+    """Why autograd refuses writes to ``tensor`` where it records them: by how the view was made."""
     if tensor.is_inference() or not tensor._is_view():
-        return False
+        return None
     autograd: Any = torch._C._autograd
-    return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.MULTI_OUTPUT_NODE)
+    return WriteRefusal.__members__.get(autograd._get_creation_meta(tensor).name)
 
 
 def lazily_negated(tensor: torch.Tensor) -> torch.Tensor:
@@ -156,11 +165,11 @@ def lazily_negated(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(tensor)
 
 
-def mark_one_of_several(view: torch.Tensor) -> None:
-    """Let autograd take a view as one of several that one operator gave: it refuses writes to it."""
+def refuse_writes(view: torch.Tensor, refusal: WriteRefusal) -> None:
+    """Let autograd refuse writes to a view."""
     if not view.is_inference() and view._is_view():
         autograd: Any = torch._C._autograd
-        autograd._set_creation_meta(view, autograd.CreationMeta.MULTI_OUTPUT_NODE)
+        autograd._set_creation_meta(view, autograd.CreationMeta.__members__[refusal.name])
 
 
 def saved_tensor_hooks_enabled() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import is_one_of_several, known_equal, storage_identity
+from ._torch import WriteRefusal, known_equal, storage_identity, write_refusal
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
     Constant,
@@ -171,6 +171,8 @@ class _UserOutputs:
             return replace(described, alias=SameAsOutput(first[id(value)]))
         if origin in self._input_of:
             index = self._input_of[origin]
+            if not self._recorder.with_gradients:
+                described = self._as_the_input(described, index, value)
             if value.requires_grad and self._detached(value):
                 raise Unsupported(
                     "returned view of an input with a history of its own",
@@ -185,6 +187,13 @@ class _UserOutputs:
             return replace(described, graph_index=index)
         return described  # regenerated from the base
 
+    def _as_the_input(
+        self, described: OutputDescriptor, index: int, value: torch.Tensor
+    ) -> OutputDescriptor:
+        """A view that is made with gradients disabled says that it requires one where what it is of does."""
+        inherits = self._recorder.inputs[index].requires_grad and not self._detached(value)
+        return replace(described, requires_grad=inherits, unrecorded=True)
+
     def _describe_base(self, origin: torch.fx.Node, index: int) -> OutputDescriptor:
         """The base has gradients as its views together have."""
         history = self._recorder.history
@@ -197,21 +206,24 @@ class _UserOutputs:
         return OutputDescriptor(
             OutputKind.ALIAS_BASE,
             index,
-            requires_grad=any(view.requires_grad for view in views),
+            requires_grad=any(v.requires_grad and not is_unrecorded_view(v) for v in views),
             reached=reach.possible,
             reached_in_some=reach.possible - reach.certain,
             exposed=not history.holds(views[0]),
         )
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:
-        """Whether outputs share the origin's storage, or lie in it as a version would not.
+        """Whether outputs share the origin's storage, or lie in it as a version would not, or are views.
 
-        ``zeros(3).copy_(x)[1:]`` has an offset of 1, and slicing ``x``, copied, would have none.
+        ``zeros(3).copy_(x)[1:]`` has an offset of 1, and slicing ``x``, copied, would have none.  A view that
+        autograd lets nobody write to has to be one, where it looks on.
         """
         values = self._groups[origin].values()
         if len(values) > 1:
             return True
         (value,) = values
+        if self._recorder.with_gradients and write_refusal(value) is not None:
+            return True
         if origin not in self._written:
             return False
         whole = origin.meta["val"]
@@ -262,14 +274,14 @@ def _is_laid_out_as(node: torch.fx.Node, origin: torch.fx.Node) -> bool:
 
 def _view_of(
     value: torch.Tensor, base: torch.Tensor
-) -> tuple[tuple[int, ...], tuple[int, ...], int, bool, Reading | None]:
+) -> tuple[tuple[int, ...], tuple[int, ...], int, WriteRefusal | None, Reading | None]:
     own, other = (tensor.dtype.itemsize for tensor in (value, base))
     unit = min(own, other)
     offset: Any = value.storage_offset() * (own // unit) - base.storage_offset() * (other // unit)
     conjugated = value.is_conj() != base.is_conj() and value.is_complex()
     reading = Reading(value.dtype, conjugated, value.is_neg() != base.is_neg())
     plain = None if reading == Reading(base.dtype) else reading
-    return tuple(value.shape), tuple(value.stride()), offset, is_one_of_several(value), plain
+    return tuple(value.shape), tuple(value.stride()), offset, write_refusal(value), plain
 
 
 def shared_storage(values: Sequence[Any]) -> list[set[int]]:

@@ -27,7 +27,7 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
-from .gradient_history import GradientHistory, Sources
+from .gradient_history import GradientHistory, Sources, give_gradients, is_leaf, leaf_for
 from .options import StepObserver
 from .refused_numbers import check_numbers
 from .refused_operands import check_operands
@@ -168,7 +168,7 @@ class AtenRecorder(TorchDispatchMode):
             first = self._fake_without_gradients(example.first)
             fake = flat_view(first, example.members).detach()
             if example.requires_grad and self.with_gradients:
-                _give_gradients(fake, _leaf_for(fake))
+                give_gradients(fake, leaf_for(fake))
         node = self._placeholder(hint, fake)
         self.inputs.append(
             RecordedInput(
@@ -257,7 +257,12 @@ class AtenRecorder(TorchDispatchMode):
         with self.paused():
             own = self._fake_without_gradients(tensor)
             if tensor.requires_grad and self.with_gradients:
-                _give_gradients(own, own.requires_grad_() if tensor.is_leaf else _leaf_for(own))
+                if not is_leaf(tensor):
+                    give_gradients(own, leaf_for(own))
+                    return own
+                if tensor._is_view():  # then a view of this one is as a view of its base
+                    own = own.as_strided(own.shape, own.stride(), own.storage_offset())
+                own.requires_grad_()
             return own
 
     def give_gradients(self, *given: tuple[torch.Tensor, Sources]) -> None:
@@ -266,11 +271,11 @@ class AtenRecorder(TorchDispatchMode):
         With each comes what it is computed from, as that is before any of them is changed.
         """
         with self.paused(), torch.enable_grad():
-            leaves = [_leaf_for(tensor) for tensor, _ in given]
+            leaves = [leaf_for(tensor) for tensor, _ in given]
             for (_, sources), leaf in zip(given, leaves, strict=True):
                 self.history.note_made(leaf, sources)
             for (tensor, _), leaf in zip(given, leaves, strict=True):
-                _give_gradients(tensor, leaf)
+                give_gradients(tensor, leaf)
 
     def _fake_without_gradients(self, tensor: torch.Tensor) -> torch.Tensor:
         fake = tensor
@@ -532,22 +537,6 @@ def _keep_value(node: torch.fx.Node, fake: torch.Tensor) -> None:
         source: Any = node.args[0]
         results = source.meta["val"]
         source.meta["val"] = tuple(before if result is fake else result for result in results)
-
-
-def _leaf_for(tensor: torch.Tensor) -> torch.Tensor:
-    """A leaf that ``tensor`` can have a gradient by: itself, if it is nothing that may be written to."""
-    if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
-        return tensor.requires_grad_()
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        raise Unsupported("gradients of a tensor that can have none", str(tensor.dtype))
-    return torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
-
-
-def _give_gradients(tensor: torch.Tensor, leaf: torch.Tensor) -> None:
-    """Let autograd track ``tensor`` as computed from ``leaf``, which may be itself."""
-    if leaf is not tensor:
-        with torch.enable_grad():
-            tensor.add_(leaf)
 
 
 def _kind_of(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> InputKind:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.fx
 
-from ._torch import set_grad_enabled
+from ._torch import WriteRefusal, set_grad_enabled
 
 
 class InputKind(enum.Enum):
@@ -65,15 +65,14 @@ class ViewOfInput:
     """A view of the functional graph's input ``input_index``, after write-back.
 
     ``size`` and ``stride`` are in elements, ``offset`` is in elements from the input's own storage offset.
-    Each may be symbolic.  ``is_one_of_several``: an operator gave it beside other views (``split``), so
-    autograd lets nobody write to it.
+    Each may be symbolic.  ``refusal``: why autograd lets nobody write to it, if so.
     """
 
     input_index: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
-    is_one_of_several: bool = False
+    refusal: WriteRefusal | None = None
     reading: Reading | None = None
 
 
@@ -102,7 +101,7 @@ class ViewOfOutput:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
-    is_one_of_several: bool = False
+    refusal: WriteRefusal | None = None
     reading: Reading | None = None
 
 

@@ -194,6 +194,33 @@ def is_unrecorded_view(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and tensor.grad_fn is None and tensor._is_view()
 
 
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether no operator that autograd knows gave ``tensor``, also where it refuses to say.
+
+    That is where its memory was written to after it was made as a view under ``no_grad``.
+    """
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return True
+
+
+def leaf_for(tensor: torch.Tensor) -> torch.Tensor:
+    """A leaf that ``tensor`` can have a gradient by: itself, if it is nothing that may be written to."""
+    if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
+        return tensor.requires_grad_()
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise Unsupported("gradients of a tensor that can have none", str(tensor.dtype))
+    return torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
+
+
+def give_gradients(tensor: torch.Tensor, leaf: torch.Tensor) -> None:
+    """Let autograd track ``tensor`` as computed from ``leaf``, which may be itself."""
+    if leaf is not tensor:
+        with torch.enable_grad():
+            tensor.add_(leaf)
+
+
 def _saved_tensors(function: _Function) -> Iterator[torch.Tensor]:
     """What a node of autograd's has saved; not what has been written to since, where backward raises."""
     for name in dir(function):

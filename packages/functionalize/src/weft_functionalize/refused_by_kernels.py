@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -169,6 +169,10 @@ class _Untried(Exception):
     """An argument of which no example can be made."""
 
 
+class _DecidedByData(_Untried):
+    """A size or number that only data decides."""
+
+
 def check_by_kernel(
     operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> None:
@@ -179,8 +183,7 @@ def check_by_kernel(
     if not _may_be_tried(operator):
         return
     try:
-        named = tuple((name, _form(value)) for name, value in keywords.items())
-        call = _Call(operator, _form(arguments), named)
+        call = _call(operator, arguments, keywords)
     except _Untried:
         return
     reason = _refusal(call)
@@ -190,6 +193,21 @@ def check_by_kernel(
             f"{operator}: {reason}",
             "give it operands that eager takes",
         )
+
+
+def _call(operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> _Call:
+    """What is tried; of sizes that data decides where an operator computes by element, and so any will do."""
+
+    def formed(number: Callable[[Any], Any]) -> _Call:
+        named = tuple((name, _form(value, number)) for name, value in keywords.items())
+        return _Call(operator, _form(arguments, number), named)
+
+    try:
+        return formed(_hint)
+    except _DecidedByData:
+        if torch.Tag.pointwise not in operator.tags:
+            raise
+        return formed(lambda number: 1)
 
 
 @functools.cache
@@ -204,14 +222,17 @@ def _may_be_tried(operator: OpOverload) -> bool:
     return _UNTRIED.isdisjoint(operator.tags)
 
 
-def _form(value: Any) -> Any:
+def _form(value: Any, number: Callable[[Any], Any]) -> Any:
+    """``number`` gives an example's sizes of the operand's."""
     if isinstance(value, torch.Tensor):
         plain = type(value) is FakeTensor and value.layout is torch.strided
         if not plain or value.device.type != "cpu" or value.is_conj() or value.is_neg():
             raise _Untried
-        return _TensorForm(value.dtype, _hints(value.shape), _hints(value.stride()))
+        return _TensorForm(
+            value.dtype, *(tuple(map(number, n)) for n in (value.shape, value.stride()))
+        )
     if isinstance(value, (list, tuple)):
-        return tuple(map(_form, value))
+        return tuple(_form(item, number) for item in value)
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         value = _hint(value)
     if isinstance(value, torch.device) and value.type != "cpu":
@@ -227,15 +248,11 @@ _PLAIN = (
 )
 
 
-def _hints(numbers: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(map(_hint, numbers))
-
-
 def _hint(number: Any) -> Any:
     """A number in the call that is being compiled."""
     found = number_hint(number)
     if found is None:
-        raise _Untried
+        raise _DecidedByData
     return found
 
 

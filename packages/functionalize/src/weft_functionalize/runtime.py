@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import expression_of, lazily_negated, mark_one_of_several
+from ._torch import expression_of, lazily_negated, refuse_writes
 from .functional_graph import (
     Constant,
     FunctionalGraph,
@@ -253,11 +253,16 @@ def _base_of(descriptor: OutputDescriptor) -> Callable[[torch.Tensor], torch.Ten
     def leaf(base: torch.Tensor) -> torch.Tensor:
         return base.detach().requires_grad_()
 
+    def requiring(base: torch.Tensor) -> torch.Tensor:
+        return base if base.requires_grad else leaf(base)
+
     if not descriptor.requires_grad:
         return detached
+    if descriptor.unrecorded:
+        return requiring
     leads_nowhere = descriptor.reached is not None and not descriptor.reached
     # as a view, recorded, of a view made under ``no_grad``
-    return leaf if leads_nowhere and not descriptor.unrecorded else lambda base: base
+    return leaf if leads_nowhere else lambda base: base
 
 
 _Placement = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -295,8 +300,8 @@ def _view(
             made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
         else:
             made = _read_otherwise(base, view.reading, size, stride, offset)
-    if view.is_one_of_several:
-        mark_one_of_several(made)
+    if view.refusal is not None:
+        refuse_writes(made, view.refusal)
     return made
 
 

@@ -258,7 +258,8 @@ def _tensor(tensor: torch.Tensor, storages: dict[int, int]) -> str:
     flags = [
         isinstance(tensor, torch.nn.Parameter),
         tensor.requires_grad,
-        tensor.is_leaf,
+        _is_leaf(tensor),
+        tensor._is_view(),
         tensor.is_conj(),
         tensor.is_neg(),
         tensor.is_inference(),
@@ -267,6 +268,14 @@ def _tensor(tensor: torch.Tensor, storages: dict[int, int]) -> str:
     place = f"{storage}+{_argument(offset)} of {_argument(nbytes)}"
     layout = f"{_argument(tuple(tensor.shape))} {_argument(tensor.stride())}"
     return f"{tensor.dtype} {tensor.device} {layout} {place} {flags}"
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool | None:
+    """None where autograd refuses to say: it is a view, made under ``no_grad``, of what was written to."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return None
 
 
 def _numbers(tensor: torch.Tensor) -> tuple[Any, ...]:

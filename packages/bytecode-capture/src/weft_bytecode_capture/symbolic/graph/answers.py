@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from weft_guards import AttributeSource, IsObject, Source
+from weft_guards import AttributeSource, IsNotObject, IsObject, Source
 
 from ..._torch import storage_identity
 from ...sources import StorageOffsetIs
@@ -65,9 +65,15 @@ def _is_answer(value: Any) -> bool:
 
 
 def guard_leaf(evaluator: Evaluator, source: Source, tensor: torch.Tensor) -> None:
-    """Guard whether a tensor from outside that has gradients is a leaf of autograd's graph."""
+    """Guard whether a tensor from outside that has gradients is a leaf of autograd's graph.
+
+    One that is a view of a tensor without gradients is guarded to be one: autograd lets more be written to
+    views of it.
+    """
     if tensor.requires_grad:
         evaluator.guard(AttributeSource(source, "is_leaf"), IsObject(tensor.is_leaf))
+        if tensor.is_leaf and tensor._is_view():
+            evaluator.guard(AttributeSource(source, "_base"), IsNotObject(None))
 
 
 def guard_offset(evaluator: Evaluator, fake: torch.Tensor) -> None:

@@ -48,6 +48,7 @@ from .data_dependence import (
 )
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .gradient_rules import GradientRules
+from .histories import raise_for_view
 from .layouts import Layout
 from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
@@ -392,7 +393,7 @@ class GraphBuilder:
         sizes = [out.shape for out in outs]
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
         refuse_change_by_eager(evaluator, target, fakes)
-        value = self._fake_result(kind, target, fakes, fake_keywords)
+        value = self._fake_result(evaluator, kind, target, fakes, fake_keywords)
         require_held(target, value)
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
@@ -413,7 +414,12 @@ class GraphBuilder:
         return wrap_graph_result(evaluator, node, value, given)
 
     def _fake_result(
-        self, kind: str, target: Any, fakes: tuple[Any, ...], keywords: dict[str, Any]
+        self,
+        evaluator: Evaluator,
+        kind: str,
+        target: Any,
+        fakes: tuple[Any, ...],
+        keywords: dict[str, Any],
     ) -> Any:
         """What the call gives for fakes; where it raises, other sizes are tried, or eager decides."""
         try:
@@ -423,6 +429,7 @@ class GraphBuilder:
                 return target(*fakes, **keywords)
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
+            raise_for_view(evaluator, error, (fakes, keywords))
             if _break_kind(error) == OPERATOR_REJECTS and self.shapes.data:
                 raise DropDataDependence(str(error)) from error
             if _break_kind(error) == OPERATOR_REJECTS and self.shapes.any_symbolic:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeGuard
 
 import torch
 import torch.fx
 
-from ..._torch import storage_identity
-from ...unsupported import BreakEarlier, Unsupported
+from ..._torch import pytree, storage_identity
+from ...unsupported import OPERATOR_REJECTS, BreakEarlier, Unsupported
 from ..protocol import Evaluator
 from .purity import possibly_written, writes
 
@@ -67,6 +67,57 @@ def _histories(
         written = {storage_identity(v) for v in values if isinstance(v, torch.Tensor)}
         found |= written & storages
     return found
+
+
+_REFUSALS = (
+    "is being modified inplace",
+    "has been modified inplace",
+    "is being used in an in-place operation",
+    "Can't detach views in-place",
+)
+"""What autograd says of a write to a view, of the history of one that was written to, or of ``detach_``."""
+
+
+def raise_for_view(evaluator: Evaluator, error: Exception, values: Any) -> None:
+    """
+    :raises BreakEarlier: autograd refused something of a tensor among ``values`` for being a view.  What a
+        graph gives is another view, or none: it ends before the first is made, so that the error is eager's.
+    """
+    if not any(text in str(error) for text in _REFUSALS):
+        return
+    tensors = [value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+    storages = {storage_identity(tensor) for tensor in tensors if tensor._is_view()}
+    graph, owned = evaluator.graph, set[int]()
+    for node in graph.outermost.nodes:
+        found = {storage_identity(tensor) for tensor in _tensors(node)} & storages
+        if node.op.startswith("call_") and found & owned and node in graph.made_at:
+            raise BreakEarlier(graph.made_at[node], Unsupported(OPERATOR_REJECTS, str(error)))
+        owned |= found
+
+
+def check_views(evaluator: Evaluator, tensors: Iterable[torch.Tensor]) -> None:
+    """
+    :raises BreakEarlier: autograd refuses to say how one of ``tensors``, which leave the graph, was made: a
+        view made in another mode, or one of several, whose memory was written to since.
+    """
+    for tensor in tensors:
+        try:
+            tensor.grad_fn  # noqa: B018
+        except RuntimeError as error:
+            raise_for_view(evaluator, error, tensor)
+
+
+def _tensors(node: torch.fx.Node) -> list[torch.Tensor]:
+    """The tensors that a node gives; none where it gives one of those that another node gave."""
+    source = node.args[0] if node.target is operator.getitem else None
+    if isinstance(source, torch.fx.Node) and _is_sequence(source.meta.get("example_value")):
+        return []
+    value = node.meta.get("example_value")
+    return [v for v in (value if _is_sequence(value) else (value,)) if isinstance(v, torch.Tensor)]
+
+
+def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, (list, tuple))
 
 
 _ASKING = frozenset(

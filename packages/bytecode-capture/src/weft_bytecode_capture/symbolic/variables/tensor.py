@@ -24,11 +24,11 @@ from weft_guards import (
 from ..._torch.symbols import expression_of, has_unbacked_symbols, unbacked_symbols
 from ..._torch.transforms import is_of_level
 from ...frame.emitter import Emitter
-from ...unsupported import Unsupported
+from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..builder import register_wrapper
 from ..graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
 from ..graph.data_dependence import can_read, read_list, read_number
-from ..graph.histories import with_history
+from ..graph.histories import raise_for_view, with_history
 from ..graph.known_contents import known_contents
 from ..models import model_of
 from ..overrides import overridden
@@ -169,7 +169,7 @@ class TensorVariable(Variable):
         if name == "is_leaf":
             self._guard_leaf(evaluator)
         if name in HELD_ATTRIBUTES:
-            return evaluator.wrap_result(getattr(self.fake, name))
+            return evaluator.wrap_result(self._held_attribute(evaluator, name))
         if name in _TENSOR_ATTRIBUTES:
             return evaluator.graph.call_function(
                 evaluator, getattr, [self, ConstantVariable(name)], {}
@@ -189,6 +189,13 @@ class TensorVariable(Variable):
                 Unsupported("attribute of a tensor", f"{self!r}.{name}"),
             )
         return BuiltinMethodVariable(self, name)
+
+    def _held_attribute(self, evaluator: Evaluator, name: str) -> Any:
+        try:
+            return getattr(self.fake, name)
+        except RuntimeError as error:  # ``is_leaf`` of a view that was written to since
+            raise_for_view(evaluator, error, self.fake)
+            raise Unsupported(OPERATOR_REJECTS, f"{name}: {error}") from error
 
     def _guard_leaf(self, evaluator: Evaluator) -> None:
         for source, tensor, fake in evaluator.graph.given:
