@@ -323,9 +323,14 @@ def seen(program: Callable[..., Any], make: Callable[[], torch.Tensor]) -> Any:
     return *found, described(w)
 
 
-@pytest.mark.parametrize("make", [leaf, inner, leaf_that_is_a_view, without_gradients])
+@pytest.mark.parametrize(
+    ("view", "make"),
+    [
+        *((view, make) for view in VIEWS for make in (leaf, inner, without_gradients)),
+        *((view, leaf_that_is_a_view) for view in (row_without, row_of_several, written_without)),
+    ],
+)
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("view", VIEWS)
 def test_autograd_refuses_of_a_view_what_it_does_in_eager(
     view: Callable[..., torch.Tensor], use: Callable[..., Any], make: Callable[[], torch.Tensor]
 ) -> None:
