@@ -133,7 +133,7 @@ class Wide(nn.Module):
         return x.mean(-1)
 
 
-def test_what_a_large_step_saves_is_lent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_large_step_saves_is_donated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward and backward are replayed, but for calls whose saved values are in use."""
     replayed = []
     replay = torch.cuda.CUDAGraph.replay
@@ -184,7 +184,7 @@ class Tied(nn.Module):
 
 @each_mode
 @pytest.mark.parametrize("seed", range(3))
-def test_backward_consumes_what_is_lent(seed: int, mode: str) -> None:
+def test_backward_reuses_what_is_donated(seed: int, mode: str) -> None:
     """In any order of calls, gradients of those that wait, some twice, and steps."""
     chosen, waiting = random.Random(seed), list[tuple[torch.Tensor, torch.Tensor]]()
     torch.manual_seed(seed)
@@ -222,12 +222,12 @@ def test_backward_takes_its_memory_from_what_it_has_read() -> None:
     for _ in range(8):
         model.zero_grad()
         compiled(x).square().mean().backward()
-    lent = 8 * 2 * x.numel() * x.itemsize  # the inputs of products, and what gelu is given
-    assert torch.cuda.memory_allocated() - before < lent // 2
+    donated = 8 * 2 * x.numel() * x.itemsize  # the inputs of products, and what gelu is given
+    assert torch.cuda.memory_allocated() - before < donated // 2
 
 
 def test_what_is_lent_is_safe_from_other_recordings() -> None:
-    """Those that were made before, and have used all that was free when it was lent."""
+    """Those that were made before, and have used all that was free when it was donated."""
     teacher, model = Wide().cuda().eval(), Wide().cuda()
     plain = copy.deepcopy(model)
     teach, run = weft.compile(teacher), weft.compile(model)

@@ -191,7 +191,7 @@ def test_saved_tensor_hooks_see_what_is_saved() -> None:
     )
 
 
-class Consuming:
+class CalledWithDonations:
     """A backward program that takes its inputs out of their list, and notes how many of them others hold."""
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
@@ -203,7 +203,7 @@ class Consuming:
         self.calls += 1
         return self.graph(*inputs)
 
-    def consume(self, inputs: list[Any]) -> Any:
+    def call_donated(self, inputs: list[Any]) -> Any:
         copies = [value.clone() for value in inputs]
         references = [weakref.ref(value) for value in inputs]
         inputs.clear()
@@ -211,7 +211,7 @@ class Consuming:
         return self.graph(*copies)
 
 
-def consuming_product() -> tuple[Any, Consuming]:
+def donated_matmul() -> tuple[Any, CalledWithDonations]:
     """Keeps the results of two products and one of its weights; the tangent is held by autograd."""
 
     def program(x: Tensor, w: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ def consuming_product() -> tuple[Any, Consuming]:
     joint = weft_aot_autograd.trace_joint(functional)
     assert joint is not None
     parts = weft_aot_autograd.partition(joint)
-    backward = Consuming(parts.backward)
+    backward = CalledWithDonations(parts.backward)
     forward = weft_functionalize.bind(functional, parts.forward)
     training = weft_aot_autograd.TrainingProgram(functional, parts, forward, backward)
     compiled = weft_functionalize.wrap(functional, training)
@@ -231,7 +231,7 @@ def consuming_product() -> tuple[Any, Consuming]:
 
 def test_what_only_backward_reads_is_its_own() -> None:
     """So that memory is free for gradients as backward goes, unless it may run again."""
-    step, backward = consuming_product()
+    step, backward = donated_matmul()
     result, inputs, wanted = step()
     want = torch.autograd.grad(wanted, inputs)
     for _ in range(2):
@@ -246,7 +246,7 @@ def test_what_only_backward_reads_is_its_own() -> None:
 
 
 def test_hooks_for_saved_tensors_see_what_only_backward_reads() -> None:
-    step, _ = consuming_product()
+    step, _ = donated_matmul()
     packed: list[Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: packed.append(tensor) or len(packed) - 1, lambda number: packed[number]
@@ -259,7 +259,7 @@ def test_hooks_for_saved_tensors_see_what_only_backward_reads() -> None:
 
 
 def test_nothing_is_left_after_an_error_in_backward() -> None:
-    step, backward = consuming_product()
+    step, backward = donated_matmul()
 
     def fail(*inputs: Any) -> Any:
         raise MemoryError("no room")

@@ -31,17 +31,17 @@ class Recording:
         stream: int,
         fixed: frozenset[int],
         returned_count: int,
-        lent_count: int,
-        consumed: Any = None,
+        donated_count: int,
+        donated_inputs: Any = None,
     ) -> None:
         Recording.made.append(fixed)
         self._compute = compute
         self._addresses = {k: inputs[k].data_ptr() for k in fixed}
 
-    def is_lent(self) -> bool:
+    def is_donated(self) -> bool:
         return False
 
-    def may_consume(self, consumes: bool) -> bool:
+    def may_reuse(self, inputs_donated: bool) -> bool:
         return True
 
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
@@ -70,7 +70,7 @@ def total(inputs: Sequence[Any], constants: Sequence[torch.Tensor], stream: int)
 def test_inputs_that_stay_are_read_where_they_are() -> None:
     x = torch.ones(64 * MILLION // 4)
     program = Replays(
-        total, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+        total, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
     )
     for _ in range(4):
         assert program.run((x,), (), 0)[0] == x.numel()
@@ -81,7 +81,7 @@ def test_inputs_that_stay_are_read_where_they_are() -> None:
 def test_small_inputs_that_move_are_copied() -> None:
     held = [torch.full((8,), float(k)) for k in range(6)]
     program = Replays(
-        total, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+        total, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
     )
     for x in held:
         assert program.run((x,), (), 0)[0] == x.sum()
@@ -91,7 +91,7 @@ def test_small_inputs_that_move_are_copied() -> None:
 def test_large_inputs_that_move_are_not_recorded() -> None:
     held = [torch.full((16 * MILLION,), float(k)) for k in range(2)]
     program = Replays(
-        total, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+        total, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
     )
     for x in held * 5:
         assert program.run((x,), (), 0)[0] == x.sum()
@@ -105,7 +105,7 @@ def test_large_results_are_not_recorded() -> None:
 
     x = torch.ones(16 * MILLION)
     program = Replays(
-        doubled, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+        doubled, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
     )
     for _ in range(3):
         program.run((x,), (), 0)
@@ -118,13 +118,13 @@ def first(inputs: list[Any], constants: Sequence[torch.Tensor], stream: int) -> 
     return (taken[:1] + 1,)
 
 
-def test_what_is_saved_is_read_where_forward_lends_it() -> None:
+def test_what_is_saved_is_read_where_forward_donates_it() -> None:
     """Once it comes from the same place twice; a call whose large inputs are elsewhere runs step by step."""
-    lent, own = (torch.ones(1).expand(80 * MILLION) for _ in range(2))
+    donated, own = (torch.ones(1).expand(80 * MILLION) for _ in range(2))
     program = Replays(
-        first, steps=1000, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+        first, steps=1000, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
     )
-    for saved in (own, lent, lent, lent, own, lent, own, own, lent):
+    for saved in (own, donated, donated, donated, own, donated, own, own, donated):
         assert program.run([saved], (), 0)[0] == 2
     assert program.refusal is None
     assert Recording.made == [frozenset((0,))]
@@ -133,7 +133,7 @@ def test_what_is_saved_is_read_where_forward_lends_it() -> None:
 def test_what_always_moves_is_given_up() -> None:
     places = [torch.ones(1).expand(80 * MILLION) for _ in range(2)]
     program = Replays(
-        first, steps=1000, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+        first, steps=1000, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
     )
     for saved in places * 5:
         assert program.run([saved], (), 0)[0] == 2
@@ -145,7 +145,7 @@ def test_nothing_is_recorded_without_room(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(replays, "has_room", lambda nbytes: False)
     x = torch.ones(8)
     program = Replays(
-        total, steps=10, returned_count=1, lent_count=0, is_dynamic=False, copied_bytes=MOST
+        total, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
     )
     for _ in range(4):
         assert program.run((x,), (), 0)[0] == 8
@@ -156,7 +156,7 @@ def test_nothing_is_recorded_without_room(monkeypatch: pytest.MonkeyPatch) -> No
 def test_nothing_large_is_kept_for_each_size() -> None:
     large = torch.ones(1).expand(80 * MILLION)
     program = Replays(
-        first, steps=1000, returned_count=1, lent_count=0, is_dynamic=True, copied_bytes=MOST
+        first, steps=1000, returned_count=1, donated_count=0, is_dynamic=True, copied_bytes=MOST
     )
     for _ in range(4):
         assert program.run([large], (), 0)[0] == 2

@@ -27,7 +27,7 @@ class TrainingProgram:
 
     ``forward`` takes the user inputs of ``functional`` in order (lifted tensors are bound into it) and
     returns what ``partitioned.forward`` does; ``backward`` is called as ``partitioned.backward`` is.  Where
-    ``forward`` has ``lend``, that is called: what is saved may then be memory that forward writes to again
+    ``forward`` has ``donate``, that is called: what is saved may then be memory that forward writes to again
     when backward has let go of it.
     Parameters are read from ``functional.lifted``.  The outputs belong to the caller's autograd graph:
     hooks, accumulation and ``retain_graph`` work as for any operator.  Gradients of gradients run the
@@ -99,7 +99,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.versions = [version_of(value) for value in ctx.kept]
         ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
-        forward = plan.forward if packs else plan.lending_forward
+        forward = plan.forward if packs else plan.donating_forward
         results = forward(*arguments[plan.lifted_count :])
         if ctx.random_state is not None:
             ctx.random_state.note_end()

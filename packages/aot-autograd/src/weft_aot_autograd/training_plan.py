@@ -53,11 +53,11 @@ class Stage:
         inputs = [values.known[k] for k in self.inputs]
         if is_last:
             values.known = None
-        consume = getattr(self._program, "consume", None)
-        if consume is None or not is_last or keeps_graph() or not values.are_last_read:
+        call = getattr(self._program, "call_donated", None)
+        if call is None or not is_last or keeps_graph() or not values.are_last_read:
             results = self._program(*inputs)
         else:
-            results = consume(inputs)
+            results = call(inputs)
         count = len(self.arguments)
         if values.known is not None:
             values.known.extend(results[count:])
@@ -159,7 +159,7 @@ class Plan:
     ) -> None:
         self.functional = functional
         self.forward = forward
-        self.lending_forward: Program = getattr(forward, "lend", forward)
+        self.donating_forward: Program = getattr(forward, "donate", forward)
         users = functional.user_input_indices
         read = {s.input_index for s in partitioned.saved if s.input_index is not None}
         read |= {gradient.input_index for gradient in partitioned.gradients}

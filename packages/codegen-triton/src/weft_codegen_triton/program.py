@@ -46,7 +46,7 @@ class TritonProgram:
     Safe to call from several threads at once; programs on a device take turns.  With ``record`` the second
     call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
     of all steps but the last.  Results never share memory with the recording, so a later call leaves them
-    as they are: the tensors that ``compute`` gives for them are copied, unless :meth:`lend` lends them.
+    as they are: the tensors that ``compute`` gives for them are copied, unless :meth:`donate` donates them.
     Inputs and constants without dimensions may be on the CPU.  ``generated`` is what the program was made
     of.  Calls whose sizes are too large for the indices of its kernels are run by another program, which
     ``load_wider`` gives.
@@ -78,7 +78,7 @@ class TritonProgram:
         self._replays = None
         if record:
             host, steps = generated.printed.host, generated.steps_before_tail
-            counts = len(host.returned), len(host.lent)
+            counts = len(host.returned), len(host.donated)
             is_dynamic = generated.is_dynamic
             self._replays = Replays(compute, steps, *counts, is_dynamic, copied_bytes)
 
@@ -90,29 +90,29 @@ class TritonProgram:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self._without_gradients(list(inputs))
 
-    def consume(self, inputs: list[Any]) -> tuple[Any, ...]:
+    def call_donated(self, inputs: list[Any]) -> tuple[Any, ...]:
         """The same where nobody else holds ``inputs``: each is freed when it has been read for the last time.
 
         The list is emptied in part.  Where the call is replayed from a recording they live to its end, and
-        what another recording has lent is undefined then.
+        what another recording has donated is undefined then.
         """
-        return self._without_gradients(inputs, consumes=True)
+        return self._without_gradients(inputs, inputs_donated=True)
 
-    def lend(self, *inputs: Any) -> tuple[Any, ...]:
-        """A call whose private results are only lent: they may be in the memory of a recording.
+    def donate(self, *inputs: Any) -> tuple[Any, ...]:
+        """A call whose private results are donated, not copied: they may be in the memory of a recording.
 
         While anybody holds that, other calls run step by step.
         """
-        return self._without_gradients(list(inputs), lends=True)
+        return self._without_gradients(list(inputs), donates=True)
 
     def _without_gradients(
-        self, inputs: list[Any], *, lends: bool = False, consumes: bool = False
+        self, inputs: list[Any], *, donates: bool = False, inputs_donated: bool = False
     ) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
-            return self._run(inputs, lends, consumes)
+            return self._run(inputs, donates, inputs_donated)
         set_grad_enabled(False)
         try:
-            return self._run(inputs, lends, consumes)
+            return self._run(inputs, donates, inputs_donated)
         finally:
             set_grad_enabled(True)
 
@@ -123,8 +123,8 @@ class TritonProgram:
             self._wider = self._load_wider()
         return self._wider
 
-    def _run(self, inputs: list[Any], lends: bool, consumes: bool) -> tuple[Any, ...]:
-        is_replayable = lends or not self.generated.printed.host.lent
+    def _run(self, inputs: list[Any], donates: bool, inputs_donated: bool) -> tuple[Any, ...]:
+        is_replayable = donates or not self.generated.printed.host.donated
         with self._device.turn, self._device.guard():
             stream = self._device.stream()
             self._move(inputs, self._scalars)
@@ -135,13 +135,15 @@ class TritonProgram:
             buffers: tuple[torch.Tensor, ...] | None
             try:
                 if self._replays is not None and is_replayable:
-                    buffers = self._replays.run(inputs, constants, stream, consumes=consumes)
+                    buffers = self._replays.run(
+                        inputs, constants, stream, inputs_donated=inputs_donated
+                    )
                 else:
                     buffers = self._compute(inputs, constants, stream)
             except IndicesTooLarge:
                 buffers = None  # the other program runs when nothing holds the inputs any more
             if buffers is None:
-                return self._wider_program()._run(inputs, lends, consumes)
+                return self._wider_program()._run(inputs, donates, inputs_donated)
             return self._finish(inputs, constants, stream, buffers)
 
     def _move(self, tensors: list[Any], scalars: tuple[int, ...]) -> None:

@@ -1,7 +1,7 @@
 """Prints the host program: a Python module whose function ``compute`` runs the steps of a schedule in order.
 
 ``compute(inputs, constants, stream)`` runs all steps but the tail and gives tensors: those of ``returned``
-buffers first, which a recording copies for the caller, then those of ``lent`` ones, which it may lend, then
+buffers first, which a recording copies for the caller, then those of ``donated`` ones, which it may donate, then
 those that the tail needs.  It takes inputs that
 nothing needs after it out of the list ``inputs``, and drops each when its last reader has run.
 ``finish(inputs, constants, stream, buffers)`` runs the tail on them and gives the results.  A CUDA graph
@@ -76,7 +76,7 @@ class PrintedHost:
 
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
-    ``returned`` and ``lent`` name the buffers that ``compute`` gives and that results are made of, the latter
+    ``returned`` and ``donated`` name the buffers that ``compute`` gives and that results are made of, the latter
     private ones; ``tail_steps`` counts the steps that ``finish`` runs.  ``may_not_fit``: indices may be too
     large.  ``aligned`` are the sizes, or products of them, that kernels would have multiples of 16;
     ``begins_aligned``: they are where the graph was made.
@@ -88,7 +88,7 @@ class PrintedHost:
     inputs: tuple[str | SymbolInput, ...]
     constants: tuple[str, ...]
     returned: tuple[str, ...]
-    lent: tuple[str, ...]
+    donated: tuple[str, ...]
     tail_steps: int
     may_not_fit: bool
     aligned: tuple[sympy.Expr, ...]
@@ -185,8 +185,8 @@ class _HostPrinter:
         self._steps(0, edge)
         touched = self._touched_before(edge)
         returned = tuple(n for n in self.returned if n in touched and n not in private)
-        lent = tuple(n for n in self.returned if n in touched and n in private)
-        early = returned + lent
+        donated = tuple(n for n in self.returned if n in touched and n in private)
+        early = returned + donated
         carried = [n for n in self.tensors if n not in early and self._is_carried(n, edge)]
         uses_arena = bool(self.schedule.memory.offsets) and edge < len(steps)
         given = [*(self.tensor(n) for n in early), *(self.tensors[n] for n in carried)]
@@ -211,7 +211,7 @@ class _HostPrinter:
             self.inputs,
             self.constants,
             returned,
-            lent,
+            donated,
             len(steps) - edge,
             bool(self.bounds),
             self.aligned,

@@ -91,13 +91,13 @@ class ProgramByPrecision:
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         return self._program()(*inputs)
 
-    def consume(self, inputs: list[Any]) -> tuple[Any, ...]:
-        """As :meth:`TritonProgram.consume`."""
-        return self._program().consume(inputs)
+    def call_donated(self, inputs: list[Any]) -> tuple[Any, ...]:
+        """As :meth:`TritonProgram.call_donated`."""
+        return self._program().call_donated(inputs)
 
-    def lend(self, *inputs: Any) -> tuple[Any, ...]:
-        """As :meth:`TritonProgram.lend`."""
-        return self._program().lend(*inputs)
+    def donate(self, *inputs: Any) -> tuple[Any, ...]:
+        """As :meth:`TritonProgram.donate`."""
+        return self._program().donate(*inputs)
 
     def _program(self) -> TritonProgram:
         """The program for the current settings."""

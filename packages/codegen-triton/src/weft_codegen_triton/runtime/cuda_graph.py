@@ -5,10 +5,10 @@ it is at the address at which it was recorded, and what the graph computes is co
 sees it.  So a replay never overwrites what a caller holds, and memory between the ends may be shared by all
 recordings on a stream, which replay one after another.
 
-What a step of training saves for backward is too much to be copied.  It is lent: the caller gets the
+What a step of training saves for backward is too much to be copied.  It is donated: the caller gets the
 recording's own memory, and it is not replayed before the caller has let go of that.  Others are, and they
-write to all that was ever free in their pool, so a recording that lends has a pool of its own, which it
-shares with the recording that consumes what is lent (see :mod:`.loans`).
+write to all that was ever free in their pool, so a recording that donates has a pool of its own, which it
+shares with the recording that reuses what is donated (see :mod:`.donations`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft_codegen_triton._torch import (
     current_device,
     free_library_workspaces,
 )
-from weft_codegen_triton.runtime.loans import Consumption, Loan, alias
+from weft_codegen_triton.runtime.donations import DonatedInputs, Donation, alias
 from weft_codegen_triton.runtime.memory import empty_memory, freeing, like, refill, spans_itself
 
 Compute = Callable[[list[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
@@ -43,17 +43,17 @@ COPIED_PART = 2
 """More is copied than options say if it is at most one part in so many of what the call is given."""
 
 
-def pays_off(copied: int, steps: int, most: int, held: int, *, consumes: bool) -> bool:
+def pays_off(copied: int, steps: int, most: int, held: int, *, inputs_donated: bool) -> bool:
     """Whether ``steps`` are worth replaying where so many bytes are copied in or out.
 
     Replaying must save twice the time of the copies, which must be at most ``most`` or a part of ``held``,
-    the bytes of what the call is given besides parameters: all of it where the call ``consumes`` that, for
+    the bytes of what the call is given besides parameters: all of it where the inputs are donated, for
     what is copied lies in the same memory then.  On an H200 a GPT-2's step under autocast held 3.5 GiB with
     recordings that copied what is saved for backward, and 1.9 without, and its kernels and copies took
     6.4 ms instead of 5.1.
     """
     seconds = copied / COPIED_BYTES_PER_SECOND
-    part = held if consumes else held // COPIED_PART
+    part = held if inputs_donated else held // COPIED_PART
     return copied <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
 
 
@@ -75,7 +75,7 @@ def has_room(nbytes: int) -> bool:
 
 @dataclass(frozen=True)
 class _Pool:
-    """The memory pool that all recordings for a stream share, but those that lend.
+    """The memory pool that all recordings for a stream share, but those that donate.
 
     ``keeper`` is a graph that keeps it alive without them.  They are made on ``side``, one stream for all:
     the library of products holds 32 MiB for each stream that it has worked on.
@@ -125,8 +125,8 @@ class GraphRecording:
     """A recorded run on one stream, for constants that stay where they are.
 
     ``fixed`` are the positions of inputs that are read where they were at recording.  Of what ``compute``
-    gives, a replay copies the first ``returned_count`` tensors and lends the next ``lent_count``.  It leaves
-    the inputs undefined that are ``consumed``.
+    gives, a replay copies the first ``returned_count`` tensors and donates the next ``donated_count``.  It leaves
+    ``donated_inputs`` undefined.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class GraphRecording:
         stream: int,
         fixed: frozenset[int],
         returned_count: int,
-        lent_count: int,
-        consumed: Consumption | None = None,
+        donated_count: int,
+        donated_inputs: DonatedInputs | None = None,
     ) -> None:
         """Record ``compute``, which has run before, so that libraries are initialised.
 
@@ -148,25 +148,25 @@ class GraphRecording:
         self._constants = [c.data_ptr() for c in constants]
         self._fixed = [(k, inputs[k].data_ptr()) for k in sorted(fixed)]
         assert (
-            consumed is None or consumed.positions <= fixed
+            donated_inputs is None or donated_inputs.positions <= fixed
         )  # it is free before others are copied
-        own = list(inputs) if consumed is None else consumed.hand_over(inputs)
-        self._consumed = consumed
+        own = list(inputs) if donated_inputs is None else donated_inputs.hand_over(inputs)
+        self._donated_inputs = donated_inputs
         self._graph = torch.cuda.CUDAGraph()
         self._dense: list[tuple[int, torch.Tensor]] = []
         self._scattered: list[tuple[int, torch.Tensor]] = []
-        pool = self._choose_pool(lends=lent_count > 0)
+        pool = self._choose_pool(donates=donated_count > 0)
         buffers = self._run(compute, own, constants, pool)
-        kept = returned_count + lent_count
+        kept = returned_count + donated_count
         self._returned, self._others_made = buffers[:returned_count], buffers[kept:]
-        lent = buffers[returned_count:kept]
-        self._loan = Loan(lent, self._graph, pool, stream) if lent else None
+        donated = buffers[returned_count:kept]
+        self._donation = Donation(donated, self._graph, pool, stream) if donated else None
 
-    def _choose_pool(self, *, lends: bool) -> Any:
-        """A pool of its own for a recording that lends, that of what it consumes, or the stream's."""
-        if self._consumed is not None and not lends:
-            return self._consumed.loan.pool
-        if lends:
+    def _choose_pool(self, *, donates: bool) -> Any:
+        """A pool of its own for a recording that donates, that of its donated inputs, or the stream's."""
+        if self._donated_inputs is not None and not donates:
+            return self._donated_inputs.donation.pool
+        if donates:
             return torch.cuda.graph_pool_handle()
         return _pool(current_device(), self._stream).handle
 
@@ -178,7 +178,7 @@ class GraphRecording:
         # What the library of products keeps for ``current`` (32 MiB on an H200) is of no use to replays, and
         # what it keeps for ``side`` has to be in this pool, where nobody else gets it once it is freed.
         free_library_workspaces()
-        to_be_freed = 0 if self._consumed is None else self._consumed.nbytes
+        to_be_freed = 0 if self._donated_inputs is None else self._donated_inputs.nbytes
         with torch.cuda.stream(side), freeing(to_be_freed):
             self._graph.capture_begin(pool=pool, capture_error_mode=MODE)
             try:
@@ -198,13 +198,15 @@ class GraphRecording:
                 copies = self._dense if spans_itself(tensor) else self._scattered
                 copies.append((k, alias(own, self._graph)))
 
-    def is_lent(self) -> bool:
-        """Whether somebody holds what a replay has lent."""
-        return self._loan is not None and self._loan.is_out()
+    def is_donated(self) -> bool:
+        """Whether somebody holds what a replay has donated."""
+        return self._donation is not None and self._donation.is_out()
 
-    def may_consume(self, consumes: bool) -> bool:
-        """Whether nobody reads later what a replay for a call that ``consumes`` its inputs overwrites."""
-        return self._consumed is None or (consumes and self._consumed.is_sole_holder())
+    def may_reuse(self, inputs_donated: bool) -> bool:
+        """Whether nobody reads later what a replay for a call, whose inputs may be donated, overwrites."""
+        return self._donated_inputs is None or (
+            inputs_donated and self._donated_inputs.is_sole_holder()
+        )
 
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
         """Whether a replay reads these constants: their memory is where it was."""
@@ -215,12 +217,12 @@ class GraphRecording:
         return frozenset(k for k, address in self._fixed if inputs[k].data_ptr() != address)
 
     def replay(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-        """Run on ``inputs``, none of them moved, while nothing is lent; copies are the caller's own."""
+        """Run on ``inputs``, none of them moved, while nothing is donated; copies are the caller's own."""
         copy_all([t for _, t in self._dense], [inputs[k] for k, _ in self._dense])
         for k, own in self._scattered:
             refill(own, inputs[k])
         self._graph.replay()
         results = tuple(like(tensor) for tensor in self._returned)
         copy_all(results, self._returned)
-        lent = () if self._loan is None else self._loan.lend()
-        return (*results, *lent, *self._others_made)
+        donated = () if self._donation is None else self._donation.donate()
+        return (*results, *donated, *self._others_made)

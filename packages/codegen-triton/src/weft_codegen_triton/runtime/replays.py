@@ -15,7 +15,7 @@ from weft_codegen_triton.runtime.cuda_graph import (
     has_room,
     pays_off,
 )
-from weft_codegen_triton.runtime.loans import Consumption, find_consumption
+from weft_codegen_triton.runtime.donations import DonatedInputs, find_donated_inputs
 
 MAX_SURPRISES = 2
 """Inputs that may turn out to move before only parameters are trusted to stay."""
@@ -35,7 +35,7 @@ class Replays:
 
     The first call for a size runs step by step and so warms libraries up, the second records, later ones
     replay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, the next
-    ``lent_count`` are lent (see :class:`GraphRecording`), others are read before the next call.  ``refusal``
+    ``donated_count`` are donated (see :class:`GraphRecording`), others are read before the next call.  ``refusal``
     says why recording was given up, None if it wasn't.  ``copied_bytes`` is the option of that name.
     """
 
@@ -44,14 +44,14 @@ class Replays:
         compute: Compute,
         steps: int,
         returned_count: int,
-        lent_count: int,
+        donated_count: int,
         is_dynamic: bool,
         copied_bytes: int,
     ) -> None:
         self.refusal: str | None = None
         self._compute = compute
         self._steps = steps
-        self._counts = returned_count, lent_count
+        self._counts = returned_count, donated_count
         self._is_dynamic = is_dynamic
         self._copied_bytes = copied_bytes
         self._known: dict[Any, _Replay] = {}
@@ -62,18 +62,18 @@ class Replays:
         constants: Sequence[torch.Tensor],
         stream: int,
         *,
-        consumes: bool = False,
+        inputs_donated: bool = False,
     ) -> tuple[torch.Tensor, ...]:
-        """What the program computes, replayed if possible; nobody reads inputs that it ``consumes`` again."""
+        """What the program computes, replayed if possible; nobody reads ``inputs_donated`` again."""
         key = _key(inputs, stream) if self._is_dynamic else stream
         replay = self._known.get(key)
         if self.refusal is not None or (replay is None and len(self._known) >= MAX_SIZES):
             return self._compute(inputs, constants, stream)
         if replay is None:
-            return self._run_first(key, inputs, constants, stream, consumes)
+            return self._run_first(key, inputs, constants, stream, inputs_donated)
         if not torch.cuda.is_current_stream_capturing():  # or the caller records a graph of its own
             try:
-                buffers = replay.run(self._compute, inputs, constants, stream, consumes)
+                buffers = replay.run(self._compute, inputs, constants, stream, inputs_donated)
             except RecordingFailed as error:
                 self._give_up(str(error))
             else:
@@ -87,19 +87,19 @@ class Replays:
         inputs: list[Any],
         constants: Sequence[torch.Tensor],
         stream: int,
-        consumes: bool,
+        inputs_donated: bool,
     ) -> tuple[torch.Tensor, ...]:
         """Run step by step for the first time, and see whether replaying would be faster."""
         addresses, held = _addresses(inputs), _held_bytes(inputs)
         buffers = self._compute(inputs, constants, stream)
-        returned_count, lent_count = self._counts
+        returned_count, donated_count = self._counts
         returned = buffers[:returned_count]
-        lent = _bytes(buffers[returned_count : returned_count + lent_count])
-        if self._is_dynamic and max(held, lent) > MAX_UNASKED_BYTES:
+        donated = _bytes(buffers[returned_count : returned_count + donated_count])
+        if self._is_dynamic and max(held, donated) > MAX_UNASKED_BYTES:
             return buffers  # each size would keep as much
         limits = _Limits(self._steps, self._copied_bytes)
-        if limits.allow(_bytes(returned), held, consumes):
-            self._known[key] = _Replay(addresses, returned, lent_count, lent, limits)
+        if limits.allow(_bytes(returned), held, inputs_donated):
+            self._known[key] = _Replay(addresses, returned, donated_count, donated, limits)
         elif not self._is_dynamic:
             self._give_up("results are too large to copy out of a recording")
         return buffers
@@ -120,28 +120,28 @@ class _Limits:
     steps: int
     copied_bytes: int
 
-    def allow(self, copied: int, held: int, consumes: bool) -> bool:
-        return pays_off(copied, self.steps, self.copied_bytes, held, consumes=consumes)
+    def allow(self, copied: int, held: int, inputs_donated: bool) -> bool:
+        return pays_off(copied, self.steps, self.copied_bytes, held, inputs_donated=inputs_donated)
 
 
 class _Replay:
     """The recording for one size and stream, made at its first run and again when something has moved.
 
     ``addresses`` are those of a call's inputs, ``returned`` its results, all like those that a replay
-    copies.  It lends ``lent_count`` others, of ``lent_bytes``.
+    copies.  It donates ``donated_count`` others, of ``donated_bytes``.
     """
 
     def __init__(
         self,
         addresses: list[int],
         returned: Sequence[torch.Tensor],
-        lent_count: int,
-        lent_bytes: int,
+        donated_count: int,
+        donated_bytes: int,
         limits: _Limits,
     ) -> None:
-        self._counts = len(returned), lent_count
+        self._counts = len(returned), donated_count
         self._returned_bytes = _bytes(returned)
-        self._lent_bytes = lent_bytes
+        self._donated_bytes = donated_bytes
         self._limits = limits
         self._addresses = addresses
         self._moving: set[int] = set()
@@ -154,36 +154,40 @@ class _Replay:
         inputs: Sequence[Any],
         constants: Sequence[torch.Tensor],
         stream: int,
-        consumes: bool,
+        inputs_donated: bool,
     ) -> tuple[torch.Tensor, ...] | None:
         """Replay; None where this call has to run step by step.
 
         Raises :class:`RecordingFailed` where replaying is to be given up.
         """
         recording, self._recording = self._recording, None
-        lent = None
+        donated = None
         if recording is not None and recording.holds_for(constants):
             moved = recording.moved(inputs)
-            in_use = recording.is_lent() or not recording.may_consume(consumes)
+            in_use = recording.is_donated() or not recording.may_reuse(inputs_donated)
             if not moved and not in_use:
                 self._recording, self._tries = recording, 0
                 return recording.replay(inputs)
-            lent = find_consumption(inputs, stream) if consumes and not in_use else None
-            moved = moved if lent is None else moved - lent.positions  # forward was recorded anew
-            if in_use or not self._may_copy(inputs, moved, lent is not None):
+            donated = find_donated_inputs(inputs, stream) if inputs_donated and not in_use else None
+            moved = (
+                moved if donated is None else moved - donated.positions
+            )  # forward was recorded anew
+            if in_use or not self._may_copy(inputs, moved, donated is not None):
                 self._recording = recording
                 self._miss(in_use)
                 return None
             self._moving |= moved
         recording = None  # its memory may serve the new one
-        if lent is None and consumes:
-            lent = find_consumption(inputs, stream)
-        fixed = self._fixed(inputs, lent)
-        if not self._may_copy(inputs, set(range(len(inputs))) - fixed, lent is not None):
+        if donated is None and inputs_donated:
+            donated = find_donated_inputs(inputs, stream)
+        fixed = self._fixed(inputs, donated)
+        if not self._may_copy(inputs, set(range(len(inputs))) - fixed, donated is not None):
             self._addresses = _addresses(inputs)
             self._miss(False)
             return None
-        self._recording = recording = self._record(compute, inputs, constants, stream, fixed, lent)
+        self._recording = recording = self._record(
+            compute, inputs, constants, stream, fixed, donated
+        )
         return recording.replay(inputs)
 
     def _record(
@@ -193,34 +197,42 @@ class _Replay:
         constants: Sequence[torch.Tensor],
         stream: int,
         fixed: frozenset[int],
-        lent: Consumption | None,
+        donated: DonatedInputs | None,
     ) -> GraphRecording:
         moving = _bytes(t for k, t in enumerate(inputs) if k not in fixed)
-        if not has_room(self._lent_bytes + self._returned_bytes + moving):
+        if not has_room(self._donated_bytes + self._returned_bytes + moving):
             raise RecordingFailed("a recording would leave too little memory")
-        consumed = None if lent is None or lent.loan.is_handed_over else lent
+        donated_inputs = None if donated is None or donated.donation.is_handed_over else donated
         try:
             return GraphRecording(
-                compute, inputs, constants, stream, fixed, *self._counts, consumed=consumed
+                compute,
+                inputs,
+                constants,
+                stream,
+                fixed,
+                *self._counts,
+                donated_inputs=donated_inputs,
             )
         except RuntimeError as error:
             raise RecordingFailed(str(error)) from error
 
     def _miss(self, in_use: bool) -> None:
-        """Count a call that can't be replayed, unless what was lent to another is in use."""
+        """Count a call that can't be replayed, unless what was donated to another is in use."""
         self._tries += not in_use
         if self._tries > MAX_TRIES:
             raise RecordingFailed("inputs that move are too large to copy into a recording")
 
-    def _may_copy(self, inputs: Sequence[Any], positions: Iterable[int], consumes: bool) -> bool:
+    def _may_copy(
+        self, inputs: Sequence[Any], positions: Iterable[int], inputs_donated: bool
+    ) -> bool:
         """Whether replaying pays where the inputs at ``positions`` are copied at each call."""
         copied = _bytes(inputs[k] for k in positions) + self._returned_bytes
-        return self._limits.allow(copied, _held_bytes(inputs), consumes)
+        return self._limits.allow(copied, _held_bytes(inputs), inputs_donated)
 
-    def _fixed(self, inputs: Sequence[Any], lent: Consumption | None) -> frozenset[int]:
+    def _fixed(self, inputs: Sequence[Any], donated: DonatedInputs | None) -> frozenset[int]:
         """Inputs that seem to stay where they are: parameters, and what has not moved so far.
 
-        What is lent does, and may be consumed by one recording only, so others are copied if that is worth
+        What is donated does, and may be reused by one recording only, so others are copied if that is worth
         it: they may yet move.
         """
         stay = frozenset(
@@ -231,9 +243,9 @@ class _Replay:
             and tensor.data_ptr() == address
         )
         certain = frozenset(k for k in stay if _is_parameter(inputs[k]))
-        if lent is not None:
-            certain |= lent.positions
-            stay |= lent.positions
+        if donated is not None:
+            certain |= donated.positions
+            stay |= donated.positions
             if self._may_copy(inputs, set(range(len(inputs))) - certain, True):
                 return certain
         return stay if len(self._moving) <= MAX_SURPRISES else certain

@@ -1,6 +1,6 @@
-"""Memory of a recording that is lent to its callers, and that who consumes it may use again.
+"""Memory of a recording that is donated to its callers, and that who reads it last may use again.
 
-What forward saves for backward is lent.  When backward has read a part of it for the last time, that part is
+What forward saves for backward is donated.  When backward has read a part of it for the last time, that part is
 free: the recording of backward takes its own buffers from there, as a program that runs step by step takes
 them from the allocator.  So both recordings together hold little more than the most that is alive at a time.
 """
@@ -17,15 +17,15 @@ import torch
 
 from weft_codegen_triton._torch import holders, is_view
 
-_LOANS: WeakValueDictionary[int, Loan] = WeakValueDictionary()
-"""The loan to which the storage at an address belongs."""
+_DONATIONS: WeakValueDictionary[int, Donation] = WeakValueDictionary()
+"""The donation to which the storage at an address belongs."""
 
 
 @dataclass
-class _Lent:
-    """A storage that is lent: ``memory`` does not own it, ``owner`` does until it is handed over.
+class _Donated:
+    """A storage that is donated: ``memory`` does not own it, ``owner`` does until it is handed over.
 
-    ``before`` counts the holders of ``memory`` that are the loan's own.
+    ``before`` counts the holders of ``memory`` that are the donation's own.
     """
 
     memory: torch.UntypedStorage
@@ -33,10 +33,10 @@ class _Lent:
     before: int = 0
 
 
-class Loan:
-    """The tensors that a recording on ``stream`` lends, in ``pool``, which ``graph`` keeps alive.
+class Donation:
+    """The tensors that a recording on ``stream`` donates, in ``pool``, which ``graph`` keeps alive.
 
-    Borrowers get tensors that do not own their memory, so that the recording of who consumes them can free
+    Callers get tensors that do not own their memory, so that the recording of who reuses them can free
     it inside the pool.
     """
 
@@ -50,75 +50,75 @@ class Loan:
         self.pool = pool
         self.stream = stream
         self.is_handed_over = False
-        """Whether there is, or was, a recording that overwrites what it has read of the loan."""
-        self._storages: dict[int, _Lent] = {}
+        """Whether there is, or was, a recording that overwrites what it has read of the donation."""
+        self._storages: dict[int, _Donated] = {}
         for tensor in tensors:
             owner = tensor.untyped_storage()
             if owner.nbytes() and owner.data_ptr() not in self._storages:
-                self._storages[owner.data_ptr()] = _Lent(unowned(owner, graph), owner)
+                self._storages[owner.data_ptr()] = _Donated(unowned(owner, graph), owner)
         self._tensors = [
             _on(self._storages[address].memory, tensor) if address in self._storages else tensor
             for tensor in tensors
             for address in [tensor.untyped_storage().data_ptr()]
         ]
-        for lent in self._storages.values():
-            lent.before = holders(lent.memory)
-        _LOANS.update(dict.fromkeys(self._storages, self))
+        for donated in self._storages.values():
+            donated.before = holders(donated.memory)
+        _DONATIONS.update(dict.fromkeys(self._storages, self))
 
-    def lend(self) -> tuple[torch.Tensor, ...]:
+    def donate(self) -> tuple[torch.Tensor, ...]:
         """The tensors, for one caller."""
         return tuple(tensor.data for tensor in self._tensors)
 
     def is_out(self) -> bool:
         """Whether somebody holds any of the tensors."""
-        return any(holders(lent.memory) > lent.before for lent in self._storages.values())
+        return any(holders(donated.memory) > donated.before for donated in self._storages.values())
 
 
-class Consumption:
-    """The tensors among the ``inputs`` of a call that belong to ``loan``, at ``positions``."""
+class DonatedInputs:
+    """The tensors among the ``inputs`` of a call that belong to ``donation``, at ``positions``."""
 
-    def __init__(self, loan: Loan, inputs: Sequence[Any]) -> None:
-        self.loan = loan
+    def __init__(self, donation: Donation, inputs: Sequence[Any]) -> None:
+        self.donation = donation
         addresses = [_address(value) for value in inputs]
-        self._lent = {
-            k: loan._storages[address]
+        self._donated = {
+            k: donation._storages[address]
             for k, address in enumerate(addresses)
-            if address in loan._storages
+            if address in donation._storages
         }
-        self.positions = frozenset(self._lent)
+        self.positions = frozenset(self._donated)
         most: Counter[int] = Counter()
-        for k in self._lent:
+        for k in self._donated:
             most[addresses[k]] += 2 if is_view(inputs[k]) else 1  # with the tensor that it views
-        consumed = {address: loan._storages[address] for address in most}
-        self.nbytes = sum(lent.memory.nbytes() for lent in consumed.values())
+        reused = {address: donation._storages[address] for address in most}
+        self.nbytes = sum(donated.memory.nbytes() for donated in reused.values())
         self._most = [
-            (lent.memory, lent.before + most[address]) for address, lent in consumed.items()
+            (donated.memory, donated.before + most[address]) for address, donated in reused.items()
         ]
 
     def is_sole_holder(self) -> bool:
-        """Whether nobody but such a call holds what is lent to it."""
+        """Whether nobody but such a call holds what is donated to it."""
         return all(holders(memory) <= most for memory, most in self._most)
 
     def hand_over(self, inputs: Sequence[Any]) -> list[Any]:
-        """``inputs``, with tensors that own what is lent, once: it is free when they are dropped."""
-        assert not self.loan.is_handed_over
-        self.loan.is_handed_over = True
+        """``inputs``, with tensors that own what is donated, once: it is free when they are dropped."""
+        assert not self.donation.is_handed_over
+        self.donation.is_handed_over = True
         owning = list(inputs)
-        for k, lent in self._lent.items():
-            assert lent.owner is not None
-            owning[k] = _on(lent.owner, inputs[k])
-        for lent in self._lent.values():
-            lent.owner = None
+        for k, donated in self._donated.items():
+            assert donated.owner is not None
+            owning[k] = _on(donated.owner, inputs[k])
+        for donated in self._donated.values():
+            donated.owner = None
         return owning
 
 
-def find_consumption(inputs: Sequence[Any], stream: int) -> Consumption | None:
-    """What of ``inputs`` was lent by a recording on ``stream``, if nobody else holds that."""
+def find_donated_inputs(inputs: Sequence[Any], stream: int) -> DonatedInputs | None:
+    """What of ``inputs`` was donated by a recording on ``stream``, if nobody else holds that."""
     for value in inputs:
-        loan = _LOANS.get(_address(value))
-        if loan is not None and loan.stream == stream:
-            consumption = Consumption(loan, inputs)
-            return consumption if consumption.is_sole_holder() else None
+        donation = _DONATIONS.get(_address(value))
+        if donation is not None and donation.stream == stream:
+            donated_inputs = DonatedInputs(donation, inputs)
+            return donated_inputs if donated_inputs.is_sole_holder() else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""Training whose programs are replayed: what is saved for backward is lent, and never overwritten too early.
+"""Training whose programs are replayed: what is saved for backward is donated, and not overwritten too early.
 
 Programs of a GPU run through Triton's interpreter, from recordings that run them anew and write what they
 give to the memory that a CUDA graph would write to.
@@ -27,7 +27,7 @@ if not triton.knobs.runtime.interpret:
     pytest.skip("Triton is imported already, to compile", allow_module_level=True)
 
 from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
-from weft_codegen_triton.runtime import loans, replays  # noqa: E402
+from weft_codegen_triton.runtime import donations, replays  # noqa: E402
 from weft_codegen_triton.runtime.cuda_graph import GraphRecording  # noqa: E402
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice  # noqa: E402
 
@@ -37,13 +37,13 @@ T = torch.Tensor
 class RecordingOnProcessor(GraphRecording):
     """A recording without a GPU: computes anew, into the memory of the first time.
 
-    ``counts`` are replays that lend, and others, of which ``consumed`` overwrite what was lent.
+    ``counts`` are replays that donate, and others, of which ``reused`` overwrite what was donated.
     """
 
     counts = {True: 0, False: 0}
-    consumed = 0
+    reused = 0
 
-    def _choose_pool(self, *, lends: bool) -> Any:
+    def _choose_pool(self, *, donates: bool) -> Any:
         return None
 
     def _run(self, compute: Any, inputs: list[Any], constants: Any, pool: Any) -> tuple[T, ...]:
@@ -58,17 +58,17 @@ class RecordingOnProcessor(GraphRecording):
         return self._memory
 
     def replay(self, inputs: Sequence[Any]) -> tuple[T, ...]:
-        assert not self.is_lent()
-        self.counts[self._loan is not None] += 1
+        assert not self.is_donated()
+        self.counts[self._donation is not None] += 1
         compute, constants, own = self._program
         given = [own.get(k, value) for k, value in enumerate(inputs)]
         for k, target in own.items():
             target.copy_(inputs[k])
         for target, source in zip(self._memory, compute(given, constants, 0), strict=True):
             target.copy_(source)
-        if self._consumed is not None:
-            RecordingOnProcessor.consumed += 1
-            for k in self._consumed.positions:
+        if self._donated_inputs is not None:
+            RecordingOnProcessor.reused += 1
+            for k in self._donated_inputs.positions:
                 if given[k] is None:  # read for the last time: other values lie there now
                     inputs[k].data.fill_(0x7F)
         return super().replay(inputs)
@@ -83,9 +83,9 @@ def unowned(storage: torch.UntypedStorage, keeper: object) -> torch.UntypedStora
 @pytest.fixture(autouse=True)
 def recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     RecordingOnProcessor.counts = {True: 0, False: 0}
-    RecordingOnProcessor.consumed = 0
+    RecordingOnProcessor.reused = 0
     monkeypatch.setattr(replays, "GraphRecording", RecordingOnProcessor)
-    monkeypatch.setattr(loans, "unowned", unowned)
+    monkeypatch.setattr(donations, "unowned", unowned)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(InterpretedDevice, "records", True)
@@ -150,7 +150,7 @@ def step(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("make", [Model, Normalised])
-def test_steps_of_training_lend_what_they_save(make: Callable[[], nn.Module]) -> None:
+def test_steps_of_training_donate_what_they_save(make: Callable[[], nn.Module]) -> None:
     """And backward's recording overwrites what it has read."""
     pair = Pair(make)
     for _ in range(6):
@@ -159,7 +159,7 @@ def test_steps_of_training_lend_what_they_save(make: Callable[[], nn.Module]) ->
         step(pair)
     assert RecordingOnProcessor.counts[True] == 5  # forward, from the second call on
     assert RecordingOnProcessor.counts[False] >= 3  # backward
-    assert RecordingOnProcessor.consumed >= 3
+    assert RecordingOnProcessor.reused >= 3
 
 
 def test_results_wait_while_they_are_held() -> None:
@@ -215,7 +215,7 @@ class Forked(nn.Module):
 
 
 def test_two_programs_of_backward() -> None:
-    """Where one consumes what is lent, the other reads it."""
+    """Where one reuses what is donated, the other reads it."""
     pair, kept = Pair(Forked), torch.randn(4, 5)
     for number, outputs in enumerate("BBBLLLBLBLRRRBBBB"):
         x = kept if number < 4 else torch.randn(4, 5)  # forward is recorded anew then
@@ -225,12 +225,12 @@ def test_two_programs_of_backward() -> None:
             loss[outputs].backward()
         pair.check()
         step(pair)
-    assert RecordingOnProcessor.consumed >= 3
-    assert RecordingOnProcessor.counts[False] > RecordingOnProcessor.consumed
+    assert RecordingOnProcessor.reused >= 3
+    assert RecordingOnProcessor.counts[False] > RecordingOnProcessor.reused
 
 
 def test_hooks_see_tensors_that_stay() -> None:
-    """Whoever packs what is saved may keep it: nothing is lent."""
+    """Whoever packs what is saved may keep it: nothing is donated."""
     kept: list[tuple[T, T]] = []
 
     def pack(tensor: T) -> T:
