@@ -17,10 +17,10 @@ from weft_loop_ir.schedule import ScheduleOptions
 class CompiledProgram(Protocol):
     """What a code generator returns: call it with the inputs that are not constants, in order.
 
-    It may also have ``call_donated(inputs)``, the same for a list that nobody else needs: it takes tensors out of
-    the list and drops each once it has been read for the last time.  And ``donate(*inputs)``, a call whose
-    results in private buffers are donated: once nobody holds their memory, a later ``donate`` may overwrite it,
-    and so may the ``call_donated`` that they are given to.
+    It may also have ``call_donated(inputs)``, the same for a list that nobody else needs: it takes tensors
+    out of the list and drops each once it has been read for the last time.  And ``donate(*inputs)``, a call
+    whose results in private buffers are donated: once nobody holds their memory, a later ``donate`` may
+    overwrite it, and so may the ``call_donated`` that they are given to.
     """
 
     @property
