@@ -47,7 +47,7 @@ def test_every_kind_of_the_catalogue_is_raised():
     }
     assert BREAK_KINDS.keys() - named <= {
         OPERATOR_REJECTS,
-        "deletion of an object that may be seen dying",
+        "deletion of an object with an observable lifetime",
     }
 
 

@@ -62,7 +62,7 @@ CHANGING = [(kind, name) for kind in classes() for name in sorted(assigned(kind)
 NOTES = {
     "created_at": "where an iterator was made, for breaks",
     "version": "how often a list has changed, for iterators over it; its elements are compared",
-    "_quiet": "what is known of the ends of a list's elements",
+    "_has_no_finalizers": "what is known of the ends of a list's elements",
     "_made": "the view that a row is, once something uses it",
     "loaded_instead": "what the code after the graph loads",
 }

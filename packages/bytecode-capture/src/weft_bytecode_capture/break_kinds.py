@@ -244,7 +244,7 @@ _OBJECTS = {
         "classes defined while a frame is captured are built by CPython",
         ("define the class outside the function",),
     ),
-    "deletion of an object that may be seen dying": BreakKind(
+    "deletion of an object with an observable lifetime": BreakKind(
         "its finalizer, or what refers to it weakly, shows when the last reference goes"
     ),
     "instance with a finalizer": BreakKind("CPython runs __del__ where the last reference goes"),

@@ -18,7 +18,7 @@ from .handled_code import handler_sees
 from .side_effects import SideEffects
 from .variables.base import Arguments, Keywords, Variable
 from .variables.constant import ConstantVariable
-from .variables.dying import require_quiet_drop
+from .variables.finalizers import check_dropped
 
 if TYPE_CHECKING:
     from .graph import GraphBuilder
@@ -155,7 +155,7 @@ class FrameEvaluator:
         dropped = self.stack[region.depth :]
         del self.stack[region.depth :]
         for variable in dropped:
-            require_quiet_drop(self, variable)
+            check_dropped(self, variable)
         if region.push_offset:
             self.stack.append(ConstantVariable(instruction.offset // 2))
         self.stack.append(error.exception)

@@ -1,11 +1,11 @@
 """Prints the host program: a Python module whose function ``compute`` runs the steps of a schedule in order.
 
 ``compute(inputs, constants, stream)`` runs all steps but the tail and gives tensors: those of ``returned``
-buffers first, which a recording copies for the caller, then those of ``donated`` ones, which it may donate, then
-those that the tail needs.  It takes inputs that
-nothing needs after it out of the list ``inputs``, and drops each when its last reader has run.
-``finish(inputs, constants, stream, buffers)`` runs the tail on them and gives the results.  A CUDA graph
-records the first function only.  It raises IndicesTooLarge for sizes that kernels have too few bits for.
+buffers first, which a recording copies for the caller, then those of ``donated`` ones, which it may donate,
+then those that the tail needs.  It takes inputs that nothing needs after it out of the list ``inputs``, and
+drops each when its last reader has run.  ``finish(inputs, constants, stream, buffers)`` runs the tail on them
+and gives the results.  A CUDA graph records the first function only.  It raises IndicesTooLarge for sizes
+that kernels have too few bits for.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class PrintedHost:
 
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
-    ``returned`` and ``donated`` name the buffers that ``compute`` gives and that results are made of, the latter
-    private ones; ``tail_steps`` counts the steps that ``finish`` runs.  ``may_not_fit``: indices may be too
-    large.  ``aligned`` are the sizes, or products of them, that kernels would have multiples of 16;
+    ``returned`` and ``donated`` name the buffers that ``compute`` gives and that results are made of, the
+    latter private ones; ``tail_steps`` counts the steps that ``finish`` runs.  ``may_not_fit``: indices may
+    be too large.  ``aligned`` are the sizes, or products of them, that kernels would have multiples of 16;
     ``begins_aligned``: they are where the graph was made.
     """
 

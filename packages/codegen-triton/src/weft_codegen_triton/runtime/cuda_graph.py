@@ -125,8 +125,8 @@ class GraphRecording:
     """A recorded run on one stream, for constants that stay where they are.
 
     ``fixed`` are the positions of inputs that are read where they were at recording.  Of what ``compute``
-    gives, a replay copies the first ``returned_count`` tensors and donates the next ``donated_count``.  It leaves
-    ``donated_inputs`` undefined.
+    gives, a replay copies the first ``returned_count`` tensors and donates the next ``donated_count``.  It
+    leaves ``donated_inputs`` undefined.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Memory of a recording that is donated to its callers, and that who reads it last may use again.
 
-What forward saves for backward is donated.  When backward has read a part of it for the last time, that part is
-free: the recording of backward takes its own buffers from there, as a program that runs step by step takes
+What forward saves for backward is donated.  When backward has read a part of it for the last time, that part
+is free: the recording of backward takes its own buffers from there, as a program that runs step by step takes
 them from the allocator.  So both recordings together hold little more than the most that is alive at a time.
 """
 

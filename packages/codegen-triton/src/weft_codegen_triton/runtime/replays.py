@@ -35,8 +35,9 @@ class Replays:
 
     The first call for a size runs step by step and so warms libraries up, the second records, later ones
     replay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, the next
-    ``donated_count`` are donated (see :class:`GraphRecording`), others are read before the next call.  ``refusal``
-    says why recording was given up, None if it wasn't.  ``copied_bytes`` is the option of that name.
+    ``donated_count`` are donated (see :class:`GraphRecording`), others are read before the next call.
+    ``refusal`` says why recording was given up, None if it wasn't.  ``copied_bytes`` is the option of that
+    name.
     """
 
     def __init__(

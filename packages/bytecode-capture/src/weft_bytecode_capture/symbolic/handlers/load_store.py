@@ -10,7 +10,7 @@ from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
 from ..variables.base import Variable
 from ..variables.cells import CellVariable, SavedCellVariable
-from ..variables.dying import may_be_seen_dying, require_quiet_drop
+from ..variables.finalizers import check_dropped, has_observable_lifetime
 from ..variables.new_values import wrap_code_constant
 
 
@@ -70,7 +70,7 @@ def _store_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
         evaluator.locals.pop(name, None)
     else:
         evaluator.locals[name] = value
-    require_quiet_drop(evaluator, before)
+    check_dropped(evaluator, before)
 
 
 @handles("DELETE_FAST")
@@ -79,8 +79,8 @@ def _delete_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
         return
-    if may_be_seen_dying(evaluator, variable):
-        raise Unsupported("deletion of an object that may be seen dying", instruction.operand)
+    if has_observable_lifetime(evaluator, variable):
+        raise Unsupported("deletion of an object with an observable lifetime", instruction.operand)
 
 
 @handles("LOAD_FAST_AND_CLEAR")

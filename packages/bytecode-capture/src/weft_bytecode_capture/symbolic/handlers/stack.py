@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
-from ..variables.dying import require_quiet_drop
+from ..variables.finalizers import check_dropped
 
 
 @handles("NOP", "RESUME", "EXTENDED_ARG", "CACHE", "PRECALL")
@@ -14,7 +14,7 @@ def _nothing(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 @handles("POP_TOP")
 def _pop_top(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    require_quiet_drop(evaluator, evaluator.stack.pop())
+    check_dropped(evaluator, evaluator.stack.pop())
 
 
 @handles("PUSH_NULL")

@@ -23,7 +23,7 @@ from ..variables.generators import GeneratorVariable
 from ..variables.hashing import HashedKey
 from ..variables.list_forms import ListForm
 
-_NOTES = frozenset({"version", "_quiet", "_made", "loaded_instead", "created_at"})
+_NOTES = frozenset({"version", "_has_no_finalizers", "_made", "loaded_instead", "created_at"})
 """Attributes that are notes of the evaluator about an object, beside what the object is."""
 
 _REAL = frozenset({"original", "_dictionary", "value", "unread", "_unread"})

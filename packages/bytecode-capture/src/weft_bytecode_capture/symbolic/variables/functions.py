@@ -23,7 +23,7 @@ from .base import Arguments, Keywords, Variable
 from .bound_methods import BoundMethodVariable
 from .cells import CellVariable, known_cell
 from .constant import ConstantVariable
-from .dying import require_quiet_end
+from .finalizers import require_no_finalizer
 from .hashing import HashedKey, entry_key, identity_key
 from .mappings import DictVariable, keyword_arguments
 from .methods import BuiltinMethodVariable
@@ -144,7 +144,7 @@ class KnownFunctionVariable(FunctionVariable):
         own = evaluator.builder.known(self.value.__dict__)
         if own is not None or find_raw(types.FunctionType, name) is not None:
             raise Unsupported("attribute write", f"{self!r}.{name}")
-        require_quiet_end(self.value.__dict__.get(name), self)
+        require_no_finalizer(self.value.__dict__.get(name), self)
         self.written[name] = value
         evaluator.side_effects.mutated(self)
 

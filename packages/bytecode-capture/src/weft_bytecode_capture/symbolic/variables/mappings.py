@@ -28,7 +28,7 @@ from ..operations import values_equal
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
-from .dying import require_quiet_end
+from .finalizers import require_no_finalizer
 from .hashing import HashedKey, are_silent, entry_key
 from .methods import call_method_of, method_of
 from .sequences import TupleVariable, owner_of, storage_of
@@ -208,7 +208,7 @@ class DictVariable(Variable):
     def _let_go(self, key: HashedKey) -> None:
         """The dict's own value of a key, if it had one, is about to be replaced or taken out."""
         if self.original is not None and key.python_key is not None:
-            require_quiet_end(self.original.get(key.python_key[0]), self)
+            require_no_finalizer(self.original.get(key.python_key[0]), self)
 
     # Python's protocol.
 

@@ -219,7 +219,7 @@ class ListVariable(SequenceVariable):
     owner: Variable | None = None  # the instance whose storage it is
     form: ListForm | None = None
     version = 0  # how often it was changed
-    _quiet = False  # whether no element runs code as it dies
+    _has_no_finalizers = False  # whether no element runs code as it dies
 
     @property
     def is_its_parts(self) -> bool:
@@ -247,16 +247,18 @@ class ListVariable(SequenceVariable):
         """The elements, about to be changed."""
         self.version += 1
         if self.source is not None:
-            self._require_quiet_ends()
+            self._require_no_finalizers()
             evaluator.side_effects.mutated(self)
         return self.items(evaluator)
 
-    def _require_quiet_ends(self) -> None:
+    def _require_no_finalizers(self) -> None:
         """The elements of a list from outside may be taken out of it."""
-        if not self._quiet:
+        if not self._has_no_finalizers:
             if any(map(has_finalizer, self.element_types())):
-                raise Unsupported("deletion of an object that may be seen dying", f"of {self!r}")
-            self._quiet = True
+                raise Unsupported(
+                    "deletion of an object with an observable lifetime", f"of {self!r}"
+                )
+            self._has_no_finalizers = True
 
     def iterator(self, evaluator: Evaluator) -> Variable:
         from .iterators import ListIteratorVariable

@@ -25,7 +25,7 @@ from .class_attributes import (
     raise_no_attribute,
 )
 from .constant import ConstantVariable
-from .dying import require_quiet_end
+from .finalizers import require_no_finalizer
 from .instance_dictionary import InstanceDictVariable, read_instance_attribute
 from .instance_protocols import InstanceProtocols
 from .values import find_raw
@@ -250,7 +250,7 @@ class UserObjectVariable(InstanceProtocols):
     def write_attribute(self, evaluator: Evaluator, name: str, value: Variable | None) -> None:
         """Change the instance dict or a slot; None deletes."""
         if self.source is not None:
-            require_quiet_end(self.dictionary().get(name), self)
+            require_no_finalizer(self.dictionary().get(name), self)
         if value is not None and self.attributes.get(name, value) is None:
             del self.attributes[name]  # made anew after its deletion: it is the last one
             self.made_anew.add(name)

@@ -1,4 +1,4 @@
-"""Objects that somebody can see dying, through ``__del__`` or a weak reference.
+"""Objects whose lifetime a program observes, through ``__del__`` or a weak reference.
 
 Effects are replayed after the graph, so such an object would die later than the program has it.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from .base import Variable
 
 
-def require_quiet_end(value: Any, owner: Variable) -> None:
+def require_no_finalizer(value: Any, owner: Variable) -> None:
     """Unsupported if ``value``, about to be taken out of an object from outside, runs code as it dies."""
     if has_finalizer(type(value)):
-        raise Unsupported("deletion of an object that may be seen dying", f"of {owner!r}")
+        raise Unsupported("deletion of an object with an observable lifetime", f"of {owner!r}")
 
 
-def require_quiet_drop(evaluator: FrameEvaluator, variable: Variable | None) -> None:
+def check_dropped(evaluator: FrameEvaluator, variable: Variable | None) -> None:
     """Unsupported if the frame lets go of an argument that runs code as it dies.
 
     So does a resume function of a value of the interrupted frame's stack.
@@ -38,7 +38,7 @@ def require_quiet_drop(evaluator: FrameEvaluator, variable: Variable | None) -> 
     kind = getattr(variable, "kind", None) or type(value)
     runs_code = isinstance(kind, type) and (has_finalizer(kind) or _drives_generator(value))
     if runs_code and not _is_held(evaluator, variable):
-        raise Unsupported("deletion of an object that may be seen dying", repr(variable))
+        raise Unsupported("deletion of an object with an observable lifetime", repr(variable))
 
 
 def _drives_generator(value: Any) -> bool:
@@ -57,7 +57,7 @@ def _is_held(evaluator: FrameEvaluator, variable: Variable) -> bool:
     return any(variable is other for other in held)
 
 
-def may_be_seen_dying(evaluator: FrameEvaluator, variable: Variable) -> bool:
+def has_observable_lifetime(evaluator: FrameEvaluator, variable: Variable) -> bool:
     """Whether an object that the frame lets go of has a ``__del__`` or weak references, or a list such."""
     if variable.is_constant() or _is_held(evaluator, variable):
         return False
