@@ -304,12 +304,11 @@ def printed(model, x):
 
 
 PROGRAMS = [
-    plain, tuple_growth, tuple_growth_in_place, list_growth, enumerated, enumerated_use, zipped, zipped_range,
-    generated, comprehension_generator, module_items, sliced, deberta_like, item_branch,
+    plain, tuple_growth, tuple_growth_in_place, list_growth, enumerated, enumerated_use, by_index, zipped,
+    zipped_range, reversed_layers, counter, past_values, past_values_tuple, generated,
+    comprehension_generator, mapped, dict_items, module_items, next_of_zip, next_of_range, sliced,
+    deberta_like, item_branch, logged,
 ]  # fmt: skip
 INSIDE = [inside_layer, inside_layer_enumerated]
-GROWING = [
-    by_index, counter, reversed_layers, dict_cache, past_values, past_values_tuple, mapped, dict_items,
-    next_of_zip, next_of_range, logged, printed,
-]  # fmt: skip
+GROWING = [dict_cache, printed]
 """Those of which some of what is compiled is for one layer alone."""

@@ -33,6 +33,33 @@ class ConvertedSource(Source):
 
 
 @dataclass(frozen=True)
+class SelectedSource(Source):
+    """The element of a list, tuple or dict at ``base`` that the number at ``index`` and ``offset`` select.
+
+    ``by_name``: its key is the number as text, as a ModuleList has its members.
+    """
+
+    base: Source
+    index: Source
+    offset: int = 0
+    by_name: bool = False
+
+    def name(self) -> str:
+        index = self.index.name() + (f" + {self.offset}" if self.offset else "")
+        return f"{self.base.name()}[{index}]"
+
+    def evaluate(self, scope: Scope) -> Any:
+        """Asked for before any guard on the base or the index may have been."""
+        elements, index = self.base.evaluate(scope), self.index.evaluate(scope)
+        if type(elements) not in (list, tuple, dict) or type(index) is not int:
+            raise TypeError(f"no element of a {type(elements).__name__} is selected")
+        index += self.offset
+        if not 0 <= index < len(elements):
+            raise IndexError(f"{index} is not within {len(elements)}")
+        return elements[str(index) if self.by_name else index]
+
+
+@dataclass(frozen=True)
 class SubclassIs(Predicate):
     """``issubclass(value, wanted) is outcome``, of a class whose metaclass lets others be registered."""
 

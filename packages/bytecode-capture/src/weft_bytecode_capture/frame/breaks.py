@@ -113,8 +113,7 @@ class BreakEmission:
         """What runs as it is behind the breaking instruction, up to a loop's next turn."""
         original, last = self.original, self.last
         if original.instructions[last].name == "FOR_ITER":
-            iterator = self.ending.stack[-1]
-            return tail_of_loop(original, last, iterator) if iterator is not None else None
+            return tail_of_loop(original, last)
         if not original.instructions[last].falls_through() or original.instructions[last].target:
             return None
         tail = find_tail(original, last + 1, self._on_stack_behind)
@@ -245,7 +244,8 @@ class BreakEmission:
         """The instructions behind which the frame is left, by position."""
         last, tail = self.last, self.tail
         if tail is None:
-            return {last: _Exit(last, not self.original.instructions[last].falls_through())}
+            by_jump_only = not self.original.instructions[last].falls_through()
+            return {last: _Exit(last, by_jump_only, varying=self._next_element())}
         stored, variables = tail.stored_before(self.original), tail.loop_variables(self.original)
         if not tail.after:
             element = ("stack", len(self.original.stacks[tail.loop] or ()))
@@ -255,6 +255,11 @@ class BreakEmission:
             tail.loop: _Exit(tail.loop, True, stored, stored),
             final: _Exit(final, False, (*stored, *variables), (), given),
         }
+
+    def _next_element(self) -> tuple[tuple[str, int | str], ...]:
+        """What an iterator gave where the program asked for its next element, or the program's ``next``."""
+        stack = self.original.stacks[self.last + 1] if self.ending.reason.kind == "next()" else None
+        return (("stack", len(stack) - 1),) if stack else ()
 
     def _kept(self, stops: Container[int]) -> set[int]:
         """The instructions that run here: the break's, its tail's, and all that handles their errors."""

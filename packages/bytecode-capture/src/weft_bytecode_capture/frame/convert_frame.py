@@ -29,7 +29,14 @@ from ..captured_graph import (
 )
 from ..marks import MarkError
 from ..stance import RecompileError
-from ..symbolic.frame_result import Break, CaptureOptions, FrameInput, FrameResult, Skip
+from ..symbolic.frame_result import (
+    Break,
+    CaptureOptions,
+    FrameInput,
+    FrameResult,
+    Return,
+    Skip,
+)
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
 from ..symbolic.graph.transforms import leaving_transforms
 from ..symbolic.policy import guarding_libraries, is_other_compiler
@@ -52,6 +59,8 @@ _VERSIONS_PER_ENTRY = 32
 """How often code is compiled for each entry that it may have: an entry whose objects die makes room.
 
 So code that is given another object in each call is not compiled in each call for ever."""
+
+_VERSIONS_WITHOUT_TENSORS = 2
 
 Capture = Callable[[FrameInput, CaptureOptions], "FrameResult | Skip"]
 
@@ -258,11 +267,24 @@ class _Conversion:
                 if self._break.kind == OPERATOR_REJECTS:
                     return Skip(f"eager raises its own error: {self._break.context}", False)
                 raise GraphBreakError(self._break)
+        if self._never_meets_tensors(result) and not options.fullgraph:
+            return Skip("no version of it meets a tensor")
         with result.shapes.rules() if result.shapes is not None else nullcontext():
             transformed = self._transform(result)
         if isinstance(transformed, Skip):
             return transformed
         return self._entry(result, transformed)
+
+    def _never_meets_tensors(self, result: FrameResult) -> bool:
+        """Whether this is the third version of code, and CPython runs all of them as well.
+
+        Functions called with numbers or names that differ, behind breaks and by iterators.
+        """
+        history = self._frame.history
+        if result.has_tensors or not isinstance(result.ending, Return):
+            return False
+        history.versions_without_tensors += 1
+        return history.versions == _VERSIONS_WITHOUT_TENSORS < history.versions_without_tensors
 
     def _entry(self, result: FrameResult, transformed: TransformedCode) -> _frame_hook.Entry:
         if result.shapes is not None:  # asked now: compiling the graph may have added to them

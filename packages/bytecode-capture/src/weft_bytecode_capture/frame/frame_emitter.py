@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from weft_guards import (
 )
 
 from ..code_objects.builder import CodeBuilder, is_code_constant
-from ..sources import ConvertedSource
+from ..sources import ConvertedSource, SelectedSource
 from ..unsupported import Unsupported
 
 if TYPE_CHECKING:
@@ -311,6 +312,20 @@ class _SourceReader:
         self._emitter.load_constant(source.key)
         self._builder.load_subscript()
 
+    def selected(self, source: Any) -> None:
+        self.base(source.base)
+        if source.by_name:
+            self._emitter.load_callable(str)
+        if source.offset:
+            self._emitter.load_callable(operator.add)
+            self._emitter.load_constant(source.offset)
+        self.base(source.index)
+        if source.offset:
+            self._builder.call(2)
+        if source.by_name:
+            self._builder.call(1)
+        self._builder.load_subscript()
+
     def dictionary_key(self, source: Any) -> None:
         self._emitter.load_callable(list)
         self.base(source.base)
@@ -344,5 +359,6 @@ _READERS: dict[type[Source], Callable[[_SourceReader, Any], None]] = {
     DictKeySource: _SourceReader.dictionary_key,
     TypeSource: _SourceReader.type_of,
     ConvertedSource: _SourceReader.converted,
+    SelectedSource: _SourceReader.selected,
     CellContentsSource: _SourceReader.cell_contents,
 }

@@ -19,10 +19,29 @@ _TORCH_PLUMBING = ("nn/modules/module.py",)
 # Methods of the classes below nn/modules.
 _BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters")
 
+# What containers of modules do beside calling them.
+_CONTAINERS = "nn/modules/container.py"
+_FINDS_MEMBERS = frozenset(
+    (
+        "__getitem__ __len__ __iter__ __contains__ _get_abs_string_index _get_item_by_idx "
+        "keys values items"
+    ).split()
+)
+)
+
 
 def skip_reason(code: types.CodeType, backend_folders: frozenset[str]) -> str | None:
     """Why a root frame of ``code`` isn't captured; None if it is."""
+    if _hands_on(code):
+        return "it has no tensor operation"
     return _reason(code.co_filename, backend_folders)
+
+
+def _hands_on(code: types.CodeType) -> bool:
+    """Whether ``code`` only finds or keeps objects: a container's member, the fields of a dataclass."""
+    if code.co_filename == "<string>":
+        return code.co_qualname == "__create_fn__.<locals>.__init__"
+    return code.co_name in _FINDS_MEMBERS and _inside_torch(code.co_filename) == _CONTAINERS
 
 
 def builds_module(code: types.CodeType) -> bool:
@@ -47,10 +66,16 @@ def _reason(file: str, backend_folders: frozenset[str]) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _is_module_of_torch(file: str) -> bool:
+    inner = _inside_torch(file)
+    return inner.startswith("nn/modules/") and inner not in _TORCH_PLUMBING
+
+
+@functools.lru_cache(maxsize=4096)
+def _inside_torch(file: str) -> str:
+    """A file's path below torch's folder; the whole path of another file."""
     import torch
 
-    inner = Path(file).as_posix().removeprefix(Path(_folder(torch.__file__)).as_posix() + "/")
-    return inner.startswith("nn/modules/") and inner not in _TORCH_PLUMBING
+    return Path(file).as_posix().removeprefix(Path(_folder(torch.__file__)).as_posix() + "/")
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..symbolic.variables.iterators import IteratorVariable, JointIteratorVariable
+from ..symbolic.variables.iterators import IteratorVariable
 from ..symbolic.variables.opaque import OpaqueVariable
 from .resume import AnalysedCode
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 _STORES = frozenset({"STORE_FAST", "STORE_DEREF"})
 _MOVES = _STORES | {"POP_TOP", "NOP"}
-_TUPLE_ITERATORS: tuple[type, ...] = (enumerate, zip, type(iter({}.items())))
 
 
 @dataclass(frozen=True)
@@ -75,25 +74,29 @@ def find_tail(
     iterator = on_stack(len(stack) - 1) if stack is not None else None
     if iterator is None or not _is_plain(iterator):
         return None
-    return Tail(position, tuple(before), _element_moves(code, position + 1, iterator))
+    return Tail(position, tuple(before), _element_moves(code, position + 1))
 
 
-def tail_of_loop(code: AnalysedCode, loop: int, iterator: Variable) -> Tail:
+def tail_of_loop(code: AnalysedCode, loop: int) -> Tail:
     """The tail where ``FOR_ITER`` itself, at ``loop``, is the breaking instruction."""
-    return Tail(loop, (), _element_moves(code, loop + 1, iterator))
+    return Tail(loop, (), _element_moves(code, loop + 1))
 
 
-def _element_moves(code: AnalysedCode, position: int, iterator: Variable) -> tuple[int, ...]:
-    """The instructions that put an element into the loop's variables."""
-    if code.instructions[position].name in _STORES:
-        return (position,)
-    unpacking = code.instructions[position]
-    if unpacking.name != "UNPACK_SEQUENCE" or not _gives_tuples(iterator):
-        return ()
-    count = 1
-    while count <= unpacking.argument and code.instructions[position + count].name in _STORES:
-        count += 1
-    return tuple(range(position, position + count)) if count > unpacking.argument else ()
+def _element_moves(code: AnalysedCode, position: int) -> tuple[int, ...]:
+    """The instructions that put an element, or its parts, into the loop's variables."""
+    moves: list[int] = []
+    values = 1
+    while values:
+        instruction = code.instructions[position]
+        if instruction.name == "UNPACK_SEQUENCE":
+            values += instruction.argument - 1
+        elif instruction.name in _STORES:
+            values -= 1
+        else:
+            return ()
+        moves.append(position)
+        position += 1
+    return tuple(moves)
 
 
 def _is_plain(iterator: Variable) -> bool:
@@ -102,12 +105,6 @@ def _is_plain(iterator: Variable) -> bool:
         return True
     kind = type(iterator.value) if type(iterator) is OpaqueVariable else object
     return isinstance(getattr(kind, "__next__", None), types.WrapperDescriptorType)
-
-
-def _gives_tuples(iterator: Variable) -> bool:
-    if isinstance(iterator, JointIteratorVariable):
-        return True
-    return type(iterator) is OpaqueVariable and type(iterator.value) in _TUPLE_ITERATORS
 
 
 def _stored(code: AnalysedCode, positions: tuple[int, ...]) -> tuple[str, ...]:

@@ -157,6 +157,8 @@ class FrameResult:
     """Lets go of the program's objects, whose finalizers may not wait for the garbage collector."""
 
     unkept_regions: tuple[UnkeptRegion, ...] = ()
+    has_tensors: bool = True
+    """Whether the frame met a tensor, although there may be no operation on it."""
 
 
 @dataclass(frozen=True)

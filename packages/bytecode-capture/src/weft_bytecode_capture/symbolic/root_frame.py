@@ -289,6 +289,7 @@ class _Capture:
             recovery,
             state.shapes,
             state.release,
+            has_tensors=state.graph.has_tensors(),
         )
 
     def _outputs(self, ending: Return | Raise | Break) -> tuple[Variable, ...]:

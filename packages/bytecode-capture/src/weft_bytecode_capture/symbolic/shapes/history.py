@@ -18,6 +18,8 @@ from typing import Any
 
 from weft_guards import ArgumentSource, ItemSource, Source, is_constant
 
+from ...sources import SelectedSource
+
 _MAX_CONTENTS = 3  # of a tensor at one place that are compiled for
 
 
@@ -32,6 +34,7 @@ class ValueHistory:
         self._varying = varying
         self.is_resumed = is_resumed  # whether the code goes on behind a break
         self.versions = 0  # compilations that gave an entry
+        self.versions_without_tensors = 0
         self._extents: dict[tuple[Source, str], list[int | None]] = {}  # None: changed
         self._numbers: dict[tuple[Source, type], Any] = {}
         self._changed_numbers: set[tuple[Source, type]] = set()
@@ -87,7 +90,9 @@ class ValueHistory:
         return place is not None
 
     def _varies(self, source: Source) -> bool:
-        while isinstance(source, ItemSource):
+        while isinstance(source, (ItemSource, SelectedSource)):
+            if isinstance(source, SelectedSource) and self._varies(source.index):
+                return True
             source = source.base
         return isinstance(source, ArgumentSource) and source.argument in self._varying
 

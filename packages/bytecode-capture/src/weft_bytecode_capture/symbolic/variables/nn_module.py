@@ -32,6 +32,7 @@ from .base import Arguments, Keywords, Variable
 from .class_attributes import guard_absent, guard_default
 from .mappings import DictVariable
 from .opaque import OpaqueVariable, RefusedVariable
+from .selections import selected_element
 from .slices import SliceVariable
 from .user_objects import UserObjectVariable
 
@@ -117,7 +118,10 @@ class ModuleInstanceVariable(UserObjectVariable):
         kind: Any = type(self.value)
         return (
             isinstance(self.value, _CONTAINERS)
-            and any(kind.__iter__ is vars(base)["__iter__"] for base in _CONTAINERS)
+            and any(
+                all(getattr(kind, name) is vars(base)[name] for name in ("__iter__", "__getitem__"))
+                for base in _CONTAINERS
+            )
             and not self._was_changed(evaluator, "_modules")
         )
 
@@ -150,16 +154,27 @@ class ModuleInstanceVariable(UserObjectVariable):
         else:
             evaluator.guard(place, DictKeysAre(tuple(members)))
 
+    def _selected_member(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        """A ModuleList's member at a number that differs from call to call."""
+        if not isinstance(self.value, torch.nn.ModuleList):
+            return None
+        place = InstanceDictSource(self.source, "_modules")
+        return selected_element(evaluator, self.value._modules, place, key, by_name=True)
+
     def call_method(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if name == "__getitem__" and self._is_container(evaluator) and len(arguments) == 1:
-            members = self.iterate(evaluator)
+            selected = self._selected_member(evaluator, arguments[0])
+            if selected is not None:
+                return selected
             if isinstance(arguments[0], SliceVariable):
-                return ModuleSliceVariable(self, members, arguments[0], evaluator)
+                return ModuleSliceVariable(self, self.iterate(evaluator), arguments[0], evaluator)
             index = arguments[0].as_constant() if arguments[0].is_constant() else None
-            if isinstance(index, int) and -len(members) <= index < len(members):
-                return members[index]
+            names = list(self.value._modules)
+            if isinstance(index, int) and -len(names) <= index < len(names):
+                self._guard_length(evaluator)
+                return self.get_attribute(evaluator, names[index])
         return super().call_method(evaluator, name, arguments, keywords)
 
 

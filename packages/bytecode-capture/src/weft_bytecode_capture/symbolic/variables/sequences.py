@@ -20,6 +20,7 @@ from .hashing import HashedKey, hashed_key
 from .list_forms import ListForm
 from .methods import call_method_of, method_of
 from .numbers import is_invariant
+from .selections import selected_element
 from .slices import SliceVariable, index_value
 from .values import find_raw, has_finalizer
 
@@ -121,6 +122,10 @@ class SequenceVariable(Variable):
     def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
         if isinstance(key, SliceVariable):
             return type(self).plain(self.items(evaluator)[key.as_slice(evaluator)])
+        if self._unread is not None and self.source is not None and not self._appended:
+            selected = selected_element(evaluator, self._unread, self.source, key)
+            if selected is not None:
+                return selected
         index = index_value(evaluator, key, self.kind.__name__)
         self.look()
         items = self._items if self._unread is None else self.items(evaluator)

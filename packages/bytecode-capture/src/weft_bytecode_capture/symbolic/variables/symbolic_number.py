@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator as operator_module
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -36,6 +37,15 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class Counted:
+    """An integer that is the one at ``source`` and ``offset``, and which it is ``now``."""
+
+    source: Source
+    offset: int
+    now: int
+
+
 class SymbolicNumberVariable(NumberVariable):
     """An int or float that the sizes and numbers of a call determine.
 
@@ -63,6 +73,19 @@ class SymbolicNumberVariable(NumberVariable):
 
     def as_constant(self) -> Any:
         return self._symbols.specialise(self.value)
+
+    def counted(self) -> Counted | None:
+        """What integer of the call it is, but for a constant; None where it is something else."""
+        if not isinstance(self.value, torch.SymInt):
+            return None
+        expression, now = expression_of(self.value), self.value.node.hint
+        if not isinstance(now, int) or len(expression.free_symbols) != 1:
+            return None
+        (symbol,) = expression.free_symbols
+        place, offset = self._symbols.place(symbol), expression - symbol
+        if not isinstance(place, Place) or place.quantity is not Quantity.VALUE:
+            return None
+        return Counted(place.source, int(offset), now) if offset.is_Integer else None
 
     def specialised(self) -> ConstantVariable:
         """The number as a constant, for this number alone."""

@@ -1,0 +1,35 @@
+"""Elements of sequences and ModuleLists at numbers that differ from call to call: ``layers[i]``.
+
+Each layer has another, which does not make another layer of it: what is guarded is the element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft_guards import Source, TypeIs
+
+from ...sources import SelectedSource
+from ..protocol import Evaluator
+from .base import Variable
+from .symbolic_number import SymbolicNumberVariable
+
+
+def selected_element(
+    evaluator: Evaluator, elements: Any, base: Source, key: Variable, by_name: bool = False
+) -> Variable | None:
+    """The element of ``elements``, at ``base``, that ``key`` gives; None where it is no such number."""
+    if not isinstance(key, SymbolicNumberVariable) or type(elements) not in (list, tuple, dict):
+        return None
+    counted = key.counted()
+    if counted is None or not 0 <= counted.now < len(elements):
+        return None
+    value = elements.get(str(counted.now), _ABSENT) if by_name else elements[counted.now]
+    if value is _ABSENT:
+        return None
+    source = SelectedSource(base, counted.source, counted.offset, by_name)
+    evaluator.guard(source, TypeIs(type(value)))  # that there is one, of an object of any kind
+    return evaluator.builder.wrap(value, source)
+
+
+_ABSENT = object()
