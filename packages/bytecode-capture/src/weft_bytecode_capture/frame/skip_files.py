@@ -27,7 +27,6 @@ _FINDS_MEMBERS = frozenset(
         "keys values items"
     ).split()
 )
-)
 
 
 def skip_reason(code: types.CodeType, backend_folders: frozenset[str]) -> str | None:
