@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_bytecode_capture import capture
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.codegen import is_recordable
-from weft_codegen_triton.host.tail import tail_length
+from weft_codegen_triton.host.steps_of_each_call import tail_length
 from weft_codegen_triton.program_loops.find_loops import put_loops_into_programs
 from weft_loop_ir import Schedule, copied_results, devices_of
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from weft_bytecode_capture import capture
 
-from . import state_of_containers, state_of_objects, state_of_surroundings
+from . import state_of_containers, state_of_objects, state_outside_frames
 from .state_programs import PROGRAMS, StateProgram
 
 Tensor = torch.Tensor
@@ -135,7 +135,7 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> Any:
     return found, mine
 
 
-TABLES = (state_of_containers, state_of_objects, state_of_surroundings)  # which fill PROGRAMS
+TABLES = (state_of_containers, state_of_objects, state_outside_frames)  # which fill PROGRAMS
 LOOPS = (counted, over_rows, until, branching)
 EVERY = [(one, loop, inside) for one in PROGRAMS for loop in LOOPS for inside in (False, True)]
 QUICK = [EVERY[8 * k + k * 3 % 8] for k in range(len(PROGRAMS))]

@@ -60,7 +60,7 @@ from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.host_printer import KernelLaunch, print_host
 from weft_codegen_triton.host.regions import every_step, is_repeatable
-from weft_codegen_triton.host.tail import tail_takes_copies
+from weft_codegen_triton.host.steps_of_each_call import tail_takes_copies
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import (

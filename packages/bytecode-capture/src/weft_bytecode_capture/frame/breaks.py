@@ -18,8 +18,8 @@ from ..symbolic.frame_result import Break
 from ..symbolic.liveness import is_kept, is_lasting
 from ..unsupported import Unsupported
 from .frame_emitter import OBJECTS, FrameEmitter
+from .instructions_after_breaks import Tail, find_tail, tail_of_loop
 from .resume import AnalysedCode, ResumeFunctions, ResumePoint, push_handled
-from .tails import Tail, find_tail, tail_of_loop
 
 if TYPE_CHECKING:
     from ..symbolic.variables.base import Variable

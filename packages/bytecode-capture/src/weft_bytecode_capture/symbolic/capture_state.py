@@ -35,7 +35,7 @@ from .regions.tags import ResultTags
 from .shapes import ShapeSymbols
 from .side_effects import SideEffects
 from .variables.base import Variable
-from .variables.values import resolution_order
+from .variables.python_protocols import resolution_order
 
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter

@@ -242,7 +242,7 @@ class FrameEvaluator:
 
     def wrap_result(self, value: Any) -> Variable:
         """A variable of a new Python value: constants, and tuples, lists, dicts and sets of them."""
-        from .variables.new_values import wrap_new_value
+        from .variables.wrap_results import wrap_new_value
 
         return wrap_new_value(self, value)
 

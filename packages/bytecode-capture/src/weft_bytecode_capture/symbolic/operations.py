@@ -8,7 +8,7 @@ from .protocol import Evaluator
 from .variables.base import Variable
 from .variables.constant import OPERATORS, ConstantVariable
 from .variables.numbers import NumberVariable
-from .variables.values import find_raw, resolution_order
+from .variables.python_protocols import find_raw, resolution_order
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",

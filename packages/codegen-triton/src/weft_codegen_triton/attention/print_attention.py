@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import sympy
-from weft_loop_ir import AttentionKernel, Buffer, LineNumber, Operand, print_index
+from weft_loop_ir import AttentionKernel, Buffer, Operand, RowStatistic, print_index
 
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
@@ -64,9 +64,9 @@ PROGRAMS_THRESHOLD = 132
 
 
 LINE_NUMBERS = {
-    LineNumber.LARGEST: "largest",
-    LineNumber.TOTAL: "total",
-    LineNumber.LOGARITHM: "tl.log(total)",
+    RowStatistic.LARGEST: "largest",
+    RowStatistic.TOTAL: "total",
+    RowStatistic.LOGARITHM: "tl.log(total)",
 }
 
 

@@ -44,7 +44,7 @@ from weft_codegen_triton.host.expressions import (
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
 from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchPrinter, Operand
 from weft_codegen_triton.host.regions import every_step, print_region, read_within
-from weft_codegen_triton.host.tail import static_bytes, tail_length
+from weft_codegen_triton.host.steps_of_each_call import static_bytes, tail_length
 from weft_codegen_triton.kernel.aligned_sizes import (
     SIZE_MULTIPLE,
     aligned_products,

@@ -13,4 +13,4 @@ from weft_loop_ir.attention.find_gradients import (
 )
 from weft_loop_ir.attention.key_bounds import KeyBounds as KeyBounds
 from weft_loop_ir.attention.operands import Operand as Operand
-from weft_loop_ir.attention.softmax_rows import LineNumber as LineNumber
+from weft_loop_ir.attention.softmax_rows import RowStatistic as RowStatistic

@@ -17,8 +17,8 @@ from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import FindWriter, Operand, operand_of
-from weft_loop_ir.attention.softmax_rows import LineNumber, SoftmaxRows, softmax_rows
-from weft_loop_ir.attention.surroundings import Surroundings
+from weft_loop_ir.attention.replaced_steps import ReplacedSteps
+from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softmax_rows
 from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
@@ -65,7 +65,7 @@ class AttentionKernel(Kernel):
     key_loop: LoopVariable
     bounds: KeyBounds | None
     hidden_are_zero: bool
-    kept: tuple[tuple[LineNumber, str], ...]
+    kept: tuple[tuple[RowStatistic, str], ...]
     apart: tuple[ExternCall, Kernel, ExternCall]
 
     @property
@@ -94,7 +94,7 @@ def fuse_attention(
 
     Its memory is planned anew, by ``options``.
     """
-    around = Surroundings(schedule)
+    around = ReplacedSteps(schedule)
     for places, attention, besides in _candidates(schedule, around):
         if accept(attention):
             around.put(places, places[-1], (attention,))
@@ -107,7 +107,7 @@ def fuse_attention(
 
 
 def _candidates(
-    schedule: Schedule, around: Surroundings
+    schedule: Schedule, around: ReplacedSteps
 ) -> Iterator[tuple[tuple[int, int, int], AttentionKernel, Kernel]]:
     """The places of three steps, what they are together, and a kernel for what the second stores besides."""
     for first, call in enumerate(around.steps):
@@ -151,7 +151,7 @@ def is_product(call: ExternCall, schedule: Schedule) -> bool:
 
 
 def _joined(
-    found: _Steps, schedule: Schedule, around: Surroundings
+    found: _Steps, schedule: Schedule, around: ReplacedSteps
 ) -> tuple[AttentionKernel, Kernel] | None:
     """The three steps as one; None where they are not an attention, or its operands change meanwhile."""
     product, kernel, last = found.product, found.kernel, found.last
@@ -194,7 +194,7 @@ def _attention_kernel(
     rows: SoftmaxRows,
     dtype_of: Callable[[str], torch.dtype],
     schedule: Schedule,
-    around: Surroundings,
+    around: ReplacedSteps,
 ) -> AttentionKernel | None:
     """The kernel of ``rows`` between two products; None where what it reads changes before its place."""
     product, kernel, last = found.product, found.kernel, found.last

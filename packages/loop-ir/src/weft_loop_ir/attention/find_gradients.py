@@ -26,8 +26,8 @@ from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import Operand, operand_of
+from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.attention.results import ALONE, Group, result_of, sum_of_load
-from weft_loop_ir.attention.surroundings import Surroundings
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
@@ -115,7 +115,7 @@ def fuse_attention_gradients(
     It is asked first for kernels that add up gradients of heads with the same keys, then for ones that do
     not.  Memory is planned anew, by ``options``.
     """
-    around = Surroundings(schedule)
+    around = ReplacedSteps(schedule)
     for place, step in enumerate(around.steps):
         if type(step) is Kernel and len(step.stages) == 1 and not step.stages[0].inner:
             for found in _Finder(schedule, around, place, step).find():
@@ -142,7 +142,7 @@ class _Finder:
     """Reads what surrounds a pointwise kernel, the step at ``place``."""
 
     def __init__(
-        self, schedule: Schedule, around: Surroundings, place: int, kernel: Kernel
+        self, schedule: Schedule, around: ReplacedSteps, place: int, kernel: Kernel
     ) -> None:
         self.schedule = schedule
         self.around = around

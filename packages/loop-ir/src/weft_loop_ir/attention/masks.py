@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 import sympy
 import torch
 
-from weft_loop_ir.attention.direct_places import with_direct_places
+from weft_loop_ir.attention.computed_positions import with_computed_positions
 from weft_loop_ir.attention.operands import FindWriter
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, Kernel, LoopBody, LoopVariable, Schedule, Value
@@ -62,7 +62,7 @@ def with_masks_computed(
 
     result = Replayer(ops, lambda e: e, load).replay(body)
     made = without_unused(ops.body(result))
-    return with_direct_places(made, BodyRecorder(ranges, dtype_of))
+    return with_computed_positions(made, BodyRecorder(ranges, dtype_of))
 
 
 def _producer(
@@ -78,7 +78,7 @@ def _producer(
     _, index, value = stores[0].arguments
     part = without_unused(LoopBody(body.instructions, value), stores=False)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
-    part = with_direct_places(part, BodyRecorder(ranges, lambda n: buffers[n].layout.dtype))
+    part = with_computed_positions(part, BodyRecorder(ranges, lambda n: buffers[n].layout.dtype))
     if len(part.instructions) > MAX_INSTRUCTIONS:
         return None
     if any(i.operation not in CHEAP for i in part.instructions):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import sympy
 
 from weft_loop_ir.attention.operands import Operand, covers
-from weft_loop_ir.attention.surroundings import Surroundings
+from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferKind, Kernel
@@ -40,7 +40,7 @@ class Result:
     places: tuple[int, ...]
 
 
-def result_of(written: Operand, place: int, around: Surroundings, sums: bool) -> Result:
+def result_of(written: Operand, place: int, around: ReplacedSteps, sums: bool) -> Result:
     """Where the matrices end up that the step at ``place`` writes; with ``sums`` groups are added up."""
     found = Result(written, ALONE, ())
     while True:
@@ -52,7 +52,7 @@ def result_of(written: Operand, place: int, around: Surroundings, sums: bool) ->
         found = after
 
 
-def _after(result: Result, place: int, around: Surroundings) -> Result | None:
+def _after(result: Result, place: int, around: ReplacedSteps) -> Result | None:
     """``result`` after the step at ``place`` too; None if that does more than to add and copy."""
     kernel, operand = around.steps[place], result.operand
     passed = None if type(kernel) is not Kernel else sum_of_load(kernel, operand.buffer)

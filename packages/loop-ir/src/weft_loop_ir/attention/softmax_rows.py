@@ -25,7 +25,7 @@ LoadScore = Callable[[BodyRecorder, sympy.Expr], Value]
 """Records the score at an index of the buffer of scores."""
 
 
-class LineNumber(Enum):
+class RowStatistic(Enum):
     """What may be kept of a line of scores, in float32.
 
     Its largest score, the sum of exponentials relative to that, and the logarithm of this sum.
@@ -48,7 +48,7 @@ class SoftmaxRows:
     element: LoopBody
     key: LoopVariable
     hidden_are_zero: bool
-    kept: dict[str, tuple[LineNumber, sympy.Expr]]
+    kept: dict[str, tuple[RowStatistic, sympy.Expr]]
     besides: LoopBody
 
 
@@ -203,7 +203,7 @@ def _softmax_element(instructions: list[Instruction], stored: Value) -> tuple[Va
 
 def _line_number(
     instructions: list[Instruction], stored: Value, element: Value
-) -> LineNumber | None:
+) -> RowStatistic | None:
     """What ``stored`` is of the line of ``element``; None: something else."""
 
     def at(value: Value) -> Instruction:
@@ -228,11 +228,11 @@ def _line_number(
     if at(stored).dtype != torch.float32:
         return None
     if is_largest(stored):
-        return LineNumber.LARGEST
+        return RowStatistic.LARGEST
     if is_total(stored):
-        return LineNumber.TOTAL
+        return RowStatistic.TOTAL
     is_logarithm = at(stored).operation == "log" and is_total(at(stored).arguments[0])
-    return LineNumber.LOGARITHM if is_logarithm else None
+    return RowStatistic.LOGARITHM if is_logarithm else None
 
 
 def _asks_whether_hidden(

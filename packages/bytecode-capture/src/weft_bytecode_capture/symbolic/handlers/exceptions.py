@@ -14,8 +14,8 @@ from ..variables.classes import ClassVariable
 from ..variables.constant import ConstantVariable
 from ..variables.exception_groups import match_clause, raised_after_clauses
 from ..variables.exceptions import ExceptionVariable, instantiate
+from ..variables.python_protocols import full_name, resolution_order
 from ..variables.sequences import TupleVariable
-from ..variables.values import full_name, resolution_order
 
 
 @handles("RAISE_VARARGS")

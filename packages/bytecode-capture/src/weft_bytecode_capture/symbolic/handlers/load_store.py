@@ -11,7 +11,7 @@ from ..evaluator import FrameEvaluator
 from ..variables.base import Variable
 from ..variables.cells import CellVariable, SavedCellVariable
 from ..variables.finalizers import check_dropped, has_observable_lifetime
-from ..variables.new_values import wrap_code_constant
+from ..variables.wrap_results import wrap_code_constant
 
 
 def push_callee(evaluator: FrameEvaluator, callee: Variable) -> None:

@@ -20,8 +20,8 @@ from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from ..variables.tensor import TensorVariable
 from .carried import CarriedLocals
+from .counted_loops import Span, value_of
 from .rows import RowVariable
-from .span import Span, value_of
 from .state import difference
 from .subgraph import Carried, give_gradients
 

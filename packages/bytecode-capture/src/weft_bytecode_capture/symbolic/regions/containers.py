@@ -12,9 +12,9 @@ from typing import Any
 from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.mappings import DictVariable
+from ..variables.python_protocols import has_finalizer
 from ..variables.sequences import ListVariable, TupleVariable
 from ..variables.user_objects import UserObjectVariable
-from ..variables.values import has_finalizer
 
 Opens = Callable[[Variable], bool]
 """Which containers stand for what they hold; the others for themselves."""

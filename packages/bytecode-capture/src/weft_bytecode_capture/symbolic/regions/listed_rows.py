@@ -18,9 +18,9 @@ from ..variables.iterators import ListIteratorVariable
 from ..variables.sequences import ListVariable
 from ..variables.symbolic_integer import SymbolicIntegerVariable
 from .aliases import storages_of
+from .counted_loops import Span, combined, value_of
 from .evaluation import refuse
 from .rows import AllRows, LoopRows, RowVariable
-from .span import Span, combined, value_of
 from .subscripts import in_range
 
 if TYPE_CHECKING:

@@ -36,6 +36,7 @@ from ..variables.tensor import TensorVariable
 from .appended import Appended, AppendedLists
 from .branch import ElseOfLoop, ReturnFromLoop
 from .carried import CarriedLocals
+from .counted_loops import CountedIterator, Span, combined, node_of, value_of
 from .decisions import Place
 from .early_exit import (
     DONE,
@@ -48,12 +49,10 @@ from .early_exit import (
 )
 from .evaluation import check_unchanged, may_attempt, refuse, run_until
 from .join_points import bound_names, loops, reachable, resolved
-from .joint import JointElements, joint_span
 from .listed_rows import listed_rows
 from .rows import AllRows, LoopRows
 from .shared_rows import LeadingRows, RowSharing
 from .slots import CarriedSlots
-from .span import CountedIterator, Span, combined, node_of, value_of
 from .state import ObjectStates
 from .subgraph import (
     Subgraph,
@@ -61,6 +60,7 @@ from .subgraph import (
     call_region,
     parameter,
 )
+from .zipped_loops import JointElements, joint_span
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator

@@ -10,7 +10,7 @@ from ...unsupported import Unsupported
 from ..variables.base import Variable
 from ..variables.sequences import ListVariable
 from ..variables.tensor import TensorVariable
-from .called import attempt
+from .control_flow_calls import attempt
 from .evaluation import check_unchanged
 from .state import ObjectStates
 from .subgraph import (

@@ -22,6 +22,7 @@ from .iterators import (
     zip_iterator,
 )
 from .mappings import DefaultDictVariable, DictVariable, OrderedDictVariable
+from .python_protocols import is_callable, pure_call
 from .sequences import ListVariable, TupleVariable
 from .sets import FrozenSetVariable, SetVariable, new_set
 from .slices import SliceVariable, index_value
@@ -29,7 +30,6 @@ from .strings import printable
 from .symbolic_range import SymbolicRangeIteratorVariable, SymbolicRangeVariable, symbolic_range
 from .tensor_number import truth_in_tensor
 from .unread_tuples import is_tuple
-from .values import is_callable, pure_call
 
 
 @model(list)

@@ -17,8 +17,8 @@ from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .builtins import BuiltinFunctionVariable
 from .constant import OPERATORS, ConstantVariable
+from .python_protocols import find_raw
 from .sequences import storage_of
-from .values import find_raw
 
 UNBOUND_KINDS = (
     types.WrapperDescriptorType,

@@ -26,6 +26,7 @@ from .constant import ConstantVariable
 from .generators import GeneratorVariable
 from .hashing import hashed_key
 from .iterators import LazyIteratorVariable
+from .python_protocols import attribute_name, drained, is_callable, module_of, resolution_order
 from .rebuilding import sentinel_iterator
 from .sequences import ListVariable, SequenceVariable, sort_variables, storage_of
 from .sets import SetVariable
@@ -33,7 +34,6 @@ from .slices import index_value
 from .symbolic_float import SymbolicFloatVariable
 from .tensor import TensorVariable
 from .tensor_number import number_by
-from .values import attribute_name, drained, is_callable, module_of, resolution_order
 
 
 @model(len)

@@ -14,9 +14,9 @@ from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .iterators import LazyIteratorVariable
 from .methods import BuiltinMethodVariable
+from .python_protocols import find_raw
 from .rebuilding import indexed_iterator
 from .slices import SliceVariable
-from .values import find_raw
 
 
 class ByteBufferVariable(Variable):

@@ -23,7 +23,7 @@ from ..protocol import Evaluator
 from .base import Variable
 from .bound_methods import BoundDescriptorVariable, BoundMethodVariable
 from .constant import ConstantVariable
-from .values import find_raw, module_of, resolution_order
+from .python_protocols import find_raw, module_of, resolution_order
 
 _BUILTIN_DESCRIPTORS = (
     types.WrapperDescriptorType,

@@ -34,8 +34,8 @@ from .class_attributes import (
 )
 from .constant import ConstantVariable
 from .enumerations import find_member, guard_members
+from .python_protocols import find_raw, module_of, resolution_order
 from .sequences import TupleVariable
-from .values import find_raw, module_of, resolution_order
 
 if TYPE_CHECKING:
     from .hashing import HashedKey

@@ -17,7 +17,7 @@ from ..builder import guard_constant, register_constant_predicate, register_cons
 from ..models import model_of
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
-from .values import find_raw, pure_call
+from .python_protocols import find_raw, pure_call
 
 register_constant_types(
     type(None),

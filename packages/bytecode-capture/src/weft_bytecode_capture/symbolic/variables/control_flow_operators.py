@@ -7,7 +7,7 @@ import torch
 from ..._torch import while_loop
 from ..models import model
 from ..protocol import Evaluator
-from ..regions.called import call_branch, call_loop
+from ..regions.control_flow_calls import call_branch, call_loop
 from .base import Variable
 from .tensor import TensorVariable
 

@@ -19,7 +19,7 @@ from .class_attributes import (
 )
 from .constant import ConstantVariable, register_special
 from .methods import BuiltinMethodVariable
-from .values import find_raw, module_of
+from .python_protocols import find_raw, module_of
 
 
 def guard_members(evaluator: Evaluator, kind: enum.EnumMeta) -> None:

@@ -19,8 +19,8 @@ from .exceptions import (
     builtin_base,
     builtin_exceptions,
 )
+from .python_protocols import find_raw
 from .sequences import ListVariable
-from .values import find_raw
 
 # Their constructors in C keep more than the arguments, or make another class.
 _WITH_STATE = (OSError, UnicodeError, ImportError, SyntaxError)

@@ -15,8 +15,8 @@ from .classes import ClassVariable
 from .constant import ConstantVariable
 from .exceptions import ExceptionVariable
 from .functions import FunctionVariable
+from .python_protocols import is_callable, resolution_order
 from .sequences import ListVariable, TupleVariable
-from .values import is_callable, resolution_order
 
 Matcher = Callable[[ExceptionVariable], bool]
 

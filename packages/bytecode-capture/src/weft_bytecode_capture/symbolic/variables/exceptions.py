@@ -15,9 +15,9 @@ from ..models import model
 from ..protocol import Evaluator
 from .base import Arguments, Variable
 from .constant import ConstantVariable
+from .python_protocols import find_raw, is_python_class
 from .sequences import TupleVariable
 from .user_objects import UserObjectVariable
-from .values import find_raw, is_python_class
 
 
 def builtin_exceptions() -> list[type[BaseException]]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from weft_guards import ArgumentSource
 
 from ...unsupported import Unsupported
+from .python_protocols import has_finalizer
 from .sequences import SequenceVariable
-from .values import has_finalizer
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator

@@ -27,8 +27,8 @@ from .finalizers import require_no_finalizer
 from .hashing import HashedKey, entry_key, identity_key
 from .mappings import DictVariable, keyword_arguments
 from .methods import BuiltinMethodVariable
+from .python_protocols import find_raw
 from .sequences import TupleVariable
-from .values import find_raw
 
 
 class FunctionVariable(Variable):

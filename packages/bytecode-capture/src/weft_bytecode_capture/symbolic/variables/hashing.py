@@ -16,7 +16,7 @@ from ..captured_exception import CapturedException
 from ..policy import is_of_library
 from ..protocol import Evaluator
 from .base import Variable
-from .values import find_raw, full_name
+from .python_protocols import find_raw, full_name
 
 
 class HashedKey:

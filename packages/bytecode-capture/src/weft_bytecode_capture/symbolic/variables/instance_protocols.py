@@ -9,8 +9,8 @@ from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .class_attributes import bind_attribute, guard_default
 from .constant import ConstantVariable
+from .python_protocols import drained, find_raw, needs_result
 from .rebuilding import indexed_iterator
-from .values import drained, find_raw, needs_result
 
 
 class InstanceProtocols(Variable):

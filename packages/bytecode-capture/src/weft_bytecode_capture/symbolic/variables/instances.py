@@ -21,11 +21,11 @@ from .constant import ConstantVariable
 from .exception_classes import require_known_constructor
 from .hashing import are_silent
 from .mappings import DictVariable, OrderedDictVariable
+from .python_protocols import find_raw, is_python_class, resolution_order
 from .random_generators import GENERATOR, GeneratorStateVariable
 from .sequences import ListVariable, TupleVariable, storage_of
 from .sets import SetVariable
 from .user_objects import UserObjectVariable
-from .values import find_raw, is_python_class, resolution_order
 
 _IMMUTABLE: tuple[type, ...] = (tuple, str, int, float)
 _DICTS: tuple[type, ...] = (collections.OrderedDict, dict)

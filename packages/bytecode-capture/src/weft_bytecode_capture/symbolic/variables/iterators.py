@@ -12,9 +12,9 @@ from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
 from .methods import BuiltinMethodVariable
+from .python_protocols import drained
 from .rebuilding import indexed_iterator, reversed_iterator, strict_zip
 from .sequences import ListVariable, TupleVariable, owner_of
-from .values import drained
 
 
 class IteratorVariable(Variable):

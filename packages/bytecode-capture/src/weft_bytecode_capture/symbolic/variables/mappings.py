@@ -31,8 +31,8 @@ from .constant import ConstantVariable
 from .finalizers import require_no_finalizer
 from .hashing import HashedKey, are_silent, entry_key
 from .methods import call_method_of, method_of
+from .python_protocols import find_raw
 from .sequences import TupleVariable, owner_of, storage_of
-from .values import find_raw
 
 
 class DictVariable(Variable):

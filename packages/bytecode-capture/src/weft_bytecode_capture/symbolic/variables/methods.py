@@ -14,7 +14,7 @@ from ..models import model_of
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .constant import ConstantVariable
-from .values import find_raw
+from .python_protocols import find_raw
 
 
 def call_method_of(

@@ -29,10 +29,10 @@ from .base import Arguments, Keywords, Variable
 from .classes import ClassVariable
 from .constant import OPERATORS, ConstantVariable
 from .identified_functions import IdentifiedFunctionVariable
+from .python_protocols import pure_call
 from .sequences import ListVariable, TupleVariable
 from .tensor import TensorVariable
 from .torch_function import TorchFunctionVariable
-from .values import pure_call
 
 _NUMPY = "NumPy array"
 

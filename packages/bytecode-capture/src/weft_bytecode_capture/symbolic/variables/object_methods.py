@@ -7,8 +7,8 @@ from ..models import model
 from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
+from .python_protocols import attribute_name
 from .user_objects import UserObjectVariable
-from .values import attribute_name
 
 
 def _instance(receiver: Variable, name: str) -> UserObjectVariable:

@@ -12,8 +12,8 @@ from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .functions import FunctionVariable
+from .python_protocols import pure_call
 from .sequences import ListVariable
-from .values import pure_call
 
 register_constant_types(re.Pattern, re.Match)
 

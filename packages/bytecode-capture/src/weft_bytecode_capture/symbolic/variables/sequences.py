@@ -20,9 +20,9 @@ from .hashing import HashedKey, hashed_key
 from .list_forms import ListForm
 from .methods import call_method_of, method_of
 from .numbers import is_invariant
+from .python_protocols import find_raw, has_finalizer
 from .selections import selected_element
 from .slices import SliceVariable, index_value
-from .values import find_raw, has_finalizer
 
 
 class SequenceVariable(Variable):

@@ -20,8 +20,8 @@ from .constant import ConstantVariable
 from .hashing import HashedKey, KeyOf, element_key, hashed_key
 from .iterators import IteratorVariable
 from .methods import call_method_of, method_of
+from .python_protocols import drained
 from .sequences import storage_of
-from .values import drained
 
 _Members = set[HashedKey] | frozenset[HashedKey]
 

@@ -13,7 +13,7 @@ from ..operations import compare_sequences
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
 from .methods import method_of
-from .values import find_raw
+from .python_protocols import find_raw
 
 _NO_INDEX = "{!r} object cannot be interpreted as an integer"
 _NO_SUBSCRIPT = "{} indices must be integers or slices, not {}"

@@ -26,9 +26,9 @@ from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey, outside_key
 from .methods import BuiltinMethodVariable
 from .opaque import RefusedVariable
+from .python_protocols import resolution_order
 from .sequences import ListVariable, TupleVariable
 from .tensor import TensorVariable, emit_attributes
-from .values import resolution_order
 
 
 class SubclassTensorVariable(Variable):

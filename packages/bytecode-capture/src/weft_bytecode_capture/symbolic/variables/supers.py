@@ -11,7 +11,7 @@ from .bound_methods import BoundMethodVariable
 from .builtin_descriptors import BuiltinClassMethodVariable
 from .class_attributes import bind_attribute, bind_to_class
 from .classes import ClassVariable
-from .values import resolution_order
+from .python_protocols import resolution_order
 
 
 class SuperVariable(Variable):

@@ -15,9 +15,9 @@ from .constant import ConstantVariable
 from .graph_arguments import graph_argument
 from .hashing import HashedKey, hashed_key
 from .mappings import DictVariable
+from .python_protocols import pure_call
 from .sequences import ListVariable, TupleVariable
 from .tuples_of_torch import SizeVariable
-from .values import pure_call
 
 register_constant_types(torch.finfo, torch.iinfo)
 

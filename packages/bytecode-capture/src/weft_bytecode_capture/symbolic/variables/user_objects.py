@@ -28,7 +28,7 @@ from .constant import ConstantVariable
 from .finalizers import require_no_finalizer
 from .instance_dictionary import InstanceDictVariable, read_instance_attribute
 from .instance_protocols import InstanceProtocols
-from .values import find_raw
+from .python_protocols import find_raw
 
 if TYPE_CHECKING:
     from .hashing import HashedKey

@@ -14,7 +14,7 @@ from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.transform import Replayer, without_unused
 
 
-def with_direct_places(body: LoopBody, ops: BodyRecorder) -> LoopBody:
+def with_computed_positions(body: LoopBody, ops: BodyRecorder) -> LoopBody:
     """``body``, recorded anew by ``ops``, with indices for places that are proven to be in range."""
     result = _DirectPlaces(ops, lambda index: index).replay(body)
     return without_unused(ops.body(result))

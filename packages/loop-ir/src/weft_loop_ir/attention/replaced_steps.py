@@ -10,7 +10,7 @@ from weft_loop_ir.ir import Buffer, BufferKind, BufferView, Kernel, ParallelKern
 from weft_loop_ir.loop_graph import item_reads, item_writes
 
 
-class Surroundings:
+class ReplacedSteps:
     """``steps`` are those of ``schedule``, parallel kernels one by one; positions count them.
 
     Answers are about them as they were; what replaces steps shows in :meth:`steps_needed`.

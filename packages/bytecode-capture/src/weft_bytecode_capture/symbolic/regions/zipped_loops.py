@@ -11,7 +11,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.iterators import JointIteratorVariable
 from ..variables.sequences import TupleVariable
 from ..variables.symbolic_range import depends_on_data
-from .span import CountedIterator, Span, combined, counted_from_zero
+from .counted_loops import CountedIterator, Span, combined, counted_from_zero
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator
