@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch.fx
+from weft_guards import Source
 
 from ..protocol import Evaluator
 from .base import Variable
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An integer that is the one at ``source`` and ``offset``, and which it is ``now``."""
+
+    source: Source
+    offset: int
+    now: int
 
 
 class NumberVariable(Variable):
@@ -31,6 +42,10 @@ class NumberVariable(Variable):
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
         is_in_place = operator[0] == "i" and operator[1:] in _IN_PLACE
         return computing.operation(evaluator, operator[1:] if is_in_place else operator, pair)
+
+    def counted(self) -> Counted | None:
+        """What integer of the call it is, but for a constant; None where it is something else."""
+        return None
 
     def takes(self, other: Variable) -> bool:
         """Whether an operation with ``other``, no such variable, is one on two numbers."""

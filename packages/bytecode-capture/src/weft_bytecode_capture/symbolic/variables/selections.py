@@ -12,14 +12,14 @@ from weft_guards import Source, TypeIs
 from ...sources import SelectedSource
 from ..protocol import Evaluator
 from .base import Variable
-from .symbolic_number import SymbolicNumberVariable
+from .numbers import NumberVariable
 
 
 def selected_element(
     evaluator: Evaluator, elements: Any, base: Source, key: Variable, by_name: bool = False
 ) -> Variable | None:
     """The element of ``elements``, at ``base``, that ``key`` gives; None where it is no such number."""
-    if not isinstance(key, SymbolicNumberVariable) or type(elements) not in (list, tuple, dict):
+    if not isinstance(key, NumberVariable) or type(elements) not in (list, tuple, dict):
         return None
     counted = key.counted()
     if counted is None or not 0 <= counted.now < len(elements):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import operator as operator_module
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -21,7 +20,7 @@ from ..shapes import DataPlace, ShapeSymbols
 from .base import Arguments, Keywords, Variable
 from .constant import OPERATORS, ConstantVariable
 from .hashing import HashedKey
-from .numbers import NumberVariable, number_operand, number_value
+from .numbers import Counted, NumberVariable, number_operand, number_value
 
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})
@@ -35,15 +34,6 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "__pos__": operator_module.pos,
     "__float__": torch.sym_float,
 }
-
-
-@dataclass(frozen=True)
-class Counted:
-    """An integer that is the one at ``source`` and ``offset``, and which it is ``now``."""
-
-    source: Source
-    offset: int
-    now: int
 
 
 class SymbolicNumberVariable(NumberVariable):
@@ -75,7 +65,6 @@ class SymbolicNumberVariable(NumberVariable):
         return self._symbols.specialise(self.value)
 
     def counted(self) -> Counted | None:
-        """What integer of the call it is, but for a constant; None where it is something else."""
         if not isinstance(self.value, torch.SymInt):
             return None
         expression, now = expression_of(self.value), self.value.node.hint
