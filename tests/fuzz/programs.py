@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import random
 import signal
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import torch
@@ -200,16 +202,23 @@ def _view(leaf: torch.Tensor, shape: list[int], layout: str) -> torch.Tensor:
     return leaf.expand(shape)
 
 
+@functools.cache
+def _compiled_prelude() -> CodeType:
+    return compile(PRELUDE, "<prelude>", "exec")
+
+
 class World:
     """The functions and lasting objects of a program, of which eager and compiled have one each."""
 
     def __init__(self, source: str, compile_function: Callable[[Any], Any] = lambda f: f) -> None:
         self.scope: dict[str, Any] = {}
-        exec(compile(source, "<program>", "exec"), self.scope)
+        exec(_compiled_prelude(), self.scope)
+        exec(compile(source.removeprefix(PRELUDE), "<program>", "exec"), self.scope)
         self.program = compile_function(self.scope["program"])
 
     def call(self, tensors: list[torch.Tensor], call: Call) -> Any:
-        torch.manual_seed(call.seed)
+        # torch.manual_seed notes for each absent device where it was called, which takes a millisecond
+        torch.default_generator.manual_seed(call.seed)
         with torch.set_grad_enabled(not call.no_grad), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self.program(*tensors, call.number, call.scale, call.flag)
