@@ -217,18 +217,26 @@ def dry_run(path: Path, *arguments: str) -> None:
     main(["BERT-base", "--dry", "--results", str(path), "--compilers", "eager,weft", *arguments])
 
 
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        "train:bfloat16",
+        pytest.param("infer:bfloat16,train:bfloat16", marks=pytest.mark.slow),
+    ],
+)
 def test_a_dry_run_measures_every_cell_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tasks: str
 ) -> None:
     path = tmp_path / "results.jsonl"
     # Time enough on any machine: what is not finished is not what is tested here.
     long = [f"--{name}=3000" for name in ("seconds", "seconds-per-measurement", "seconds-to-time")]
-    options = ["--tasks", "infer:bfloat16,train:bfloat16", "--jobs", "2", *long]
+    options = ["--tasks", tasks, "--jobs", "2", *long]
     dry_run(path, *options)
     text = capsys.readouterr().out
-    assert text.count("1 of 1 model within the limits") == 2
+    number = len(tasks.split(","))
+    assert text.count("1 of 1 model within the limits") == number
     found = read_results([path])
-    assert len(found) == 4
+    assert len(found) == 2 * number
     for key, result in found.items():
         wanted = (
             {"outputs"} if key.task.what == "infer" else {"loss", "gradients", "worst gradient"}

@@ -1,4 +1,4 @@
-"""What the processes of ``test_distributed.py`` check: compiled modules beside plain ones."""
+"""What the processes of ``test_two_processes.py`` check: compiled modules beside plain ones."""
 
 from __future__ import annotations
 

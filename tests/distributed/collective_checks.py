@@ -1,4 +1,4 @@
-"""What the processes of ``test_collectives.py`` check: programs that communicate, compiled beside eager."""
+"""What the processes of ``test_two_processes.py`` check: programs that communicate, compiled beside eager."""
 
 from __future__ import annotations
 

@@ -13,6 +13,12 @@ from torch import Tensor
 FAR = (0, 2**31 - 1, 2**31, 2**32 - 2, 2**32 + 5, 2**33)
 
 
+@pytest.fixture(autouse=True)
+def optimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts so many elements takes eight times as long otherwise."""
+    monkeypatch.delenv("WEFT_UNOPTIMIZED_LENGTH", raising=False)
+
+
 @pytest.fixture(scope="module")
 def memory() -> Tensor:
     """8 GiB, of which the system hands out the pages that are touched."""

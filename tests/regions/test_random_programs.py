@@ -143,7 +143,9 @@ def test_random_programs_of_numbers_that_change(block: int) -> None:
     assert line.regions
 
 
-@pytest.mark.parametrize("seed", [4359, 4570, 4664])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=pytest.mark.slow) for n in (4359, 4664)] + [4570]
+)
 def test_returns_from_a_while_whose_test_has_two_parts(seed: int) -> None:
     agree(seed, Line(), WiderProgram)
 

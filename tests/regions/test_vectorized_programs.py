@@ -73,7 +73,10 @@ def recurrent(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 PROGRAMS = (
-    *(activations, normalized, table_of_pairs, recurrences, trajectory),
+    pytest.param(
+        table_of_pairs, marks=pytest.mark.slow
+    ),  # ``recurrences`` has a loop in a loop too
+    *(activations, normalized, recurrences, trajectory),
     *(of_the_row_before, scaled_by_number, recurrent),
 )
 
