@@ -28,7 +28,7 @@ from .templates import PRELUDE
 
 PROGRAM_SECONDS = 120.0
 OPTIMIZED = 10
-"""Of so many programs one is compiled as users' are, the others without optimization, in a third of the time."""
+"""Of so many programs one is optimized as users' are; the others compile in a third of the time."""
 
 
 def outcome_of(seed: int, shrink_seconds: float) -> dict[str, Any]:
