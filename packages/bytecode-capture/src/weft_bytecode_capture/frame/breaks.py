@@ -225,7 +225,8 @@ class BreakEmission:
             self.builder.instructions.append(copies[i])
             if i == self.last:
                 self._plain_attribute_load(copies[i])
-                self._bind_exit(copies[i])
+            if i == self.last or self._has_null(len(self.original.stacks[i] or ())):
+                self._bind_exit(copies[i])  # what a handler enters again is as it was at the break
             if i in exits and not exits[i].by_jump_only:
                 behind.append((self.builder.add("JUMP_FORWARD"), exits[i]))
         for jump, leaving in behind:
@@ -290,6 +291,12 @@ class BreakEmission:
         else:
             return
         self.builder.make_callee()
+
+    def _has_null(self, place: int) -> bool:
+        """Whether a place of the stack holds a NULL at the breaking instruction."""
+        return place < len(self.stack) and (
+            self.stack[place] is Slot.VALUE and self.ending.stack[place] is None
+        )
 
     def _bind_exit(self, instruction: Instruction) -> None:
         """Put a bound ``__exit__`` and NULL where BEFORE_WITH has left a function and its receiver."""

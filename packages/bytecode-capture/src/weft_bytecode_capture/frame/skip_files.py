@@ -19,12 +19,12 @@ _TORCH_PLUMBING = ("nn/modules/module.py",)
 # Methods of the classes below nn/modules.
 _BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters")
 
-# What containers of modules do beside calling them.
+# What containers of modules do beside calling their members.
 _CONTAINERS = "nn/modules/container.py"
 _FINDS_MEMBERS = frozenset(
     (
         "__getitem__ __len__ __iter__ __contains__ _get_abs_string_index _get_item_by_idx "
-        "keys values items"
+        "keys values items __iadd__ extend append"
     ).split()
 )
 

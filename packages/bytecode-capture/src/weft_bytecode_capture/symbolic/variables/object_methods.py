@@ -21,6 +21,7 @@ def _instance(receiver: Variable, name: str) -> UserObjectVariable:
     *(
         vars(kind)["__getattribute__"]
         for kind in (dict, list, tuple, set, frozenset, str, int, float)
+        if "__getattribute__" in vars(kind)  # some have none of their own since 3.13
     ),
     vars(object)["__getattribute__"],
 )
