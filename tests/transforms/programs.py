@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.func import (
     functional_call,
     grad,
@@ -17,6 +19,7 @@ from torch.func import (
     jacfwd,
     jacrev,
     jvp,
+    linearize,
     stack_module_state,
     vjp,
     vmap,
@@ -28,6 +31,21 @@ PROGRAMS: dict[str, Callable[..., Any]] = {}
 def program(function: Callable[..., Any]) -> Callable[..., Any]:
     PROGRAMS[function.__name__] = function
     return function
+
+
+class Doubled(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:  # type: ignore[override]
+        return x * 2
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * 2
 
 
 def energy(row: Tensor, y: Tensor) -> Tensor:
@@ -142,6 +160,32 @@ def images(x: Tensor, y: Tensor) -> Any:
 def indexed(x: Tensor, y: Tensor) -> Any:
     places = torch.tensor([2, 0, 1, 1])
     return vmap(lambda a, k: (a[k], a.index_select(0, k.view(1)), y[k]))(x, places)
+
+
+@program
+def partial_functions(x: Tensor, y: Tensor) -> Any:
+    scaled = functools.partial(torch.add, alpha=2)
+    return vmap(scaled)(x, x), jacrev(functools.partial(torch.mul, x[0]))(x[1])
+
+
+@program
+def functions_of_torch(x: Tensor, y: Tensor) -> Any:
+    matrix = x.t() @ x + torch.eye(3, dtype=x.dtype)
+    return vmap(torch.dot)(x, x), vmap(Tensor.sum)(x), jacrev(torch.linalg.inv)(matrix)
+
+
+@program
+def indexed_by_positions(x: Tensor, y: Tensor) -> Any:
+    """As masks of transformers do, whose subscripts by a tensor are those of ``index``."""
+    known = x > 0
+    with TransformGetItemToIndex():
+        inner = vmap(lambda row, k: known[row, k] & (k <= row), in_dims=(None, 0))
+        return vmap(inner, in_dims=(0, None))(torch.arange(4), torch.arange(3))
+
+
+@program
+def own_function(x: Tensor, y: Tensor) -> Any:
+    return vmap(Doubled.apply)(x.detach())
 
 
 @program
@@ -267,6 +311,13 @@ def push_forward(x: Tensor, y: Tensor) -> Any:
 @program
 def push_forward_with_aux(x: Tensor, y: Tensor) -> Any:
     return jvp(lambda a: ((a @ y).tanh(), a * 3), (x,), (x,), has_aux=True)
+
+
+@program
+def linearized(x: Tensor, y: Tensor) -> Any:
+    y = y.detach()
+    out, along = linearize(lambda a: (a @ y).tanh(), x.detach())
+    return out, along(x * 2), along(x.cos())
 
 
 @program

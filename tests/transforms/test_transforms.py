@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import weft
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
 
 from tests.staged_backend import by_operators
 
@@ -76,3 +78,69 @@ def test_without_gradients(name: str) -> None:
         assert_same(
             weft.compile(program, fullgraph=True, backend=by_operators)(*given), program(*given)
         )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention_mask", "ensemble", "gradients_of_samples_of_parameters", "images", "inner_step",
+        "score_of_a_density", "second_derivatives_of_rows", "written_for_a_gradient",
+    ],
+)  # fmt: skip
+def test_kernels(name: str) -> None:
+    program = PROGRAMS[name]
+    given = arguments(train=True)
+    assert_same(gradients(weft.compile(program, fullgraph=True), given), gradients(program, given))
+
+
+VARYING = ["chunks", "gradient_for_each_row", "inner_step", "pull_back", "push_forward", "rows"]
+
+
+@pytest.mark.parametrize("name", VARYING)
+def test_sizes_that_vary(name: str) -> None:
+    """The number of rows is a symbol: one graph for all but what depends on it in Python."""
+    program = PROGRAMS[name]
+    graphs = []
+
+    def backend(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        graphs.append(graph_module)
+        return by_operators(graph_module, inputs)
+
+    compiled = weft.compile(program, fullgraph=True, backend=backend)
+    for rows in (4, 6, 7, 9):
+        x, y = arguments(rows, train=True)
+        weft.mark_dynamic(x, 0)
+        assert_same(gradients(compiled, (x, y)), gradients(program, (x, y)))
+    assert len(graphs) == (4 if name == "chunks" else 1)
+
+
+def test_graphs_that_run_as_captured_leave_their_levels_on_errors() -> None:
+    def program(x: Tensor, places: Tensor) -> Tensor:
+        return torch.vmap(lambda row, k: torch.func.grad(lambda a: a[k].sum())(row))(x, places)
+
+    x = arguments()[0]
+    compiled = weft.compile(program, fullgraph=True, backend=lambda graph, _: graph.forward)
+    places = torch.tensor([[0], [2], [1], [0]])
+    assert_same(compiled(x, places), program(x, places))
+    with pytest.raises(IndexError):
+        compiled(x, places + 1)
+    assert_same(torch.vmap(torch.sin)(x), x.sin())
+    assert_same(compiled(x, places), program(x, places))
+
+
+def test_what_outlives_its_transform_is_left_to_eager() -> None:
+    def program(x: Tensor) -> Any:
+        return torch.func.vjp(torch.sin, x * 2)[1]
+
+    x = arguments()[0]
+    pull = weft.compile(program, backend=by_operators)(x)
+    assert_same(pull(x), program(x)(x))
+
+
+def test_checkpoints_in_a_gradient_are_an_error() -> None:
+    def program(x: Tensor) -> Any:
+        run = functools.partial(checkpoint, torch.sin, use_reentrant=False)
+        return torch.func.grad(lambda a: run(a).sum())(x)
+
+    with pytest.raises(RuntimeError, match="saved tensor hooks"):
+        weft.compile(program, backend=by_operators)(arguments()[0])

@@ -28,6 +28,10 @@ LEVEL_CALLS: dict[Any, int] = {
 }
 """What enters a level of a function transform (``vmap``, ``grad``, ``jvp``), and what leaves it."""
 
+BATCHES: Any = _functorch._vmap_increment_nesting
+GRADIENTS: Any = _functorch._grad_increment_nesting
+FORWARD_MODE: Any = _functorch._jvp_increment_nesting
+
 LEVEL_WRAPPERS = (
     _functorch._add_batch_dim,
     _functorch._remove_batch_dim,
@@ -46,6 +50,15 @@ LEVEL_QUERIES = (
 """Questions about a level's tensors."""
 
 is_of_level: Callable[[torch.Tensor], bool] = _functorch.is_functorch_wrapped_tensor
+
+
+def requires_grad_below(tensor: torch.Tensor) -> bool:
+    """Whether a tensor, or one that it stands for in a level, requires gradients."""
+    while not tensor.requires_grad:
+        if not is_of_level(tensor):
+            return False
+        tensor = _functorch.get_unwrapped(tensor)
+    return True
 
 
 _transforms: Any = cast("types.FunctionType", torch.func.jvp).__globals__

@@ -62,6 +62,14 @@ def is_library_module(name: Any) -> bool:
 _FLEXIBLE_ATTENTION = "torch.nn.attention.flex_attention"
 _COMPILERS = ("torch._dynamo", "torch._compile", "torch._inductor", _FLEXIBLE_ATTENTION)
 _MASKS = ("noop_mask", "_identity", "and_masks.<locals>.and_mask", "or_masks.<locals>.or_mask")
+_PLAIN = {
+    _FLEXIBLE_ATTENTION: _MASKS,
+    "torch._dynamo._trace_wrapped_higher_order_op": (
+        "TransformGetItemToIndex.__torch_function__",
+        *("ModIndex.apply", "ModIndex.forward", "ModIndex.setup_context"),
+    ),
+}
+"""Functions beside torch's compiler, by their module, that just compute something."""
 
 
 def is_other_compiler(module: Any, function: str) -> bool:
@@ -71,9 +79,5 @@ def is_other_compiler(module: Any, function: str) -> bool:
     """
     if not isinstance(module, str) or not module.startswith(_COMPILERS):
         return False
-    return not (module == _FLEXIBLE_ATTENTION and function in _MASKS)
-
-
-def implements_transforms(module: Any) -> bool:
-    """Whether functions of this module are ``torch.vmap``, ``torch.func``'s, or called by them."""
-    return isinstance(module, str) and module.startswith("torch._functorch.")
+    plain = _PLAIN.get(module, ())
+    return not (function in plain or function.partition(".<locals>.")[0] in plain)

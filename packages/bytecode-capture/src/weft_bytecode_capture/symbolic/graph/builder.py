@@ -33,7 +33,7 @@ from ..._torch.symbols import (
     expression_of,
     unbacked_symbols,
 )
-from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES
+from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..protocol import Evaluator
@@ -370,7 +370,7 @@ class GraphBuilder:
         from ..variables.number_arguments import call_with_numbers, has_number
         from ..variables.tensor import wrap_graph_result
 
-        if kind == "call_function":
+        if kind == "call_function" and target not in LEVEL_WRAPPERS:  # which torch asks no mode for
             found = overridden(evaluator, target, arguments, keywords)
             if found is not None:
                 return found

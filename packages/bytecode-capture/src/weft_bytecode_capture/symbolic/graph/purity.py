@@ -160,9 +160,28 @@ def _has_effect(node: torch.fx.Node, names: re.Pattern[str]) -> bool:
             or target._schema.is_mutable
             or torch.Tag.nondeterministic_seeded in target.tags
         )
+    if isinstance(target, OpOverloadPacket):
+        return "out" in node.kwargs or not _is_pure_packet(target, names)
     if not _is_known(target) or not _is_pure_name(target.__name__, names):
         return True
     return "out" in node.kwargs or _is_in_place(node)
+
+
+def _is_pure_packet(packet: OpOverloadPacket, names: re.Pattern[str]) -> bool:
+    """Whether all operators of a name, but those that are given ``out=``, just give a result."""
+    name = str(packet).removeprefix("aten.")
+    overloads = [getattr(packet, overload) for overload in packet.overloads()]
+    return (
+        getattr(torch.ops.aten, name, None) is packet
+        and _is_pure_name(name, names)
+        and not any(
+            torch.Tag.nondeterministic_seeded in overload.tags
+            or not overload._schema.returns
+            or overload._schema.is_mutable
+            for overload in overloads
+            if not any(argument.is_out for argument in overload._schema.arguments)
+        )
+    )
 
 
 _OF_TRANSFORMS = frozenset({*LEVEL_WRAPPERS, torch.autograd.grad})

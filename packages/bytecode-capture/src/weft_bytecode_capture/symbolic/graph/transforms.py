@@ -14,7 +14,10 @@ import torch
 import torch.fx
 
 from ..._torch.transforms import (
+    BATCHES,
     DUAL_LEVEL_CALLS,
+    FORWARD_MODE,
+    GRADIENTS,
     LEVEL_CALLS,
     LEVEL_STATES,
     TransformState,
@@ -31,18 +34,33 @@ class TransformLevels:
     def __init__(self) -> None:
         self._entry = TransformState()
         self._in_dual_level = False
-        self._positions: list[int] = []  # of the root frame, where each was entered
+        self._entered: list[tuple[Any, int]] = []  # by which function, and where in the root frame
 
     @property
     def active(self) -> bool:
         """Whether the program is in a level."""
-        return bool(self._positions)
+        return bool(self._entered)
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether the program is in a level of ``vmap``."""
+        return any(function is BATCHES for function, _ in self._entered)
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether the program is in a level of ``grad`` or ``vjp``."""
+        return any(function is GRADIENTS for function, _ in self._entered)
+
+    @property
+    def has_forward_mode(self) -> bool:
+        """Whether the program is in a level of forward-mode gradients."""
+        return any(function is FORWARD_MODE for function, _ in self._entered)
 
     def call(
         self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], position: int
     ) -> Any:
         """Enter or leave a level by a function of ``LEVEL_CALLS``, at the root frame's ``position``."""
-        if LEVEL_CALLS[function] < 0 and not self._positions:
+        if LEVEL_CALLS[function] < 0 and not self._entered:
             raise Unsupported(KIND, "a level left that was entered before")
         try:
             value = function(*arguments, **keywords)
@@ -51,18 +69,18 @@ class TransformLevels:
         if function in DUAL_LEVEL_CALLS:
             self._in_dual_level = LEVEL_CALLS[function] > 0
         if LEVEL_CALLS[function] > 0:
-            self._positions.append(position)
+            self._entered.append((function, position))
         else:
-            self._positions.pop()
+            self._entered.pop()
         return value
 
     def require_left(self) -> None:
         """
         :raises BreakEarlier: the program is still in a level.
         """
-        if self._positions:
+        if self._entered:
             error = Unsupported(KIND, "a level that is entered and not left")
-            raise BreakEarlier(self._positions[0], error)
+            raise BreakEarlier(self._entered[0][1], error)
 
     def check(self, outputs: Iterable[Any], made_at: Mapping[Any, int]) -> None:
         """
@@ -76,9 +94,9 @@ class TransformLevels:
 
     def restore(self) -> None:
         """Leave all levels, where the evaluation ends before the program does."""
-        if self._positions:
+        if self._entered:
             self._entry.restore(dual=self._in_dual_level)
-            self._positions.clear()
+            self._entered.clear()
 
 
 def leaving_transforms(

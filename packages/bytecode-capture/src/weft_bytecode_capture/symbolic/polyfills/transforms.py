@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -34,3 +35,15 @@ def _gradients(
     return tuple(
         torch.zeros_like(i) if g is None else g for i, g in zip(inputs, found, strict=True)
     )
+
+
+def linear_map(func: Callable[..., Any], primals: tuple[Any, ...]) -> Callable[..., Any]:
+    """What ``torch.func.linearize`` gives beside the value, where that has no gradients.
+
+    It goes forward again; in a graph what is computed twice is one.
+    """
+
+    def along(*tangents: Any) -> Any:
+        return torch.func.jvp(func, primals, tangents)[1]
+
+    return along

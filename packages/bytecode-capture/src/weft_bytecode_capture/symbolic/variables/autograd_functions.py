@@ -8,13 +8,16 @@ from typing import Any
 import torch
 
 from ..._torch import APPLY, APPLY_TAKES_KEYWORDS, set_grad_enabled
+from ..._torch.transforms import requires_grad_below
 from ...unsupported import Unsupported
+from ..graph.transforms import KIND
 from ..models import model
 from ..protocol import Evaluator
 from .autograd_contexts import AutogradContextVariable, needs_gradient
 from .autograd_gradients import GradientCapture
 from .base import Keywords, Variable
 from .classes import ClassVariable
+from .gradient_calls import tensors_among
 from .sequences import TupleVariable
 from .tensor import TensorVariable
 
@@ -24,6 +27,8 @@ def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Va
     owner = evaluator.wrap_known(kind)
     assert isinstance(owner, ClassVariable)
     arguments = list(inputs)
+    if evaluator.graph.transforms.active:
+        _check_transforms(evaluator, kind, arguments)
     separate = kind.setup_context is not torch.autograd.Function.setup_context
     if keywords and not (separate and APPLY_TAKES_KEYWORDS):
         raise Unsupported("call", f"{kind.__qualname__}.apply with keywords")
@@ -47,6 +52,19 @@ def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Va
     if gradients is not None:
         gradients.attach()
     return result
+
+
+def _check_transforms(evaluator: Evaluator, kind: Any, arguments: list[Variable]) -> None:
+    """Refuse what a transform does not do by the forward itself.
+
+    :raises Unsupported: the class's own gradient or rule for batches would be asked.
+    """
+    levels = evaluator.graph.transforms
+    fakes = [fake for _, fake in tensors_among(evaluator, arguments)]
+    if levels.has_forward_mode or any(map(requires_grad_below, fakes)):
+        raise Unsupported(KIND, f"{kind.__qualname__}: an autograd function's gradient")
+    if levels.has_batches and not kind.generate_vmap_rule:
+        raise Unsupported(KIND, f"{kind.__qualname__}: an autograd function's rule for batches")
 
 
 def _outputs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.utils.checkpoint
 
 from ...unsupported import Unsupported
+from ..graph.transforms import KIND
 from ..models import model
 from ..protocol import Evaluator
 from .autograd_contexts import needs_gradient
@@ -24,6 +25,8 @@ def _checkpoint(
     """What is kept for the backward pass is for the compiler to decide."""
     for name in ("preserve_rng_state", "determinism_check", "debug", "early_stop"):
         keywords.pop(name, None)
+    if evaluator.graph.transforms.has_gradients:
+        raise Unsupported(KIND, "a checkpoint in a gradient, which raises")
     is_known = use_reentrant is not None and use_reentrant.is_constant()
     if use_reentrant is None or not is_known or use_reentrant.is_none() or context_fn is not None:
         raise Unsupported("call", "checkpoint with context_fn or without use_reentrant")

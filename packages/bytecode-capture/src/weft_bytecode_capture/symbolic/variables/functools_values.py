@@ -35,6 +35,13 @@ from .rebuilding import partial_function
 from .sequences import TupleVariable
 from .user_objects import UserObjectVariable
 
+_OF_PARTIALS = frozenset(dir(functools.partial))
+
+
+def _only_reads(evaluator: Evaluator) -> bool:
+    """Whether the running code only copies the attributes that it asks for."""
+    return evaluator.frame.code is functools.update_wrapper.__code__
+
 
 class PartialVariable(Variable):
     """``functools.partial(function, *arguments, **keywords)``, or one from outside, which is ``value``."""
@@ -64,12 +71,16 @@ class PartialVariable(Variable):
             return self.arguments
         if name == "keywords":
             return self.keywords
-        if not hasattr(functools.partial, name):
+        if name in ("__module__", "__doc__"):
+            return evaluator.wrap_constant(getattr(functools.partial, name))
+        if name == "__dict__" and self.source is None and _only_reads(evaluator):
+            return new_keyword_dict(dict(self.attributes))
+        if name not in _OF_PARTIALS:
             return self._own_attribute(evaluator, name)
         return super().get_attribute(evaluator, name)
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        if self.source is not None or hasattr(functools.partial, name):
+        if self.source is not None or name in _OF_PARTIALS:
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.attributes[name] = value
 

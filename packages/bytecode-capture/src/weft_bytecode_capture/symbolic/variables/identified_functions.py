@@ -32,6 +32,10 @@ class IdentifiedFunctionVariable(Variable):
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in _DESCRIPTIONS and hasattr(self.value, name):
             return evaluator.wrap_constant(getattr(self.value, name))
+        if not hasattr(self.value, name):
+            kind = self.python_type().__name__
+            message = f"{kind!r} object has no attribute {name!r}"
+            evaluator.raise_error(AttributeError, message, name=name)
         return super().get_attribute(evaluator, name)
 
     def bound_arguments(

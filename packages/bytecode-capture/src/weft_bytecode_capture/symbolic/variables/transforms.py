@@ -18,11 +18,13 @@ from ..._torch.transforms import (
 from ...unsupported import Unsupported
 from ..graph.transforms import KIND
 from ..models import model
+from ..polyfills.transforms import linear_map
 from ..protocol import Evaluator
 from .base import Variable
 from .constant import ConstantVariable
 from .context_managers import ContextVariable
 from .graph_arguments import graph_argument
+from .sequences import TupleVariable
 from .tensor import TensorVariable
 
 
@@ -99,3 +101,15 @@ class WithoutHooksVariable(ContextVariable):
 @model(torch.autograd.graph.disable_saved_tensors_hooks)
 def _disable_hooks(evaluator: Evaluator, error_message: Variable) -> Variable:
     return WithoutHooksVariable()
+
+
+@model(torch.func.linearize)
+def _linearize(evaluator: Evaluator, function: Variable, *primals: Variable) -> Variable:
+    """Eager computes once what no direction changes, as constants: gradients don't reach what it is of."""
+    output = function.call(evaluator, list(primals), {})
+    leaves = output.iterate(evaluator) if output.python_type() in (tuple, list) else [output]
+    for leaf in leaves:
+        if not isinstance(leaf, TensorVariable) or leaf.fake.requires_grad:
+            raise Unsupported(KIND, f"linearize that gives {leaf!r}")
+    given: list[Variable] = [function, TupleVariable(list(primals))]
+    return TupleVariable([output, evaluator.wrap_known(linear_map).call(evaluator, given, {})])
