@@ -139,17 +139,35 @@ def precompiled_headers(folder: Path, toolchain: Toolchain) -> Path | None:
                 return headers
             with _new_file(headers, "") as made, _new_file(headers, ".o") as functions:
                 toolchain.precompile(made, functions)
-                _install(headers, PRECOMPILED, "seal", made)
-                _install(headers, HOST_OBJECT, "functions-seal", functions)
+                _install(headers, PRECOMPILED, _SEALS[PRECOMPILED], made)
+                _install(headers, HOST_OBJECT, _SEALS[HOST_OBJECT], functions)
     except (CompileError, OSError):
         return None  # programs compile without, or say what is wrong
     return headers
 
 
+_SEALS = {PRECOMPILED: "seal", HOST_OBJECT: "functions-seal"}
+"""Of what is compiled for every program."""
+
+
 def _are_sound(headers: Path) -> bool:
-    return _is_sound(headers, PRECOMPILED, "seal") and _is_sound(
-        headers, HOST_OBJECT, "functions-seal"
-    )
+    """Whether all of it is there as it was written; megabytes are read again only after a change."""
+    try:
+        found = [os.lstat(headers / name) for name in _SEALS]
+    except OSError:
+        return False
+    identities = tuple((f.st_dev, f.st_ino, f.st_size, f.st_mtime_ns, f.st_ctime_ns) for f in found)
+    if not _were_sound(headers, identities):
+        return False
+    for seal in _SEALS.values():
+        mark_used(headers / seal)
+    return True
+
+
+@functools.lru_cache(maxsize=16)
+def _were_sound(headers: Path, identities: tuple[tuple[int, ...], ...]) -> bool:
+    """:func:`_are_sound` of the files that are these."""
+    return all(_is_sound(headers, name, seal) for name, seal in _SEALS.items())
 
 
 @contextlib.contextmanager
