@@ -100,6 +100,17 @@ def list_growth(model, x):
     return model.head(x), states
 
 
+def counted_growth(model, x):
+    states = []
+    for layer in model.layers:
+        if len(states) == 0:
+            states.append(x)
+        x = layer(x)
+        states.append(x if len(states) != 1000 else None)
+        model.pause(x)
+    return model.head(x), states, len(states)
+
+
 def enumerated(model, x):
     taken = []
     for i, layer in enumerate(model.layers):
@@ -304,8 +315,8 @@ def printed(model, x):
 
 
 PROGRAMS = [
-    plain, tuple_growth, tuple_growth_in_place, list_growth, enumerated, enumerated_use, by_index, zipped,
-    zipped_range, reversed_layers, counter, past_values, past_values_tuple, generated,
+    plain, tuple_growth, tuple_growth_in_place, list_growth, counted_growth, enumerated, enumerated_use,
+    by_index, zipped, zipped_range, reversed_layers, counter, past_values, past_values_tuple, generated,
     comprehension_generator, mapped, dict_items, module_items, next_of_zip, next_of_range, sliced,
     deberta_like, item_branch, logged,
 ]  # fmt: skip

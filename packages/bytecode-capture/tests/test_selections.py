@@ -129,7 +129,18 @@ def is_another(model, x, i):
     return x + 1, model.layers[i] is model.layers[1], model.cells[i] is model.cells[1]
 
 
+def lengths(model, x, i):
+    """Of a list that grows from call to call, before and after it grows in the call."""
+    before = len(model.sizes)
+    model.sizes.append(i)
+    after = len(model.sizes)
+    if after > 9:
+        x = x * 2
+    return x * before, before, after, before < 8, [0] * after, model.sizes[-1]
+
+
 PROGRAMS = [
+    lengths,
     member, next_member, negative_member, member_that_writes, two_members_that_write, shifted_member,
     named_member, mixed_member, sequential_member, kind, size, pair, cell_written, some_element,
     element_passed_on, after_a_change, element_replaced, is_another,

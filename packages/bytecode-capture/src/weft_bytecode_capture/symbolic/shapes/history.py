@@ -66,6 +66,10 @@ class ValueHistory:
             self._changed_numbers.add(key)
         return key in self._changed_numbers
 
+    def note_varying_number(self, source: Source) -> None:
+        """Say that the integer at ``source`` has been another before."""
+        self._changed_numbers.add((_place(source), int))
+
     def contents_recur(self, source: Source, contents: tuple[Any, ...]) -> bool:
         """Note what a tensor holds; False from the fourth contents on: they are another in each call."""
         seen = self._contents.setdefault(_place(source), set())

@@ -5,11 +5,12 @@ Each layer has another, which does not make another layer of it: what is guarded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weft_guards import Source, TypeIs
 
-from ...sources import SelectedSource
+from ...sources import ConvertedSource, SelectedSource
 from ..protocol import Evaluator
 from .base import Variable
 from .numbers import NumberVariable
@@ -30,6 +31,18 @@ def selected_element(
     source = SelectedSource(base, counted.source, counted.offset, by_name)
     evaluator.guard(source, TypeIs(type(value)))  # that there is one, of an object of any kind
     return evaluator.builder.wrap(value, source)
+
+
+def varying_length(
+    evaluator: Evaluator, elements: Sequence[Any], source: Source
+) -> Variable | None:
+    """How many elements a list or tuple at ``source`` has, as a number, where it has had others."""
+    history, length = evaluator.state.frame.history, len(elements)
+    if not history.changed_extents(source, "length", (length,)):
+        return None
+    place = ConvertedSource(source, len)
+    history.note_varying_number(place)
+    return evaluator.builder.wrap(length, place)
 
 
 _ABSENT = object()

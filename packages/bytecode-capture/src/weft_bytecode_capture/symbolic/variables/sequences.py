@@ -21,7 +21,7 @@ from .list_forms import ListForm
 from .methods import call_method_of, method_of
 from .numbers import is_invariant
 from .python_protocols import find_raw, has_finalizer
-from .selections import selected_element
+from .selections import selected_element, varying_length
 from .slices import SliceVariable, index_value
 
 
@@ -98,6 +98,11 @@ class SequenceVariable(Variable):
 
     def length_variable(self, evaluator: Evaluator) -> Variable:
         """What ``len`` gives."""
+        if self._unread is not None and self.source is not None and self.kind in (list, tuple):
+            varying = varying_length(evaluator, self._unread, self.source)
+            if varying is not None:
+                added = evaluator.wrap_constant(len(self._appended))
+                return evaluator.binary_operation("add", varying, added)
         return evaluator.wrap_constant(self.length(evaluator))
 
     def snapshot(self) -> Any:
