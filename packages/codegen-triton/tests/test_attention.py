@@ -315,7 +315,7 @@ def test_what_a_product_adds(fusing: TritonCodegen, dtype: torch.dtype, beta: fl
 def test_lines_without_a_key(
     fusing: TritonCodegen, dtype: torch.dtype, number: float | None
 ) -> None:
-    """NaN as in eager, or the same share for all keys where hidden scores are a finite number."""
+    """NaN as in eager, or the same weight for all keys where hidden scores are a finite number."""
     inputs = operands(dtype)
     bias = torch.zeros(2, 1, 70, 75, dtype=dtype)
     fill = torch.finfo(dtype).min if number is None else number
@@ -403,8 +403,8 @@ def test_what_is_left_apart(fusing: TritonCodegen) -> None:
     inputs = operands(torch.float32)
 
     def both(q: T, k: T, v: T) -> tuple[T, T]:
-        shares = torch.softmax(q @ k.mT, -1)
-        return shares @ v, shares
+        weights = torch.softmax(q @ k.mT, -1)
+        return weights @ v, weights
 
     def scores_too(q: T, k: T, v: T) -> tuple[T, T]:
         scores = q @ k.mT

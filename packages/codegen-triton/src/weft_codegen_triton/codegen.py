@@ -204,7 +204,7 @@ class TritonCodegen(Codegen):
             graph_module.recompile()
 
     def rewrite_joint(self, graph_module: torch.fx.GraphModule, *, output_count: int) -> None:
-        """Have backward of attention compute shares again, where kernels of our own take its place.
+        """Have backward of attention compute weights again, where kernels of our own take its place.
 
         ``output_count``: how many of the graph's first results are forward's.
         """

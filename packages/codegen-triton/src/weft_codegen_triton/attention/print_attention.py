@@ -214,22 +214,22 @@ class _AttentionPrinter:
             "higher = tl.maximum(largest, tl.max(element, 1)[:, None])",
             'shift = tl.where(higher == float("-inf"), 0.0, higher)',
             *self._exponentials(),
-            "total = total * factor + tl.sum(share, 1)[:, None]",
+            "total = total * factor + tl.sum(weight, 1)[:, None]",
             "largest = higher",
             f"values = tl.load(value_row + x[:, None] * {value_step}{masked(value_mask)})",
-            f"share = share.to({triton_dtype(self.dtype)})",
-            'sums = tl.dot(share, values, sums * factor, input_precision="ieee")',
+            f"weight = weight.to({triton_dtype(self.dtype)})",
+            'sums = tl.dot(weight, values, sums * factor, input_precision="ieee")',
         )
         tile.printer.indent -= 1
 
     def _exponentials(self) -> tuple[str, ...]:
         """Those of what has been the largest, and of the elements, relative to ``shift``."""
         if not self.tile.scales_exponents:
-            return "factor = tl.exp(largest - shift)", "share = tl.exp(element - shift)"
+            return "factor = tl.exp(largest - shift)", "weight = tl.exp(element - shift)"
         return (
             f"shift = shift * {LOG2_E}",
             f"factor = tl.exp2(largest * {LOG2_E} - shift)",
-            f"share = tl.exp2(element * {LOG2_E} - shift)",
+            f"weight = tl.exp2(element * {LOG2_E} - shift)",
         )
 
     # -- after the keys ----------------------------------------------------------------------------------

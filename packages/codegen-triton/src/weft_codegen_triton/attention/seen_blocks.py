@@ -22,7 +22,7 @@ INTEGER_LIMITS = {"least": -(1 << 63), "most": (1 << 63) - 1}
 def seen_keys(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None = None) -> str:
     """The range of first keys of blocks that lines from ``first`` on may see.
 
-    All of them, if one of the lines has a ``sight`` that is not finite: shares that are not numbers.
+    All of them, if one of the lines has a ``sight`` that is not finite: weights that are not numbers.
     """
     keys = print_index(tile.keys, INDEX)
     start, stop = "0", keys

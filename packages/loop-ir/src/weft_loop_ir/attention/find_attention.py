@@ -51,7 +51,7 @@ class AttentionKernel(Kernel):
 
     ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``.  ``score`` gives ``f`` of a score in float32,
     at the loops ``outer`` (``lines`` says what they are to a matrix and its line) and ``key_loop``; it loads
-    the score from ``scores``.  ``bounds``: keys that have no share.  ``hidden_are_zero``: lines whose scores
+    the score from ``scores``.  ``bounds``: keys that have no weight.  ``hidden_are_zero``: lines whose scores
     are all minus infinity give zeros, not NaN.  ``kept``: numbers of each line and the buffers ``[n, l]``
     that they are kept in.  ``apart`` are the steps whose place it takes.
     """
@@ -76,11 +76,11 @@ class AttentionKernel(Kernel):
 
 @dataclass(frozen=True)
 class _Steps:
-    """A product, a kernel that writes ``shares`` of it, a product of these, and where the three stand."""
+    """A product, a kernel that writes ``weights`` of it, a product of these, and where the three stand."""
 
     product: ExternCall
     kernel: Kernel
-    shares: str
+    weights: str
     last: ExternCall
     places: tuple[int, int, int]
 
@@ -119,14 +119,14 @@ def _candidates(
         if type(kernel) is not Kernel:
             continue
         assert second is not None
-        for shares in kernel.writes:
-            third = around.only_reader(shares, second)
+        for weights in kernel.writes:
+            third = around.only_reader(weights, second)
             last = None if third is None else around.steps[third]
             if not isinstance(last, ExternCall) or last.operator not in PRODUCTS:
                 continue
             assert third is not None
             places = (first, second, third)
-            joined = _joined(_Steps(call, kernel, shares, last, places), schedule, around)
+            joined = _joined(_Steps(call, kernel, weights, last, places), schedule, around)
             if joined is not None:
                 yield places, *joined
 
@@ -160,12 +160,12 @@ def _joined(
     if (
         result is None
         or not is_product(last, schedule)
-        or not _takes_all(last, found.shares, schedule)
+        or not _takes_all(last, found.weights, schedule)
     ):
         return None
     layout = schedule.buffers[scores].layout
     batch, queries, keys = (sympy.S.One,) * (3 - len(layout.size)) + layout.size
-    index = _only_index(kernel, scores, found.shares)
+    index = _only_index(kernel, scores, found.weights)
     lines = None if index is None else lines_of(index, kernel, batch, queries, keys)
     if lines is None:
         return None
@@ -174,7 +174,7 @@ def _joined(
         return torch.float32 if name == scores else schedule.buffers[name].layout.dtype
 
     plain = computed_score(product, lines, layout.dtype)
-    rows = softmax_rows(kernel, found.shares, keys, scores, plain, dtype_of, True)
+    rows = softmax_rows(kernel, found.weights, keys, scores, plain, dtype_of, True)
     if rows is None:
         return None
     _, second, third = found.places
@@ -293,13 +293,13 @@ def is_dense(place: Layout | BufferView) -> bool:
     return place.offset == 0 and all(n == 1 or step == dense for n, step, dense in steps)
 
 
-def _takes_all(last: ExternCall, shares: str, schedule: Schedule) -> bool:
-    """Whether ``last`` multiplies all of ``shares``, as they lie, with something else."""
+def _takes_all(last: ExternCall, weights: str, schedule: Schedule) -> bool:
+    """Whether ``last`` multiplies all of ``weights``, as they lie, with something else."""
     left, right = last.arguments
-    layout = schedule.buffers[shares].layout
+    layout = schedule.buffers[weights].layout
     return bool(
-        left.buffer == shares
-        and right.buffer != shares
+        left.buffer == weights
+        and right.buffer != weights
         and is_dense(left)
         and is_dense(layout)
         and sympy.expand(sympy.prod(left.size) - sympy.prod(layout.size)) == 0
@@ -307,8 +307,8 @@ def _takes_all(last: ExternCall, shares: str, schedule: Schedule) -> bool:
     )
 
 
-def _only_index(kernel: Kernel, scores: str, shares: str) -> sympy.Expr | None:
-    """The index at which all stages read scores and the last one stores shares; None if they differ.
+def _only_index(kernel: Kernel, scores: str, weights: str) -> sympy.Expr | None:
+    """The index at which all stages read scores and the last one stores weights; None if they differ.
 
     Stages name their loop over keys alike.
     """
@@ -317,7 +317,7 @@ def _only_index(kernel: Kernel, scores: str, shares: str) -> sympy.Expr | None:
         for instruction in stage.body.instructions:
             if instruction.operation in ("load", "store") and instruction.arguments[0] in (
                 scores,
-                shares,
+                weights,
             ):
                 found.add(instruction.arguments[1])
             if (

@@ -431,12 +431,12 @@ class _Finder:
     def _bounds(self, matrices: list[LoopBody]) -> tuple[KeyBounds | None, LoopBody | None]:
         """The keys at which an element of any matrix is not 0, and a line's sight if some may see none.
 
-        A kernel one of whose matrices is not made of shares is no attention's.
+        A kernel one of whose matrices is not made of weights is no attention's.
         """
-        shares = [_shares(matrix) for matrix in matrices]
-        if any(share is None for share in shares):
+        weights = [_weights(matrix) for matrix in matrices]
+        if any(weight is None for weight in weights):
             raise _Differs
-        elements, sights = zip(*(share for share in shares if share is not None), strict=True)
+        elements, sights = zip(*(weight for weight in weights if weight is not None), strict=True)
         if self.lines.query is None:
             return None, None
         positions = {*(v.symbol for v in self.outer), self.key.symbol}
@@ -487,15 +487,15 @@ def _without_conversion(body: LoopBody) -> LoopBody:
     return without_unused(LoopBody(body.instructions, result), stores=False)
 
 
-def _shares(matrix: LoopBody) -> tuple[LoopBody, LoopBody] | None:
-    """``x`` of a share ``exp(x - largest - logarithm)`` that is a factor of ``matrix``, and the line's sight.
+def _weights(matrix: LoopBody) -> tuple[LoopBody, LoopBody] | None:
+    """``x`` of a weight ``exp(x - largest - logarithm)`` that is a factor of ``matrix``, and its row's sight.
 
     That is the sum of the line's two numbers, finite where it sees a key.  None: there is no such factor.
     """
     found: set[tuple[Value, Value, Value]] = set()
 
     def vanishes(value: Value) -> bool:
-        """Whether ``value`` is 0 where the shares are."""
+        """Whether ``value`` is 0 where the weights are."""
         instruction = matrix.instructions[value.index]
         operation, arguments = instruction.operation, instruction.arguments
         if operation == "exp":

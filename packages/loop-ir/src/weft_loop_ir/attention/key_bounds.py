@@ -1,7 +1,7 @@
 """Which keys a query can see at all, from the mask in the computation of its scores.
 
 A score is hidden where it becomes minus infinity, or the lowest number of its dtype beside a visible one:
-its share is 0.  Conditions that compare linear forms of the positions of query and key give bounds.
+its weight is 0.  Conditions that compare linear forms of the positions of query and key give bounds.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def with_masks_computed(
 def _producer(
     kernel: Kernel, name: str, buffers: Mapping[str, Buffer]
 ) -> tuple[LoopBody, sympy.Expr, tuple[LoopVariable, ...]] | None:
-    """What computes an element of ``name``, where it is stored, and the loops; None if that is dear."""
+    """What computes an element of ``name``, where it is stored, and the loops; None if that is costly."""
     if len(kernel.stages) != 1 or kernel.stages[0].inner:
         return None
     body = kernel.stages[0].body

@@ -58,14 +58,14 @@ class _NotRows(Exception):
 
 def softmax_rows(
     kernel: Kernel,
-    shares: str,
+    weights: str,
     keys: sympy.Expr,
     scores: str,
     score: LoadScore,
     dtype_of: Callable[[str], torch.dtype],
     rounds: bool,
 ) -> SoftmaxRows | None:
-    """What ``kernel`` takes the softmax of, over rows of ``keys`` elements, to store it in ``shares``.
+    """What ``kernel`` takes the softmax of, over rows of ``keys`` elements, to store it in ``weights``.
 
     ``score`` replaces loads of ``scores``.  With ``rounds``, conversions to 16 bits and back are kept.
     """
@@ -77,9 +77,9 @@ def softmax_rows(
         rows.replay()
     except _NotRows:
         return None
-    if shares not in rows.stored:
+    if weights not in rows.stored:
         return None
-    found = _softmax_element(ops.instructions, rows.stored.pop(shares)[1])
+    found = _softmax_element(ops.instructions, rows.stored.pop(weights)[1])
     if found is None:
         return None
     element, hidden_are_zero = found

@@ -26,7 +26,7 @@ def flex_attention(
 ) -> Tensor:
     """``query [b, h, l, e]``, ``key [b, g, s, e]``, ``value [b, g, s, d]``: ``[b, h, l, d]``.
 
-    Lines without a visible key give zeros.
+    Rows without a visible key give zeros.
     """
     group = query.size(1) // key.size(1)
     if group > 1:
@@ -39,11 +39,11 @@ def flex_attention(
     device, size = query.device, scores.shape
     batch = torch.arange(size[0], device=device).view(-1, 1, 1, 1)
     head = torch.arange(size[1], device=device).view(-1, 1, 1)
-    line = torch.arange(size[2], device=device).view(-1, 1)
+    row = torch.arange(size[2], device=device).view(-1, 1)
     column = torch.arange(size[3], device=device)
     if score_mod is not None:
-        scores = score_mod(scores, batch, head, line, column)
+        scores = score_mod(scores, batch, head, row, column)
     if mask_mod is not None:
-        scores = torch.where(mask_mod(batch, head, line, column), scores, -math.inf)
-    shares = safe_softmax(scores.to(kind).expand(size), -1)
-    return shares.to(query.dtype) @ value
+        scores = torch.where(mask_mod(batch, head, row, column), scores, -math.inf)
+    weights = safe_softmax(scores.to(kind).expand(size), -1)
+    return weights.to(query.dtype) @ value
