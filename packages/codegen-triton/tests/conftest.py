@@ -47,7 +47,7 @@ def deterministic() -> Iterator[None]:
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of scans so short that rows have several."""
-    for name in ("ELEMENTS", "ELEMENTS_OF_FEW", "DEAR_ELEMENTS"):
+    for name in ("ELEMENTS", "ELEMENTS_OF_FEW", "COSTLY_ELEMENTS"):
         monkeypatch.setattr(scan_printer, name, 16)
     monkeypatch.setattr(scan_printer, "UNROLLED_ELEMENTS", 256)
     monkeypatch.setattr(scan_printer, "UNROLLED", 2)

@@ -67,8 +67,8 @@ def test_items_1_and_true_stay_apart():
 
 
 def test_order():
-    dear = [guard(ItemSource(Y, i), EqualsConstant(i)) for i in range(20)]
-    given = [*dear, guard(X, NotAliased(Y)), guard(Y, LengthIs(20)), guard(X, EqualsConstant(1))]
+    costly = [guard(ItemSource(Y, i), EqualsConstant(i)) for i in range(20)]
+    given = [*costly, guard(X, NotAliased(Y)), guard(Y, LengthIs(20)), guard(X, EqualsConstant(1))]
     ordered = GuardSet(given).guards
     assert ordered[0].source == X
     assert ordered[1].predicate == LengthIs(20)

@@ -1,7 +1,7 @@
 """The tree of a guard set: sources that share a prefix share its nodes; guards hang on the nodes.
 
 The order of the tree is the order of checking.  A node's own guards come before its children, so that a
-value's type is known to be right before anything is read from it; cheap subtrees come before dear ones,
+value's type is known to be right before anything is read from it; cheap subtrees come before costly ones,
 and of equal ones arguments come first, since they differ most often between calls.  Guards that compare
 two values come last.
 """

@@ -31,7 +31,7 @@ ELEMENTS = 1024
 MANY_ROWS = 2048
 """Rows of which a GPU runs enough at once for blocks of :data:`ELEMENTS` to hide what each waits for."""
 ELEMENTS_OF_FEW = 2048
-DEAR_ELEMENTS = 256
+COSTLY_ELEMENTS = 256
 """Of combinations with many instructions, which are repeated for each step of a block's scan."""
 MIN_VARYING_COLUMNS = 16
 """Elements of a row of any length in a block, at least."""
@@ -85,7 +85,7 @@ def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
         return _blocks_across(kernel, items, rows, length, may_unroll=not is_along)
     elements = ELEMENTS if rows >= MANY_ROWS else ELEMENTS_OF_FEW
     if is_dear(combination_of(kernel)):
-        elements = DEAR_ELEMENTS
+        elements = COSTLY_ELEMENTS
     whole = power_of_two(length)
     block = max(1, min(elements // min(whole, elements), power_of_two(rows) // 512))
     columns = min(whole, max(1, elements // block))
@@ -126,7 +126,7 @@ def _blocks_across(
         return ScanBlocks(block, columns, is_static and whole <= columns, warps, UNROLLED)
     elements = ELEMENTS_OF_FEW if rows // block >= MANY_SEGMENTS else 2 * ELEMENTS_OF_FEW
     if is_dear(combination_of(kernel)):
-        elements = DEAR_ELEMENTS
+        elements = COSTLY_ELEMENTS
     columns = min(whole, max(1, elements // block))
     warps = max(1, min(8, block * columns // (2 * ELEMENTS_PER_WARP)))
     return ScanBlocks(block, columns, is_static and whole <= columns, warps)

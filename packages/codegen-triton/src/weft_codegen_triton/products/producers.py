@@ -1,7 +1,7 @@
 """Operands that are computed where they are loaded: casts, scales, activations, copies of broadcast batches.
 
 An element is computed once for each tile that needs it.  That is done only where it neither moves more bytes
-than a kernel of its own, which would store it, nor repeats what is dear to compute many times.
+than a kernel of its own, which would store it, nor repeats what is costly to compute many times.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from weft_loop_ir import (
 from weft_codegen_triton.products.contraction import Contraction, Loops, Operand, Producer
 from weft_codegen_triton.products.tiles import SQUARE, static
 
-DEAR = frozenset(
+COSTLY = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh sigmoid asinh acosh "
     "atanh erf erfc erfinv lgamma pow atan2 truediv sqrt rand randn".split()
 )
 """Operations of many instructions."""
 REFUSED = frozenset(("indirect", "reduction", "scan", "fold"))
-DEAR_BYTES = 4
+COSTLY_BYTES = 4
 """What is moved in the time that they take for an element."""
 HIDDEN = 16
 """One byte more than so many is not noticed."""
@@ -123,7 +123,7 @@ def pays(kernel: Kernel, repeats: int, contraction: Contraction, schedule: Sched
     (name,) = kernel.writes
     stored = schedule.buffers[name].layout.dtype.itemsize
     loops = {loop.symbol for loop in kernel.outer if loop.size != 1}
-    made = DEAR_BYTES * bool(DEAR & _operations(body)) + sum(
+    made = COSTLY_BYTES * bool(COSTLY & _operations(body)) + sum(
         schedule.buffers[i.arguments[0]].layout.dtype.itemsize
         for i in body.instructions
         if i.operation == "load" and loops <= i.arguments[1].free_symbols

@@ -21,7 +21,7 @@ BROADCAST_SHARE = 16
 def realize_if_shared(
     context: LoweringContext, values: Mapping[Any, Any], node: torch.fx.Node, result: TensorValue
 ) -> None:
-    """Materialise the result of ``node`` where it has several users and is dear to compute again.
+    """Materialise the result of ``node`` where it has several users and is costly to compute again.
 
     ``values`` are the results of the nodes before.
     """

@@ -23,7 +23,7 @@ class ScheduleOptions:
     results lie, are added up for all results together and reduced then.
     ``split_scan_rows``: a scan of fewer rows (of as many groups of columns) is split in pieces of them, about
     ``split_scan_parts`` in all; 0 never splits.  ``whole_scan_elements``: rows of at least so many elements,
-    where sizes are known and elements aren't dear to combine, stay whole, for a kernel that scans parts of
+    where sizes are known and elements aren't costly to combine, stay whole, for a kernel that scans parts of
     one at once; None: none do.
     ``parallel_kernels``: how many independent kernels become one step at most; 1 leaves each a step.
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.

@@ -39,7 +39,9 @@ from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.split_reductions import Hints, reads_columns
 from weft_loop_ir.schedule.transform import Replayer, without_unused
 
-DEAR = frozenset("exp exp2 expm1 log log2 log10 log1p sin cos tan tanh pow truediv sigmoid".split())
+COSTLY = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh pow truediv sigmoid".split()
+)
 """Operations that take many instructions."""
 MIN_PIECE = 2048
 """Elements of a piece of a row, at least; of columns side by side as many in :data:`SIDE_BY_SIDE` of them."""
@@ -104,7 +106,7 @@ def _stays_whole(node: LoopNode, options: ScheduleOptions) -> bool:
 
 def is_dear(combination: Combination) -> bool:
     """Whether elements are combined by more than a few instructions of a processor."""
-    return any(i.operation in DEAR for i in combination.body.instructions)
+    return any(i.operation in COSTLY for i in combination.body.instructions)
 
 
 def _combination_of(node: LoopNode) -> Combination:
