@@ -15,6 +15,7 @@ import contextlib
 import doctest
 import faulthandler
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ import tempfile
 import time
 import unittest
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,15 +166,16 @@ class ClassFixtures:
         self._present = None
 
 
-def run_here(name: str, only: str, start: int, seconds: float) -> None:
-    """Run the tests of a module from number ``start`` on, and print a line of JSON before and after each.
+def run_here(names: Sequence[str], only: str, start: int, seconds: float) -> None:
+    """Run the tests of modules from number ``start`` on, and print a line of JSON before and after each.
 
     One that takes ``seconds`` more than 20 times what it takes plainly ends the process with a traceback.
     """
     warm_up()
     fixtures = ClassFixtures()
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(fixtures):
-        for number, case in enumerate(load_cases(name, folder)):
+        found = itertools.chain.from_iterable(load_cases(name, folder) for name in names)
+        for number, case in enumerate(found):
             if number < start or only not in case.id():
                 continue
             fixtures.enter(type(case))
@@ -233,12 +235,12 @@ class ModuleResult:
 SLOW_SECONDS = 5.0
 
 
-def run_in_process(name: str, seconds: int, only: str = "") -> tuple[str, ModuleResult]:
-    """Run a module's tests in as many processes as it takes."""
+def run_in_process(names: Sequence[str], seconds: int, only: str = "") -> ModuleResult:
+    """Run modules' tests, one module after another, in as many processes as it takes."""
     result = ModuleResult()
     start = 0
     while True:
-        command = [sys.executable, os.path.abspath(__file__), "--here", name, "--only", only]
+        command = [sys.executable, os.path.abspath(__file__), "--here", *names, "--only", only]
         command += ["--start", str(start), "--seconds", str(seconds)]
         folder = tempfile.mkdtemp()  # tests leave files where they run
         try:
@@ -255,11 +257,11 @@ def run_in_process(name: str, seconds: int, only: str = "") -> tuple[str, Module
                 result.count(test, row)
                 test = None
         if done.returncode == 0:
-            return name, result
+            return result
         end = "\n".join(done.stderr.strip().splitlines()[-40:])
-        result.failed[test or name] = f"exit {done.returncode}: {end}"
+        result.failed[test or " ".join(names)] = f"exit {done.returncode}: {end}"
         if test is None:
-            return name, result
+            return result
 
 
 def read_table(path: Path) -> dict[str, list[int]]:
@@ -297,7 +299,7 @@ def main() -> int:
     """Run modules side by side and print what only fails under the hook; gives the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", default=MODULES)
-    parser.add_argument("--here", action="store_true", help="run the one module in this process")
+    parser.add_argument("--here", action="store_true", help="run the modules in this process")
     parser.add_argument("--start", type=int, default=0, help="number of the first test to run here")
     parser.add_argument("--only", default="", help="only tests whose name contains this")
     parser.add_argument(
@@ -307,14 +309,14 @@ def main() -> int:
     parser.add_argument("--table", help="write the counts into this file, whose other rows stay")
     options = parser.parse_args()
     if options.here:
-        run_here(options.modules[0], options.only, options.start, options.seconds)
+        run_here(options.modules, options.only, options.start, options.seconds)
         return 0
     results: dict[str, ModuleResult] = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         found = pool.map(
-            lambda name: run_in_process(name, options.seconds, options.only), options.modules
+            lambda name: run_in_process([name], options.seconds, options.only), options.modules
         )
-        for name, result in found:
+        for name, result in zip(options.modules, found, strict=True):
             results[name] = result
             print(
                 f"{name}: {result.passed} pass, {len(result.failed)} fail, {result.left_out} left out, "
