@@ -17,6 +17,9 @@ from tests.staged_backend import by_operators
 
 from .programs import NET, PROGRAMS, STACKED
 
+OLD = torch.__version__ < "2.13"
+"""Its fakes make a number of data of where a diagonal begins if sizes say so."""
+
 PARAMETERS = (*NET.parameters(), *STACKED.values())
 
 
@@ -56,7 +59,7 @@ def test_results(name: str) -> None:
     program = PROGRAMS[name]
     compiled = weft.compile(program, fullgraph=True, backend=by_operators)
     for rows in (4, 4, 6):
-        if name == "indexed" and rows != 4:
+        if rows != 4 and (name == "indexed" or (name == "jacobians_of_several" and OLD)):
             continue
         given = arguments(rows)
         assert_same(compiled(*given), program(*given))

@@ -107,6 +107,14 @@ def quiet_meta_failures() -> Iterator[None]:
         logger.disabled = was_disabled
 
 
+_kinds: Any = _functorch.TransformType
+_LEAVE: dict[Any, Callable[[], int]] = {
+    _kinds.Vmap: _functorch._vmap_decrement_nesting,
+    _kinds.Grad: _functorch._grad_decrement_nesting,
+    _kinds.Jvp: _functorch._jvp_decrement_nesting,
+}
+
+
 @contextlib.contextmanager
 def leaving_transforms(graph: torch.fx.Graph) -> Iterator[None]:
     """An error leaves the levels of function transforms that ``graph``, which is run, has entered."""
@@ -116,7 +124,8 @@ def leaving_transforms(graph: torch.fx.Graph) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        while _functorch.get_dynamic_layer_stack_depth() > depth:
+            _LEAVE[_functorch.peek_interpreter_stack().key()]()
         _functorch.set_inplace_requires_grad_allowed(allowed)
         torch._C._set_fwd_grad_enabled(forward_mode)
         if any(node.target is torch._C._enter_dual_level for node in graph.nodes):

@@ -84,6 +84,14 @@ LEVEL_STATES: dict[Any, Any] = {
 """What sets, and what reads, states of the thread that transforms switch."""
 
 
+_kinds: Any = _functorch.TransformType
+_LEAVE: dict[Any, Callable[[], int]] = {
+    _kinds.Vmap: _functorch._vmap_decrement_nesting,
+    _kinds.Grad: _functorch._grad_decrement_nesting,
+    _kinds.Jvp: _functorch._jvp_decrement_nesting,
+}
+
+
 class TransformState:
     """The levels of transforms, and the states that they switch, that this thread is in.
 
@@ -96,7 +104,8 @@ class TransformState:
 
     def restore(self, dual: bool) -> None:
         """Leave the levels that were entered since; ``dual``: that of forward-mode gradients too."""
-        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(self._depth)
+        while _functorch.get_dynamic_layer_stack_depth() > self._depth:
+            _LEAVE[_functorch.peek_interpreter_stack().key()]()
         for setter, value in self._states.items():
             setter(value)
         if dual:
