@@ -71,7 +71,7 @@ class PlacelessShapeEnv(ShapeEnv):
         return SLoc(framework_loc or "", None), ""
 
     def _log_create_unbacked_symbol(self, *arguments: Any, **keywords: Any) -> None:
-        """Note nothing of a symbol without a value either."""
+        """Note nothing of an unbacked symbol either."""
 
 
 class _NamedSource(TorchSource):

@@ -19,8 +19,8 @@ from .symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable
 
 _USE = "use of a number that the graph computes"
-_GREATEST_INTEGER = 2**62 - 1  # that a loop may begin with
-_GREATEST_STEP = 2**31  # no loop runs long enough for steps of this size to leave int64
+_MAX_INTEGER = 2**62 - 1  # that a loop may begin with
+_MAX_STEP = 2**31  # no loop runs long enough for steps of this size to leave int64
 _DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool}
 _COMPARISONS: dict[str, Callable[..., Any]] = {
     name: getattr(torch, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
@@ -151,7 +151,7 @@ def number_in_tensor(evaluator: Evaluator, variable: Variable) -> TensorNumberVa
     kind = number_kind(variable)
     if kind is None:
         return None
-    if kind is int and not _is_within(evaluator, variable, _GREATEST_INTEGER):
+    if kind is int and not _is_within(evaluator, variable, _MAX_INTEGER):
         raise Unsupported("integer that may grow beyond a tensor's", repr(variable))
     arguments = [evaluator.wrap_result(()), variable]
     dtype: dict[str, Variable] = {"dtype": ConstantVariable(_DTYPES[kind])}
@@ -233,7 +233,7 @@ def number_kind(variable: Variable) -> type | None:
     if type(variable) is not ConstantVariable:
         return None
     value = variable.as_constant()
-    if type(value) not in _DTYPES or (type(value) is int and abs(value) > _GREATEST_INTEGER):
+    if type(value) not in _DTYPES or (type(value) is int and abs(value) > _MAX_INTEGER):
         return None
     return type(value)
 
@@ -248,12 +248,12 @@ def _is_within(evaluator: Evaluator, variable: Variable, bound: int) -> bool:
 def _is_step(evaluator: Evaluator, variable: Variable) -> bool:
     """Whether no loop runs long enough for steps of this integer to leave int64, guarded."""
     if not isinstance(variable, SymbolicIntegerVariable):
-        return _is_within(evaluator, variable, _GREATEST_STEP)
+        return _is_within(evaluator, variable, _MAX_STEP)
     from ..regions.iteration_sizes import ends_hold
 
     value = variable.value
-    is_low = ends_hold(evaluator.frame, value, lambda _, greatest: greatest <= _GREATEST_STEP)
-    return is_low and ends_hold(evaluator.frame, value, lambda least, _: least >= -_GREATEST_STEP)
+    is_low = ends_hold(evaluator.frame, value, lambda _, greatest: greatest <= _MAX_STEP)
+    return is_low and ends_hold(evaluator.frame, value, lambda least, _: least >= -_MAX_STEP)
 
 
 def _holds(evaluator: Evaluator, comparison: str, variable: Variable, bound: float) -> bool:
