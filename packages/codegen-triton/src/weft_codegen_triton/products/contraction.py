@@ -1,6 +1,6 @@
 """What a product or a convolution computes, by index expressions: sums of products of two operands' elements.
 
-``result[batch, row, column] = factor * sum over tap, inner of left * right + addends``, where an element of
+``result[batch, row, column] = scale * sum over tap, inner of left * right + biases``, where an element of
 ``left`` is told by batch, row, tap and inner, one of ``right`` by batch, tap, inner and column.
 """
 
@@ -54,12 +54,12 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Addend:
-    """``factor`` times an element of ``buffer``, at ``index`` over batch, row and column."""
+class Bias:
+    """``scale`` times an element of ``buffer``, at ``index`` over batch, row and column."""
 
     buffer: str
     index: sympy.Expr
-    factor: float = 1.0
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Contraction:
     right: Operand
     dtype: torch.dtype
     taps: sympy.Expr = sympy.S.One
-    addends: tuple[Addend, ...] = ()
-    factor: float = 1.0
+    biases: tuple[Bias, ...] = ()
+    scale: float = 1.0
     groups: Groups | None = None
     by_channel: bool = False
     is_convolution: bool = False
@@ -126,7 +126,7 @@ class Contraction:
     @property
     def reads(self) -> tuple[str, ...]:
         """The buffers that the sums are computed of."""
-        names = [*self.left.reads, *self.right.reads, *(a.buffer for a in self.addends)]
+        names = [*self.left.reads, *self.right.reads, *(a.buffer for a in self.biases)]
         if self.groups is not None:
             names.append(self.groups.buffer)
         return tuple(dict.fromkeys(names))

@@ -21,7 +21,7 @@ from weft_codegen_triton.products.contraction import (
     INNER,
     ROW,
     TAP,
-    Addend,
+    Bias,
     Contraction,
     Operand,
 )
@@ -136,7 +136,7 @@ class _Window:
             self._in_weight(COLUMN, sympy.S.Zero if by_channel else INNER),
             result.layout.dtype,
             taps=sympy.Integer(self.taps),
-            addends=_addends(bias, COLUMN),
+            biases=_biases(bias, COLUMN),
             by_channel=by_channel,
             is_convolution=True,
         )
@@ -153,7 +153,7 @@ class _Window:
             self._in_image(BATCH, INNER, _digits(COLUMN, extents)),
             result.layout.dtype,
             taps=sympy.Integer(self.taps),
-            addends=_addends(bias, ROW),
+            biases=_biases(bias, ROW),
             is_convolution=True,
         )
 
@@ -170,7 +170,7 @@ class _Window:
             self._in_weight(channel, sympy.S.Zero),
             result.layout.dtype,
             taps=sympy.Integer(self.taps),
-            addends=_addends(bias, channel),
+            biases=_biases(bias, channel),
             by_channel=True,
             is_convolution=True,
         )
@@ -187,5 +187,5 @@ def _digits(number: sympy.Expr, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]
     return places[::-1]
 
 
-def _addends(bias: BufferView | None, channel: sympy.Expr) -> tuple[Addend, ...]:
-    return () if bias is None else (Addend(bias.buffer, element(bias, channel)),)
+def _biases(bias: BufferView | None, channel: sympy.Expr) -> tuple[Bias, ...]:
+    return () if bias is None else (Bias(bias.buffer, element(bias, channel)),)

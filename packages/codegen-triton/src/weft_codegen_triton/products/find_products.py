@@ -100,7 +100,7 @@ def _is_addressable(contraction: Contraction) -> bool:
     if 0 in sizes.values():
         return False
     indices = [contraction.left.index, contraction.right.index, contraction.elements]
-    indices += [addend.index for addend in contraction.addends]
+    indices += [bias.index for bias in contraction.biases]
     ranges = ranges_for(tuple(sizes.items()))
     largest = (ranges.bounds(index)[1] for index in indices)
     return all(last is not None and last < MAX_ELEMENTS for last in largest)

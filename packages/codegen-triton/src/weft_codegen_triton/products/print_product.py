@@ -208,7 +208,7 @@ class _ProductPrinter:
             "yindex, xindex = y[:, None], x[None, :]",
             f"ymask, xmask = yindex < {rows}, xindex < {self._size(contraction.columns)}",
         )
-        self._print_addends()
+        self._print_biases()
         self._emit(f"product = sums.to({triton_dtype(contraction.dtype)})")
 
     def _loop_heads(self) -> list[str]:
@@ -249,19 +249,19 @@ class _ProductPrinter:
             OperandPrinter(self, contraction.right, right),
         )
 
-    def _print_addends(self) -> None:
+    def _print_biases(self) -> None:
         contraction = self.contraction
-        if contraction.factor != 1:
-            self._emit(f"sums *= {literal(contraction.factor)}")
+        if contraction.scale != 1:
+            self._emit(f"sums *= {literal(contraction.scale)}")
         names = self.places("yindex", "xindex")
-        for addend in contraction.addends:
-            address = f"{self.pointers[addend.buffer]} + {print_index(addend.index, INDEX, names)}"
+        for bias in contraction.biases:
+            address = f"{self.pointers[bias.buffer]} + {print_index(bias.index, INDEX, names)}"
             masks = [m for s, m in ((ROW, "ymask"), (COLUMN, "xmask"))
-                     if s in addend.index.free_symbols]  # fmt: skip
+                     if s in bias.index.free_symbols]  # fmt: skip
             mask = f", {' & '.join(masks)}" if masks else ""
             value = f"tl.load({address}{mask}).to(tl.float32)"
-            factor = "" if addend.factor == 1 else f" * {literal(addend.factor)}"
-            self._emit(f"sums += {value}{factor}")
+            scale = "" if bias.scale == 1 else f" * {literal(bias.scale)}"
+            self._emit(f"sums += {value}{scale}")
 
     def places(self, row: str, column: str) -> dict[sympy.Symbol, str]:
         """What the symbols of places are called."""
@@ -325,7 +325,7 @@ class _ProductPrinter:
     def _indices(self) -> list[sympy.Expr]:
         """The sizes of the contraction, and the indices of what it is computed of."""
         contraction = self.contraction
-        found = [*contraction.sizes.values(), *(a.index for a in contraction.addends)]
+        found = [*contraction.sizes.values(), *(a.index for a in contraction.biases)]
         for operand in (contraction.left, contraction.right):
             found += [operand.index, *(e for pair in operand.inside for e in pair)]
         return found

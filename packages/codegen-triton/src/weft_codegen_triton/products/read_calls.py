@@ -20,7 +20,7 @@ from weft_codegen_triton.products.contraction import (
     INNER,
     ROW,
     TAP,
-    Addend,
+    Bias,
     Contraction,
     Groups,
     Operand,
@@ -57,7 +57,7 @@ def read_call(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | 
     found = function(call, buffers)
     if found is None:
         return None
-    operands = {found.left.buffer, found.right.buffer, *(a.buffer for a in found.addends)}
+    operands = {found.left.buffer, found.right.buffer, *(a.buffer for a in found.biases)}
     layout = buffers[name].layout
     dtypes = {buffers[n].layout.dtype for n in operands} | {layout.dtype}
     if dtypes != {found.dtype} or found.dtype not in DTYPES or layout.offset != 0:
@@ -79,8 +79,8 @@ def _turned(contraction: Contraction) -> Contraction:
         columns=contraction.rows,
         left=swapped(contraction.right),
         right=swapped(contraction.left),
-        addends=tuple(
-            replace(a, index=a.index.subs(swap, simultaneous=True)) for a in contraction.addends
+        biases=tuple(
+            replace(a, index=a.index.subs(swap, simultaneous=True)) for a in contraction.biases
         ),
     )
 
@@ -117,19 +117,19 @@ def _views(call: ExternCall, count: int) -> tuple[BufferView, ...] | None:
     return call.arguments
 
 
-def _scaled(call: ExternCall, contraction: Contraction, addend: BufferView) -> Contraction | None:
-    """``contraction`` by ``alpha`` and ``addend`` by ``beta``, the keywords."""
+def _scaled(call: ExternCall, contraction: Contraction, bias: BufferView) -> Contraction | None:
+    """``contraction`` by ``alpha`` and ``bias`` by ``beta``, the keywords."""
     factors = {"beta": 1, "alpha": 1, **call.keywords}
     if set(factors) != {"beta", "alpha"}:
         return None
     beta, alpha = (_number(factors[k]) for k in ("beta", "alpha"))
     if beta is None or alpha is None:
         return None
-    places = (BATCH, ROW, COLUMN)[3 - len(addend.size) :]
-    index = element(addend, *places)
-    # with a factor of 0 the addend does not count, NaN or not
-    addends = () if beta == 0 else (Addend(addend.buffer, index, beta),)
-    return replace(contraction, addends=addends, factor=alpha)
+    places = (BATCH, ROW, COLUMN)[3 - len(bias.size) :]
+    index = element(bias, *places)
+    # with a scale of 0 the bias does not count, NaN or not
+    biases = () if beta == 0 else (Bias(bias.buffer, index, beta),)
+    return replace(contraction, biases=biases, scale=alpha)
 
 
 def _number(value: Any) -> float | None:
