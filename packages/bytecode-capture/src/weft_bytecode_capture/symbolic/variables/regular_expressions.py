@@ -18,9 +18,9 @@ from .sequences import ListVariable
 register_constant_types(re.Pattern, re.Match)
 
 
-@model(re.compile, vars(re)["_compile"])  # the second is what functions of ``re`` call
-def _compile(evaluator: Evaluator, pattern: Variable, flags: Variable | None = None) -> Variable:
-    return pure_call(evaluator, re.compile, [pattern] if flags is None else [pattern, flags], {})
+@model(vars(re)["_compile"])  # what ``re.compile`` and the other functions of ``re`` call
+def _compile(evaluator: Evaluator, pattern: Variable, flags: Variable) -> Variable:
+    return pure_call(evaluator, re.compile, [pattern, flags], {})
 
 
 @model(re.escape)
