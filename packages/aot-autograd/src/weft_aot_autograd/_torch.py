@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,8 +32,10 @@ from torch.utils._pytree import tree_map as tree_map
 __all__ = [
     "COMMUNICATES",
     "DATA_DEPENDENT_ERRORS",
+    "CustomFormula",
     "FakeTensor",
     "FakeTensorMode",
+    "GuardOnDataDependentSymNode",
     "HigherOrderOperator",
     "LazyGraphModule",
     "OpOverload",
@@ -40,6 +43,7 @@ __all__ = [
     "UnsupportedOperatorException",
     "core_aten_decompositions",
     "core_decomposition",
+    "custom_formula",
     "inplace_variant",
     "keeps_graph",
     "packed_saved_tensors",
@@ -182,3 +186,29 @@ def rename_data_dependent(made: Any, known: Any) -> None:
 def schema_arguments(operator: OpOverload) -> list[Any]:
     """The arguments of an operator's schema, in order (``torch._C.Argument``)."""
     return list(operator._schema.arguments)
+
+
+@dataclass(frozen=True)
+class CustomFormula:
+    """The derivative that ``torch.library.register_autograd`` was given for an operator."""
+
+    backward: Callable[..., Any]
+    setup: Callable[..., Any] | None
+
+    def set_up(
+        self, context: Any, inputs: tuple[Any, ...], keywords: Any, results: tuple[Any, ...]
+    ) -> None:
+        """Call ``setup_context`` as torch does."""
+        output = results if len(results) > 1 else results[0]
+        if self.setup is not None and keywords:
+            self.setup(ctx=context, inputs=inputs, keyword_only_inputs=keywords, output=output)
+        elif self.setup is not None:
+            self.setup(ctx=context, inputs=inputs, output=output)
+
+
+def custom_formula(operator: OpOverload) -> CustomFormula | None:
+    """The derivative in Python of an operator of ``torch.library.custom_op``, None where it has none."""
+    definition = torch._library.custom_ops.OPDEFS.get(operator._schema.name)
+    if definition is None or definition._backward_fn is None:
+        return None
+    return CustomFormula(definition._backward_fn, definition._setup_context_fn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from ._torch import (
     UnsupportedOperatorException,
     schema_arguments,
 )
+from .custom_formulas import call_with_gradient_operator
 from .decomposition_table import LOSS_GRADIENTS, DecompositionTable, gradient_of_no_elements
 from .differentiable_forms import call_differentiably
 from .formula_errors import refuse_subtraction
@@ -43,18 +45,32 @@ _QUESTIONS = frozenset(
 class JointRecorder(NodeRecorder):
     """Records below autograd: what the backward formulas call is recorded as the forward is.
 
-    A write to memory that was made here becomes a new version of this memory, and of what shares it.
+    A write to memory that was made here becomes a new version of this memory, and of what shares it.  With
+    ``gradient_operators`` each formula of a custom operator is one call, as ``custom_formulas`` says.
     """
 
-    def __init__(self, table: DecompositionTable, *, is_region: bool = False) -> None:
+    def __init__(
+        self,
+        table: DecompositionTable,
+        *,
+        is_region: bool = False,
+        gradient_operators: bool = False,
+    ) -> None:
         super().__init__(torch.fx.Graph())
         self.is_region = is_region
+        self.gradient_operators = gradient_operators
         self.table = table  # for the joint graphs of regions
         self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
         self.call: Callable[[OpOverload, Any, Any], Any] = call_differentiably
+        if gradient_operators:
+            self.call = functools.partial(call_with_gradient_operator, self)
         self._paused = False
         self._last_placeholder: torch.fx.Node | None = None
         self._memory = WrittenMemory()
+
+    def for_region(self) -> JointRecorder:
+        """A recorder of a region's graph, by the same rules."""
+        return JointRecorder(self.table, is_region=True, gradient_operators=self.gradient_operators)
 
     def know(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         super().know(tensor, node)

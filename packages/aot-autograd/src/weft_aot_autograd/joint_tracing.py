@@ -19,7 +19,9 @@ from weft_functionalize import (
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
     FakeTensorMode,
+    GuardOnDataDependentSymNode,
 )
+from .custom_formulas import has_custom_formulas
 from .decomposition_table import DecompositionTable, default_decompositions
 from .formula_errors import lacks_derivative, refuse_missing_derivative, refused_formulas
 from .joint_graph import (
@@ -73,6 +75,18 @@ def trace_joint(
 def _trace(
     functional: FunctionalGraph, mode: FakeTensorMode, table: DecompositionTable
 ) -> JointGraph | None:
+    """The joint graph; if data decides a formula then traced again with custom operators' as operators."""
+    try:
+        return _trace_formulas(functional, mode, table)
+    except (Unsupported, GuardOnDataDependentSymNode):
+        if not has_custom_formulas(functional.graph_module):
+            raise
+    return _Trace(functional, mode, table, gradient_operators=True).run()
+
+
+def _trace_formulas(
+    functional: FunctionalGraph, mode: FakeTensorMode, table: DecompositionTable
+) -> JointGraph | None:
     """The joint graph; traced again with each operator probed where a derivative turns out missing."""
     try:
         return _Trace(functional, mode, table).run()
@@ -100,10 +114,11 @@ class _Trace:
         mode: FakeTensorMode,
         table: DecompositionTable,
         probe: DerivativeProbe | None = None,
+        gradient_operators: bool = False,
     ) -> None:
         self._functional = functional
         self._mode = mode
-        self._recorder = JointRecorder(table)
+        self._recorder = JointRecorder(table, gradient_operators=gradient_operators)
         if probe is not None:
             self._recorder.call = functools.partial(probe.call, self._recorder)
         self._values: dict[torch.fx.Node, Any] = {}

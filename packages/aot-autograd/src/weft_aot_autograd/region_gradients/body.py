@@ -67,7 +67,7 @@ def differentiate(
 
     Those ``overwritten`` do not live until backward.
     """
-    recorder = JointRecorder(outer.table, is_region=True)
+    recorder = outer.for_region()
     values: dict[torch.fx.Node, Any] = {}
     inputs: list[Any] = []
     with outer.paused(), torch.enable_grad():

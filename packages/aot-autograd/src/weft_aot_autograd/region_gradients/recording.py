@@ -92,7 +92,7 @@ def record_region(
     Parameters are fake tensors, whose metadata the placeholders get, and symbolic integers; ``run`` gets the
     placeholders' values, and gives tensors and integers.
     """
-    recorder = JointRecorder(outer.table, is_region=True)
+    recorder = outer.for_region()
     values = []
     with outer.paused(), torch.no_grad():
         for name, value in zip(names, parameters, strict=True):
