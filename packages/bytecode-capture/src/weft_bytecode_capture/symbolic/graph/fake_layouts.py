@@ -55,8 +55,16 @@ def _image(given: Given, promised: torch.Tensor) -> torch.Tensor:
 
 
 def _rolled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
-    """Parts put behind one another, as an image; without dims all elements in a row."""
-    return _image(given, promised) if given.get("dims") else None
+    """Parts put behind one another, as an image; without dims all elements in a row.
+
+    A part that is empty, where nothing moves, is no image.
+    """
+    dims = given.get("dims")
+    if not dims:
+        return None
+    if any(s % promised.shape[d] == 0 for s, d in zip(given["shifts"], dims, strict=True)):
+        return _contiguous(given, promised)
+    return _image(given, promised)
 
 
 def _contiguous(given: Given, promised: torch.Tensor) -> torch.Tensor:
@@ -80,6 +88,14 @@ def _outer(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
 
 _LAYOUTS: dict[OpOverload, Layout] = {
     aten.copysign.Tensor: _by_element,
+    aten.complex.default: _by_element,
+    aten.polar.default: _by_element,
+    aten.logaddexp.default: _by_element,
+    aten.logaddexp2.default: _by_element,
+    aten.logical_and.default: _by_element,
+    aten.logical_or.default: _by_element,
+    aten.logical_xor.default: _by_element,
+    aten.heaviside.default: _by_element,
     aten.div.Tensor_mode: _by_element,
     aten.floor_divide.default: _by_element,
     aten.xlogy.Tensor: _by_element,
@@ -102,6 +118,12 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.upsample_nearest1d.default: _contiguous,
     aten._upsample_nearest_exact1d.default: _contiguous,
     aten.angle.default: _contiguous_if_complex,
+    aten.pow.Scalar: _contiguous,
+    aten.isin.Tensor_Tensor: _contiguous,
+    aten.isin.Tensor_Scalar: _contiguous,
+    aten.log_sigmoid_forward.default: _contiguous,
+    aten.rrelu_with_noise.default: _contiguous,
+    aten.rrelu_with_noise_functional.default: _contiguous,
     aten.normal.Tensor_Tensor: _contiguous,
     aten.normal.Tensor_float: _contiguous,
     aten.normal.float_Tensor: _contiguous,

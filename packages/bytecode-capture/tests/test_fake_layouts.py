@@ -1,0 +1,78 @@
+"""Strides of fake results beside eager's, for operands that lie otherwise than row by row and broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
+
+BY_TWO: tuple[Callable[[Tensor, Tensor], Any], ...] = (
+    torch.add, torch.complex, torch.polar, torch.logaddexp, torch.logaddexp2, torch.logical_and,
+    torch.logical_or, torch.logical_xor, torch.heaviside, torch.copysign, torch.xlogy, torch.atan2,
+    torch.hypot, torch.floor_divide, torch.maximum, torch.isin, torch.where,
+)  # fmt: skip
+
+BY_ONE: tuple[Callable[[Tensor], Any], ...] = (
+    torch.nn.functional.rrelu,
+    torch.nn.functional.logsigmoid,
+    torch.fft.fftshift,
+    torch.nan_to_num,
+    lambda x: torch.pow(2.0, x),
+    lambda x: torch.isin(x, 0.5),
+    lambda x: torch.roll(x, 2, 0),
+    lambda x: torch.roll(x, 1, -1),
+    lambda x: torch.fft.fft(x).abs(),
+    lambda x: torch.sort(x)[1],
+)
+
+
+def images() -> list[Tensor]:
+    """Row by row, channels-last, with a last size of 1, in another order, with gaps, broadcast."""
+    values = torch.arange(1.0, 241.0) % 3
+    return [
+        values[:120].view(2, 3, 5, 4),
+        values[:120].view(2, 5, 4, 3).permute(0, 3, 1, 2),
+        values[:30].view(2, 1, 5, 3).permute(0, 3, 2, 1),
+        values[:120].view(4, 5, 3, 2).permute(3, 2, 1, 0),
+        values[:240].view(2, 3, 5, 8)[..., ::2],
+        values[:4],
+        values[:5].view(5, 1),
+    ]
+
+
+def laid_out(value: Any) -> list[Any]:
+    """Of each result; where a dim has one element its stride means nothing."""
+    results: Sequence[Tensor] = value if isinstance(value, tuple) else (value,)
+    return [
+        (r.shape, [s for n, s in zip(r.shape, r.stride(), strict=True) if n > 1]) for r in results
+    ]
+
+
+def compared(function: Callable[..., Any], *operands: Tensor) -> tuple[Any, Any]:
+    fake_mode = RememberingFakeMode(allow_non_fake_inputs=False)
+    fakes = [fake_mode.from_tensor(operand) for operand in operands]
+    with fake_mode:
+        found = function(*fakes)
+    return laid_out(found), laid_out(function(*operands))
+
+
+@pytest.mark.parametrize("operator", BY_TWO, ids=lambda f: f.__name__)
+def test_of_two_operands(operator: Callable[..., Any]) -> None:
+    function = operator
+    if operator is torch.where:
+        function = lambda x, y: torch.where(x > 1, x, y)  # noqa: E731
+    for first in images():
+        for second in images():
+            found, expected = compared(function, first, second)
+            assert found == expected, (first.stride(), second.stride())
+
+
+@pytest.mark.parametrize("number", range(len(BY_ONE)))
+def test_of_one_operand(number: int) -> None:
+    for operand in images():
+        found, expected = compared(BY_ONE[number], operand)
+        assert found == expected, operand.stride()
