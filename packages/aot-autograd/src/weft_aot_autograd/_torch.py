@@ -35,7 +35,6 @@ __all__ = [
     "CustomFormula",
     "FakeTensor",
     "FakeTensorMode",
-    "GuardOnDataDependentSymNode",
     "HigherOrderOperator",
     "LazyGraphModule",
     "OpOverload",

@@ -19,7 +19,6 @@ from weft_functionalize import (
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
     FakeTensorMode,
-    GuardOnDataDependentSymNode,
 )
 from .custom_formulas import has_custom_formulas
 from .decomposition_table import DecompositionTable, default_decompositions
@@ -45,6 +44,8 @@ from .tracing import cleaned_region, fake_mode_of, simplify
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
+
+_REFUSALS: tuple[type[Exception], ...] = (Unsupported, *DATA_DEPENDENT_ERRORS)
 
 
 def trace_joint(
@@ -78,7 +79,7 @@ def _trace(
     """The joint graph; if data decides a formula then traced again with custom operators' as operators."""
     try:
         return _trace_formulas(functional, mode, table)
-    except (Unsupported, GuardOnDataDependentSymNode):
+    except _REFUSALS:
         if not has_custom_formulas(functional.graph_module):
             raise
     return _Trace(functional, mode, table, gradient_operators=True).run()
