@@ -39,6 +39,13 @@ PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 # From how many characters on the suite compiles programs without optimization, which takes two thirds of
 # the time for short ones, an eighth for long ones. codegen-cpp's own tests optimize what is short.
 UNOPTIMIZED_LENGTH = "1"
+# What the suite runs in one run of pytest: to start one and its workers takes ten seconds; some tests fail
+# in a process that has run other packages'.
+SUITE = {
+    "graphs": ("guards", "functionalize", "aot-autograd", "loop-ir"),
+    **{name: (name,) for name in ("bytecode-capture", "codegen-cpp", "codegen-triton", "weft")},
+    "integration": (),
+}
 # How many random programs the suite and `nox -s random` run, by the tests' own variables.
 FEW_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "1",
@@ -245,16 +252,16 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("part", [nox.param(name, id=name) for name in (*PACKAGES, "integration")])
+@nox.parametrize("part", [nox.param(name, id=name) for name in SUITE])
 def suite(session: nox.Session, part: str) -> None:
-    """The tests of a package, or those that cross packages, but those marked `slow`, all in one environment.
+    """The tests of packages, or those that cross packages, but those marked `slow`, all in one environment.
 
     `tests/test_package_borders.py` looks after what packages may import; the session `tests` proves it.
     """
     environment = development_environment(session, "weft")
-    tests_of_part = ROOT / "tests" if part == "integration" else folder(part) / "tests"
+    folders = [folder(name) / "tests" for name in SUITE[part]] or [ROOT / "tests"]
     variables = {"WEFT_UNOPTIMIZED_LENGTH": UNOPTIMIZED_LENGTH, **FEW_PROGRAMS}
-    run_pytest(session, environment, str(tests_of_part), **variables)
+    run_pytest(session, environment, *map(str, folders), **variables)
 
 
 @nox.session

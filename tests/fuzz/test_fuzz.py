@@ -17,9 +17,13 @@ from .shrinking import shrink
 from .templates import PRELUDE
 
 SEEDS = range(12)
+LONG = (3,)
+"""Programs that take ten times as long as others to compile."""
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in SEEDS]
+)
 def test_random_program(seed: int) -> None:
     program = random_program(seed)
     outcome = check(program)
