@@ -22,7 +22,12 @@ from .evaluator import FrameEvaluator
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
 from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
-from .graph.histories import asks_for_histories, check_views, first_history
+from .graph.histories import (
+    asks_for_histories,
+    check_places,
+    check_views,
+    first_history,
+)
 from .graph.known_contents import READS, has_small_integers
 from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
@@ -268,7 +273,9 @@ class _Capture:
         if place is not None:
             raise self._refusal(place, "a part of a tensor in a list is returned beside the list")
         outputs = self._outputs(ending)
-        check_views(self.evaluator, (o.fake for o in outputs if isinstance(o, TensorVariable)))
+        tensors = [output.fake for output in outputs if isinstance(output, TensorVariable)]
+        check_views(self.evaluator, tensors, self.frame.code if isinstance(ending, Break) else None)
+        check_places(self.evaluator, tensors)
         if isinstance(ending, Break) and asks_for_histories(self.frame.code):
             self._require_one_history(outputs)
         # Every variable of a graph's value is one of the torch families.

@@ -377,6 +377,7 @@ class GraphBuilder:
         if has_number((*arguments, *keywords.values())):
             return call_with_numbers(evaluator, target, arguments, keywords)
         _refuse_start_in_tensor(target, arguments, keywords)
+        _refuse_no_classes(target, arguments, keywords)
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and not self.is_in_region:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)
@@ -502,6 +503,17 @@ def _refuse_start_in_tensor(
     start = keywords.get("start", arguments[2] if len(arguments) > 2 else None)
     if isinstance(start, TensorVariable):
         raise Unsupported("value of a tensor as a Python object", "the start of narrow()")
+
+
+def _refuse_no_classes(
+    target: Any, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
+) -> None:
+    """Break at ``one_hot`` of no classes, which eager refuses; what it is made of takes them."""
+    if getattr(target, "__name__", target) != "one_hot" or not (arguments or keywords):
+        return
+    classes = keywords.get("num_classes", arguments[1] if len(arguments) > 1 else None)
+    if getattr(classes, "value", None) == 0:
+        raise Unsupported(OPERATOR_REJECTS, "one_hot of no classes")
 
 
 def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:

@@ -17,8 +17,10 @@ import torch
 import torch.fx
 
 from ..._torch import pytree, storage_identity
+from ..._torch.symbols import has_symbolic_layout
 from ...unsupported import OPERATOR_REJECTS, BreakEarlier, Unsupported
 from ..protocol import Evaluator
+from .answers import guard_offset
 from .purity import possibly_written, writes
 
 
@@ -86,25 +88,78 @@ def raise_for_view(evaluator: Evaluator, error: Exception, values: Any) -> None:
     if not any(text in str(error) for text in _REFUSALS):
         return
     tensors = [value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
+    _break_before_view(evaluator, tensors, str(error))
+
+
+def _break_before_view(evaluator: Evaluator, tensors: Iterable[torch.Tensor], reason: str) -> None:
+    """End the graph before the first view in the memory of one of ``tensors`` that is a view."""
     storages = {storage_identity(tensor) for tensor in tensors if tensor._is_view()}
     graph, owned = evaluator.graph, set[int]()
     for node in graph.outermost.nodes:
         found = {storage_identity(tensor) for tensor in _tensors(node)} & storages
         if node.op.startswith("call_") and found & owned and node in graph.made_at:
-            raise BreakEarlier(graph.made_at[node], Unsupported(OPERATOR_REJECTS, str(error)))
+            raise BreakEarlier(graph.made_at[node], Unsupported(OPERATOR_REJECTS, reason))
         owned |= found
 
 
-def check_views(evaluator: Evaluator, tensors: Iterable[torch.Tensor]) -> None:
+def check_views(
+    evaluator: Evaluator, tensors: Sequence[torch.Tensor], code: types.CodeType | None
+) -> None:
     """
     :raises BreakEarlier: autograd refuses to say how one of ``tensors``, which leave the graph, was made: a
-        view made in another mode, or one of several, whose memory was written to since.
+        view made in another mode, or one of several, whose memory was written to since.  Or one of them is a
+        view and ``code``, which goes on behind a break, may detach it in place: what a graph gives is none.
     """
+    if code is not None and "detach_" in code.co_names:
+        _break_before_view(evaluator, tensors, "detach_")
     for tensor in tensors:
         try:
             tensor.grad_fn  # noqa: B018
         except RuntimeError as error:
             raise_for_view(evaluator, error, tensor)
+
+
+_SCATTERS = frozenset({"select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter"})
+"""Operators that copy the whole memory of their operand, and leave the result where that lay in it."""
+
+
+def check_places(evaluator: Evaluator, tensors: Iterable[torch.Tensor]) -> None:
+    """
+    :raises BreakEarlier: one of ``tensors``, which leave the graph, lies in its memory as no graph's result
+        does: behind the beginning, or with gaps that a write keeps.
+    """
+    storages = {storage_identity(tensor) for tensor in tensors}
+    for node in evaluator.graph.made_at:
+        fake = node.meta.get("example_value")
+        name = getattr(node.target, "__name__", node.target)
+        if name not in _SCATTERS or not isinstance(fake, torch.Tensor):
+            continue
+        if storage_identity(fake) not in storages:
+            continue
+        if _begins_late(evaluator, node.all_input_nodes[0]) or not _lies_as_a_result(fake):
+            error = Unsupported("storage of a tensor", f"{name} of a part of a tensor")
+            raise BreakEarlier(evaluator.graph.made_at[node], error)
+
+
+def _begins_late(evaluator: Evaluator, operand: torch.fx.Node) -> bool:
+    """Whether what ``operand`` may be a view of, outside the graph, begins behind its memory's beginning."""
+    fake = operand.meta["example_value"]
+    given = [
+        tensor
+        for _, tensor, other in evaluator.graph.given
+        if storage_identity(other) == storage_identity(fake)
+    ]
+    if any(tensor.storage_offset() for tensor in given):
+        return True
+    guard_offset(evaluator, fake)
+    return False
+
+
+def _lies_as_a_result(fake: torch.Tensor) -> bool:
+    if has_symbolic_layout(fake) or not fake.numel():
+        return True
+    last = sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
+    return fake.storage_offset() == 0 and (fake._version == 0 or last + 1 == fake.numel())
 
 
 def _tensors(node: torch.fx.Node) -> list[torch.Tensor]:
