@@ -1,4 +1,7 @@
-"""What every cross-package test stands on."""
+"""What every cross-package test stands on.
+
+What is tested is imported by the fixtures: of a run's processes the one that hands tests out needs none of it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import contextlib
 import sys
 
 import pytest
-import torch
-import weft
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,12 +29,16 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def compiled_anew() -> None:
     """No test finds code that another compiled for the same function."""
+    import weft
+
     weft.reset()
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """The same random weights and inputs in every run, whichever worker runs the test."""
+    import torch
+
     torch.manual_seed(0)
 
 

@@ -1,17 +1,20 @@
-"""Seeds every test; the tests' own helper modules are imported by name."""
+"""Seeds every test; the tests' own helper modules are imported by name.
+
+The fixtures import what is tested: of a run's processes the one that hands tests out needs none of it.
+"""
 
 import sys
 from pathlib import Path
 
 import pytest
-import torch
-from weft_bytecode_capture.symbolic.graph import drawn_numbers
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
+    import torch
+
     torch.manual_seed(0)
 
 
@@ -21,6 +24,8 @@ RUNNERS = frozenset(sys._current_frames())
 @pytest.fixture(autouse=True)
 def runner_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runner's own threads, which wake now and then, are none that may draw random numbers."""
+    from weft_bytecode_capture.symbolic.graph import drawn_numbers
+
     times = drawn_numbers._times_of_others
 
     def of_others() -> dict[int, int] | None:
