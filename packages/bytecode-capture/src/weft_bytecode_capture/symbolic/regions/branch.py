@@ -383,7 +383,29 @@ def _joined_fake(
     return fresh_like(evaluator, left if left.requires_grad else right)
 
 
-class _Break(_Branch):
+class _BranchInLoop(_Branch):
+    """A branch whose sides may end an iteration of the kept loop ``around``, if there is one."""
+
+    around: RolledLoop | None = None
+
+    def evaluate_side(self, start: int) -> None:
+        if self.around is not None:
+            self.around.finish_side(self.evaluator)
+        else:
+            super().evaluate_side(start)
+
+    def _join(self, true: Side, false: Side) -> None:
+        """Where one side has returned from the frame, note that the other has not."""
+        for one, other in ((true, false), (false, true)):
+            if self.around and RETURNED in one.locals and RETURNED not in other.locals:
+                opens = self.around.opens
+                with other.subgraph.active():
+                    other.locals[RETURNED] = flag(self.evaluator, False)
+                    other.locals[RESULT] = like_result(self.evaluator, one.locals[RESULT], opens)
+        super()._join(true, false)
+
+
+class _Break(_BranchInLoop):
     """A branch of which one side leaves the loop whose body is evaluated; the sides meet at its head."""
 
     def __init__(
@@ -395,35 +417,15 @@ class _Break(_Branch):
         place: Place,
         loop: RolledLoop,
     ) -> None:
-        self.loop = loop
+        self.around = self.loop = loop
         super().__init__(evaluator, instruction, predicate, jump_if, place)
 
     def find_meeting(self) -> None:
         self.meeting = self.loop.head
         self.live = self.loop.live(self.evaluator)
 
-    def evaluate_side(self, start: int) -> None:
-        self.loop.finish_side(self.evaluator)
 
-    def _join(self, true: Side, false: Side) -> None:
-        _note_no_return(self.evaluator, true, false, self.loop)
-        super()._join(true, false)
-
-
-def _note_no_return(
-    evaluator: FrameEvaluator, true: Side, false: Side, loop: RolledLoop | None
-) -> None:
-    """Where one side has returned from the frame inside a loop, note that the other has not."""
-    if loop is None:
-        return
-    for one, other in ((true, false), (false, true)):
-        if RETURNED in one.locals and RETURNED not in other.locals:
-            with other.subgraph.active():
-                other.locals[RETURNED] = flag(evaluator, False)
-                other.locals[RESULT] = like_result(evaluator, one.locals[RESULT], loop.opens)
-
-
-class ReturnFromLoop(_Branch):
+class ReturnFromLoop(_BranchInLoop):
     """After a loop that may have returned: the frame's result is the loop's, or what follows gives.
 
     Inside another loop that is kept, that loop has returned then.
@@ -463,17 +465,10 @@ class ReturnFromLoop(_Branch):
                 self.around.note_end(evaluator, True)
             return
         evaluator.next_index = self.following
-        if self.around is not None:
-            self.around.finish_side(evaluator)
-        else:
-            super().evaluate_side(start)
-
-    def _join(self, true: Side, false: Side) -> None:
-        _note_no_return(self.evaluator, true, false, self.around)
-        super()._join(true, false)
+        super().evaluate_side(start)
 
 
-class ElseOfLoop(_Branch):
+class ElseOfLoop(_BranchInLoop):
     """After a ``for`` loop that data may have left by ``break``: its ``else`` clause, or what follows that.
 
     Inside another loop that is kept, one of them may end that loop's iteration, or the loop.
@@ -489,7 +484,6 @@ class ElseOfLoop(_Branch):
     def find_meeting(self) -> None:
         evaluator, head = self.evaluator, self.instruction.index
         self.meeting, around = meeting_point(evaluator.decoded, self.starts), evaluator.rolled_loop
-        self.around = None
         if around is not None and self.meeting not in around.inside:
             self.around, self.meeting = around, around.head
             self.live = around.live(evaluator)
@@ -498,16 +492,6 @@ class ElseOfLoop(_Branch):
         if any(self.meeting not in body for body in outer):
             raise Unsupported("jump out of a loop on a tensor's value")
         self.live = evaluator.decoded.live_at(self.meeting)
-
-    def evaluate_side(self, start: int) -> None:
-        if self.around is not None:
-            self.around.finish_side(self.evaluator)
-        else:
-            super().evaluate_side(start)
-
-    def _join(self, true: Side, false: Side) -> None:
-        _note_no_return(self.evaluator, true, false, self.around)
-        super()._join(true, false)
 
 
 class _Marker(Variable):

@@ -298,32 +298,27 @@ def _reversed(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     return SequenceIteratorVariable(self, self.iterate(evaluator)[::-1])
 
 
+def _taken_item(evaluator: Evaluator, self: DictVariable, position: int, empty: str) -> Variable:
+    keys = list(self.all_entries(evaluator))
+    if not keys:
+        evaluator.raise_error(KeyError, empty)
+    key = keys[position].variable
+    value = self.remove(evaluator, key)
+    assert value is not None
+    return TupleVariable([key, value])
+
+
 @method_model("popitem", dict)
 def _pop_item(evaluator: Evaluator, self: DictVariable, /) -> Variable:
-    entries = self.all_entries(evaluator)
-    if not entries:
-        evaluator.raise_error(KeyError, "popitem(): dictionary is empty")
-    last = list(entries)[-1]
-    value = self.remove(evaluator, last.variable)
-    assert value is not None
-    return TupleVariable([last.variable, value])
+    return _taken_item(evaluator, self, -1, "popitem(): dictionary is empty")
 
 
 @method_model("popitem", collections.OrderedDict)
 def _pop_either_item(
     evaluator: Evaluator, self: DictVariable, last: Variable | None = None
 ) -> Variable:
-    if last is None or last.truth(evaluator):
-        if not self.all_entries(evaluator):
-            evaluator.raise_error(KeyError, "dictionary is empty")
-        return _pop_item(evaluator, self)
-    entries = self.all_entries(evaluator)
-    if not entries:
-        evaluator.raise_error(KeyError, "dictionary is empty")
-    first = next(iter(entries))
-    value = self.remove(evaluator, first.variable)
-    assert value is not None
-    return TupleVariable([first.variable, value])
+    position = -1 if last is None or last.truth(evaluator) else 0
+    return _taken_item(evaluator, self, position, "dictionary is empty")
 
 
 @method_model("move_to_end", collections.OrderedDict)
