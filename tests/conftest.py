@@ -1,6 +1,6 @@
 """What every cross-package test stands on.
 
-What is tested is imported by the fixtures: of a run's processes the one that hands tests out needs none of it.
+What is tested is imported by the fixtures: of a run's processes the one that hands tests out needs none.
 """
 
 from __future__ import annotations
