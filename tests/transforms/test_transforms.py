@@ -18,7 +18,7 @@ from tests.staged_backend import by_operators
 from .programs import NET, PROGRAMS, STACKED
 
 OLD = torch.__version__ < "2.13"
-"""Its fakes make a number of data of where a diagonal begins if sizes say so."""
+"""Where sizes vary, the place of a diagonal is a number of data to its fakes: a break."""
 
 PARAMETERS = (*NET.parameters(), *STACKED.values())
 
