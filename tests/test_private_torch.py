@@ -152,6 +152,16 @@ def context() -> Any:
     return contexts[0]
 
 
+@functools.cache
+def custom_operator() -> Any:
+    """An operator of ``torch.library.custom_op``."""
+
+    def kept(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    return torch.library.custom_op("weft_tests::kept", kept, mutates_args=())
+
+
 # For each private attribute that is read of a value, something that has it.
 OWNERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("_base", "_cdata", "_is_view", "_version"), lambda: torch.ones(1)),
@@ -164,6 +174,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
         torch.nn.Module,
     ),
     **dict.fromkeys(("_buffers", "_modules"), torch.nn.Module),
+    **dict.fromkeys(("_backward_fn", "_setup_context_fn"), custom_operator),
     "_erased": lambda: next(iter(graph().graph.nodes)),
     "_root": lambda: graph().graph,
     "_allow_unsafe_data_ptr_access": FakeTensorMode,
