@@ -135,11 +135,12 @@ def test_programs(function: Callable[..., Any], dynamic: bool, dtype: torch.dtyp
 def test_gradients(layout: str, dtype: torch.dtype) -> None:
     operands = [LAYOUTS[layout](dtype, 1, HEADS, 24, 16).requires_grad_() for _ in range(3)]
 
-    def run(function: Callable[..., Any]) -> list[torch.Tensor]:
-        result = function(*operands)
-        return [result, *torch.autograd.grad(result.sum(), operands)]
+    def run(function: Callable[..., Any], given: list[torch.Tensor]) -> list[torch.Tensor]:
+        result = function(*given)
+        return [result, *torch.autograd.grad(result.sum(), given)]
 
-    for got, want in zip(run(weft.compile(_written)), run(_written), strict=True):
+    exact = run(_written, [operand.detach().double().requires_grad_() for operand in operands])
+    for got, want in zip(run(weft.compile(_written), operands), exact, strict=True):
         _close(got, want, dtype)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 
 import pytest
 import torch
@@ -265,3 +266,19 @@ def test_positions_are_checked_in_their_own_dimension(function):
         assert_same(found, outcome(function, arguments))
     first = capture(function, options=CaptureOptions(read_contents=False))(x, torch.tensor([2]))
     assert (len(first.graphs), first.breaks) == (1, ())
+
+
+@pytest.mark.parametrize("read", [torch.Tensor.item, int, float, operator.index], ids=str)
+@pytest.mark.parametrize("size", [(0,), (4,), (2, 2)])
+def test_reading_several_small_integers_raises_as_in_eager(read, size):
+    def function(x):
+        try:
+            return x + read(x * 2)
+        except (RuntimeError, TypeError, ValueError) as error:
+            return x + 1, type(error), str(error)
+
+    x = torch.ones(size, dtype=torch.int64)
+    compiled = compile_frames(function, lambda module, inputs: module)
+    found, wanted = compiled(x), function(x)
+    assert found[1:] == wanted[1:]
+    assert torch.equal(found[0], wanted[0])

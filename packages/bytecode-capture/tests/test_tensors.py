@@ -310,7 +310,6 @@ BREAKS = {
     "threads": (lambda x: (torch.get_num_threads(), x + 1), "setting that may change"),
     "data": (new_data, "attribute write"),
     "class of a tensor": (lambda x: Tagged(x) * 2, "construction of an instance"),
-    "vmap": (lambda x: torch.vmap(lambda row: row.sum())(x), None),
 }
 
 

@@ -57,9 +57,10 @@ class Operands(Sharing):
         self.passed = list(self.values)
 
     def give_strides(self, position: int, wanted: torch.Tensor) -> None:
-        """Pass a copy in the dense layout of ``wanted``."""
+        """Pass a copy in the dense layout of ``wanted``; raises Unsupported where sizes don't say which."""
         order = dense_order(wanted)
-        assert order is not None
+        if order is None:
+            raise Unsupported("carried tensor whose layout depends on its sizes", str(wanted))
         inverse = [order.index(d) for d in range(len(order))]
         dense = self.passed[position].permute(order).clone(memory_format=torch.contiguous_format)
         self.passed[position] = dense.permute(inverse)

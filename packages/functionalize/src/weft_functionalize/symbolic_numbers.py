@@ -185,9 +185,9 @@ class NumberNodes:
         return number
 
     def _place(self, operands: Sequence[torch.fx.Node]) -> torch.fx.Node:
-        """The node behind which to compute with ``operands``."""
-        assert self._last is not None
-        return max((self._last, *operands))
+        """The node behind which to compute with ``operands``: the graph's start where there is nothing."""
+        before = [*operands] if self._last is None else [self._last, *operands]
+        return max(before, default=self._graph._root)
 
     def _find(self) -> dict[Any, torch.fx.Node]:
         placeholders = self._graph.find_nodes(op="placeholder")

@@ -179,14 +179,20 @@ def _add(model: Model) -> None:
     _MODELS[id(model.subject)] = model
     if model.polyfill is not None:
         _POLYFILLS.add(id(model.polyfill))
+    for note in _NEW_FUNCTIONS:
+        _tell(note, model)
+
+
+def _tell(note: Callable[[Any], None], model: Model) -> None:
     if not isinstance(model.subject, (type, *_BOUND)):
-        for note in _NEW_FUNCTIONS:
-            note(model.subject)
+        note(model.subject)
 
 
 def when_function_is_modelled(note: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Call ``note`` with each function that is given a model: its variable is one of its own."""
+    """Call ``note`` with each function that has a model or is given one: its variable is one of its own."""
     _NEW_FUNCTIONS.append(note)
+    for known in _MODELS.values():
+        _tell(note, known)
     return note
 
 

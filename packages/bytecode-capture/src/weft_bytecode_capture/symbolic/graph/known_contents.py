@@ -57,8 +57,8 @@ def known_contents(evaluator: Evaluator, tensor: TensorVariable) -> torch.Tensor
     try:
         with torch.no_grad():
             found = evaluation.value(tensor.node)
-    except (_Unknown, Unsupported):
-        return None
+    except (_Unknown, Unsupported, RuntimeError, IndexError, ValueError):
+        return None  # what an operator raises for the contents is raised where it runs
     for given in evaluation.read:
         if not graph.shapes.contents_recur(given.source, tuple(given.tensor.flatten().tolist())):
             return None

@@ -384,6 +384,15 @@ _READS = {"item": None, "tolist": None, "__int__": int, "__index__": int, "__flo
 """Methods that read numbers, and the type that the tensor's own numbers have to have (None: any)."""
 
 
+def _read(evaluator: Evaluator, contents: torch.Tensor, name: str) -> Variable:
+    """What a method that reads numbers gives for a tensor whose contents are known, or raises."""
+    try:
+        number = getattr(contents, name)()
+    except (RuntimeError, TypeError, ValueError) as error:  # of several elements
+        evaluator.raise_error(type(error), *error.args)
+    return evaluator.wrap_result(number)
+
+
 def _number_of_data(
     evaluator: Evaluator,
     tensor: TensorVariable,
@@ -396,7 +405,7 @@ def _number_of_data(
         return None
     contents = known_contents(evaluator, tensor)
     if contents is not None:
-        return evaluator.wrap_result(getattr(contents, name)())
+        return _read(evaluator, contents, name)
     if tensor.fake.dtype is torch.bool and _READS[name] is None and tensor.fake.dim() == 0:
         from .tensor_number import truth_in_tensor
 
