@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import weft_bytecode_capture.symbolic
 from weft_bytecode_capture.symbolic.evaluator import FrameEvaluator
-from weft_bytecode_capture.symbolic.regions import frozen_states
-from weft_bytecode_capture.symbolic.regions.frozen_states import frozen_state, is_same
+from weft_bytecode_capture.symbolic.models.containers.sequences import ListVariable
+from weft_bytecode_capture.symbolic.models.iterators.builtin_iterators import LazyIteratorVariable
+from weft_bytecode_capture.symbolic.models.iterators.generators import GeneratorVariable
+from weft_bytecode_capture.symbolic.models.objects.weak_references import WeakReferenceVariable
+from weft_bytecode_capture.symbolic.regions.state import frozen_states
+from weft_bytecode_capture.symbolic.regions.state.frozen_states import frozen_state, is_same
 from weft_bytecode_capture.symbolic.variables.base import Variable
 from weft_bytecode_capture.symbolic.variables.constant import ConstantVariable
-from weft_bytecode_capture.symbolic.variables.generators import GeneratorVariable
-from weft_bytecode_capture.symbolic.variables.iterators import LazyIteratorVariable
-from weft_bytecode_capture.symbolic.variables.sequences import ListVariable
-from weft_bytecode_capture.symbolic.variables.weak_references import WeakReferenceVariable
 
 package = weft_bytecode_capture.symbolic
 for _found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

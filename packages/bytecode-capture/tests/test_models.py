@@ -12,7 +12,8 @@ import operator
 import pytest
 import torch
 from differential import check
-from weft_bytecode_capture.symbolic import models, registration
+from weft_bytecode_capture.symbolic import registration
+from weft_bytecode_capture.symbolic.models import table as models
 
 registration.register_all()
 

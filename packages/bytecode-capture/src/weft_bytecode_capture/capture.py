@@ -81,7 +81,7 @@ def allow_in_graph(function: F) -> F:
     """
     if isinstance(function, (type, torch.nn.Module)) or not callable(function):
         raise TypeError(f"allow_in_graph takes a function, got {type(function).__name__}")
-    from .symbolic.variables.torch_function import put_into_graph
+    from .symbolic.models.torch.torch_function import put_into_graph
 
     put_into_graph(function)
     return function

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..symbolic.variables.iterators import IteratorVariable
-from ..symbolic.variables.opaque import OpaqueVariable
+from ..symbolic.models.iterators.builtin_iterators import IteratorVariable
+from ..symbolic.models.objects.opaque import OpaqueVariable
 from .resume import AnalysedCode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from .variables.base import Arguments, Keywords, Variable
 
 if TYPE_CHECKING:
     from .evaluator import FrameEvaluator
-    from .variables.functions import FunctionVariable
+    from .models.functions.python_functions import FunctionVariable
 
 
 def bind_arguments(
@@ -34,12 +34,12 @@ def bind_arguments(
     result = {name: bound[name] for name in names[:all_count]}
     slot = all_count
     if has_star:
-        from .variables.sequences import TupleVariable
+        from .models.containers.sequences import TupleVariable
 
         result[names[slot]] = TupleVariable(arguments[positional_count:])
         slot += 1
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        from .variables.mappings import new_keyword_dict
+        from .models.containers.mappings import new_keyword_dict
 
         result[names[slot]] = new_keyword_dict(extra)
     return result

@@ -24,17 +24,17 @@ from weft_guards import (
 )
 
 from ..unsupported import Unsupported
-from .builder import VariableBuilder, is_constant_value
 from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
 from .overrides import Overrides
 from .policy import is_library_module
-from .regions.aliases import AliasLedger
 from .regions.decisions import Place, RegionDecisions
-from .regions.tags import ResultTags
+from .regions.identity.aliases import AliasLedger
+from .regions.identity.tags import ResultTags
 from .shapes import ShapeSymbols
 from .side_effects import SideEffects
 from .variables.base import Variable
+from .variables.builder import VariableBuilder, is_constant_value
 from .variables.python_protocols import resolution_order
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from .evaluator import FrameEvaluator
     from .graph import GraphBuilder
     from .graph.fake_mode import OperandCheck
-    from .regions.choices import Choice
-    from .variables.generators import GeneratorVariable
+    from .models.iterators.generators import GeneratorVariable
+    from .regions.identity.choices import Choice
 
 
 class DecodeCache:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .variables.exceptions import ExceptionVariable
+    from .models.exceptions.exception_objects import ExceptionVariable
 
 
 class CapturedException(Exception):

@@ -10,23 +10,23 @@ from weft_guards import ConstantSource, Predicate, Reason, Source
 
 from ..unsupported import Unsupported
 from ..user_location import UserLocation
-from .builder import VariableBuilder, is_constant_value
 from .capture_state import CaptureState, source_line
 from .captured_exception import CapturedException
 from .decode import Instruction
 from .handled_code import handler_sees
+from .models.objects.finalizers import check_dropped
 from .side_effects import SideEffects
 from .variables.base import Arguments, Keywords, Variable
+from .variables.builder import VariableBuilder, is_constant_value
 from .variables.constant import ConstantVariable
-from .variables.finalizers import check_dropped
 
 if TYPE_CHECKING:
     from .graph import GraphBuilder
-    from .regions.early_exit import RolledLoop
-    from .regions.unrolled import Iterations
-    from .variables.cells import CellVariable
-    from .variables.exceptions import ExceptionVariable
-    from .variables.functions import FunctionVariable
+    from .models.exceptions.exception_objects import ExceptionVariable
+    from .models.functions.cells import CellVariable
+    from .models.functions.python_functions import FunctionVariable
+    from .regions.loops.early_exit import RolledLoop
+    from .regions.loops.unrolled import Iterations
 
 
 class FrameEvaluator:
@@ -195,7 +195,7 @@ class FrameEvaluator:
         self, kind: type[BaseException], *arguments: Any, **attributes: Any
     ) -> NoReturn:
         """Raise a new exception with constant arguments in the captured program."""
-        from .variables.exceptions import ExceptionVariable
+        from .models.exceptions.exception_objects import ExceptionVariable
 
         exception = ExceptionVariable(kind, [ConstantVariable(value) for value in arguments])
         for name, value in attributes.items():
@@ -204,7 +204,7 @@ class FrameEvaluator:
 
     def raise_python_error(self, error: BaseException) -> NoReturn:
         """Raise in the captured program what a Python call on the same operands raised."""
-        from .variables.exceptions import ExceptionVariable
+        from .models.exceptions.exception_objects import ExceptionVariable
 
         try:
             arguments = [self.wrap_result(argument) for argument in error.args]
@@ -263,7 +263,7 @@ class FrameEvaluator:
 
     def collected(self, iterable: Variable) -> Variable:
         """A list of an iterable's elements."""
-        from .variables.sequences import ListVariable
+        from .models.containers.sequences import ListVariable
 
         return ListVariable(iterable.iterate(self))
 
@@ -306,7 +306,7 @@ class FrameEvaluator:
 
     def binary_operation(self, operator: str, left: Variable, right: Variable) -> Variable:
         """``left <operator> right`` by Python's protocol, in-place operators and comparisons included."""
-        from .operations import binary_operation
+        from .variables.operations import binary_operation
 
         return binary_operation(self, operator, left, right)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .captured_exception import CapturedException
+from .models.objects.classes import ClassVariable
 from .variables.base import Variable
-from .variables.classes import ClassVariable
 
 if TYPE_CHECKING:
     from .decode import Instruction

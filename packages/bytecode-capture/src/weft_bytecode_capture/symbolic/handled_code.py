@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..code_objects.dialects import DIALECT
-from .regions.join_points import always_raises
+from .regions.branches.join_points import always_raises
 from .variables.base import Variable
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _handlers(frame: FrameEvaluator) -> Iterator[int]:
 
 def _is_torchs(leave: Variable | None) -> bool:
     """Whether a bound ``__exit__`` is that of a context manager of torch's."""
-    from .variables.bound_methods import BoundMethodVariable
+    from .models.functions.bound_methods import BoundMethodVariable
 
     if not isinstance(leave, BoundMethodVariable):
         return False

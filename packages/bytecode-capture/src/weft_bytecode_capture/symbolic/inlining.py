@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ..unsupported import Unsupported
 from .binding import bind_arguments
-from .builder import is_registered
 from .evaluator import FrameEvaluator
-from .models import model_of
+from .models.table import model_of
 from .policy import is_other_compiler
 from .variables.base import Arguments, Keywords, Variable
+from .variables.builder import is_registered
 
 if TYPE_CHECKING:
-    from .variables.functions import FunctionVariable
+    from .models.functions.python_functions import FunctionVariable
 
 _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
@@ -43,7 +43,7 @@ def inline_call(
     )
     child.locals = bind_arguments(caller, function, code, arguments, keywords)
     if code.co_flags & inspect.CO_GENERATOR:
-        from .variables.generators import GeneratorVariable
+        from .models.iterators.generators import GeneratorVariable
 
         root = caller
         while root.parent is not None:

@@ -49,8 +49,8 @@ def is_overriding(evaluator: Evaluator, variable: Variable) -> bool:
     """Whether a value's class overrides what operators do with it."""
     if not variable.may_override:
         return False
-    from .variables.subclass_tensors import SubclassTensorVariable
-    from .variables.user_objects import UserObjectVariable
+    from .models.objects.user_objects import UserObjectVariable
+    from .models.torch.subclass_tensors import SubclassTensorVariable
 
     if isinstance(variable, SubclassTensorVariable):
         return has_overrides(variable.kind)
@@ -83,7 +83,7 @@ def ask(
     evaluator: Evaluator, function: Variable, receivers: list[Variable], arguments: Arguments
 ) -> Variable:
     """Call the mode's, then the receivers' overrides; ``arguments`` are a tuple and, if given, a dict."""
-    from .variables.sequences import TupleVariable
+    from .models.containers.sequences import TupleVariable
 
     overrides = evaluator.state.overrides
     types = TupleVariable([evaluator.wrap_known(v.python_type()) for v in receivers])
@@ -112,7 +112,7 @@ def emit_mode(mode: Variable, emitter: Emitter) -> None:
 
 
 def _override_of(evaluator: Evaluator, receiver: Variable) -> Variable:
-    from .variables.subclass_tensors import SubclassTensorVariable
+    from .models.torch.subclass_tensors import SubclassTensorVariable
 
     if isinstance(receiver, SubclassTensorVariable):
         return evaluator.wrap_known(receiver.kind).get_attribute(evaluator, NAME)
@@ -121,7 +121,7 @@ def _override_of(evaluator: Evaluator, receiver: Variable) -> Variable:
 
 def _flat(evaluator: Evaluator, arguments: Iterable[Variable]) -> Iterator[Variable]:
     """Arguments, and the elements of lists and tuples of them."""
-    from .variables.sequences import ListVariable, TupleVariable
+    from .models.containers.sequences import ListVariable, TupleVariable
 
     for variable in arguments:
         if isinstance(variable, (ListVariable, TupleVariable)):
@@ -182,11 +182,11 @@ class _StandIns:
         return function, rest
 
     def value(self, evaluator: Evaluator, variable: Variable) -> Any:
+        from .models.containers.sequences import ListVariable, TupleVariable
+        from .models.containers.slices import SliceVariable
+        from .models.torch.subclass_tensors import SubclassTensorVariable
+        from .models.torch.tensor import TensorVariable
         from .variables.graph_arguments import graph_argument
-        from .variables.sequences import ListVariable, TupleVariable
-        from .variables.slices import SliceVariable
-        from .variables.subclass_tensors import SubclassTensorVariable
-        from .variables.tensor import TensorVariable
 
         if isinstance(variable, (ListVariable, TupleVariable)):
             items = [self.value(evaluator, item) for item in variable.iterate(evaluator)]
@@ -208,9 +208,9 @@ class _StandIns:
 
     def variable(self, value: Any) -> Variable:
         """The variable of a value that came back."""
-        from .variables.mappings import new_keyword_dict
-        from .variables.sequences import ListVariable, TupleVariable
-        from .variables.slices import SliceVariable
+        from .models.containers.mappings import new_keyword_dict
+        from .models.containers.sequences import ListVariable, TupleVariable
+        from .models.containers.slices import SliceVariable
 
         known = self._variables.get(id(value))
         if known is not None:

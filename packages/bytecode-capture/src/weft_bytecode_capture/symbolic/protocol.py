@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from weft_guards import Predicate, Reason, Source
 
 if TYPE_CHECKING:
-    from .builder import VariableBuilder
     from .capture_state import CaptureState, ModuleGlobals
     from .evaluator import FrameEvaluator
     from .graph import GraphBuilder
+    from .models.exceptions.exception_objects import ExceptionVariable
+    from .models.functions.python_functions import FunctionVariable
     from .side_effects import SideEffects
     from .variables.base import Arguments, Keywords, Variable
+    from .variables.builder import VariableBuilder
     from .variables.constant import ConstantVariable
-    from .variables.exceptions import ExceptionVariable
-    from .variables.functions import FunctionVariable
 
 
 class Evaluator(Protocol):

@@ -32,17 +32,17 @@ from .graph.known_contents import READS, has_small_integers
 from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
+from .models.exceptions.exception_objects import ExceptionVariable
+from .models.functions.cells import root_cell
+from .models.functions.tracing import FrameIsSeen
+from .models.objects.opaque import OpaqueVariable
+from .models.torch.tensor import TensorVariable
 from .overrides import emit_mode
-from .regions.choices import ambiguous_result, choose_results, refused_alias
 from .regions.decisions import Place, RegionRefused
-from .regions.separate_rows import separate
+from .regions.filled_lists.separate_rows import separate
+from .regions.identity.choices import ambiguous_result, choose_results, refused_alias
 from .registration import register_all
 from .variables.base import Variable
-from .variables.cells import root_cell
-from .variables.exceptions import ExceptionVariable
-from .variables.opaque import OpaqueVariable
-from .variables.tensor import TensorVariable
-from .variables.tracing import FrameIsSeen
 
 register_all()
 

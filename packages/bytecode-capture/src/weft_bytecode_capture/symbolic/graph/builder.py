@@ -59,8 +59,8 @@ from .unread_results import read_what_may_raise
 from .versions import version_of
 
 if TYPE_CHECKING:
-    from ..variables.symbolic_integer import LoopCounter
-    from ..variables.tensor import TensorVariable
+    from ..models.numbers.symbolic_integer import LoopCounter
+    from ..models.torch.tensor import TensorVariable
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +167,9 @@ class GraphBuilder:
         Nodes of numbers are in the outermost graph.  ``make_node`` gives None where the number is asked of a
         tensor that is in a region: then it is computed from the sizes of the graph's inputs.
         """
+        from ..models.numbers.symbolic_float import SymbolicFloatVariable
+        from ..models.numbers.symbolic_number import SymbolicNumberVariable
         from ..variables.constant import ConstantVariable
-        from ..variables.symbolic_float import SymbolicFloatVariable
-        from ..variables.symbolic_number import SymbolicNumberVariable
 
         if not isinstance(value, (torch.SymInt, torch.SymFloat)):
             return ConstantVariable(value)
@@ -351,7 +351,7 @@ class GraphBuilder:
     def _variable(
         self, evaluator: Evaluator, node: torch.fx.Node, fake: torch.Tensor, source: Source | None
     ) -> TensorVariable:
-        from ..variables.tensor import TensorVariable
+        from ..models.torch.tensor import TensorVariable
 
         node.meta["example_value"] = fake
         self.first_versions[node] = version_of(fake)
@@ -365,10 +365,10 @@ class GraphBuilder:
         arguments: Sequence[Variable],
         keywords: Keywords,
     ) -> Variable:
+        from ..models.numbers.number_arguments import call_with_numbers, has_number
+        from ..models.torch.tensor import wrap_graph_result
         from ..overrides import overridden
         from ..variables.graph_arguments import given_tensors, graph_argument
-        from ..variables.number_arguments import call_with_numbers, has_number
-        from ..variables.tensor import wrap_graph_result
 
         if kind == "call_function" and target not in LEVEL_WRAPPERS:  # which torch asks no mode for
             found = overridden(evaluator, target, arguments, keywords)
@@ -496,7 +496,7 @@ def _refuse_start_in_tensor(
     target: Any, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
 ) -> None:
     """Break at ``narrow`` by a tensor: where its view begins, fakes make a number that nothing gives."""
-    from ..variables.tensor import TensorVariable
+    from ..models.torch.tensor import TensorVariable
 
     if getattr(target, "__name__", target) != "narrow":
         return

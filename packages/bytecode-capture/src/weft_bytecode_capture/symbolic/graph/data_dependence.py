@@ -16,8 +16,8 @@ from ..protocol import Evaluator
 from ..shapes import MAX_NUMBER, DataPlace
 
 if TYPE_CHECKING:
+    from ..models.torch.tensor import TensorVariable
     from ..variables.base import Keywords, Variable
-    from ..variables.tensor import TensorVariable
     from .builder import GraphBuilder
 
 _MAX_RESULT = 2**62
@@ -61,8 +61,8 @@ def refuse_unchecked_window(target: Any, arguments: Any) -> None:
 
 def read_number(evaluator: Evaluator, tensor: TensorVariable) -> Variable:
     """``tensor.item()``: a symbol of its own."""
-    from ..variables.data_numbers import DataFloatVariable
-    from ..variables.symbolic_number import SymbolicNumberVariable
+    from ..models.numbers.data_numbers import DataFloatVariable
+    from ..models.numbers.symbolic_number import SymbolicNumberVariable
 
     graph = evaluator.graph
     detached = graph.call_method(evaluator, "detach", tensor, (), {})
@@ -79,9 +79,9 @@ def read_number(evaluator: Evaluator, tensor: TensorVariable) -> Variable:
 
 def read_list(evaluator: Evaluator, tensor: TensorVariable) -> Variable | None:
     """``tensor.tolist()`` of few elements; None where they are not read one by one."""
+    from ..models.containers.sequences import ListVariable
+    from ..models.torch.tensor import TensorVariable
     from ..variables.constant import ConstantVariable
-    from ..variables.sequences import ListVariable
-    from ..variables.tensor import TensorVariable
 
     shape: tuple[Any, ...] = tuple(tensor.fake.shape)
     if len(shape) == 0:
@@ -118,7 +118,7 @@ def require_compared(graph: GraphBuilder, function: Any, left: Variable, right: 
 
     :raises Unsupported: it is known to be false.
     """
-    from ..variables.numbers import number_operand, number_value
+    from ..models.numbers.representations import number_operand, number_value
 
     condition = function(number_value(left), number_value(right))
     decided = graph.shapes.decided(condition) if isinstance(condition, torch.SymBool) else condition

@@ -18,7 +18,7 @@ from ...unsupported import BreakEarlier, Unsupported
 from ..protocol import Evaluator
 
 if TYPE_CHECKING:
-    from ..variables.tensor import TensorVariable
+    from ..models.torch.tensor import TensorVariable
     from .builder import GraphBuilder
 
 

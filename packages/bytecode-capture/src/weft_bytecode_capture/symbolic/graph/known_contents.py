@@ -18,8 +18,8 @@ from .purity import is_effectful
 from .versions import version_of
 
 if TYPE_CHECKING:
+    from ..models.torch.tensor import TensorVariable
     from ..protocol import Evaluator
-    from ..variables.tensor import TensorVariable
     from .builder import GraphBuilder
 
 _MAX_ELEMENTS = 64  # of a tensor that is guarded

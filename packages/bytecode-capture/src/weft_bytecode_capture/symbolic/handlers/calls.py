@@ -6,9 +6,9 @@ from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
+from ..models.containers.mappings import keyword_arguments
+from ..models.iterators.builtin_iterators import note_creation
 from ..variables.base import Variable
-from ..variables.iterators import note_creation
-from ..variables.mappings import keyword_arguments
 from .exceptions import prepare_reraise
 
 
@@ -74,9 +74,9 @@ def _call_function_ex(evaluator: FrameEvaluator, instruction: Instruction) -> No
 @handles("CALL_INTRINSIC_1")
 def _call_intrinsic_1(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """3.12: functions of one operand that the compiler knows by number."""
-    from ..operations import unary_operation
-    from ..variables.exceptions import stop_iteration_error
-    from ..variables.sequences import TupleVariable
+    from ..models.containers.sequences import TupleVariable
+    from ..models.exceptions.exception_objects import stop_iteration_error
+    from ..variables.operations import unary_operation
 
     operand = evaluator.pop()
     number = instruction.argument

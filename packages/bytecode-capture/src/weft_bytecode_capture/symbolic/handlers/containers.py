@@ -6,12 +6,12 @@ from ...code_objects.dialects import DIALECT
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
+from ..models.containers.mappings import DictVariable, keyword_arguments
+from ..models.containers.sequences import ListVariable, TupleVariable
+from ..models.containers.sets import SetVariable
+from ..models.functions.python_functions import FunctionVariable
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
-from ..variables.functions import FunctionVariable
-from ..variables.mappings import DictVariable, keyword_arguments
-from ..variables.sequences import ListVariable, TupleVariable
-from ..variables.sets import SetVariable
 
 
 @handles("BUILD_TUPLE")

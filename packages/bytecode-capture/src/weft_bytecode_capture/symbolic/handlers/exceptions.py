@@ -9,13 +9,13 @@ from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
+from ..models.containers.sequences import TupleVariable
+from ..models.exceptions.exception_groups import match_clause, raised_after_clauses
+from ..models.exceptions.exception_objects import ExceptionVariable, instantiate
+from ..models.objects.classes import ClassVariable
 from ..variables.base import Variable
-from ..variables.classes import ClassVariable
 from ..variables.constant import ConstantVariable
-from ..variables.exception_groups import match_clause, raised_after_clauses
-from ..variables.exceptions import ExceptionVariable, instantiate
 from ..variables.python_protocols import full_name, resolution_order
-from ..variables.sequences import TupleVariable
 
 
 @handles("RAISE_VARARGS")

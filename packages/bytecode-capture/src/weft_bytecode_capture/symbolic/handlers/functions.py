@@ -7,15 +7,15 @@ from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
-from ..variables.constant import ConstantVariable
-from ..variables.exceptions import ExceptionVariable
-from ..variables.functions import (
+from ..models.exceptions.exception_objects import ExceptionVariable
+from ..models.functions.python_functions import (
     ANNOTATIONS,
     CLOSURE,
     DEFAULTS,
     KEYWORD_DEFAULTS,
     NewFunctionVariable,
 )
+from ..variables.constant import ConstantVariable
 
 
 @handles("MAKE_FUNCTION")

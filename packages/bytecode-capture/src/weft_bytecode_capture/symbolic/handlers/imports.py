@@ -13,7 +13,7 @@ from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
-from ..variables.mappings import DictVariable
+from ..models.containers.mappings import DictVariable
 
 
 @handles("IMPORT_NAME")

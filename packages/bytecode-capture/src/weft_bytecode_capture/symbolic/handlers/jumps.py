@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ..decode import Instruction, after_loop, handles
 from ..evaluator import FrameEvaluator
-from ..operations import is_same_object
-from ..regions.branch import keep_branch
-from ..regions.loop import loop_iterator, roll_loop
-from ..regions.raising_sides import rely_on_other_side
-from ..regions.unrolled import note_element, note_repeated_test
+from ..models.iterators.builtin_iterators import note_creation
+from ..regions.branches.branch import keep_branch
+from ..regions.branches.raising_branches import rely_on_other_side
+from ..regions.loops.loop import loop_iterator, roll_loop
+from ..regions.loops.unrolled import note_element, note_repeated_test
 from ..variables.constant import ConstantVariable
-from ..variables.iterators import note_creation
+from ..variables.operations import is_same_object
 
 _SENSES = ("TRUE", "FALSE")
 

@@ -8,9 +8,9 @@ from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
+from ..models.functions.cells import CellVariable, SavedCellVariable
+from ..models.objects.finalizers import check_dropped, has_observable_lifetime
 from ..variables.base import Variable
-from ..variables.cells import CellVariable, SavedCellVariable
-from ..variables.finalizers import check_dropped, has_observable_lifetime
 from ..variables.wrap_results import wrap_code_constant
 
 

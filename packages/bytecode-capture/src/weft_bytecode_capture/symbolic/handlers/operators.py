@@ -8,12 +8,12 @@ from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
-from ..operations import contains, is_same_object, unary_operation
-from ..regions.listed_rows import counted_element
+from ..models.builtins.strings import format_value, join_strings
+from ..models.containers.slices import SliceVariable
+from ..models.numbers.tensor_number import truth_in_tensor
+from ..regions.filled_lists.listed_rows import counted_element
 from ..variables.constant import ConstantVariable
-from ..variables.slices import SliceVariable
-from ..variables.strings import format_value, join_strings
-from ..variables.tensor_number import truth_in_tensor
+from ..variables.operations import contains, is_same_object, unary_operation
 
 _BINARY_NAMES = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow",

@@ -6,14 +6,14 @@ from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
+from ..models.builtins.functions import is_instance
+from ..models.containers.sequences import TupleVariable
+from ..models.objects.classes import ClassVariable
+from ..models.objects.opaque import OpaqueVariable
+from ..models.objects.user_objects import UserObjectVariable
 from ..variables.base import Variable
-from ..variables.builtin_functions import is_instance
-from ..variables.classes import ClassVariable
 from ..variables.constant import ConstantVariable
 from ..variables.hashing import HashedKey, element_key
-from ..variables.opaque import OpaqueVariable
-from ..variables.sequences import TupleVariable
-from ..variables.user_objects import UserObjectVariable
 
 # Bits of a class's ``__flags__``, which collections.abc sets too: what the instructions look at.
 _SEQUENCE = 1 << 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
-from ..variables.finalizers import check_dropped
+from ..models.objects.finalizers import check_dropped
 
 
 @handles("NOP", "RESUME", "EXTENDED_ARG", "CACHE", "PRECALL")

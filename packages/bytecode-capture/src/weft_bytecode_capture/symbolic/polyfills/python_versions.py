@@ -12,7 +12,7 @@ import importlib.util
 import types
 from typing import Any
 
-from ..models import model_of, polyfill
+from ..models.table import model_of, polyfill
 
 _ACCELERATORS = {
     "bisect": "_bisect",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..models import polyfill
+from ..models.table import polyfill
 
 
 @polyfill(re.split)

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from ..models import polyfill
+from ..models.table import polyfill
 
 
 @polyfill(vars(collections)["_count_elements"])

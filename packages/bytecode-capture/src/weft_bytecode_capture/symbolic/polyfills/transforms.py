@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..._torch.transforms import GRADIENTS_OF_TRANSFORM
-from ..models import polyfill
+from ..models.table import polyfill
 
 
 @polyfill(GRADIENTS_OF_TRANSFORM)

@@ -11,11 +11,11 @@ import torch
 from ...unsupported import Unsupported
 from ...user_location import UserLocation
 from ..captured_exception import CapturedException
+from ..models.torch.tensor import TensorVariable
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
-from ..variables.tensor import TensorVariable
 from .decisions import Place, RegionRefused
-from .state import ObjectStates
+from .state.python_state import ObjectStates
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator

@@ -17,7 +17,7 @@ from ..graph.unread_results import read_what_may_raise
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator
-    from ..variables.tensor import TensorVariable
+    from ..models.torch.tensor import TensorVariable
 
 
 @dataclass
@@ -126,7 +126,7 @@ def parameter(graph: torch.fx.Graph, name: str, value: Any) -> torch.fx.Node:
 
 def regional(node: torch.fx.Node, fake: torch.Tensor) -> TensorVariable:
     """A tensor that a region is given or gives: it may be another one, depending on data."""
-    from ..variables.tensor import TensorVariable
+    from ..models.torch.tensor import TensorVariable
 
     made = TensorVariable(node, fake, None)
     made.is_regional = True

@@ -1,0 +1,1 @@
+"""What all variables share: base class, constants, keys, protocols, and how objects become variables."""

@@ -103,7 +103,7 @@ class Variable:
 
     def iterator(self, evaluator: Evaluator) -> Variable:
         """``iter(self)``."""
-        from .iterators import SequenceIteratorVariable
+        from ..models.iterators.builtin_iterators import SequenceIteratorVariable
 
         return SequenceIteratorVariable(self, self.iterate(evaluator))
 

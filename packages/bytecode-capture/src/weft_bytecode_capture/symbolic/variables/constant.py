@@ -13,10 +13,10 @@ from weft_guards import ArgumentSource, AttributeSource, EqualsConstant, Source,
 
 from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
-from ..builder import guard_constant, register_constant_predicate, register_constant_types
-from ..models import model_of
+from ..models.table import model_of
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
+from .builder import guard_constant, register_constant_predicate, register_constant_types
 from .python_protocols import find_raw, pure_call
 
 register_constant_types(
@@ -97,7 +97,7 @@ class ConstantVariable(Variable):
         return [evaluator.wrap_constant(element) for element in elements]
 
     def iterator(self, evaluator: Evaluator) -> Variable:
-        from .iterators import RangeIteratorVariable
+        from ..models.iterators.builtin_iterators import RangeIteratorVariable
 
         if isinstance(self.value, range):
             return RangeIteratorVariable(self.value)
@@ -114,7 +114,7 @@ class ConstantVariable(Variable):
         if isinstance(attribute, type):
             return evaluator.wrap_known(attribute)
         if callable(attribute):
-            from .methods import BuiltinMethodVariable
+            from ..models.builtins.methods import BuiltinMethodVariable
 
             return BuiltinMethodVariable(self, name)
         if type(attribute) is tuple:
@@ -177,7 +177,7 @@ class ConstantVariable(Variable):
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         """Call a method of an enumeration's member: the program's own, or one of enum's, which is pure."""
-        from .methods import BuiltinMethodVariable
+        from ..models.builtins.methods import BuiltinMethodVariable
 
         method = self.get_attribute(evaluator, name)
         if not isinstance(method, BuiltinMethodVariable):

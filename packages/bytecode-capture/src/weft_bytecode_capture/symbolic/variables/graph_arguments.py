@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...unsupported import Unsupported
-from ..builder import is_scalar
 from ..graph.data_dependence import require_small
+from ..models.containers.sequences import ListVariable, TupleVariable
+from ..models.containers.slices import SliceVariable
+from ..models.numbers.representations import NumberVariable
+from ..models.numbers.symbolic_number import SymbolicNumberVariable
+from ..models.torch.tensor import TensorVariable
 from ..protocol import Evaluator
 from .base import Variable
-from .numbers import NumberVariable
-from .sequences import ListVariable, TupleVariable
-from .slices import SliceVariable
-from .symbolic_number import SymbolicNumberVariable
-from .tensor import TensorVariable
+from .builder import is_scalar
 
 
 def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     """An argument as a node takes it, and as the fake call takes it."""
-    from .subclass_tensors import without_class
+    from ..models.torch.subclass_tensors import without_class
 
     if isinstance(variable, TensorVariable):
         return variable.node, variable.fake
@@ -52,7 +52,7 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
 
 def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[int, Variable]:
     """The tensors among the arguments of a call, and in their lists and tuples, by ``id`` of the fake."""
-    from .subclass_tensors import without_class
+    from ..models.torch.subclass_tensors import without_class
 
     found: dict[int, Variable] = {}
     for argument in arguments:

@@ -73,7 +73,7 @@ class InstanceKey:
         return hash(self._hash)
 
     def equal(self, left: Variable, right: Variable) -> bool:
-        from ..operations import values_equal
+        from .operations import values_equal
 
         return values_equal(self._evaluator, left, right)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...unsupported import Unsupported
-from ..builder import is_constant_value
 from ..protocol import Evaluator
 from .base import Variable
+from .builder import is_constant_value
 from .constant import ConstantVariable
 
 
@@ -15,11 +15,11 @@ def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
     """A new object's variable: a constant, or a tuple, list, dict, set or slice of such."""
     if is_constant_value(value):
         return ConstantVariable(value)
+    from ..models.containers.mappings import DictVariable
+    from ..models.containers.sequences import ListVariable, TupleVariable
+    from ..models.containers.sets import FrozenSetVariable, SetVariable
+    from ..models.containers.slices import SliceVariable
     from .hashing import HashedKey
-    from .mappings import DictVariable
-    from .sequences import ListVariable, TupleVariable
-    from .sets import FrozenSetVariable, SetVariable
-    from .slices import SliceVariable
 
     kind = type(value)
     if kind is slice:
@@ -47,15 +47,15 @@ def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
 
 def wrap_code_constant(value: Any) -> Variable:
     """The variable of one of a code object's constants."""
-    from .slices import SliceVariable
+    from ..models.containers.slices import SliceVariable
 
     if type(value) is slice:  # 3.14
         return SliceVariable(*map(wrap_code_constant, (value.start, value.stop, value.step)))
     if type(value) not in (tuple, frozenset):
         return ConstantVariable(value)
+    from ..models.containers.sequences import TupleVariable
+    from ..models.containers.sets import FrozenSetVariable
     from .hashing import HashedKey
-    from .sequences import TupleVariable
-    from .sets import FrozenSetVariable
 
     if type(value) is tuple:
         return TupleVariable([wrap_code_constant(item) for item in value])

@@ -1,0 +1,411 @@
+"""What calls of the builtin functions, and of those of ``math`` and ``operator``, do."""
+
+from __future__ import annotations
+
+import abc
+import builtins
+import math
+import operator as operators
+import types
+from typing import Any, Union
+
+from weft_guards import ConstantSource
+
+from ...._torch import TRACING_QUERIES
+from ....sources import SubclassIs
+from ....unsupported import Unsupported
+from ...captured_exception import CapturedException
+from ...policy import is_library_module, is_of_library
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+from ...variables.hashing import hashed_key
+from ...variables.operations import values_equal
+from ...variables.python_protocols import (
+    attribute_name,
+    drained,
+    is_callable,
+    module_of,
+    resolution_order,
+)
+from ..containers.sequences import ListVariable, SequenceVariable, sort_variables, storage_of
+from ..containers.sets import SetVariable
+from ..containers.slices import index_value
+from ..iterators.builtin_iterators import LazyIteratorVariable
+from ..iterators.generators import GeneratorVariable
+from ..iterators.rebuilding import sentinel_iterator
+from ..numbers.symbolic_float import SymbolicFloatVariable
+from ..numbers.tensor_number import number_by
+from ..objects.class_attributes import bind_attribute, guard_absent
+from ..objects.classes import PLAIN_METACLASSES, ClassVariable
+from ..table import model
+from ..torch.tensor import TensorVariable
+
+
+@model(len)
+def _len(evaluator: Evaluator, value: Variable, /) -> Variable:
+    if isinstance(value, TensorVariable) and value.has_symbolic_length(evaluator):
+        return value.call_method(evaluator, "size", [ConstantVariable(0)], {})
+    if isinstance(value, SequenceVariable):
+        return value.length_variable(evaluator)
+    return ConstantVariable(value.length(evaluator))
+
+
+_UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old one has its own
+
+
+@model(isinstance)
+def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable, /) -> Variable:
+    """``isinstance(value, kinds)``."""
+    checked = _by_metaclass(evaluator, value, kinds)
+    if checked is not None:
+        return checked
+    if _is_subclass(evaluator, value.python_type(), kinds):
+        return ConstantVariable(True)
+    shown = _shown_class(evaluator, value)
+    return ConstantVariable(shown is not None and _is_subclass(evaluator, shown, kinds))
+
+
+def _shown_class(evaluator: Evaluator, value: Variable) -> type | None:
+    """The class that an instance gives as its ``__class__``, if its class defines that."""
+    found = evaluator.state.find_in_type(value.python_type(), "__class__")
+    if found is None or found[0] is object or value.is_constant():
+        return None
+    shown = value.get_attribute(evaluator, "__class__")
+    return shown.value if isinstance(shown, ClassVariable) else None
+
+
+def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable | None:
+    """What an ``__instancecheck__`` written by the user answers; None for all other classes."""
+    if not isinstance(kinds, ClassVariable) or kinds.value is value.python_type():
+        return None
+    metaclass = type(kinds.value)
+    found = evaluator.state.find_in_type(metaclass, "__instancecheck__")
+    if found is None or not isinstance(found[1], types.FunctionType):
+        return None
+    if is_of_library(found[1].__module__):
+        return None
+    method = bind_attribute(evaluator, metaclass, found[0], "__instancecheck__", found[1], kinds)
+    return ConstantVariable(method.call(evaluator, [value], {}).truth(evaluator))
+
+
+def _plain_check(name: str) -> None:
+    """``type.__instancecheck__`` and ``type.__subclasscheck__``, which a metaclass's own may call."""
+
+    @model(vars(type)[name])
+    def _check(evaluator: Evaluator, receiver: Variable, value: Variable, /) -> Variable:
+        assert isinstance(receiver, ClassVariable)
+        if not isinstance(value, ClassVariable) and name == "__subclasscheck__":
+            raise Unsupported("issubclass() of an unknown class", repr(value))
+        kind = value.python_type()
+        if name == "__subclasscheck__" and isinstance(value, ClassVariable):
+            kind = value.value
+        return ConstantVariable(receiver.value in resolution_order(kind))
+
+
+for _name in ("__instancecheck__", "__subclasscheck__"):
+    _plain_check(_name)
+
+
+@model(issubclass)
+def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable, /) -> Variable:
+    if not isinstance(kind, ClassVariable):
+        raise Unsupported("issubclass() of an unknown class", repr(kind))
+    return ConstantVariable(_is_subclass(evaluator, kind.value, kinds))
+
+
+def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
+    if isinstance(kinds, ClassVariable):
+        wanted = kinds.value
+        if wanted in resolution_order(kind):
+            return True
+        if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
+            raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
+        outcome = issubclass(kind, wanted)
+        if isinstance(wanted, abc.ABCMeta) and not is_library_module(module_of(wanted)):
+            source = ConstantSource(kind.__qualname__, kind)
+            evaluator.guard(source, SubclassIs(wanted, outcome))
+        return outcome
+    if kinds.is_none():
+        return kind is type(None)
+    if kinds.python_type() is tuple:
+        return any(_is_subclass(evaluator, kind, part) for part in kinds.iterate(evaluator))
+    if kinds.python_type() in _UNION_TYPES:
+        parts = kinds.get_attribute(evaluator, "__args__").iterate(evaluator)
+        return any(_is_subclass(evaluator, kind, part) for part in parts)
+    raise Unsupported("isinstance() of an unknown class", repr(kinds))
+
+
+def _plain_checks(metaclass: type) -> bool:
+    """Whether classes of this metaclass answer isinstance() from their bases, or as ABCMeta does."""
+    if metaclass in PLAIN_METACLASSES:
+        return True
+    checks: tuple[Any, ...] = (type.__instancecheck__, type.__subclasscheck__)
+    abstract = (abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__)
+    own: Any = metaclass
+    return (own.__instancecheck__, own.__subclasscheck__) in (checks, abstract)
+
+
+def _tensor_metaclass(kind: type) -> bool:
+    """Classes of torch whose metaclass only adds tensors marked as parameters, which are subclasses."""
+    import torch
+
+    return kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+@model(getattr)
+def _getattr(
+    evaluator: Evaluator, value: Variable, name: Variable, default: Variable | None = None, /
+) -> Variable:
+    try:
+        return value.get_attribute(evaluator, attribute_name(evaluator, name))
+    except CapturedException as error:
+        if default is None or not issubclass(error.exception.python_type(), AttributeError):
+            raise
+        return default
+
+
+@model(hasattr)
+def _hasattr(evaluator: Evaluator, value: Variable, name: Variable, /) -> Variable:
+    return ConstantVariable(value.has_attribute(evaluator, attribute_name(evaluator, name)))
+
+
+@model(setattr)
+def _setattr(
+    evaluator: Evaluator, target: Variable, name: Variable, value: Variable, /
+) -> Variable:
+    target.set_attribute(evaluator, attribute_name(evaluator, name), value)
+    return ConstantVariable(None)
+
+
+@model(delattr)
+def _delattr(evaluator: Evaluator, target: Variable, name: Variable, /) -> Variable:
+    target.delete_attribute(evaluator, attribute_name(evaluator, name))
+    return ConstantVariable(None)
+
+
+@model(vars)
+def _vars(evaluator: Evaluator, value: Variable, /) -> Variable:
+    return value.get_attribute(evaluator, "__dict__")
+
+
+@model(callable)
+def _callable(evaluator: Evaluator, value: Variable, /) -> Variable:
+    answer = is_callable(value)
+    if not answer:
+        guard_absent(evaluator, value.python_type(), "__call__")
+    return ConstantVariable(answer)
+
+
+@model(iter)
+def _iter(evaluator: Evaluator, value: Variable, sentinel: Variable | None = None, /) -> Variable:
+    if sentinel is None:
+        return value.iterator(evaluator)
+    last, ended = sentinel, False
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal ended
+        element = None if ended else value.call(evaluator, [], {})
+        ended = element is None or values_equal(evaluator, last, element)
+        return None if ended else element
+
+    def parts() -> list[Variable]:
+        return [ConstantVariable(ended), value, last]
+
+    return LazyIteratorVariable(_CALLABLE_ITERATOR, step, parts, sentinel_iterator)
+
+
+_CALLABLE_ITERATOR = type(iter(int, 1))
+
+
+@model(hash)
+def _hash(evaluator: Evaluator, value: Variable, /) -> Variable:
+    from ..objects.user_objects import UserObjectVariable, instance_hash
+
+    if isinstance(value, UserObjectVariable):
+        return instance_hash(evaluator, value)
+    if value.python_type() is tuple:
+        return evaluator.wrap_constant(evaluator.pure(hash, value.snapshot()))
+    key = hashed_key(evaluator, value).python_key
+    if key is None or not value.is_constant():
+        raise Unsupported("hash of a value", repr(value), "it differs from run to run")
+    return ConstantVariable(hash(key[0]))
+
+
+@model(operators.index)
+def _index(evaluator: Evaluator, value: Variable, /) -> Variable:
+    return ConstantVariable(index_value(evaluator, value))
+
+
+@model(next)
+def _next(evaluator: Evaluator, iterator: Variable, default: Variable | None = None, /) -> Variable:
+    element = iterator.next_or_none(evaluator)
+    if element is None:
+        element = default
+    if element is None:
+        if isinstance(iterator, GeneratorVariable):
+            iterator.stop(evaluator)
+        evaluator.raise_error(StopIteration)
+    return element
+
+
+@model(sorted)
+def _sorted(
+    evaluator: Evaluator,
+    iterable: Variable,
+    /,
+    *,
+    key: Variable | None = None,
+    reverse: Variable | None = None,
+) -> Variable:
+    storage = storage_of(iterable)
+    if isinstance(storage, SetVariable) and key is None and storage.is_ordered(evaluator):
+        items = storage.elements(evaluator)  # comes out the same from any order
+    else:
+        items = iterable.iterate(evaluator)
+    sort_variables(evaluator, items, key, reverse)
+    return ListVariable(items)
+
+
+def _register_any(function: Any, ends_with: bool) -> None:
+    @model(function)
+    def _any(evaluator: Evaluator, iterable: Variable, /) -> Variable:
+        iterator = iterable.iterator(evaluator)
+        while (element := iterator.next_or_none(evaluator)) is not None:
+            if element.truth(evaluator) is ends_with:
+                return ConstantVariable(ends_with)
+        return ConstantVariable(not ends_with)
+
+
+_register_any(any, True)
+_register_any(all, False)
+
+
+@model(sum)
+def _sum(evaluator: Evaluator, iterable: Variable, /, start: Variable | None = None) -> Variable:
+    total: Variable = ConstantVariable(0) if start is None else start
+    iterator = iterable.iterator(evaluator)
+    floats = 0
+    while (element := iterator.next_or_none(evaluator)) is not None:
+        floats += element.python_type() is float
+        if floats and _COMPENSATED_SUM:
+            raise Unsupported("sum of floats", repr(iterable))
+        total = evaluator.binary_operation("add", total, element)
+    return total
+
+
+# 3.12 compensates rounding errors; adding one by one rounds as 3.11 does.
+_COMPENSATED_SUM = sum([0.1] * 10) == 1.0
+
+
+def _register_extreme(function: Any, operator: str) -> None:
+    @model(function)
+    def _extreme(
+        evaluator: Evaluator,
+        first: Variable,
+        /,
+        *others: Variable,
+        key: Variable | None = None,
+        default: Variable | None = None,
+    ) -> Variable:
+        if others and default is not None:
+            evaluator.pure(function, 0, 0, default=None)  # raises
+        items = [first, *others] if others else drained(evaluator, first.iterator(evaluator))
+        if not items:
+            return default or ConstantVariable(evaluator.pure(function, ()))  # raises
+        keys = items
+        if key is not None and not key.is_none():
+            keys = [key.call(evaluator, [item], {}) for item in items]
+        best, least = items[0], keys[0]
+        for item, own in zip(items[1:], keys[1:], strict=True):
+            outcome = evaluator.binary_operation(operator, own, least)
+            number = number_by(evaluator, outcome, item, best) if keys is items else None
+            if number is not None:
+                best = least = number
+            elif outcome.truth(evaluator):
+                best, least = item, own
+        return best
+
+
+_register_extreme(min, "lt")
+_register_extreme(max, "gt")
+
+
+@model(abs)
+def _abs(evaluator: Evaluator, value: Variable, /) -> Variable:
+    if value.is_constant():
+        return evaluator.wrap_constant(evaluator.pure(abs, value.as_constant()))
+    return value.call_method(evaluator, "__abs__", [], {})
+
+
+@model(id)
+def _id(evaluator: Evaluator, value: Variable, /) -> Variable:
+    raise Unsupported("id()", repr(value), "addresses differ from run to run")
+
+
+def _register_tracing_query(function: Any, answer: Any) -> None:
+    @model(function)
+    def _call(evaluator: Evaluator) -> Variable:
+        if function() != answer:
+            raise Unsupported("call inside torch.jit.trace")
+        return ConstantVariable(answer)
+
+
+for _function, _answer in TRACING_QUERIES.items():
+    if _function is not None:  # not of this torch
+        _register_tracing_query(_function, _answer)
+
+
+# Functions of constants alone.
+
+_PURE: tuple[Any, ...] = (
+    builtins.round, builtins.divmod, builtins.pow, builtins.ord, builtins.chr, builtins.bin,
+    builtins.hex, builtins.oct, builtins.ascii, str.maketrans, bytes.maketrans,
+    *(
+        value
+        for name, value in vars(math).items()
+        if isinstance(value, types.BuiltinFunctionType) and not name.startswith("_")
+    ),
+)  # fmt: skip
+
+
+def _register_pure(function: Any) -> None:
+    @model(function)
+    def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
+        custom = _graph_operand(arguments)
+        symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
+        if symbolic is not None and not keywords:
+            if function is math.sqrt and len(arguments) == 1:
+                return symbolic.computation(evaluator, "sqrt")
+            if function is builtins.pow and len(arguments) == 2:
+                return evaluator.binary_operation("pow", *arguments)
+        if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:
+            return evaluator.binary_operation("pow", *arguments)
+        if custom is not None:
+            raise Unsupported("number that the graph computes", f"{function.__name__}({custom!r})")
+        positional, named = evaluator.snapshots(arguments, keywords, function.__name__)
+        return evaluator.wrap_result(evaluator.pure(function, *positional, **named))
+
+
+def _graph_operand(arguments: tuple[Variable, ...]) -> Variable | None:
+    return next((argument for argument in arguments if argument.node is not None), None)
+
+
+for _function in _PURE:
+    _register_pure(_function)
+
+
+@model(repr)
+def _repr(evaluator: Evaluator, value: Variable, /) -> Variable:
+    from .strings import printable
+
+    return evaluator.wrap_constant(evaluator.pure(repr, printable(evaluator, value)))
+
+
+@model(format)
+def _format(
+    evaluator: Evaluator, value: Variable, specification: Variable | None = None, /
+) -> Variable:
+    from .strings import format_value
+
+    return format_value(evaluator, value, None, specification or ConstantVariable(""))

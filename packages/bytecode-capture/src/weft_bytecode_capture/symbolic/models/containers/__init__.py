@@ -1,0 +1,1 @@
+"""Lists, tuples, dicts, sets, deques, bytes, and what reads parts of them."""

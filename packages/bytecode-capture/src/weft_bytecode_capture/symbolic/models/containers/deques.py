@@ -1,0 +1,261 @@
+"""``collections.deque``."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
+
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ...variables.builder import register_wrapper
+from ...variables.constant import ConstantVariable
+from ...variables.operations import values_equal
+from ..iterators.builtin_iterators import IteratorVariable
+from ..iterators.rebuilding import advanced_iterator
+from ..table import method_model, model
+from .sequences import ListVariable
+from .slices import SliceVariable, index_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class DequeVariable(ListVariable):
+    """A deque; ``longest`` is its ``maxlen``."""
+
+    kind: Any = collections.deque
+
+    def __init__(
+        self,
+        items: Sequence[Variable] = (),
+        longest: int | None = None,
+        source: Source | None = None,
+    ) -> None:
+        super().__init__(items, source)
+        self.longest = longest
+        self.changes = 0
+        self._drop(-1)
+
+    def mutate(self, evaluator: Evaluator) -> list[Variable]:
+        self.changes += 1
+        return super().mutate(evaluator)
+
+    def assign(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements, about to be replaced in their places: iterators go on."""
+        return super().mutate(evaluator)
+
+    def _drop(self, end: int) -> None:
+        """Keep to the greatest length by dropping what is farthest from ``end``, -1 or 0."""
+        if self.longest is not None and len(self._items) > self.longest:
+            surplus = len(self._items) - self.longest
+            del self._items[slice(0, surplus) if end else slice(self.longest, None)]
+
+    def add(self, evaluator: Evaluator, item: Variable, end: int = -1) -> None:
+        items = self.mutate(evaluator)
+        items.insert(0 if end == 0 else len(items), item)
+        self._drop(end)
+
+    def append(self, evaluator: Evaluator, item: Variable) -> None:
+        self.add(evaluator, item)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "maxlen":
+            return ConstantVariable(self.longest)
+        return super().get_attribute(evaluator, name)
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        if isinstance(key, SliceVariable):
+            evaluator.raise_error(TypeError, "sequence index must be integer, not 'slice'")
+        index = index_value(evaluator, key)
+        items = self.items(evaluator)
+        if not -len(items) <= index < len(items):
+            evaluator.raise_error(IndexError, "deque index out of range")
+        return items[index]
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return DequeIteratorVariable(self)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        emitter.load_callable(_refill if self.changes else _replace)
+        emitter.load_variable(self)
+        ListVariable.reconstruct(self, emitter)
+        emitter.call(2)
+        emitter.pop()
+
+    def snapshot(self) -> collections.deque[object]:
+        if self._unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
+        return collections.deque((item.snapshot() for item in self._items), self.longest)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if operator == "iadd":
+            for item in other.iterate(evaluator):
+                self.append(evaluator, item)
+            return self
+        if operator in ("add", "mul", "imul"):
+            raise Unsupported("method of a builtin type", f"deque.__{operator}__")
+        return super().binary_operation(evaluator, operator, other, reflected)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(collections.deque)
+        super().reconstruct(emitter)
+        emitter.load_constant(self.longest)
+        emitter.call(2)
+
+
+def _refill(target: collections.deque[object], items: list[object]) -> None:
+    target.clear()
+    target.extend(items)
+
+
+def _replace(target: collections.deque[object], items: list[object]) -> None:
+    for position, item in enumerate(items):
+        target[position] = item
+
+
+@register_wrapper(collections.deque)
+def _wrap_deque(evaluator: Evaluator, value: collections.deque[Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(collections.deque))
+    evaluator.guard(AttributeSource(source, "maxlen"), EqualsConstant(value.maxlen))
+    variable = DequeVariable((), value.maxlen, source)
+    variable.leave_unread(value)
+    return variable
+
+
+class DequeIteratorVariable(IteratorVariable):
+    """An iterator over a deque: RuntimeError once the deque changes."""
+
+    def __init__(self, iterated: DequeVariable) -> None:
+        self.iterated = iterated
+        self._changes = iterated.changes
+        self._position = 0
+
+    def python_type(self) -> type:
+        return type(iter(collections.deque()))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        items = self.iterated.items(evaluator)
+        if self.iterated.changes != self._changes:
+            raise Unsupported("deque changed during iteration", repr(self.iterated))
+        if self._position >= len(items):
+            return None
+        self._position += 1
+        return items[self._position - 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.iterated.changes != self._changes:
+            raise Unsupported("deque changed during iteration", repr(self.iterated))
+        emitter.load_callable(advanced_iterator)
+        emitter.load_variable(self.iterated)
+        emitter.load_constant(self._position)
+        emitter.call(2)
+
+
+@model(collections.deque)
+def _new_deque(
+    evaluator: Evaluator, iterable: Variable | None = None, maxlen: Variable | None = None
+) -> Variable:
+    longest = None
+    if maxlen is not None and not maxlen.is_none():
+        longest = index_value(evaluator, maxlen)
+        evaluator.pure(collections.deque, (), longest)
+    return DequeVariable([] if iterable is None else iterable.iterate(evaluator), longest)
+
+
+def _comparisons(evaluator: Evaluator, self: DequeVariable, item: Variable) -> Iterator[bool]:
+    """Whether each element equals ``item``."""
+    changes = self.changes
+    for element in list(self.items(evaluator)):
+        equal = values_equal(evaluator, element, item)
+        if self.changes != changes:
+            raise Unsupported("deque changed during iteration", repr(self))
+        yield equal
+
+
+@method_model("__contains__", collections.deque)
+def _contains(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Variable:
+    return ConstantVariable(any(_comparisons(evaluator, self, item)))
+
+
+@method_model("count", collections.deque)
+def _count(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Variable:
+    return ConstantVariable(sum(_comparisons(evaluator, self, item)))
+
+
+@method_model("remove", collections.deque)
+def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> None:
+    for position, equal in enumerate(_comparisons(evaluator, self, item)):
+        if equal:
+            del self.mutate(evaluator)[position]
+            return
+    evaluator.pure(collections.deque().remove, item.snapshot())  # raises
+
+
+@method_model("appendleft", collections.deque)
+def _append_left(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> None:
+    self.add(evaluator, item, 0)
+
+
+@method_model("extend", collections.deque)
+def _extend(evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
+    for item in items.iterate(evaluator):
+        self.add(evaluator, item)
+
+
+@method_model("extendleft", collections.deque)
+def _extend_left(evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
+    for item in items.iterate(evaluator):
+        self.add(evaluator, item, 0)
+
+
+def _taken(evaluator: Evaluator, self: DequeVariable, end: int) -> Variable:
+    if not self.items(evaluator):
+        evaluator.raise_error(IndexError, "pop from an empty deque")
+    return self.mutate(evaluator).pop(end)
+
+
+@method_model("pop", collections.deque)
+def _pop(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
+    return _taken(evaluator, self, -1)
+
+
+@method_model("popleft", collections.deque)
+def _pop_left(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
+    return _taken(evaluator, self, 0)
+
+
+@method_model("rotate", collections.deque)
+def _rotate(evaluator: Evaluator, self: DequeVariable, steps: Variable | None = None, /) -> None:
+    number = 1 if steps is None else index_value(evaluator, steps)
+    items = self.mutate(evaluator)
+    rotated = collections.deque(items)
+    evaluator.pure(rotated.rotate, number)
+    items[:] = rotated
+
+
+@method_model("reverse", collections.deque)
+def _reverse(evaluator: Evaluator, self: DequeVariable, /) -> None:
+    self.assign(evaluator).reverse()
+
+
+@method_model("copy", collections.deque)
+def _copy(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
+    return DequeVariable(self.items(evaluator), self.longest)
+
+
+@method_model("__setitem__", collections.deque)
+def _set_item(evaluator: Evaluator, self: DequeVariable, key: Variable, value: Variable, /) -> None:
+    self.get_item(evaluator, key)
+    self.assign(evaluator)[index_value(evaluator, key)] = value
+
+
+@method_model("__delitem__", collections.deque)
+def _delete_item(evaluator: Evaluator, self: DequeVariable, key: Variable, /) -> None:
+    self.get_item(evaluator, key)
+    del self.mutate(evaluator)[index_value(evaluator, key)]

@@ -1,0 +1,521 @@
+"""Lists, tuples, slices and named tuples' storage."""
+
+from __future__ import annotations
+
+import collections
+import reprlib
+from collections.abc import Sequence
+from typing import Any
+
+from weft_guards import ItemSource, LengthIs, Source, TypeIs
+
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_wrapper
+from ...variables.hashing import HashedKey, hashed_key
+from ...variables.operations import compare_sequences, values_equal
+from ...variables.python_protocols import find_raw, has_finalizer
+from ..builtins.methods import call_method_of, method_of
+from ..numbers.representations import is_invariant
+from ..table import method_model
+from .list_forms import ListForm
+from .selections import selected_element, varying_length
+from .slices import SliceVariable, index_value
+
+
+class SequenceVariable(Variable):
+    """What lists and tuples share.  A sequence from outside is wrapped element by element when used."""
+
+    kind: type
+
+    def __init__(self, items: Sequence[Variable] = (), source: Source | None = None) -> None:
+        self._items: list[Variable] = list(items)
+        self.source = source
+        self._unread: Sequence[Any] | None = None
+        self._appended: list[Variable] = []  # to a list that has not been read
+
+    @classmethod
+    def from_object(
+        cls, evaluator: Evaluator, value: Sequence[Any], source: Source
+    ) -> SequenceVariable:
+        variable = cls((), source)
+        variable.leave_unread(value)
+        return variable
+
+    def leave_unread(self, value: Sequence[Any]) -> None:
+        """Say which object from outside holds the elements, to be read when one is needed."""
+        self._unread = value
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its elements are known: those of a sequence from outside are read when one is needed."""
+        return self._unread is None
+
+    def look(self) -> None:
+        """The elements are needed."""
+
+    def items(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements; the very list that mutation changes."""
+        self.look()
+        if self._unread is not None:
+            values, self._unread = self._unread, None
+            source = self.source
+            assert source is not None
+            evaluator.guard(source, LengthIs(len(values)))
+            self._items = [
+                evaluator.builder.wrap(value, ItemSource(source, index))
+                for index, value in enumerate(values)
+            ]
+            self._items.extend(self._appended)
+            self._appended = []
+            evaluator.state.note_elements(len(values))
+        return self._items
+
+    def element_types(self) -> set[type]:
+        """The types of the elements, of what is known of them; nothing is guarded."""
+        if self._unread is not None:
+            return set(map(type, self._unread))
+        kinds = (getattr(item, "kind", None) for item in self._items)
+        return {kind for kind in kinds if isinstance(kind, type)}
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        return list(self.items(evaluator))
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return self.length(evaluator) > 0
+
+    def length(self, evaluator: Evaluator) -> int:
+        self.look()
+        if self._unread is not None and self.source is not None:
+            evaluator.guard(self.source, LengthIs(len(self._unread)))
+            return len(self._unread) + len(self._appended)
+        return len(self._items)
+
+    def length_variable(self, evaluator: Evaluator) -> Variable:
+        """What ``len`` gives."""
+        if self._unread is not None and self.source is not None and self.kind in (list, tuple):
+            varying = varying_length(evaluator, self._unread, self.source)
+            if varying is not None:
+                added = evaluator.wrap_constant(len(self._appended))
+                return evaluator.binary_operation("add", varying, added)
+        return evaluator.wrap_constant(self.length(evaluator))
+
+    def snapshot(self) -> Any:
+        self.look()
+        if self._unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
+        return self.kind(item.snapshot() for item in self._items)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return method_of(evaluator, self, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        evaluator.raise_error(
+            AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}"
+        )
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        if isinstance(key, SliceVariable):
+            return type(self).plain(self.items(evaluator)[key.as_slice(evaluator)])
+        if self._unread is not None and self.source is not None and not self._appended:
+            selected = selected_element(evaluator, self._unread, self.source, key)
+            if selected is not None:
+                return selected
+        index = index_value(evaluator, key, self.kind.__name__)
+        self.look()
+        items = self._items if self._unread is None else self.items(evaluator)
+        try:
+            return items[index]
+        except IndexError:
+            evaluator.raise_error(IndexError, f"{self.kind.__name__} index out of range")
+
+    @classmethod
+    def plain(cls, items: Sequence[Variable]) -> Variable:
+        """A new sequence of the builtin kind."""
+        return cls(items)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        storage = storage_of(other)
+        if isinstance(storage, SequenceVariable) and storage.kind is self.kind:
+            if operator == "add":
+                left, right = (storage, self) if reflected else (self, storage)
+                return type(self).plain(left.items(evaluator) + right.items(evaluator))
+            if operator in ("eq", "ne", "lt", "le", "gt", "ge"):
+                left, right = (storage, self) if reflected else (self, storage)
+                return compare_sequences(
+                    evaluator, operator, left.items(evaluator), right.items(evaluator)
+                )
+        if operator == "mul" and _is_count(other):
+            return type(self).plain(repeated(evaluator, self.items(evaluator), other))
+        return None
+
+
+def _is_count(value: Variable) -> bool:
+    """Whether a sequence can be multiplied by a value."""
+    return find_raw(value.python_type(), "__index__") is not None
+
+
+def storage_of(variable: Variable) -> Variable:
+    """The builtin storage of an instance of a subclass of a builtin container, or the variable itself."""
+    return getattr(variable, "storage", None) or variable
+
+
+def owner_of(variable: Variable) -> Variable:
+    """The instance whose builtin storage a variable is, or the variable itself."""
+    return getattr(variable, "owner", None) or variable
+
+
+def repeated(evaluator: Evaluator, items: list[Variable], count: Variable) -> list[Variable]:
+    """``items * count``."""
+    times = index_value(evaluator, count)
+    if len(items) * times > _LONGEST:
+        raise Unsupported("sequence too long", f"{len(items)} * {times}")
+    return items * times
+
+
+_LONGEST = 1_000_000
+
+
+class TupleVariable(SequenceVariable):
+    """An exact tuple."""
+
+    kind = tuple
+
+    def is_constant(self) -> bool:
+        return self._unread is None and all(item.is_constant() for item in self._items)
+
+    def as_constant(self) -> Any:
+        if self._unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
+        return tuple(item.as_constant() for item in self._items)
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        """A tuple is the key that its elements are; symbolic numbers in it are these very numbers."""
+        items = self.items(evaluator)
+        if all(map(is_invariant, items)):
+            return HashedKey(self, (tuple(item.as_constant() for item in items),))
+        parts = tuple(hashed_key(evaluator, item) for item in items)
+        found = [part.python_key for part in parts]
+        known = None if None in found else (tuple(part[0] for part in found if part),)
+        return HashedKey(self, known, parts)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        for item in self._items:
+            emitter.load_variable(item)
+        emitter.build("tuple", len(self._items))
+
+    @reprlib.recursive_repr()
+    def __repr__(self) -> str:
+        return f"Tuple({self._items!r})"
+
+
+class ListVariable(SequenceVariable):
+    """An exact list."""
+
+    kind = list
+
+    owner: Variable | None = None  # the instance whose storage it is
+    form: ListForm | None = None
+    version = 0  # how often it was changed
+    _has_no_finalizers = False  # whether no element runs code as it dies
+
+    @property
+    def is_its_parts(self) -> bool:
+        """Whether its elements are all that it is: no storage of an instance, nothing noted beside them."""
+        is_plain = type(self) is ListVariable and self.is_read and self.owner is None
+        return is_plain and not (self.form is not None and self.form.hides_elements)
+
+    def look(self) -> None:
+        if self.form is not None:
+            self.form.look(self)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        known = None if self.form is None else self.form.truth()
+        return super().truth(evaluator) if known is None else known
+
+    def length_variable(self, evaluator: Evaluator) -> Variable:
+        known = None if self.form is None else self.form.length()
+        return super().length_variable(evaluator) if known is None else known
+
+    def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
+        known = None if self.form is None else self.form.get_item(evaluator, self, key)
+        return super().get_item(evaluator, key) if known is None else known
+
+    def mutate(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements, about to be changed."""
+        self.version += 1
+        if self.source is not None:
+            self._require_no_finalizers()
+            evaluator.side_effects.mutated(self)
+        return self.items(evaluator)
+
+    def _require_no_finalizers(self) -> None:
+        """The elements of a list from outside may be taken out of it."""
+        if not self._has_no_finalizers:
+            if any(map(has_finalizer, self.element_types())):
+                raise Unsupported(
+                    "deletion of an object with an observable lifetime", f"of {self!r}"
+                )
+            self._has_no_finalizers = True
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        from ..iterators.builtin_iterators import ListIteratorVariable
+
+        return ListIteratorVariable(self)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if operator == "iadd" and not reflected:
+            added = other.iterate(evaluator)
+            self.mutate(evaluator).extend(added)
+            return self
+        if operator == "imul" and _is_count(other):
+            items = self.mutate(evaluator)
+            items[:] = repeated(evaluator, items, other)
+            return self
+        return super().binary_operation(evaluator, operator, other, reflected)
+
+    def append(self, evaluator: Evaluator, item: Variable) -> None:
+        """Appending to a list from outside needs no knowledge of what it holds."""
+        if self.form is not None and self.form.append(item):
+            return
+        if self._unread is None:
+            self.mutate(evaluator).append(item)
+        else:
+            self._appended.append(item)
+            evaluator.side_effects.mutated(self)
+
+    def reverse(self, evaluator: Evaluator) -> None:
+        form = None if self.form is None else self.form.reversed()
+        if form is None:
+            self.mutate(evaluator).reverse()
+            return
+        self.version += 1
+        self.form = form
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        if self._unread is not None:
+            emitter.load_callable(list.extend)
+            emitter.load_variable(owner_of(self))
+            for item in self._appended:
+                emitter.load_variable(item)
+            emitter.build("tuple", len(self._appended))
+            emitter.call(2)
+            emitter.pop()
+            return
+        emitter.load_callable(list.__setitem__)
+        emitter.load_variable(owner_of(self))
+        emitter.load_object(slice(None))
+        self.reconstruct(emitter)
+        emitter.call(3)
+        emitter.pop()
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        self.look()
+        for item in self._items:
+            emitter.load_variable(item)
+        emitter.build("list", len(self._items))
+
+    @reprlib.recursive_repr()
+    def __repr__(self) -> str:
+        return f"List({self._items!r})"
+
+
+@register_wrapper(list)
+def _wrap_list(evaluator: Evaluator, value: list[Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(list))
+    return ListVariable.from_object(evaluator, value, source)
+
+
+# Methods.
+
+
+@method_model("__getitem__", list, tuple, collections.deque)
+def _get_item(evaluator: Evaluator, self: SequenceVariable, key: Variable, /) -> Variable:
+    return self.get_item(evaluator, key)
+
+
+@method_model("__iter__", list, tuple, collections.deque)
+def _iter(evaluator: Evaluator, self: SequenceVariable, /) -> Variable:
+    return self.iterator(evaluator)
+
+
+@method_model("__len__", list, tuple, collections.deque)
+def _len(evaluator: Evaluator, self: SequenceVariable, /) -> Variable:
+    return self.length_variable(evaluator)
+
+
+@method_model("__contains__", list, tuple)
+def _contains(evaluator: Evaluator, self: SequenceVariable, item: Variable, /) -> Variable:
+    found = any(values_equal(evaluator, element, item) for element in self.items(evaluator))
+    return evaluator.wrap_constant(found)
+
+
+@method_model("count", list, tuple)
+def _count(evaluator: Evaluator, self: SequenceVariable, item: Variable, /) -> Variable:
+    found = [values_equal(evaluator, element, item) for element in self.items(evaluator)]
+    return evaluator.wrap_constant(sum(found))
+
+
+@method_model("index", list, tuple)
+def _index(
+    evaluator: Evaluator,
+    self: SequenceVariable,
+    item: Variable,
+    start: Variable | None = None,
+    stop: Variable | None = None,
+    /,
+) -> Variable:
+    items = self.items(evaluator)
+    first = 0 if start is None else index_value(evaluator, start, "slice")
+    last = None if stop is None else index_value(evaluator, stop, "slice")
+    for position in range(*slice(first, last).indices(len(items))):
+        if values_equal(evaluator, items[position], item):
+            return evaluator.wrap_constant(position)
+    if self.kind is tuple:
+        evaluator.raise_error(ValueError, "tuple.index(x): x not in tuple")
+    return evaluator.raise_error(ValueError, f"{item.snapshot()!r} is not in list")
+
+
+@method_model("append", list, collections.deque)
+def _append(evaluator: Evaluator, self: ListVariable, item: Variable, /) -> None:
+    self.append(evaluator, item)
+
+
+@method_model("extend", list)
+def _extend(evaluator: Evaluator, self: ListVariable, items: Variable, /) -> None:
+    for item in items.iterate(evaluator):
+        self.append(evaluator, item)
+
+
+@method_model("insert", list)
+def _insert(
+    evaluator: Evaluator, self: ListVariable, position: Variable, item: Variable, /
+) -> None:
+    self.mutate(evaluator).insert(index_value(evaluator, position), item)
+
+
+@method_model("pop", list)
+def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = None, /) -> Variable:
+    items = self.items(evaluator)
+    index = -1 if position is None else index_value(evaluator, position)
+    if not items:
+        evaluator.raise_error(IndexError, "pop from empty list")
+    if not -len(items) <= index < len(items):
+        evaluator.raise_error(IndexError, "pop index out of range")
+    return self.mutate(evaluator).pop(index)
+
+
+@method_model("remove", list)
+def _remove(evaluator: Evaluator, self: ListVariable, item: Variable, /) -> None:
+    for position, element in enumerate(self.items(evaluator)):
+        if values_equal(evaluator, element, item):
+            del self.mutate(evaluator)[position]
+            return
+    evaluator.raise_error(ValueError, "list.remove(x): x not in list")
+
+
+@method_model("clear", list, collections.deque)
+def _clear(evaluator: Evaluator, self: ListVariable, /) -> None:
+    self.mutate(evaluator).clear()
+
+
+@method_model("reverse", list)
+def _reverse(evaluator: Evaluator, self: ListVariable, /) -> None:
+    self.reverse(evaluator)
+
+
+@method_model("copy", list)
+def _copy(evaluator: Evaluator, self: ListVariable, /) -> Variable:
+    return ListVariable(self.items(evaluator))
+
+
+@method_model("__setitem__", list)
+def _set_item(evaluator: Evaluator, self: ListVariable, key: Variable, value: Variable, /) -> None:
+    if isinstance(key, SliceVariable):
+        new = value.iterate(evaluator)
+        items = self.mutate(evaluator)
+        evaluator.pure(list.__setitem__, items, key.as_slice(evaluator), new)
+        return
+    index = index_value(evaluator, key, "list")
+    items = self.mutate(evaluator)
+    if not -len(items) <= index < len(items):
+        evaluator.raise_error(IndexError, "list assignment index out of range")
+    items[index] = value
+
+
+@method_model("__delitem__", list)
+def _delete_item(evaluator: Evaluator, self: ListVariable, key: Variable, /) -> None:
+    items = self.mutate(evaluator)
+    if isinstance(key, SliceVariable):
+        del items[key.as_slice(evaluator)]
+        return
+    index = index_value(evaluator, key, "list")
+    if not -len(items) <= index < len(items):
+        evaluator.raise_error(IndexError, "list assignment index out of range")
+    del items[index]
+
+
+@method_model("sort", list)
+def _sort(
+    evaluator: Evaluator,
+    self: ListVariable,
+    *,
+    key: Variable | None = None,
+    reverse: Variable | None = None,
+) -> None:
+    """The list is empty meanwhile, and keeps the order at which a comparison raises."""
+    items = self.mutate(evaluator)
+    saved = items[:]
+    items.clear()
+    version = self.version
+    try:
+        sort_variables(evaluator, saved, key, reverse)
+    finally:
+        modified = self.version != version
+        items[:] = saved
+    if modified:
+        evaluator.raise_error(ValueError, "list modified during sort")
+
+
+class _Ordered:
+    """An element in a sort of CPython's, which asks for ``<`` alone."""
+
+    __slots__ = ("_evaluator", "item", "key")
+
+    def __init__(self, evaluator: Evaluator, key: Variable, item: Variable) -> None:
+        self._evaluator = evaluator
+        self.key = key
+        self.item = item
+
+    def __lt__(self, other: _Ordered) -> bool:
+        evaluator = self._evaluator
+        return evaluator.binary_operation("lt", self.key, other.key).truth(evaluator)
+
+
+def sort_variables(
+    evaluator: Evaluator, items: list[Variable], key: Variable | None, reverse: Variable | None
+) -> None:
+    """Stable sort in place by ``<`` of the program's own objects."""
+    descending = reverse is not None and reverse.truth(evaluator)
+    keys = items
+    if key is not None and not key.is_none():
+        keys = [evaluator.call_function(key, [item]) for item in items]
+    ordered = [_Ordered(evaluator, *pair) for pair in zip(keys, items, strict=True)]
+    try:
+        ordered.sort(reverse=descending)
+    finally:
+        items[:] = [element.item for element in ordered]

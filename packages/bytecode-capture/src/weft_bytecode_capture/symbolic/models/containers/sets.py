@@ -1,0 +1,393 @@
+"""Sets and frozen sets."""
+
+from __future__ import annotations
+
+import operator as operators
+import reprlib
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_constant
+
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_wrapper
+from ...variables.constant import ConstantVariable
+from ...variables.hashing import HashedKey, KeyOf, element_key, hashed_key
+from ...variables.python_protocols import drained
+from ..builtins.methods import call_method_of, method_of
+from ..iterators.builtin_iterators import IteratorVariable
+from ..table import method_model
+from .sequences import storage_of
+
+_Members = set[HashedKey] | frozenset[HashedKey]
+
+
+class SetVariable(Variable):
+    """An exact set.
+
+    ``members`` is a real set of keys that hash as the program's objects do, changed by the operations that
+    the program makes: it iterates in the order in which the program's set does.  That order is unknown of
+    one that holds objects hashed by address; that of a set from outside is guarded if it is asked for, and
+    unknown once the set has changed.  A set from outside that is only added to or discarded from is not read.
+    """
+
+    kind: type = set
+
+    def __init__(self, members: _Members | None = None) -> None:
+        self._members: Any = self.kind() if members is None else members
+        self._unread: Any = None
+        self._journal: list[tuple[Callable[[Any, Any], None], HashedKey]] = []
+        self._found: tuple[Any, ...] = ()  # what a set from outside gave, in its order
+        self._found_keys: list[HashedKey] = []
+        self.order_known = True
+
+    @classmethod
+    def of(
+        cls, evaluator: Evaluator, elements: Iterable[Variable | None], key: KeyOf = element_key
+    ) -> Self:
+        keys = (key(evaluator, element) for element in elements if element is not None)
+        return cls(cls.kind(list(keys)))
+
+    @classmethod
+    def from_object(cls, value: Any, source: Source) -> Self:
+        variable = cls()
+        variable.source = source
+        variable._unread = value
+        variable.order_known = False
+        return variable
+
+    def members(self, evaluator: Evaluator) -> _Members:
+        """The keys; those of a set from outside are guarded."""
+        if self._unread is not None:
+            value, self._unread = self._unread, None
+            assert self.source is not None
+            self._found = tuple(value)
+            if all(map(is_constant, value)):
+                evaluator.guard(self.source, SetIs(frozenset(value)))
+            elif all(isinstance(item, _KNOWN_BY_IDENTITY) or is_constant(item) for item in value):
+                evaluator.guard(self.source, SetOrderIs(self._found))
+            else:
+                raise Unsupported("set of objects that are not constants", self.source.name())
+            label = f"an element of {self.source.name()}"
+            self._found_keys = [
+                element_key(evaluator, evaluator.builder.wrap(item, ConstantSource(label, item)))
+                for item in value
+            ]
+            self._members = self.kind(self._found_keys)
+            for change, key in self._journal:
+                change(self._members, key)
+        members: _Members = self._members
+        return members
+
+    def members_in_order(self) -> list[HashedKey]:
+        """The keys of a set made during evaluation."""
+        return list(self._members)
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def elements(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements in no order that means anything."""
+        return [member.variable for member in self.members(evaluator)]
+
+    def is_ordered(self, evaluator: Evaluator) -> bool:
+        """Whether ``<`` puts the elements of an exact set in one order: numbers, or strings."""
+        elements = self.elements(evaluator)
+        kinds = {variable.python_type() for variable in elements if variable.is_constant()}
+        return len(kinds) == 1 and kinds <= {int, str} and len(elements) == self.length(evaluator)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        members = self.members(evaluator)
+        if self.source is not None and not self._journal and len(members) > 1:
+            evaluator.guard(self.source, SetOrderIs(self._found))
+            return [key.variable for key in self._found_keys]
+        known = self.order_known and all(member.python_key is not None for member in members)
+        if len(members) > 1 and not known:
+            raise Unsupported("iteration over a set", repr(self), "its order is not known")
+        return self.elements(evaluator)
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return SetIteratorVariable(evaluator, self)
+
+    def length(self, evaluator: Evaluator) -> int:
+        return len(self.members(evaluator))
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return bool(self.members(evaluator))
+
+    def snapshot(self) -> Any:
+        if self._unread is not None:
+            raise Unsupported("value is not a constant", repr(self))
+        return self.kind(member.variable.snapshot() for member in self._members)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return method_of(evaluator, self, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        storage = storage_of(other)
+        if not isinstance(storage, SetVariable):
+            return None
+        left, right = (storage, self) if reflected else (self, storage)
+        if operator in _COMPARISONS:
+            compare = _COMPARISONS[operator]
+            return ConstantVariable(compare(left.members(evaluator), right.members(evaluator)))
+        if operator in _IN_PLACE and self.kind is set:
+            self.replace(evaluator, _IN_PLACE[operator], storage)
+            return self
+        if operator in _COMBINATIONS:
+            combine = _COMBINATIONS[operator]
+            return left.combined(evaluator, combine, right)
+        return None
+
+    def combined(
+        self, evaluator: Evaluator, combine: Callable[[Any, Any], Any], other: SetVariable
+    ) -> SetVariable:
+        """A new set, by an operator on the keys."""
+        result = type(self)(combine(self.members(evaluator), other.members(evaluator)))
+        result.order_known = self.order_known and other.order_known
+        return result
+
+    # Writing.
+
+    def change(
+        self, evaluator: Evaluator, change: Callable[[Any, Any], None], key: HashedKey
+    ) -> None:
+        """``set.add`` or ``set.discard``."""
+        if self.source is not None:
+            self._journal.append((change, key))
+            evaluator.side_effects.mutated(self)
+        if self._unread is None:
+            change(self._members, key)
+
+    def replace(
+        self, evaluator: Evaluator, combine: Callable[[Any, Any], Any], other: SetVariable
+    ) -> None:
+        """An operator in place."""
+        before = set(self.members(evaluator))
+        self._members = combine(self._members, other.members(evaluator))
+        self.order_known = self.order_known and other.order_known
+        if self.source is not None:
+            for key in before - self._members:
+                self._journal.append((set.discard, key))
+            for key in self._members - before:
+                self._journal.append((set.add, key))
+            evaluator.side_effects.mutated(self)
+
+    # Emission.
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for change, key in self._journal:
+            emitter.load_callable(change)
+            emitter.load_variable(self)
+            emitter.load_variable(key.variable)
+            emitter.call(2)
+            emitter.pop()
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(self.kind)
+        for member in self._members:
+            emitter.load_variable(member.variable)
+        emitter.build("tuple", len(self._members))
+        emitter.call(1)
+
+    @reprlib.recursive_repr()
+    def __repr__(self) -> str:
+        return f"Set({[member.variable for member in self._members]!r})"
+
+
+class FrozenSetVariable(SetVariable):
+    """An exact frozenset."""
+
+    kind = frozenset
+
+    def is_constant(self) -> bool:
+        return self._unread is None and all(m.variable.is_constant() for m in self._members)
+
+    def as_constant(self) -> Any:
+        return frozenset(member.variable.as_constant() for member in self._members)
+
+
+_KNOWN_BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType)
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operators.eq, "ne": operators.ne, "lt": operators.lt, "le": operators.le, "gt": operators.gt,
+    "ge": operators.ge,
+}  # fmt: skip
+_COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "and": operators.and_, "or": operators.or_, "sub": operators.sub, "xor": operators.xor,
+}  # fmt: skip
+_IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "iand": operators.iand, "ior": operators.ior, "isub": operators.isub, "ixor": operators.ixor,
+}  # fmt: skip
+
+
+class SetIteratorVariable(IteratorVariable):
+    """An iterator over a set: RuntimeError once its size changes."""
+
+    def __init__(self, evaluator: Evaluator, iterated: SetVariable) -> None:
+        self.iterated = iterated
+        self._elements = iterated.iterate(evaluator)
+        self._position = 0
+
+    def python_type(self) -> type:
+        return type(iter(set()))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        if self.iterated.length(evaluator) != len(self._elements):
+            raise Unsupported("set changed during iteration", repr(self.iterated))
+        if self._position >= len(self._elements):
+            return None
+        self._position += 1
+        return self._elements[self._position - 1]
+
+
+def as_set(evaluator: Evaluator, iterable: Variable, key: KeyOf = element_key) -> SetVariable:
+    """The elements of any iterable as a set."""
+    storage = storage_of(iterable)
+    if isinstance(storage, SetVariable):
+        return storage
+    return SetVariable.of(evaluator, drained(evaluator, iterable.iterator(evaluator)), key)
+
+
+def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | None) -> Variable:
+    """``set(iterable)`` or ``frozenset(iterable)``; one of a set copies its table."""
+    if iterable is None:
+        return kind()
+    storage = storage_of(iterable)
+    if isinstance(storage, SetVariable):
+        if kind is FrozenSetVariable and type(storage) is FrozenSetVariable:
+            return storage
+        copied = kind(kind.kind(storage.members(evaluator)))
+        copied.order_known = storage.order_known
+        return copied
+    return kind.of(evaluator, drained(evaluator, iterable.iterator(evaluator)))
+
+
+@method_model("__contains__", set, frozenset)
+def _contains(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> Variable:
+    return ConstantVariable(element_key(evaluator, item) in self.members(evaluator))
+
+
+@method_model("__len__", set, frozenset)
+def _length(evaluator: Evaluator, self: SetVariable, /) -> Variable:
+    return ConstantVariable(self.length(evaluator))
+
+
+@method_model("__iter__", set, frozenset)
+def _iter(evaluator: Evaluator, self: SetVariable, /) -> Variable:
+    return self.iterator(evaluator)
+
+
+@method_model("copy", set, frozenset)
+def _copy(evaluator: Evaluator, self: SetVariable, /) -> Variable:
+    return new_set(evaluator, type(self), self)
+
+
+# Methods that hash what they are given without making it an element.
+_ONLY_HASHES = ("intersection", "intersection_update", "issubset")
+
+
+def _register_combination(name: str, combine: Callable[[Any, Any], Any]) -> None:
+    key = hashed_key if name in _ONLY_HASHES else element_key
+
+    @method_model(name, set, frozenset)
+    def _combined(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> Variable:
+        result = self.combined(evaluator, operators.or_, type(self)())
+        for iterable in iterables:
+            result = result.combined(evaluator, combine, as_set(evaluator, iterable, key))
+        return result
+
+
+def _register_update(name: str, combine: Callable[[Any, Any], Any]) -> None:
+    key = hashed_key if name in _ONLY_HASHES else element_key
+
+    @method_model(name, set)
+    def _updated(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
+        for iterable in iterables:
+            self.replace(evaluator, combine, as_set(evaluator, iterable, key))
+
+
+def _register_comparison(name: str, compare: Callable[[Any, Any], bool]) -> None:
+    key = hashed_key if name in _ONLY_HASHES else element_key
+
+    @method_model(name, set, frozenset)
+    def _compared(evaluator: Evaluator, self: SetVariable, iterable: Variable) -> Variable:
+        other = as_set(evaluator, iterable, key)
+        return ConstantVariable(compare(self.members(evaluator), other.members(evaluator)))
+
+
+for _name, _operator in (
+    ("union", "or"), ("intersection", "and"), ("difference", "sub"), ("symmetric_difference", "xor"),
+):  # fmt: skip
+    _register_combination(_name, _COMBINATIONS[_operator])
+for _name, _operator in (
+    ("intersection_update", "iand"), ("difference_update", "isub"),
+    ("symmetric_difference_update", "ixor"),
+):  # fmt: skip
+    _register_update(_name, _IN_PLACE[_operator])
+_register_comparison("issubset", operators.le)
+_register_comparison("issuperset", operators.ge)
+_register_comparison("isdisjoint", lambda left, right: left.isdisjoint(right))
+
+
+@method_model("update", set)
+def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
+    for iterable in iterables:
+        storage = storage_of(iterable)
+        if isinstance(storage, SetVariable):
+            self.replace(evaluator, operators.ior, storage)
+            continue
+        for item in drained(evaluator, iterable.iterator(evaluator)):
+            self.change(evaluator, set.add, element_key(evaluator, item))
+
+
+@method_model("add", set)
+def _add(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
+    self.change(evaluator, set.add, element_key(evaluator, item))
+
+
+@method_model("discard", set)
+def _discard(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
+    self.change(evaluator, set.discard, element_key(evaluator, item))
+
+
+@method_model("remove", set)
+def _remove(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
+    from ..exceptions.exception_objects import ExceptionVariable
+
+    key = element_key(evaluator, item)
+    if key not in self.members(evaluator):
+        evaluator.raise_exception(ExceptionVariable(KeyError, [item]))
+    self.change(evaluator, set.discard, key)
+
+
+@method_model("pop", set)
+def _pop(evaluator: Evaluator, self: SetVariable, /) -> Variable:
+    if not self.members(evaluator):
+        evaluator.raise_error(KeyError, "pop from an empty set")
+    first = self.iterate(evaluator)[0]
+    self.change(evaluator, set.discard, element_key(evaluator, first))
+    return first
+
+
+@method_model("clear", set)
+def _clear(evaluator: Evaluator, self: SetVariable, /) -> None:
+    self.replace(evaluator, operators.iand, SetVariable())
+
+
+@register_wrapper(set, frozenset)
+def _wrap_set(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(type(value)))
+    family = SetVariable if type(value) is set else FrozenSetVariable
+    return family.from_object(value, source)

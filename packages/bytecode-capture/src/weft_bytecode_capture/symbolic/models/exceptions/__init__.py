@@ -1,0 +1,1 @@
+"""Exceptions: objects, classes, groups."""

@@ -1,0 +1,121 @@
+"""Construction of exceptions, and the methods that their classes in C have."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Keywords, Variable
+from ...variables.constant import ConstantVariable
+from ...variables.python_protocols import find_raw
+from ..containers.sequences import ListVariable
+from ..objects.class_attributes import is_builtin_descriptor
+from ..objects.classes import ClassVariable
+from ..table import model
+from .exception_groups import new_group
+from .exception_objects import (
+    ExceptionVariable,
+    TracebackVariable,
+    builtin_base,
+    builtin_exceptions,
+)
+
+# Their constructors in C keep more than the arguments, or make another class.
+_WITH_STATE = (OSError, UnicodeError, ImportError, SyntaxError)
+# What they keep beside the arguments depends on how an ``__init__`` in Python calls theirs.
+_WITH_FIELDS = (StopIteration, StopAsyncIteration, SystemExit, NameError, AttributeError)
+
+
+def require_known_constructor(
+    kind: type[BaseException], make: Any, start: Any, keywords: Keywords
+) -> None:
+    """Unsupported for an exception class whose constructor does more than to keep its arguments."""
+    in_c = is_builtin_descriptor(start) and is_builtin_descriptor(make)
+    refused = _WITH_STATE if in_c else (*_WITH_STATE, *_WITH_FIELDS)
+    if issubclass(kind, refused) or (in_c and keywords):
+        raise Unsupported("exception class with a constructor", kind.__qualname__)
+
+
+def _new(
+    evaluator: Evaluator, kind: Variable, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    """``BaseException.__new__``: it takes and forgets keywords, which ``__init__`` is given too."""
+    if not isinstance(kind, ClassVariable) or not issubclass(kind.value, BaseException):
+        raise Unsupported("construction of an instance", repr(kind))
+    if issubclass(kind.value, _WITH_STATE):
+        raise Unsupported("exception class with a constructor", kind.value.__qualname__)
+    if issubclass(kind.value, BaseExceptionGroup):
+        return new_group(evaluator, kind.value, list(arguments))
+    return ExceptionVariable(kind.value, list(arguments))
+
+
+def _init(
+    evaluator: Evaluator, receiver: Variable, /, *arguments: Variable, **keywords: Variable
+) -> None:
+    assert isinstance(receiver, ExceptionVariable)
+    if keywords:
+        name = receiver.kind.__name__
+        evaluator.raise_error(TypeError, f"{name}() takes no keyword arguments")
+    receiver.arguments = list(arguments)
+
+
+for _kind in builtin_exceptions():
+    if issubclass(_kind, _WITH_STATE):
+        continue
+    if isinstance(vars(_kind).get("__new__"), types.BuiltinFunctionType):
+        model(_kind.__new__)(_new)
+    if "__init__" in vars(_kind):
+        model(vars(_kind)["__init__"])(_init)
+
+
+@model(vars(BaseException)["with_traceback"])
+def _with_traceback(evaluator: Evaluator, receiver: Variable, traceback: Variable, /) -> Variable:
+    none = traceback.is_none()
+    if not (none or isinstance(traceback, TracebackVariable)):
+        raise Unsupported("traceback of unknown origin", repr(traceback))
+    return receiver
+
+
+def _refusal_of_note() -> str:
+    try:
+        BaseException().add_note(1)  # type: ignore[arg-type]
+    except TypeError as error:
+        return str(error)
+    raise RuntimeError("a number is taken for a note")
+
+
+_NO_NOTE = _refusal_of_note()
+"""What CPython, which says it in other words since 3.14, says of an integer."""
+
+
+@model(vars(BaseException)["add_note"])
+def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable, /) -> None:
+    assert isinstance(receiver, ExceptionVariable)
+    if not issubclass(note.python_type(), str):
+        kind = note.python_type().__name__
+        before, _, after = _NO_NOTE.rpartition("int")
+        evaluator.raise_error(TypeError, f"{before}{kind}{after}")
+    notes = receiver.instance_attribute(evaluator, "__notes__")
+    if notes is None:
+        notes = ListVariable()
+        receiver.write_attribute(evaluator, "__notes__", notes)
+    if type(notes) is not ListVariable:
+        evaluator.raise_error(TypeError, "Cannot add note: __notes__ is not a list")
+    notes.append(evaluator, note)
+
+
+def _register_text(kind: type[BaseException], name: str) -> None:
+    @model(vars(kind)[name])
+    def _text(evaluator: Evaluator, receiver: Variable, /) -> Variable:
+        assert isinstance(receiver, ExceptionVariable)
+        if find_raw(builtin_base(receiver.kind), name) is not kind.__dict__[name]:
+            raise Unsupported("text of an exception", f"{kind.__name__}.{name} of {receiver!r}")
+        return ConstantVariable(receiver.builtin_text(evaluator, name))
+
+
+for _kind in (BaseException, BaseExceptionGroup, KeyError):
+    for _name in ("__str__", "__repr__"):
+        if _name in vars(_kind):
+            _register_text(_kind, _name)

@@ -1,0 +1,35 @@
+"""What shows a frame as it is: tracers, profilers, debuggers, and frame objects."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ..table import model
+
+if TYPE_CHECKING:
+    from ...variables.base import Variable
+
+
+class FrameIsSeen(Unsupported):
+    """The frame shall be CPython's own: others, its resume functions for one, would be seen beside it."""
+
+
+def _register(function: Any) -> None:
+    @model(function)
+    def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
+        raise FrameIsSeen("change of the tracer", f"{function.__name__}()")
+
+
+for _function in (sys.settrace, sys.setprofile, breakpoint):
+    _register(_function)
+
+
+@model(sys._getframe)
+def _frame(evaluator: Evaluator, depth: Variable | None = None, /) -> Variable:
+    kind, context = "frame object", f"of {evaluator.frame.code.co_qualname}"
+    if evaluator.frame.parent is None and depth is None:
+        raise FrameIsSeen(kind, context)
+    raise Unsupported(kind, context)

@@ -1,0 +1,383 @@
+"""Iterators over sequences and ranges, and those of zip, enumerate, reversed and map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import ConstantVariable
+from ...variables.python_protocols import drained
+from ..builtins.methods import BuiltinMethodVariable
+from ..containers.sequences import ListVariable, TupleVariable, owner_of
+from .rebuilding import indexed_iterator, reversed_iterator, strict_zip
+
+
+class IteratorVariable(Variable):
+    """What iterators made during evaluation share.
+
+    ``created_at`` is the root frame's instruction that made it: an iterator that cannot be rebuilt at a
+    break is left to CPython from there on.
+    """
+
+    created_at: int | None = None
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return self
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        return drained(evaluator, self)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in ("__next__", "__iter__"):
+            return BuiltinMethodVariable(self, name)
+        return super().get_attribute(evaluator, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name == "__iter__":
+            return self
+        if name == "__next__":
+            element = self.next_or_none(evaluator)
+            if element is None:
+                evaluator.raise_error(StopIteration)
+            return element
+        raise Unsupported("method of an iterator", f"{self!r}.{name}")
+
+
+def note_creation(evaluator: Evaluator, made: Variable) -> None:
+    """Let an iterator, or those in a tuple, know the root frame's instruction that made it."""
+    root = evaluator.state.root
+    if type(made) is TupleVariable:
+        for part in made.iterate(evaluator):
+            note_creation(evaluator, part)
+    elif isinstance(made, IteratorVariable) and made.created_at is None and root is not None:
+        made.created_at = root.index
+
+
+class SequenceIteratorVariable(IteratorVariable):
+    """An iterator over elements known when it was made."""
+
+    def __init__(self, iterable: Variable, elements: Sequence[Variable]) -> None:
+        self.iterable = iterable
+        self.elements = list(elements)
+        self.position = 0
+
+    def python_type(self) -> type:
+        kind = self.iterable.python_type()
+        if kind is tuple:
+            return type(iter(()))
+        return super().python_type()
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        if self.position >= len(self.elements):
+            return None
+        self.position += 1
+        return self.elements[self.position - 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if not isinstance(self.iterable, TupleVariable) and not (
+            self.iterable.is_constant() and isinstance(self.iterable.as_constant(), (str, bytes))
+        ):
+            super().reconstruct(emitter)
+        remaining = self.elements[self.position :]
+        emitter.load_callable(iter)
+        for element in remaining:
+            emitter.load_variable(element)
+        emitter.build("tuple", len(remaining))
+        emitter.call(1)
+
+
+class ListIteratorVariable(IteratorVariable):
+    """An iterator over a list, which sees the list's changes."""
+
+    def __init__(self, iterated: ListVariable) -> None:
+        self.iterated = iterated
+        self.position = 0
+        self.exhausted = False
+
+    def python_type(self) -> type:
+        return type(iter([]))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        items = self.iterated.items(evaluator)
+        if self.exhausted or self.position >= len(items):
+            self.exhausted = True
+            return None
+        self.position += 1
+        return items[self.position - 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(indexed_iterator)
+        if self.exhausted:
+            emitter.build("list", 0)
+        else:
+            emitter.load_variable(owner_of(self.iterated))
+        emitter.load_constant(0 if self.exhausted else self.position)
+        emitter.call(2)
+
+
+class ReversedListIteratorVariable(ListIteratorVariable):
+    """``reversed(list)``, which sees the list's changes as well."""
+
+    def __init__(self, evaluator: Evaluator, iterated: ListVariable) -> None:
+        super().__init__(iterated)
+        self.position = iterated.length(evaluator) - 1
+
+    def python_type(self) -> type:
+        return type(reversed([]))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        items = self.iterated.items(evaluator)
+        if not 0 <= self.position < len(items):
+            self.position = -1
+            return None
+        self.position -= 1
+        return items[self.position + 1]
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(reversed_iterator)
+        emitter.load_variable(owner_of(self.iterated))
+        emitter.load_constant(self.position)
+        emitter.call(2)
+
+
+class RangeIteratorVariable(IteratorVariable):
+    """An iterator over a range."""
+
+    def __init__(self, values: range) -> None:
+        self.values = values
+        self.position = 0
+
+    def python_type(self) -> type:
+        return type(iter(range(0)))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        if self.position >= len(self.values):
+            return None
+        self.position += 1
+        return ConstantVariable(self.values[self.position - 1])
+
+    def remaining(self) -> int:
+        """How many elements are still to come."""
+        return len(self.values) - self.position
+
+    def rest(self) -> range:
+        """The elements still to come."""
+        return self.values[self.position :]
+
+    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+        """The element where :meth:`rest` is ``index``."""
+        return index
+
+    def exhaust(self) -> None:
+        """Go to the end: a loop has used all elements."""
+        self.position = len(self.values)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(iter)
+        emitter.load_object(self.values[self.position :])
+        emitter.call(1)
+
+
+class TensorRowsVariable(IteratorVariable):
+    """An iterator over a tensor's rows, which become nodes when they are used."""
+
+    def __init__(self, tensor: Variable, count: int) -> None:
+        self.tensor = tensor
+        self.count = count
+        self.position = 0
+
+    def python_type(self) -> type:
+        return type(iter(()))  # torch iterates over the tuple that unbind gives
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        if self.position >= self.count:
+            return None
+        self.position += 1
+        return self.element(evaluator, ConstantVariable(self.position - 1))
+
+    def remaining(self) -> int:
+        """How many rows are still to come."""
+        return self.count - self.position
+
+    def rest(self) -> range:
+        """The numbers of the rows still to come."""
+        return range(self.position, self.count)
+
+    def element(self, evaluator: Evaluator, index: Variable) -> Variable:
+        """The row number ``index``."""
+        arguments = [ConstantVariable(0), index]
+        return evaluator.call_method(self.tensor, "select", *arguments)
+
+    def exhaust(self) -> None:
+        """Go to the end: a loop has used all rows."""
+        self.position = self.count
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(_rows_from)
+        emitter.load_variable(self.tensor)
+        emitter.load_constant(self.position)
+        emitter.call(2)
+
+
+def _rows_from(tensor: torch.Tensor, position: int) -> Iterator[torch.Tensor]:
+    return iter(tensor.unbind(0)[position:])
+
+
+Step = Callable[["Evaluator"], "Variable | None"]
+
+
+class LazyIteratorVariable(IteratorVariable):
+    """An iterator of a builtin class (zip, enumerate, map, ...) whose elements ``step`` computes.
+
+    ``parts`` gives what ``make``, the class itself if None, makes an iterator of the remaining elements from;
+    None where there is no such thing, and a break comes before the iterator is made.
+    """
+
+    def __init__(
+        self,
+        kind: type,
+        step: Step,
+        parts: Callable[[], list[Variable]] | None = None,
+        make: Callable[..., object] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.advanced = 0  # how often: the state that ``step`` keeps changes with it
+        self._step = step
+        self._parts = parts
+        self._make = make or kind
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        self.advanced += 1
+        return self._step(evaluator)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self._parts is None:
+            super().reconstruct(emitter)
+            return
+        parts = self._parts()
+        emitter.load_callable(self._make)
+        for part in parts:
+            emitter.load_variable(part)
+        emitter.call(len(parts))
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__} object"
+
+
+IteratorMaker = Callable[["Evaluator", Variable], "IteratorVariable | None"]
+
+_KEPT: list[IteratorMaker] = []
+
+
+def register_kept_iterator(maker: IteratorMaker) -> IteratorMaker:
+    """Register what gives the iterator of an iterable that a loop may keep, None for other iterables."""
+    _KEPT.append(maker)
+    return maker
+
+
+def kept_iterator(evaluator: Evaluator, iterable: Variable) -> IteratorVariable | None:
+    """An iterator over rows or symbolic numbers, over which a loop may stay in the graph."""
+    made = (maker(evaluator, iterable) for maker in _KEPT)
+    return next((iterator for iterator in made if iterator is not None), None)
+
+
+class JointIteratorVariable(LazyIteratorVariable):
+    """``enumerate`` or ``zip``: ``iterators`` where nothing else can advance these, None elsewhere.
+
+    ``count`` is the next number of ``enumerate``; ``is_strict``: all have to end together.
+    """
+
+    iterators: list[Variable] | None = None
+    count: int | None = None
+    is_strict = False
+
+
+def _iterators(
+    evaluator: Evaluator, iterables: Sequence[Variable]
+) -> tuple[list[Variable], list[Variable] | None]:
+    """Iterators over the iterables; again if all are new, or zip and enumerate of such."""
+    made = [kept_iterator(evaluator, i) or i.iterator(evaluator) for i in iterables]
+    known = all(
+        iterator is not iterable
+        or (isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None)
+        for iterator, iterable in zip(made, iterables, strict=True)
+    )
+    return made, made if known else None
+
+
+def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> Variable:
+    (iterator,), joint = _iterators(evaluator, [iterable])
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        element = iterator.next_or_none(evaluator)
+        if element is None:
+            return None
+        assert made.count is not None
+        made.count += 1
+        return TupleVariable([ConstantVariable(made.count - 1), element])
+
+    made = JointIteratorVariable(enumerate, step, lambda: [iterator, ConstantVariable(made.count)])
+    made.iterators, made.count = joint, start
+    return made
+
+
+def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bool) -> Variable:
+    iterators, joint = _iterators(evaluator, iterables)
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        elements: list[Variable] = []
+        for number, iterator in enumerate(iterators):
+            element = iterator.next_or_none(evaluator)
+            if element is not None:
+                elements.append(element)
+                continue
+            if strict and number:
+                _raise_of_other_length(evaluator, number, "shorter")
+            if strict:
+                _require_all_ended(evaluator, iterators)
+            return None
+        return TupleVariable(elements) if elements else None
+
+    made = JointIteratorVariable(zip, step, lambda: iterators, strict_zip if strict else None)
+    made.iterators, made.is_strict = joint, strict
+    return made
+
+
+def _require_all_ended(evaluator: Evaluator, iterators: list[Variable]) -> None:
+    for number, iterator in enumerate(iterators):
+        if number and iterator.next_or_none(evaluator) is not None:
+            _raise_of_other_length(evaluator, number, "longer")
+
+
+def _raise_of_other_length(evaluator: Evaluator, number: int, how: str) -> None:
+    plural = "s 1-" if number > 1 else " "
+    evaluator.raise_error(
+        ValueError, f"zip() argument {number + 1} is {how} than argument{plural}{number}"
+    )
+
+
+def map_iterator(
+    evaluator: Evaluator, function: Variable, iterables: Sequence[Variable]
+) -> Variable:
+    iterators = [iterable.iterator(evaluator) for iterable in iterables]
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        elements = []
+        for iterator in iterators:
+            element = iterator.next_or_none(evaluator)
+            if element is None:
+                return None
+            elements.append(element)
+        return function.call(evaluator, elements, {})
+
+    return LazyIteratorVariable(map, step, lambda: [function, *iterators])

@@ -1,0 +1,319 @@
+"""Iterators of ``itertools``: each is its parts and a step, and the parts tell how to make it again."""
+
+from __future__ import annotations
+
+import itertools
+
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+from ..containers.sequences import TupleVariable
+from ..containers.slices import index_value
+from ..table import model
+from . import rebuilding
+from .builtin_iterators import LazyIteratorVariable
+
+
+@model(itertools.chain)
+def _chain(evaluator: Evaluator, *iterables: Variable) -> Variable:
+    return _chained(evaluator, TupleVariable(iterables).iterator(evaluator))
+
+
+@model(vars(itertools.chain)["from_iterable"])
+def _chain_from_iterable(evaluator: Evaluator, kind: type, iterables: Variable, /) -> Variable:
+    return _chained(evaluator, iterables.iterator(evaluator))
+
+
+def _chained(evaluator: Evaluator, iterables: Variable) -> Variable:
+    current: Variable | None = None
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal current
+        while True:
+            if current is None:
+                iterable = iterables.next_or_none(evaluator)
+                if iterable is None:
+                    return None
+                current = iterable.iterator(evaluator)
+            element = current.next_or_none(evaluator)
+            if element is not None:
+                return element
+            current = None
+
+    def parts() -> list[Variable]:
+        return [iterables] if current is None else [iterables, current]
+
+    return LazyIteratorVariable(itertools.chain, step, parts, rebuilding.chain)
+
+
+@model(itertools.islice)
+def _islice(
+    evaluator: Evaluator,
+    iterable: Variable,
+    first: Variable,
+    second: Variable | None = None,
+    third: Variable | None = None,
+    /,
+) -> Variable:
+    bounds = [bound for bound in (first, second, third) if bound is not None]
+    numbers = [None if bound.is_none() else index_value(evaluator, bound) for bound in bounds]
+    evaluator.pure(itertools.islice, (), *numbers)
+    wanted = slice(*numbers)
+    iterator: Variable | None = iterable.iterator(evaluator)
+    taken, position = 0, wanted.start or 0
+    stop, width = wanted.stop, wanted.step or 1
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal iterator, taken, position
+        element = None
+        while iterator is not None and taken <= position:
+            ended = taken == position and stop is not None and taken >= stop
+            element = None if ended else iterator.next_or_none(evaluator)
+            if element is None:
+                break
+            taken += 1
+        if element is None:
+            iterator = None  # at its end for good
+        else:
+            position = position + width if stop is None else min(position + width, stop)
+        return element
+
+    def parts() -> list[Variable]:
+        rest = TupleVariable() if iterator is None else iterator
+        limits = [position - taken, None if stop is None else max(stop - taken, 0), width]
+        return [rest, *map(ConstantVariable, limits)]
+
+    return LazyIteratorVariable(itertools.islice, step, parts)
+
+
+@model(itertools.count)
+def _count(
+    evaluator: Evaluator, start: Variable | None = None, step: Variable | None = None
+) -> Variable:
+    first, width = start or ConstantVariable(0), step or ConstantVariable(1)
+    if not first.is_constant() or not width.is_constant():
+        raise Unsupported("arguments of a builtin class", "count")
+    current: Variable = first
+
+    def advance(evaluator: Evaluator) -> Variable | None:
+        nonlocal current
+        element = current
+        current = evaluator.binary_operation("add", current, width)
+        return element
+
+    return LazyIteratorVariable(itertools.count, advance, lambda: [current, width])
+
+
+@model(itertools.repeat)
+def _repeat(evaluator: Evaluator, object: Variable, times: Variable | None = None) -> Variable:
+    value = object
+    left = None if times is None else max(index_value(evaluator, times), 0)
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal left
+        if left is None:
+            return value
+        if left == 0:
+            return None
+        left -= 1
+        return value
+
+    def parts() -> list[Variable]:
+        return [value] if left is None else [value, ConstantVariable(left)]
+
+    return LazyIteratorVariable(itertools.repeat, step, parts)
+
+
+@model(itertools.cycle)
+def _cycle(evaluator: Evaluator, iterable: Variable, /) -> Variable:
+    iterator = iterable.iterator(evaluator)
+    saved: list[Variable] = []
+    again: int | None = None
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal again
+        if again is None:
+            element = iterator.next_or_none(evaluator)
+            if element is not None:
+                saved.append(element)
+                return element
+            again = 0
+        if not saved:
+            return None
+        again += 1
+        return saved[(again - 1) % len(saved)]
+
+    def parts() -> list[Variable]:
+        place = 0 if again is None or not saved else again % len(saved)
+        return [
+            iterator if again is None else TupleVariable(),
+            TupleVariable(saved[place:] + saved[:place]),
+        ]
+
+    return LazyIteratorVariable(itertools.cycle, step, parts, rebuilding.cycle)
+
+
+@model(itertools.accumulate)
+def _accumulate(
+    evaluator: Evaluator,
+    iterable: Variable,
+    func: Variable | None = None,
+    *,
+    initial: Variable | None = None,
+) -> Variable:
+    iterator = iterable.iterator(evaluator)
+    combine = func or ConstantVariable(None)
+    start = initial or ConstantVariable(None)
+    total: Variable | None = None
+    first: Variable | None = None if start.is_none() else start
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal total, first
+        if total is None and first is not None:
+            total, first = first, None
+            return total
+        element = iterator.next_or_none(evaluator)
+        if element is None:
+            return None
+        if total is None:
+            total = element
+        elif combine.is_none():
+            total = evaluator.binary_operation("add", total, element)
+        else:
+            total = combine.call(evaluator, [total, element], {})
+        return total
+
+    def parts() -> list[Variable]:
+        given = [] if total is None else [total]
+        return [iterator, combine, start, *given]
+
+    return LazyIteratorVariable(itertools.accumulate, step, parts, rebuilding.accumulate)
+
+
+@model(itertools.zip_longest)
+def _zip_longest(
+    evaluator: Evaluator, *iterables: Variable, fillvalue: Variable | None = None
+) -> Variable:
+    filling = fillvalue or ConstantVariable(None)
+    iterators: list[Variable | None] = [iterable.iterator(evaluator) for iterable in iterables]
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        elements = []
+        for place, iterator in enumerate(iterators):
+            element = None if iterator is None else iterator.next_or_none(evaluator)
+            if element is None and iterator is not None:
+                iterators[place] = None
+                if not any(iterators):
+                    return None
+            elements.append(filling if element is None else element)
+        return TupleVariable(elements) if any(iterators) else None
+
+    def parts() -> list[Variable]:
+        return [filling, *(iterator or TupleVariable() for iterator in iterators)]
+
+    return LazyIteratorVariable(itertools.zip_longest, step, parts, rebuilding.zip_longest)
+
+
+def _while(kind: type, takes: bool) -> None:
+    @model(kind)
+    def _call(evaluator: Evaluator, predicate: Variable, iterable: Variable, /) -> Variable:
+        iterator = iterable.iterator(evaluator)
+        passed = False
+
+        def take(evaluator: Evaluator) -> Variable | None:
+            nonlocal passed
+            element = None if passed else iterator.next_or_none(evaluator)
+            if element is not None and not predicate.call(evaluator, [element], {}).truth(
+                evaluator
+            ):
+                passed = True
+                return None
+            return element
+
+        def drop(evaluator: Evaluator) -> Variable | None:
+            nonlocal passed
+            while (element := iterator.next_or_none(evaluator)) is not None:
+                if passed or not predicate.call(evaluator, [element], {}).truth(evaluator):
+                    passed = True
+                    return element
+            return None
+
+        def parts() -> list[Variable]:
+            rest = TupleVariable() if takes and passed else iterator
+            return [ConstantVariable(passed), predicate, rest]
+
+        make = rebuilding.takewhile if takes else rebuilding.dropwhile
+        return LazyIteratorVariable(kind, take if takes else drop, parts, make)
+
+
+_while(itertools.takewhile, True)
+_while(itertools.dropwhile, False)
+
+
+@model(itertools.starmap)
+def _starmap(evaluator: Evaluator, function: Variable, iterable: Variable, /) -> Variable:
+    iterator = iterable.iterator(evaluator)
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        arguments = iterator.next_or_none(evaluator)
+        if arguments is None:
+            return None
+        return function.call(evaluator, arguments.iterate(evaluator), {})
+
+    return LazyIteratorVariable(itertools.starmap, step, lambda: [function, iterator])
+
+
+@model(itertools.compress)
+def _compress(evaluator: Evaluator, data: Variable, selectors: Variable) -> Variable:
+    elements, choices = data.iterator(evaluator), selectors.iterator(evaluator)
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        while True:
+            element = elements.next_or_none(evaluator)
+            choice = None if element is None else choices.next_or_none(evaluator)
+            if choice is None:
+                return None
+            if choice.truth(evaluator):
+                return element
+
+    return LazyIteratorVariable(itertools.compress, step, lambda: [elements, choices])
+
+
+@model(itertools.filterfalse)
+def _filterfalse(evaluator: Evaluator, predicate: Variable, iterable: Variable, /) -> Variable:
+    iterator = iterable.iterator(evaluator)
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        while (element := iterator.next_or_none(evaluator)) is not None:
+            tested = element
+            if not predicate.is_none():
+                tested = predicate.call(evaluator, [element], {})
+            if not tested.truth(evaluator):
+                return element
+        return None
+
+    return LazyIteratorVariable(itertools.filterfalse, step, lambda: [predicate, iterator])
+
+
+@model(itertools.pairwise)
+def _pairwise(evaluator: Evaluator, iterable: Variable, /) -> Variable:
+    iterator = iterable.iterator(evaluator)
+    previous: Variable | None = None
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal previous
+        if previous is None:
+            previous = iterator.next_or_none(evaluator)
+        first = previous
+        # The iterator may ask for the next pair itself: it finds the first element noted.
+        second = None if first is None else iterator.next_or_none(evaluator)
+        previous = second
+        if first is None or second is None:
+            return None
+        return TupleVariable([first, second])
+
+    def parts() -> list[Variable]:
+        return [iterator] if previous is None else [iterator, previous]
+
+    return LazyIteratorVariable(itertools.pairwise, step, parts, rebuilding.pairwise)

@@ -1,0 +1,1 @@
+"""Values of the standard library and NumPy."""

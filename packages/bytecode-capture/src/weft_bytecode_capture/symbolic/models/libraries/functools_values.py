@@ -1,0 +1,262 @@
+"""Values of ``functools`` and ``inspect``: partial functions, cached functions, signatures."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import types
+from typing import Any
+
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    HasAttribute,
+    IsObject,
+    LengthIs,
+    Source,
+    TypeIs,
+)
+
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...policy import is_library_module
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_wrapper
+from ...variables.constant import ConstantVariable
+from ..containers.mappings import DictVariable, keyword_arguments, new_keyword_dict
+from ..containers.sequences import TupleVariable
+from ..functions.bound_methods import BoundMethodVariable
+from ..functions.identified_functions import IdentifiedFunctionVariable
+from ..functions.python_functions import FunctionVariable, KnownFunctionVariable
+from ..iterators.rebuilding import partial_function
+from ..objects.classes import ClassVariable
+from ..objects.user_objects import UserObjectVariable
+from ..table import model
+
+_OF_PARTIALS = frozenset(dir(functools.partial))
+
+
+def _only_reads(evaluator: Evaluator) -> bool:
+    """Whether the running code only copies the attributes that it asks for."""
+    return evaluator.frame.code is functools.update_wrapper.__code__
+
+
+class PartialVariable(Variable):
+    """``functools.partial(function, *arguments, **keywords)``, or one from outside, which is ``value``."""
+
+    def __init__(
+        self,
+        function: Variable,
+        arguments: Variable,
+        keywords: DictVariable,
+        value: functools.partial[Any] | None = None,
+        source: Source | None = None,
+    ) -> None:
+        self.function = function
+        self.arguments = arguments
+        self.keywords = keywords
+        self.value = value
+        self.source = source
+        self.attributes: dict[str, Variable] = {}  # given to one made here
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "func":
+            return self.function
+        if name == "args":
+            return self.arguments
+        if name == "keywords":
+            return self.keywords
+        if name in ("__module__", "__doc__"):
+            return evaluator.wrap_constant(getattr(functools.partial, name))
+        if name == "__dict__" and self.source is None and _only_reads(evaluator):
+            return new_keyword_dict(dict(self.attributes))
+        if name not in _OF_PARTIALS:
+            return self._own_attribute(evaluator, name)
+        return super().get_attribute(evaluator, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if self.source is not None or name in _OF_PARTIALS:
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        self.attributes[name] = value
+
+    def _own_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """What somebody has set on the object, as on a function."""
+        if name in self.attributes:
+            return self.attributes[name]
+        is_there = self.value is not None and name in vars(self.value)
+        if self.source is not None:
+            evaluator.guard(self.source, HasAttribute(name, is_there))
+        if not is_there:
+            message = f"'functools.partial' object has no attribute {name!r}"
+            evaluator.raise_error(AttributeError, message)
+        assert self.source is not None
+        return evaluator.builder.wrap(getattr(self.value, name), AttributeSource(self.source, name))
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        known = keyword_arguments(evaluator, self.keywords)
+        given = [*self.arguments.iterate(evaluator), *arguments]
+        return self.function.call(evaluator, given, {**known, **keywords})
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self.attributes:
+            super().reconstruct(emitter)
+        emitter.load_callable(partial_function)
+        emitter.load_variable(self.function)
+        emitter.load_variable(self.arguments)
+        for key, value in self.keywords.entries.items():
+            emitter.load_variable(key.variable)
+            emitter.load_variable(value)
+        emitter.call(2 + 2 * len(self.keywords.entries))
+
+    def __repr__(self) -> str:
+        return f"Partial({self.function!r})"
+
+
+class _KeywordsVariable(DictVariable):
+    """The keyword arguments of a partial function made here, which the code after the graph asks for them."""
+
+    partial: PartialVariable
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_variable(self.partial)
+        emitter.load_attribute("keywords")
+
+
+@model(functools.partial)
+def _new_partial(
+    evaluator: Evaluator, function: Variable, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    rest = list(arguments)
+    if isinstance(function, PartialVariable):
+        if function.source is not None:
+            evaluator.guard(AttributeSource(function.source, "__dict__"), LengthIs(0))
+        if not function.attributes and (function.value is None or not vars(function.value)):
+            rest = [*function.arguments.iterate(evaluator), *rest]
+            keywords = {**keyword_arguments(evaluator, function.keywords), **keywords}
+            function = function.function
+        else:
+            raise Unsupported("arguments of a builtin class", "partial of one with attributes")
+    held = _KeywordsVariable(new_keyword_dict(keywords).entries)
+    held.partial = PartialVariable(function, TupleVariable(rest), held)
+    return held.partial
+
+
+@register_wrapper(functools.partial)
+def _wrap_partial(evaluator: Evaluator, value: functools.partial[Any], source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(functools.partial))
+    wrap = evaluator.builder.wrap
+    keywords = wrap(value.keywords, AttributeSource(source, "keywords"))
+    assert isinstance(keywords, DictVariable)
+    return PartialVariable(
+        wrap(value.func, AttributeSource(source, "func")),
+        wrap(value.args, AttributeSource(source, "args")),
+        keywords,
+        value,
+        source,
+    )
+
+
+class CachedFunctionVariable(IdentifiedFunctionVariable):
+    """What ``functools.lru_cache`` gives."""
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "__wrapped__":
+            assert self.source is not None
+            return evaluator.builder.wrap(
+                self.value.__wrapped__, AttributeSource(self.source, name)
+            )
+        return super().get_attribute(evaluator, name)
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        """A library's cached function is asked during capture: it answers the same each time."""
+        if not is_library_module(self.value.__module__):
+            raise Unsupported(
+                "call of a cached function",
+                self.value.__qualname__,
+                "whether it runs or answers from its cache is decided at run time",
+                ("call the function without functools.lru_cache in compiled code",),
+            )
+        plain = [_known_value(evaluator, argument) for argument in arguments]
+        positional, named = evaluator.snapshots(plain, keywords, self.value.__qualname__)
+        result = evaluator.pure(self.value, *positional, **named)
+        known = (type, types.ModuleType, types.FunctionType)
+        if isinstance(result, known) or type(result).__module__ == "typing":
+            return evaluator.wrap_known(result)
+        return evaluator.wrap_result(result)
+
+
+_ASKED_WITH = (logging.Logger,)
+"""Objects with which cached functions are asked, as ``logger.warning_once``: they are equal by identity."""
+
+
+def _known_value(evaluator: Evaluator, argument: Variable) -> Variable:
+    """A class stands for itself: ``typing`` caches what subscripts with classes give.  So does a logger."""
+    if isinstance(argument, ClassVariable):
+        return ConstantVariable(argument.value)
+    if (
+        isinstance(argument, UserObjectVariable)
+        and isinstance(argument.value, _ASKED_WITH)
+        and argument.source is not None
+    ):
+        evaluator.guard(argument.source, IsObject(argument.value, weak=True))
+        return ConstantVariable(argument.value)
+    return argument
+
+
+@register_wrapper(functools._lru_cache_wrapper)
+def _wrap_cached_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value, weak=True))
+    return CachedFunctionVariable(value, source)
+
+
+# The function ``dispatch`` that every generic function has: a closure over its registry and a cache.
+_DISPATCH = vars(functools.singledispatch(len))["dispatch"].__code__
+
+
+@model(_DISPATCH)
+def _dispatch(evaluator: Evaluator, function: FunctionVariable, wanted: Variable) -> Variable:
+    """The implementation for a class: the cache that holds it by weak references says nothing more."""
+    names = _DISPATCH.co_freevars
+    cell = function.closure_cells(evaluator)[names.index("registry")]
+    registry = cell.read(evaluator)
+    if not isinstance(registry, DictVariable) or not isinstance(wanted, ClassVariable):
+        raise Unsupported("arguments of a builtin function", f"{function!r}, singledispatch")
+    original = registry.original
+    unchanged = not registry.written and not registry.deleted
+    if original is None or not unchanged or not isinstance(function, KnownFunctionVariable):
+        raise Unsupported("call of a cached function", f"{function!r}, singledispatch")
+    function.identify(evaluator)
+    chosen = evaluator.pure(function.value, wanted.value)
+    rows = registry.all_entries(evaluator).items()
+    return next(
+        implementation
+        for key, implementation in rows
+        if key.python_key is not None and original[key.python_key[0]] is chosen
+    )
+
+
+@model(inspect.signature)
+def _signature(evaluator: Evaluator, function: Variable) -> Variable:
+    """The signature of a function that the guards hold."""
+    bound = isinstance(function, BoundMethodVariable)
+    plain = function.function if isinstance(function, BoundMethodVariable) else function
+    if not isinstance(plain, KnownFunctionVariable):
+        raise Unsupported("call of a builtin function", f"inspect.signature({function!r})")
+    plain.identify(evaluator)
+    plain.guard_signature(evaluator)
+    target: Any = plain.value
+    if bound:
+        target = types.MethodType(target, object())
+    signature = evaluator.pure(inspect.signature, target)
+    label = f"inspect.signature({plain.qualified_name()})"
+    return evaluator.builder.wrap(signature, ConstantSource(label, signature))
+
+
+@model(inspect.isclass)
+def _is_class(evaluator: Evaluator, value: Variable, /) -> Variable:
+    return ConstantVariable(issubclass(value.python_type(), type))

@@ -1,0 +1,350 @@
+"""NumPy: scalars are constants, arrays are tensors that share their memory.
+
+A function of NumPy runs during capture where all it is given is constant.  Of arrays it becomes the function
+of torch that gives the same, for those in the tables below: floating-point arrays of one type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+from weft_guards import AttributeSource, IsObject, Source, TypeIs
+
+from ....frame.emitter import Emitter
+from ....sources import ConvertedSource
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import (
+    is_scalar,
+    register_constant_types,
+    register_object,
+    register_scalar_types,
+    register_wrapper,
+)
+from ...variables.constant import OPERATORS, ConstantVariable
+from ...variables.python_protocols import pure_call
+from ..containers.sequences import ListVariable, TupleVariable
+from ..functions.identified_functions import IdentifiedFunctionVariable
+from ..objects.classes import ClassVariable
+from ..table import model
+from ..torch.tensor import TensorVariable
+from ..torch.torch_function import TorchFunctionVariable
+
+_NUMPY = "NumPy array"
+
+_SCALARS: tuple[Any, ...] = (
+    numpy.bool_, numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.uint8, numpy.float16,
+    numpy.float32, numpy.float64, numpy.complex64, numpy.complex128,
+)  # fmt: skip
+register_scalar_types(*_SCALARS)
+register_constant_types(*{type(numpy.dtype(kind)) for kind in _SCALARS})
+
+# Of constants, computed during capture; None: no function of torch gives the same on arrays.
+_ELEMENTWISE: dict[Any, Callable[..., Any] | None] = {
+    numpy.sin: torch.sin, numpy.cos: torch.cos, numpy.tan: torch.tan, numpy.tanh: torch.tanh,
+    numpy.arcsin: torch.asin, numpy.arccos: torch.acos, numpy.arctan: torch.atan,
+    numpy.sinh: torch.sinh, numpy.cosh: torch.cosh, numpy.exp: torch.exp, numpy.exp2: torch.exp2,
+    numpy.expm1: torch.expm1, numpy.log: torch.log, numpy.log2: torch.log2, numpy.log10: torch.log10,
+    numpy.log1p: torch.log1p, numpy.sqrt: torch.sqrt, numpy.square: torch.square,
+    numpy.abs: torch.abs, numpy.negative: torch.neg, numpy.floor: torch.floor,
+    numpy.ceil: torch.ceil, numpy.trunc: torch.trunc, numpy.rint: torch.round,
+    numpy.isnan: torch.isnan, numpy.isinf: torch.isinf, numpy.isfinite: torch.isfinite,
+    numpy.add: torch.add, numpy.subtract: torch.sub, numpy.multiply: torch.mul,
+    numpy.divide: torch.div, numpy.maximum: torch.maximum, numpy.minimum: torch.minimum,
+    numpy.power: torch.pow, numpy.arctan2: torch.atan2, numpy.sign: None, numpy.mod: None,
+    numpy.floor_divide: None, numpy.hypot: None, numpy.deg2rad: None, numpy.rad2deg: None,
+    numpy.gcd: None, numpy.lcm: None,
+}  # fmt: skip
+# The name of a method of arrays that the function is, which takes an axis.
+_REDUCTIONS = {
+    numpy.sum: "sum", numpy.mean: "mean", numpy.max: "max", numpy.min: "min", numpy.prod: "prod",
+}  # fmt: skip
+_OF_CONSTANTS = (
+    numpy.round, numpy.clip, numpy.log, numpy.cumsum, numpy.cumprod, numpy.argmax, numpy.argmin,
+    numpy.array, numpy.asarray, numpy.zeros, numpy.ones, numpy.full, numpy.arange, numpy.linspace,
+    numpy.eye, numpy.concatenate, numpy.stack, numpy.any, numpy.all, numpy.std, numpy.var,
+    numpy.result_type, numpy.isscalar, numpy.issubdtype, numpy.ndim, numpy.size, numpy.shape,
+    numpy.meshgrid, numpy.repeat, numpy.tile, numpy.outer, numpy.dot, numpy.matmul, numpy.interp,
+    numpy.logspace, numpy.hanning, numpy.hamming, numpy.tri, numpy.triu, numpy.tril, numpy.diag,
+)  # fmt: skip
+_MAX_LITERAL = 10_000  # elements of an array that the graph makes from a list
+_FLOATING = (torch.float32, torch.float64)
+
+
+class NumPyFunctionVariable(IdentifiedFunctionVariable):
+    """A function of NumPy without effects."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        if not any(isinstance(argument, ArrayVariable) for argument in arguments):
+            plain = [_without_class(argument) for argument in arguments]
+            rest = {name: _without_class(value) for name, value in keywords.items()}
+            positional, named = evaluator.snapshots(plain, rest, repr(self))
+            return wrap_array(evaluator, evaluator.pure(self.value, *positional, **named))
+        function = _ELEMENTWISE.get(self.value)
+        if function is not None and not keywords:
+            return elementwise(evaluator, function, arguments)
+        first = arguments[0]
+        if self.value in _REDUCTIONS and isinstance(first, ArrayVariable):
+            return first.call_method(evaluator, _REDUCTIONS[self.value], arguments[1:], keywords)
+        raise Unsupported(_NUMPY, f"{self!r}({', '.join(map(repr, arguments))})")
+
+
+def _without_class(variable: Variable) -> Variable:
+    """A class of scalars, which stands for the type of elements, as a constant."""
+    if isinstance(variable, ClassVariable) and variable.value in (*_SCALARS, int, float, bool):
+        return ConstantVariable(numpy.dtype(variable.value))
+    return variable
+
+
+def elementwise(
+    evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments
+) -> Variable:
+    """The torch function of arrays of one floating-point type, and Python numbers."""
+    kinds = {value.tensor.fake.dtype for value in arguments if isinstance(value, ArrayVariable)}
+    plain = all(isinstance(v, ArrayVariable) or _is_python_number(v) for v in arguments)
+    if not plain or len(kinds) != 1 or not kinds <= set(_FLOATING):
+        raise Unsupported(_NUMPY, f"{function.__name__}({', '.join(map(repr, arguments))})")
+    operands = [v.tensor if isinstance(v, ArrayVariable) else v for v in arguments]
+    return array_of(evaluator, evaluator.graph.call_function(evaluator, function, operands, {}))
+
+
+def _is_python_number(variable: Variable) -> bool:
+    return variable.is_constant() and type(variable.as_constant()) in (int, float)
+
+
+def array_of(evaluator: Evaluator, result: Variable) -> Variable:
+    """The array of a new tensor; NumPy gives scalars where no dimension is left."""
+    if not isinstance(result, TensorVariable):
+        raise Unsupported(_NUMPY, repr(result))
+    return ArrayVariable(result, None)
+
+
+class ArrayVariable(Variable):
+    """An array with the memory of ``tensor``; one of no dimension is a NumPy scalar."""
+
+    def __init__(self, tensor: TensorVariable, source: Source | None) -> None:
+        self.tensor = tensor
+        self.source = source
+
+    def is_scalar(self) -> bool:
+        return self.tensor.fake.dim() == 0
+
+    def _dtype(self) -> numpy.dtype[Any]:
+        return torch.empty(0, dtype=self.tensor.fake.dtype).numpy().dtype
+
+    def python_type(self) -> type:
+        return self._dtype().type if self.is_scalar() else numpy.ndarray
+
+    def length(self, evaluator: Evaluator) -> int:
+        return self.tensor.length(evaluator)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "shape":
+            shape = self.tensor.get_attribute(evaluator, "shape")
+            return TupleVariable(shape.iterate(evaluator))
+        if name == "ndim":
+            return self.tensor.get_attribute(evaluator, "ndim")
+        if name == "size":
+            return self.tensor.call_method(evaluator, "numel", [], {})
+        if name == "dtype":
+            return ConstantVariable(self._dtype())
+        if name == "T" and self.tensor.fake.dim() == 2:
+            return array_of(evaluator, self.tensor.get_attribute(evaluator, "T"))
+        if name in _METHODS:
+            from ..builtins.methods import BuiltinMethodVariable
+
+            return BuiltinMethodVariable(self, name)
+        raise Unsupported(_NUMPY, f"{self!r}.{name}")
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name not in _METHODS or self.tensor.fake.dtype not in _FLOATING:
+            raise Unsupported(_NUMPY, f"{self!r}.{name}()")
+        if name == "__getitem__":
+            key = arguments[0].snapshot()
+            if not all(_is_view_index(part) for part in (key if type(key) is tuple else (key,))):
+                raise Unsupported(_NUMPY, f"{self!r}[{arguments[0]!r}]")
+        return array_of(evaluator, _METHODS[name](self, evaluator, arguments, keywords))
+
+    def _reduce(
+        self, name: str, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        given = dict(keywords)
+        if arguments:
+            given["axis"] = arguments[0]
+        if len(arguments) > 1 or not given.keys() <= {"axis", "keepdims"}:
+            raise Unsupported(_NUMPY, f"{self!r}.{name}() with {sorted(given)}")
+        axis = given.get("axis", ConstantVariable(None))
+        if axis.is_none():
+            if "keepdims" in given:
+                raise Unsupported(_NUMPY, f"{self!r}.{name}() with keepdims and no axis")
+            return self.tensor.call_method(evaluator, name, [], {})
+        if name == "prod" and not _is_python_number(axis):
+            raise Unsupported(_NUMPY, f"{self!r}.prod() over several axes")
+        named = {"dim": axis}
+        if "keepdims" in given:
+            named["keepdim"] = given["keepdims"]
+        return self.tensor.call_method(evaluator, _TORCH_NAMES.get(name, name), [], named)
+
+    def _forward(
+        self, name: str, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if keywords or (name == "permute" and not arguments):
+            raise Unsupported(_NUMPY, f"{self!r}.{name}() with {sorted(keywords)}")
+        return self.tensor.call_method(evaluator, name, arguments, {})
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        function = OPERATORS.get(operator)
+        if operator not in _OPERATORS or function is None:
+            raise Unsupported(_NUMPY, f"{operator} of {self!r}")
+        pair: list[Variable] = [other, self] if reflected else [self, other]
+        return elementwise(evaluator, function, pair)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(_scalar_of if self.is_scalar() else torch.Tensor.numpy)
+        emitter.load_variable(self.tensor)
+        emitter.call(1)
+
+    def __repr__(self) -> str:
+        return f"array({self.tensor!r})"
+
+
+def _scalar_of(tensor: torch.Tensor) -> Any:
+    return tensor.numpy()[()]
+
+
+def _is_view_index(part: Any) -> bool:
+    return part is None or part is Ellipsis or type(part) in (int, slice)
+
+
+_OPERATORS = frozenset(("add", "sub", "mul", "truediv", "pow", "lt", "le", "gt", "ge"))
+_TORCH_NAMES = {"max": "amax", "min": "amin"}
+
+
+def _reduction(name: str) -> Callable[..., Variable]:
+    def call(array: ArrayVariable, *rest: Any) -> Variable:
+        return array._reduce(name, *rest)
+
+    return call
+
+
+def _forwarded(name: str) -> Callable[..., Variable]:
+    def call(array: ArrayVariable, *rest: Any) -> Variable:
+        return array._forward(name, *rest)
+
+    return call
+
+
+_METHODS: dict[str, Callable[..., Variable]] = {
+    **{name: _reduction(name) for name in _REDUCTIONS.values()},
+    "reshape": _forwarded("reshape"),
+    "copy": _forwarded("clone"),
+    "transpose": _forwarded("permute"),
+    "__getitem__": _forwarded("__getitem__"),
+}
+
+
+# Between arrays and tensors.
+
+
+def wrap_array(evaluator: Evaluator, value: Any) -> Variable:
+    """What a NumPy function gives of constants; an array is a tensor constant of the graph."""
+    if type(value) in (tuple, list):
+        items = [wrap_array(evaluator, item) for item in value]
+        return TupleVariable(items) if type(value) is tuple else evaluator.wrap_result(value)
+    if not isinstance(value, numpy.ndarray):
+        return evaluator.wrap_result(value)
+    if value.dtype.type not in _SCALARS or value.ndim == 0 or value.size > _MAX_LITERAL:
+        raise Unsupported(_NUMPY, f"of type {value.dtype} and {value.ndim} dimensions")
+    dtype = torch.from_numpy(numpy.empty(0, value.dtype)).dtype
+    literal = evaluator.wrap_result(value.tolist())
+    tensor = evaluator.graph.call_function(
+        evaluator, torch.tensor, [literal], {"dtype": ConstantVariable(dtype)}
+    )
+    return array_of(evaluator, tensor)
+
+
+class ArrayConversionVariable(TorchFunctionVariable):
+    """``torch.from_numpy``, ``torch.as_tensor`` and ``torch.tensor``."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        first = arguments[0] if arguments else None
+        if isinstance(first, ArrayVariable):
+            if first.is_scalar() or len(arguments) > 1:
+                raise Unsupported(_NUMPY, f"{self!r}({first!r})")
+            tensor: Variable = first.tensor
+            if self.value is torch.tensor:
+                tensor = evaluator.graph.call_method(evaluator, "clone", tensor, (), {})
+            return tensor.call_method(evaluator, "to", [], keywords) if keywords else tensor
+        if self.value is torch.from_numpy:
+            raise Unsupported(_NUMPY, f"{self!r}({', '.join(map(repr, arguments))})")
+        if first is not None and "dtype" not in keywords and _holds_scalar(evaluator, first):
+            raise Unsupported(_NUMPY, f"{self!r}({first!r}), whose type NumPy's scalars decide")
+        return super().call(evaluator, arguments, keywords)
+
+
+def _holds_scalar(evaluator: Evaluator, variable: Variable) -> bool:
+    """Whether a value is a NumPy scalar or a list or tuple with one in it."""
+    if isinstance(variable, (ListVariable, TupleVariable)):
+        return any(_holds_scalar(evaluator, item) for item in variable.iterate(evaluator))
+    return variable.is_constant() and is_scalar(variable.as_constant())
+
+
+@model(torch.Tensor.numpy)
+def _numpy(
+    evaluator: Evaluator, tensor: TensorVariable, /, *, force: Variable | None = None
+) -> Variable:
+    """An array with the tensor's memory."""
+    fake = tensor.fake
+    plain = fake.device.type == "cpu" and not fake.requires_grad and not fake.is_conj()
+    is_array = plain and not fake.is_neg() and fake.dim() > 0 and fake.dtype in _FLOATING
+    if force is not None or not is_array:
+        raise tensor.refused_method(evaluator, "numpy")
+    return ArrayVariable(tensor, None)
+
+
+@register_object(torch.from_numpy, torch.as_tensor, torch.tensor)
+def _wrap_conversion(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return ArrayConversionVariable(value, source)
+
+
+@register_wrapper(numpy.ndarray)
+def _wrap_array(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    """An array from outside: a tensor made of it at each call, with guards on its layout."""
+    evaluator.guard(source, TypeIs(numpy.ndarray))
+    if value.dtype.type not in _SCALARS or value.ndim == 0 or not value.flags.writeable:
+        from ..objects.opaque import RefusedVariable
+
+        return RefusedVariable(value, source, _NUMPY, f"of type {value.dtype}")
+    try:
+        tensor = torch.from_numpy(value)
+    except (TypeError, ValueError) as error:
+        raise Unsupported(_NUMPY, source.name(), str(error)) from error
+    writeable = AttributeSource(AttributeSource(source, "flags"), "writeable")
+    evaluator.guard(writeable, IsObject(True))
+    place = ConvertedSource(source, torch.from_numpy)
+    return ArrayVariable(evaluator.graph.add_input(evaluator, tensor, place), source)
+
+
+@register_object(*_ELEMENTWISE, *_REDUCTIONS, *_OF_CONSTANTS)
+def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return NumPyFunctionVariable(value, source)
+
+
+def _register_scalar_class(kind: Any) -> None:
+    @model(kind)
+    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
+        return pure_call(evaluator, kind, arguments, keywords)
+
+
+for _kind in (*_SCALARS, numpy.dtype, numpy.finfo, numpy.iinfo):
+    _register_scalar_class(_kind)

@@ -1,0 +1,1 @@
+"""Numbers whose value capture does not know, in each representation."""

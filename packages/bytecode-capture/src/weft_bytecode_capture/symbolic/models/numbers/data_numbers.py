@@ -1,0 +1,150 @@
+"""Numbers that the graph reads from tensors: floats, and comparisons that only data decides.
+
+Integers are :class:`SymbolicNumberVariable`, as sizes are.
+"""
+
+from __future__ import annotations
+
+import operator as operator_module
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from ...._torch.symbols import new_float
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...shapes import DataPlace, ShapeSymbols
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import OPERATORS, ConstantVariable
+from .representations import number_operand, number_value
+from .symbolic_number import SymbolicNumberVariable
+
+_DECISION = "decision by a number that depends on data"
+_BINARY = frozenset({"add", "sub", "mul"})
+_METHODS: dict[str, Callable[..., Any]] = {
+    "__neg__": operator_module.neg,
+    "__abs__": operator_module.abs,
+}
+_THE_SAME = frozenset({"__pos__", "__float__"})
+
+
+class DataFloatVariable(SymbolicNumberVariable):
+    """A float of which nothing is known: read at ``origin``, or computed from other numbers.
+
+    ``origin`` is a place, or the function that computes it with its operands.  Only what gives a float
+    for all floats, and never raises, is computed in the graph.
+    """
+
+    rank = 3
+
+    def __init__(
+        self,
+        symbols: ShapeSymbols,
+        value: Any,
+        number_node: torch.fx.Node,
+        origin: DataPlace | tuple[Callable[..., Any], Sequence[Variable]],
+    ) -> None:
+        super().__init__(symbols, value, number_node)
+        self.origin = origin
+
+    def as_constant(self) -> Any:
+        raise Unsupported("number that depends on data", repr(self))
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        raise Unsupported(_DECISION, repr(self))
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name in _THE_SAME:
+            return self
+        if name in _METHODS:
+            return self._float(evaluator, _METHODS[name], [self])
+        raise Unsupported("number that depends on data", f"{self!r}.{name}")
+
+    def operation(
+        self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+    ) -> Variable | None:
+        if operator in COMPARISONS:
+            return DataBooleanVariable(COMPARISONS[operator], pair, None)
+        divides = operator == "truediv" and pair[1].is_constant() and pair[1].as_constant() != 0
+        if operator not in _BINARY and not divides:
+            raise Unsupported("number that depends on data", f"{operator} of {pair}")
+        return self._float(evaluator, OPERATORS[operator], pair)
+
+    def other_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if other.node is not None:
+            return None  # what the graph computes takes the number as it is
+        raise Unsupported("number that depends on data", f"{operator} of {self!r}, {other!r}")
+
+    def _float(
+        self, evaluator: Evaluator, function: Callable[..., Any], operands: Sequence[Variable]
+    ) -> Variable:
+        nodes = tuple(map(number_operand, operands))
+        node = evaluator.graph.outermost.call_function(function, nodes)
+        value = node.meta["example_value"] = new_float(evaluator.graph.fake_mode)
+        return DataFloatVariable(self._symbols, value, node, (function, tuple(operands)))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if isinstance(self.origin, DataPlace):
+            self.origin.load(emitter)
+        else:
+            load_call(emitter, *self.origin)
+
+    def __repr__(self) -> str:
+        return f"DataFloat({self.value})"
+
+
+COMPARISONS: dict[str, Callable[..., Any]] = {
+    name: OPERATORS[name] for name in ("eq", "ne", "lt", "le", "gt", "ge")
+}
+
+
+class DataBooleanVariable(Variable):
+    """A comparison of numbers that only data decides; ``value`` is None where floats take part."""
+
+    def __init__(
+        self, function: Callable[..., Any], operands: tuple[Variable, Variable], value: Any
+    ) -> None:
+        self.function = function
+        self.operands = operands
+        self.value = value
+
+    def python_type(self) -> type:
+        return bool
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        raise Unsupported(_DECISION, repr(self))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        load_call(emitter, self.function, self.operands)
+
+    def __repr__(self) -> str:
+        left, right = self.operands
+        return f"{self.function.__name__}({left!r}, {right!r})"
+
+
+def comparison(
+    symbols: ShapeSymbols, name: str, pair: tuple[Variable, Variable]
+) -> ConstantVariable | DataBooleanVariable:
+    """A comparison of integers, decided if anything but data decides it."""
+    value = COMPARISONS[name](*map(number_value, pair))
+    if isinstance(value, torch.SymBool) and symbols.data:
+        decided = symbols.decided(value)
+        if decided is None:
+            return DataBooleanVariable(COMPARISONS[name], pair, value)
+        return ConstantVariable(decided)
+    return ConstantVariable(bool(symbols.specialise(value)))
+
+
+def load_call(emitter: Emitter, function: Callable[..., Any], operands: Sequence[Variable]) -> None:
+    """Emit code that pushes ``function(*operands)``."""
+    emitter.load_callable(function)
+    for operand in operands:
+        emitter.load_variable(operand)
+    emitter.call(len(operands))

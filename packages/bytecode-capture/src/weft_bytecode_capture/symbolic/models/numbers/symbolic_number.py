@@ -1,0 +1,227 @@
+"""Integers and floats that differ from call to call: sizes, and numbers that are passed."""
+
+from __future__ import annotations
+
+import itertools
+import operator as operator_module
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+from weft_guards import Place, Quantity, Source, expression_function
+
+from ...._torch.symbols import expression_of
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...shapes import DataPlace, ShapeSymbols
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import OPERATORS, ConstantVariable
+from ...variables.hashing import HashedKey
+from .representations import Counted, NumberVariable, number_operand, number_value
+
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})
+_DIVISIONS = frozenset({"floordiv", "mod", "truediv"})
+_MAX_EXPRESSION = 60
+"""Nodes of an expression that is computed with.  One that reads itself twice a step doubles each time."""
+
+# Methods without arguments, by what computes them on a symbolic number.
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "__neg__": operator_module.neg,
+    "__pos__": operator_module.pos,
+    "__float__": torch.sym_float,
+}
+
+
+class SymbolicNumberVariable(NumberVariable):
+    """An int or float that the sizes and numbers of a call determine.
+
+    Arithmetic gives further symbolic numbers, a comparison is decided as it falls now and guarded.  What
+    needs the number itself gets it, and then code is compiled for this number alone.
+    """
+
+    rank = 1
+    is_invariant = True
+
+    def __init__(
+        self,
+        symbols: ShapeSymbols,
+        value: Any,
+        number_node: torch.fx.Node,
+        source: Source | None = None,
+    ) -> None:
+        self._symbols = symbols
+        self.value = value  # a torch.SymInt or torch.SymFloat
+        self.number_node = number_node
+        self.source = source
+
+    def python_type(self) -> type:
+        return int if isinstance(self.value, torch.SymInt) else float
+
+    def as_constant(self) -> Any:
+        return self._symbols.specialise(self.value)
+
+    def counted(self) -> Counted | None:
+        if not isinstance(self.value, torch.SymInt):
+            return None
+        expression, now = expression_of(self.value), self.value.node.hint
+        if not isinstance(now, int) or len(expression.free_symbols) != 1:
+            return None
+        (symbol,) = expression.free_symbols
+        place, offset = self._symbols.place(symbol), expression - symbol
+        if not isinstance(place, Place) or place.quantity is not Quantity.VALUE:
+            return None
+        return Counted(place.source, int(offset), now) if offset.is_Integer else None
+
+    def specialised(self) -> ConstantVariable:
+        """The number as a constant, for this number alone."""
+        return ConstantVariable(self.as_constant())
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return bool(self._symbols.specialise(self.value != 0))
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        return HashedKey(self.specialised(), (self.as_constant(),))
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if other.is_constant() and type(other.as_constant()) is not self.python_type():
+            return False
+        raise Unsupported("identity of numbers", f"{self!r} is {other!r}")
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return self.specialised().get_attribute(evaluator, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name == "__int__" and isinstance(self.value, torch.SymInt):
+            return self
+        if name == "__abs__":
+            positive = self.binary_operation(evaluator, "ge", ConstantVariable(0), False)
+            assert positive is not None
+            name = "__pos__" if positive.truth(evaluator) else "__neg__"
+        if name in _UNARY:
+            return self._computed(evaluator, _UNARY[name], [self])
+        return self.specialised().call_method(evaluator, name, arguments, keywords)
+
+    def operation(
+        self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+    ) -> Variable | None:
+        from .data_numbers import comparison
+        from .symbolic_float import float_computation
+
+        if operator in _COMPARISONS:
+            return comparison(self._symbols, operator, pair)
+        if operator in ("add", "sub", "mul", "truediv") and (
+            any(map(_is_computed_float, pair))
+            or (operator in ("mul", "truediv") and any(map(_is_float_zero, pair)))
+        ):
+            # SymPy reorders a second operation on floats, and its zero has no sign.
+            return float_computation(evaluator, self._symbols, operator, pair)
+        is_computed = operator in _ARITHMETIC and not any(map(_is_large, pair))
+        if is_computed and self._is_total(operator, *pair):
+            return self._computed(evaluator, OPERATORS[operator], list(pair))
+        if operator == "pow" and any(p.python_type() is float for p in pair):
+            return float_computation(evaluator, self._symbols, operator, pair)
+        return operation_on_these(evaluator, operator, pair)
+
+    def other_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if other.node is not None:
+            return None  # what the graph computes takes the number as it is
+        plain = operator[1:] if operator[0] == "i" and operator[1:] in OPERATORS else operator
+        pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
+        return operation_on_these(evaluator, plain, pair)
+
+    def _is_total(self, operator: str, left: Variable, right: Variable) -> bool:
+        """Whether an operation gives a number of one type, and no exception, for all that is guarded."""
+        if operator in _DIVISIONS:
+            return not self._symbols.specialise(number_value(right) == 0)
+        if operator != "pow":
+            return True
+        if isinstance(right, SymbolicNumberVariable):
+            return False
+        exponent = right.as_constant()
+        if isinstance(exponent, int):
+            return exponent >= 0
+        return bool(self._symbols.specialise(number_value(left) > 0))
+
+    def _computed(
+        self, evaluator: Evaluator, function: Callable[..., Any], operands: list[Variable]
+    ) -> Variable:
+        value = evaluator.graph.computed(evaluator, function, [*map(number_value, operands)])
+        nodes = tuple(map(number_operand, operands))
+        return evaluator.graph.number(
+            value, lambda graph: graph.call_function(function, nodes), None
+        )
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        """Compute the number anew from where its symbols are read."""
+        expression = expression_of(self.value)
+        if self.python_type() is int:
+            load_number(emitter, expression, self._symbols.place)
+            return
+        # What SymPy makes of a float may be an integer, 0 of 0.0 / n for a known n.
+        emitter.load_callable(float)
+        load_number(emitter, expression, self._symbols.place)
+        emitter.call(1)
+
+    def __repr__(self) -> str:
+        return f"SymbolicNumber({self.value})"
+
+
+def operation_on_these(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+) -> Variable:
+    """An operation on what the call determines as it is now, for these very numbers."""
+    known = [v.specialised() if isinstance(v, SymbolicNumberVariable) else v for v in pair]
+    return evaluator.binary_operation(operator, *known)
+
+
+def _is_large(variable: Variable) -> bool:
+    if not isinstance(variable, SymbolicNumberVariable):
+        return False
+    nodes = sympy.preorder_traversal(expression_of(variable.value))
+    return next(itertools.islice(nodes, _MAX_EXPRESSION, None), None) is not None
+
+
+def _is_computed_float(variable: Variable) -> bool:
+    return isinstance(variable, SymbolicNumberVariable) and variable.python_type() is float
+
+
+def _is_float_zero(variable: Variable) -> bool:
+    if isinstance(variable, SymbolicNumberVariable):
+        return False
+    number = variable.as_constant()
+    return isinstance(number, float) and number == 0
+
+
+def load_number(
+    emitter: Emitter, expression: Any, place_of: Callable[[Any], Place | DataPlace]
+) -> None:
+    """Compute an expression's value from where its symbols are read."""
+    symbols = tuple(sorted(expression.free_symbols, key=str))
+    if (expression,) == symbols:
+        _load_place(emitter, place_of(symbols[0]))
+        return
+    emitter.load_callable(expression_function(expression, symbols))
+    for symbol in symbols:
+        _load_place(emitter, place_of(symbol))
+    emitter.call(len(symbols))
+
+
+def _load_place(emitter: Emitter, place: Place | DataPlace) -> None:
+    if isinstance(place, DataPlace):
+        place.load(emitter)
+        return
+    emitter.load_source(place.source)
+    if place.quantity is Quantity.VALUE:
+        return
+    emitter.load_attribute(place.quantity.value)  # tensor.size or tensor.stride
+    emitter.prepare_call()
+    emitter.load_constant(place.dimension)
+    emitter.call(1)

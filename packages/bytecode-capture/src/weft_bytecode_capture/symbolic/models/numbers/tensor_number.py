@@ -1,0 +1,376 @@
+"""Python numbers that the graph holds in tensors: what loops count and compute, and what differs by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import ConstantVariable
+from ..torch.tensor import TensorVariable
+from .data_numbers import DataBooleanVariable
+from .representations import NumberVariable, is_invariant
+from .symbolic_integer import SymbolicIntegerVariable
+from .symbolic_number import SymbolicNumberVariable
+
+_USE = "use of a number that the graph computes"
+_MAX_INTEGER = 2**62 - 1  # that a loop may begin with
+_MAX_STEP = 2**31  # no loop runs long enough for steps of this size to leave int64
+_DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool}
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    name: getattr(torch, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
+}
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "truediv": torch.div,
+}
+_WITH_TENSORS = frozenset({*_ARITHMETIC, *_COMPARISONS})
+_HALVES = frozenset({torch.float16, torch.bfloat16})
+
+
+class TensorNumberVariable(NumberVariable):
+    """An int, float or bool whose value only the graph knows: ``tensor`` is one without dimensions.
+
+    It is int64, float64 or bool.  ``is_step``: an integer that constants were added to only, which no loop
+    brings out of int64.  What Python would raise, or compute in whole numbers of any size, is unsupported.
+    """
+
+    rank = 5
+
+    def __init__(self, tensor: TensorVariable, kind: type, is_step: bool = True) -> None:
+        self.tensor = tensor
+        self.kind = kind
+        self.is_step = is_step
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        raise Unsupported("decision by a number that the graph computes", repr(self))
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if other.python_type() is not self.kind:
+            return False
+        raise Unsupported(_USE, f"{self!r} is {other!r}")
+
+    def takes(self, other: Variable) -> bool:
+        return not isinstance(other, TensorVariable)  # which knows how
+
+    def operation(
+        self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+    ) -> Variable | None:
+        return number_operation(evaluator, operator, pair)
+
+    def with_tensor(
+        self, evaluator: Evaluator, operator: str, tensor: TensorVariable, reflected: bool
+    ) -> Variable | None:
+        """The operation with a tensor, where the number is as exact as a Python number would be."""
+        in_place = operator[0] == "i" and operator[1:] in _WITH_TENSORS
+        plain = operator[1:] if in_place else operator
+        if plain not in _WITH_TENSORS:
+            raise Unsupported(_USE, f"{operator} of {tensor!r} and {self!r}")
+        if plain == "truediv" and reflected:  # as torch computes it
+            reciprocal = evaluator.graph.call_method(evaluator, "reciprocal", tensor, (), {})
+            return evaluator.binary_operation("mul", reciprocal, self)
+        with evaluator.graph.fake_mode:
+            dtype = torch.result_type(tensor.fake, self.kind(1))
+        if dtype not in _HALVES or plain in _rounding(tensor.fake.device):
+            number = cast_tensor(evaluator, self.tensor, dtype)
+            return tensor.binary_operation(evaluator, operator, number, reflected)
+        number = cast_tensor(evaluator, self.tensor, torch.float32)
+        wide = cast_tensor(evaluator, tensor, torch.float32)
+        made = wide.binary_operation(evaluator, plain, number, reflected)
+        assert isinstance(made, TensorVariable)
+        if in_place:
+            return tensor.call_method(evaluator, "copy_", [made], {})
+        return cast_tensor(evaluator, made, dtype)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if not arguments and not keywords:
+            if name == "__float__" or (name == "__int__" and self.kind is not float):
+                kind = float if name == "__float__" else int
+                converted = cast_tensor(evaluator, self.tensor, _DTYPES[kind])
+                return TensorNumberVariable(converted, kind, self.is_step)
+            if name in ("__neg__", "__abs__") and self.kind is float:
+                function = torch.neg if name == "__neg__" else torch.abs
+                return _number(evaluator, function, [self.tensor], float)
+        raise Unsupported(_USE, f"{self!r}.{name}")
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(torch.Tensor.item)
+        emitter.load_variable(self.tensor)
+        emitter.call(1)
+
+    def __repr__(self) -> str:
+        return f"TensorNumber({self.tensor!r})"
+
+
+def _rounding(device: torch.device) -> frozenset[str]:
+    """The operators that round a Python number to half precision first; others compute with it in float32."""
+    return frozenset((*_COMPARISONS, *(("add", "sub") if device.type == "cpu" else ())))
+
+
+def number_operation(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+) -> Variable:
+    """An operation on two numbers, of which the graph computes one at least.
+
+    :raises Unsupported: no operator on tensors gives what Python gives, for all values.
+    """
+    kinds = {number_kind(variable) for variable in pair}
+    made: Variable | None = None
+    if None in kinds:
+        pass
+    elif operator in _COMPARISONS:
+        made = _compared(evaluator, operator, pair, float if float in kinds else int)
+    elif float in kinds or operator == "truediv":
+        made = _float_result(evaluator, operator, pair)
+    else:
+        made = _whole_result(evaluator, operator, pair)
+    if made is None:
+        raise Unsupported(_USE, f"{operator} of {pair[0]!r} and {pair[1]!r}")
+    return made
+
+
+def number_in_tensor(evaluator: Evaluator, variable: Variable) -> TensorNumberVariable | None:
+    """A number as a tensor of the graph at hand; None for other values.
+
+    :raises Unsupported: it is an integer that may not fit.
+    """
+    if isinstance(variable, TensorNumberVariable):
+        return variable
+    kind = number_kind(variable)
+    if kind is None:
+        return None
+    if kind is int and not _is_within(evaluator, variable, _MAX_INTEGER):
+        raise Unsupported("integer that may grow beyond a tensor's", repr(variable))
+    arguments = [evaluator.wrap_result(()), variable]
+    dtype: dict[str, Variable] = {"dtype": ConstantVariable(_DTYPES[kind])}
+    tensor = evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
+    assert isinstance(tensor, TensorVariable)
+    return TensorNumberVariable(tensor, kind)
+
+
+def read_in_region(
+    evaluator: Evaluator, tensor: TensorVariable, kind: type | None
+) -> TensorNumberVariable | None:
+    """The only element of ``tensor`` as a number in a tensor; None where it is another kind of number.
+
+    ``kind`` is the type that the program asks for; None: the one that ``tensor.item()`` gives.
+    """
+    dtype = tensor.fake.dtype
+    own = bool if dtype == torch.bool else float if dtype.is_floating_point else int
+    is_one = all(type(size) is int and size == 1 for size in tensor.fake.shape)
+    if dtype.is_complex or dtype == torch.uint64 or not is_one or (own is float and kind is int):
+        return None
+    result: Variable = tensor
+    for method in ("detach", "clone"):
+        result = evaluator.graph.call_method(evaluator, method, result, (), {})
+    if tensor.fake.dim():
+        shape = evaluator.wrap_result(())
+        result = evaluator.graph.call_method(evaluator, "reshape", result, (shape,), {})
+    assert isinstance(result, TensorVariable)
+    kind = kind or own
+    return TensorNumberVariable(cast_tensor(evaluator, result, _DTYPES[kind]), kind, is_step=False)
+
+
+def tested_tensor(evaluator: Evaluator, variable: Variable) -> Variable:
+    """What has the truth of ``variable`` in the graph at hand, if that is a number that only data gives.
+
+    Anything else as it is.
+    """
+    if isinstance(variable, DataBooleanVariable):
+        kind = float if float in {v.python_type() for v in variable.operands} else int
+        variable = _compared(evaluator, variable.function.__name__, variable.operands, kind)
+    return variable.tensor if isinstance(variable, TensorNumberVariable) else variable
+
+
+def truth_in_tensor(
+    evaluator: Evaluator, variable: Variable, wanted: bool
+) -> TensorNumberVariable | None:
+    """Whether the truth of a tensor, or of a number in one, is ``wanted``; None: no graph says it."""
+    from ...regions.evaluation import as_predicate
+
+    if not evaluator.state.options.keep_control_flow:
+        return None
+    variable = tested_tensor(evaluator, variable)
+    if not isinstance(variable, TensorVariable):
+        return None
+    predicate = as_predicate(evaluator.frame, variable)
+    method = "clone" if wanted else "logical_not"
+    result = evaluator.graph.call_method(evaluator, method, predicate, (), {})
+    assert isinstance(result, TensorVariable)
+    return TensorNumberVariable(result, bool)
+
+
+def number_by(
+    evaluator: Evaluator, outcome: Variable, first: Variable, second: Variable
+) -> TensorNumberVariable | None:
+    """One of two numbers of a type, by a comparison in the graph; None for other values."""
+    kinds = {number_kind(first), number_kind(second)}
+    if not isinstance(outcome, TensorNumberVariable) or len(kinds) > 1 or kinds == {None}:
+        return None
+    one, other = (number_in_tensor(evaluator, variable) for variable in (first, second))
+    assert one is not None and other is not None
+    chosen = _number(evaluator, torch.where, [outcome.tensor, one.tensor, other.tensor], one.kind)
+    chosen.is_step = one.is_step and other.is_step
+    return chosen
+
+
+def number_kind(variable: Variable) -> type | None:
+    """The type of a number that a tensor can hold; None for anything else."""
+    if isinstance(variable, NumberVariable):
+        return variable.python_type()
+    if type(variable) is not ConstantVariable:
+        return None
+    value = variable.as_constant()
+    if type(value) not in _DTYPES or (type(value) is int and abs(value) > _MAX_INTEGER):
+        return None
+    return type(value)
+
+
+def _is_within(evaluator: Evaluator, variable: Variable, bound: int) -> bool:
+    """Whether an integer that no region computes is from ``-bound`` to ``bound``, guarded; others are."""
+    if not isinstance(variable, SymbolicNumberVariable):
+        return not variable.is_constant() or abs(variable.as_constant()) <= bound
+    return _holds(evaluator, "le", variable, bound) and _holds(evaluator, "ge", variable, -bound)
+
+
+def _is_step(evaluator: Evaluator, variable: Variable) -> bool:
+    """Whether no loop runs long enough for steps of this integer to leave int64, guarded."""
+    if not isinstance(variable, SymbolicIntegerVariable):
+        return _is_within(evaluator, variable, _MAX_STEP)
+    from ...regions.loops.iteration_sizes import ends_hold
+
+    value = variable.value
+    is_low = ends_hold(evaluator.frame, value, lambda _, greatest: greatest <= _MAX_STEP)
+    return is_low and ends_hold(evaluator.frame, value, lambda least, _: least >= -_MAX_STEP)
+
+
+def _holds(evaluator: Evaluator, comparison: str, variable: Variable, bound: float) -> bool:
+    """Whether a number that no region computes compares so with ``bound``, in every call from now on."""
+    outcome = evaluator.binary_operation(comparison, variable, ConstantVariable(bound))
+    return outcome.is_constant() and bool(outcome.as_constant())
+
+
+def _operand(evaluator: Evaluator, variable: Variable, kind: type) -> Variable:
+    """A number of type ``kind`` as an operand beside a tensor of that type."""
+    if variable.is_constant():
+        return ConstantVariable(kind(variable.as_constant()))
+    if isinstance(variable, SymbolicNumberVariable) and variable.python_type() is kind:
+        return variable
+    number = number_in_tensor(evaluator, variable)
+    assert number is not None
+    return cast_tensor(evaluator, number.tensor, _DTYPES[kind])
+
+
+def _whole_result(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+) -> Variable | None:
+    """Arithmetic on integers; None where the result might not fit into a tensor."""
+    known = [variable for variable in pair if not isinstance(variable, TensorNumberVariable)]
+    if len(known) != 1 or not _is_step(evaluator, known[0]):
+        return None
+    if any(isinstance(v, TensorNumberVariable) and not v.is_step for v in pair):
+        return None
+    arguments = [_operand(evaluator, variable, int) for variable in pair]
+    is_fixed = is_invariant(known[0])
+    divides = operator in ("floordiv", "mod") and pair[1] is known[0]
+    if divides and is_fixed and _holds(evaluator, "gt", pair[1], 0):
+        function = torch.floor_divide if operator == "floordiv" else torch.remainder
+        return _number(evaluator, function, arguments, int)
+    if operator not in (("add", "sub", "mul") if is_fixed else ("add", "sub")):
+        return None
+    made = _number(evaluator, _ARITHMETIC[operator], _tensor_first(evaluator, arguments), int)
+    made.is_step = operator != "mul"
+    return made
+
+
+def _compared(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable], kind: type
+) -> Variable:
+    if kind is float and not all(_is_exact(evaluator, variable) for variable in pair):
+        raise Unsupported(_USE, f"{operator} of {pair[0]!r} and {pair[1]!r}")
+    arguments = [_operand(evaluator, variable, kind) for variable in pair]
+    if not any(isinstance(argument, TensorVariable) for argument in arguments):
+        arguments = _tensor_first(evaluator, arguments)
+    function = _COMPARISONS[operator]
+    if not isinstance(arguments[0], TensorVariable):
+        function = _COMPARISONS[_SWAPPED.get(operator, operator)]
+        arguments.reverse()
+    return _number(evaluator, function, arguments, bool)
+
+
+def _is_exact(evaluator: Evaluator, variable: Variable) -> bool:
+    """Whether a float64 holds the number: Python compares integers with floats exactly."""
+    is_integer = variable.python_type() is int and is_invariant(variable)
+    return not is_integer or _is_within(evaluator, variable, 2**53)
+
+
+_SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+
+
+def _float_result(
+    evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
+) -> Variable | None:
+    """Arithmetic on floats; None for what raises at some floats."""
+    if operator == "pow":
+        return _power(evaluator, pair)
+    if operator not in _ARITHMETIC:
+        return None
+    if operator == "truediv" and not _is_never_zero(evaluator, pair[1]):
+        return None
+    arguments = [_operand(evaluator, variable, float) for variable in pair]
+    return _number(evaluator, _ARITHMETIC[operator], _tensor_first(evaluator, arguments), float)
+
+
+def _tensor_first(evaluator: Evaluator, arguments: Arguments) -> list[Variable]:
+    """The operands with a tensor first, as torch's functions take them."""
+    first = number_in_tensor(evaluator, arguments[0])
+    return arguments if first is None else [first.tensor, *arguments[1:]]
+
+
+def _is_never_zero(evaluator: Evaluator, divisor: Variable) -> bool:
+    if isinstance(divisor, SymbolicIntegerVariable):
+        return divisor.is_never_zero()
+    return is_invariant(divisor) and _holds(evaluator, "ne", divisor, 0)
+
+
+def _power(evaluator: Evaluator, pair: tuple[Variable, Variable]) -> Variable | None:
+    """A number to the power of a counter, where that is finite at every one of its values."""
+    base, exponent = pair
+    if not is_invariant(base) or not isinstance(exponent, SymbolicIntegerVariable):
+        return None
+    sign = "gt" if _holds(evaluator, "gt", base, 0) else "lt"
+    is_small = _holds(evaluator, "le" if sign == "gt" else "ge", base, 1 if sign == "gt" else -1)
+    if not is_small or not _holds(evaluator, sign, base, 0) or not exponent.is_never_negative():
+        return None
+    arguments = _tensor_first(evaluator, [_operand(evaluator, v, float) for v in pair])
+    return _number(evaluator, torch.pow, arguments, float)
+
+
+def _number(
+    evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments, kind: type
+) -> TensorNumberVariable:
+    made = evaluator.graph.call_function(evaluator, function, arguments, {})
+    assert isinstance(made, TensorVariable)
+    return TensorNumberVariable(made, kind)
+
+
+def cast_tensor(evaluator: Evaluator, tensor: TensorVariable, dtype: torch.dtype) -> TensorVariable:
+    """``tensor``, converted where it is of another dtype."""
+    if tensor.fake.dtype == dtype:
+        return tensor
+    kind: tuple[Variable, ...] = (ConstantVariable(dtype),)
+    made = evaluator.graph.call_method(evaluator, "to", tensor, kind, {})
+    assert isinstance(made, TensorVariable)
+    return made

@@ -1,0 +1,1 @@
+"""Classes, their instances, attributes and special methods; modules; objects that nothing is known of."""

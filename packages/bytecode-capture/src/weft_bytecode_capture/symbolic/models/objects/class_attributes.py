@@ -1,0 +1,210 @@
+"""Attributes found in classes: the descriptor protocol on variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from typing import Any, NoReturn
+
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    DictContains,
+    HasAttribute,
+    IsObject,
+    ItemSource,
+    Source,
+)
+
+from ....unsupported import Unsupported
+from ...policy import is_library_module
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+from ...variables.python_protocols import find_raw, module_of, resolution_order
+from ..functions.bound_methods import BoundDescriptorVariable, BoundMethodVariable
+
+_BUILTIN_DESCRIPTORS = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.ClassMethodDescriptorType,
+    types.BuiltinFunctionType,
+)
+
+
+def class_attribute_source(kind: type, owner: type, name: str, raw: Any) -> Source:
+    """Where a class's attribute is read again; guards on it cover all of the resolution order."""
+    if is_library_module(module_of(kind)):
+        return ConstantSource(f"{owner.__qualname__}.{name}", raw)
+    class_source = ConstantSource(kind.__qualname__, kind)
+    hidden = kind is not owner and find_raw(kind, name) is not raw  # by one that is deleted by now
+    if hidden or _read_runs_code(raw) or is_data_descriptor(find_raw(type(kind), name)):
+        owner_source = ConstantSource(owner.__qualname__, owner)
+        return ItemSource(AttributeSource(owner_source, "__dict__"), name)
+    return AttributeSource(class_source, name)
+
+
+def _read_runs_code(raw: Any) -> bool:
+    """Whether reading it from its class gives something else than itself."""
+    if isinstance(raw, (types.FunctionType, property, type)):
+        return False
+    return hasattr(type(raw), "__get__")
+
+
+_METHODS = (types.FunctionType, functools._lru_cache_wrapper)
+"""What binds to an instance as a function does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenAttribute:
+    """What the captured program stored in a class: never a descriptor."""
+
+    variable: Variable
+
+
+def bind_attribute(
+    evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any, receiver: Variable
+) -> Variable:
+    """``type(raw).__get__(raw, receiver, kind)`` for what is found in a class; ``receiver`` an instance."""
+    if isinstance(raw, WrittenAttribute):
+        return raw.variable
+    if is_builtin_method(raw):
+        from ..builtins.descriptors import known_descriptor
+
+        guard_default(evaluator, kind, name, (owner, raw))
+        return BoundDescriptorVariable(known_descriptor(evaluator, raw), raw, receiver)
+    source = class_attribute_source(kind, owner, name, raw)
+    if isinstance(raw, _METHODS):
+        return BoundMethodVariable(evaluator.builder.wrap(raw, source), receiver)
+    found = _python_get(evaluator, kind, raw, source, receiver)
+    if found is not None:
+        return found
+    if type(raw) is property:
+        if raw.fget is None:
+            evaluator.raise_error(AttributeError, f"property {name!r} has no getter")
+        getter = evaluator.builder.wrap(raw.fget, AttributeSource(source, "fget"))
+        return getter.call(evaluator, [receiver], {})
+    return bind_to_class(evaluator, kind, owner, name, raw)
+
+
+def _python_get(
+    evaluator: Evaluator, kind: type, raw: Any, source: Source, receiver: Variable
+) -> Variable | None:
+    """What a ``__get__`` written in Python gives; None for other descriptors."""
+    function = find_raw(type(raw), "__get__")
+    if not isinstance(function, types.FunctionType) or type(raw) is functools.cached_property:
+        return None
+    method = bind_to_class(evaluator, type(raw), type(raw), "__get__", function)
+    descriptor = evaluator.builder.wrap(raw, source)
+    return method.call(evaluator, [descriptor, receiver, evaluator.wrap_known(kind)], {})
+
+
+def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any) -> Variable:
+    """``type(raw).__get__(raw, None, kind)``."""
+    if isinstance(raw, WrittenAttribute):
+        return raw.variable
+    if is_builtin_method(raw):
+        return evaluator.wrap_known(raw, f"{raw.__objclass__.__name__}.{raw.__name__}")
+    if type(raw) is types.ClassMethodDescriptorType:
+        from ..builtins.descriptors import BuiltinClassMethodVariable
+
+        guard_not_hidden(evaluator, kind, owner, name)
+        return BuiltinClassMethodVariable(kind, raw)
+    source = class_attribute_source(kind, owner, name, raw)
+    if _read_runs_code(raw):
+        guard_not_hidden(evaluator, kind, owner, name)
+    if type(raw) is staticmethod:
+        return evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))
+    if type(raw) is classmethod:
+        inner = type(raw.__func__)
+        if hasattr(inner, "__get__") and inner is not types.FunctionType:
+            raise Unsupported("descriptor", f"{kind.__qualname__}.{name}: a class method's")
+        function = evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))
+        return BoundMethodVariable(function, evaluator.wrap_known(kind))
+    if isinstance(raw, _METHODS):
+        return evaluator.builder.wrap(raw, source)
+    if type(raw) is property:
+        return evaluator.builder.wrap(raw, source)
+    found = _python_get(evaluator, kind, raw, source, ConstantVariable(None))
+    if found is not None:
+        return found
+    if type(raw) is functools.cached_property:
+        return evaluator.builder.wrap(raw, source)
+    if hasattr(type(raw), "__get__") and not isinstance(raw, type):
+        raise Unsupported("descriptor", f"{kind.__qualname__}.{name}: {type(raw).__qualname__}")
+    return evaluator.builder.wrap(raw, source)
+
+
+def is_data_descriptor(raw: Any) -> bool:
+    return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
+
+
+def is_builtin_descriptor(raw: Any) -> bool:
+    return isinstance(raw, _BUILTIN_DESCRIPTORS)
+
+
+def is_builtin_method(raw: Any) -> bool:
+    """Whether an attribute of a class is a method written in C."""
+    return isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType))
+
+
+def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
+    """Guard that a class of the user's own still has no such attribute."""
+    if is_library_module(module_of(kind)) or find_raw(kind, name) is not None:
+        return
+    if hasattr(kind, name):  # its metaclass has it
+        guard_undefined(evaluator, kind, name)
+    else:
+        source = ConstantSource(kind.__qualname__, kind)
+        evaluator.guard(source, HasAttribute(name, False))
+
+
+def guard_undefined(evaluator: Evaluator, kind: type, name: str) -> None:
+    """Guard that neither a class nor its bases, as far as they are the user's, define the name."""
+    for base in resolution_order(kind):
+        if not is_library_module(module_of(base)):
+            source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
+            evaluator.guard(source, DictContains(name, False))
+
+
+def guard_not_hidden(evaluator: Evaluator, kind: type, owner: type, name: str) -> None:
+    """Guard that no class before ``owner`` in the resolution order has come to define the name."""
+    for base in resolution_order(kind):
+        if base is owner:
+            return
+        if name not in base.__dict__ and not is_library_module(module_of(base)):
+            source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
+            evaluator.guard(source, DictContains(name, False))
+
+
+def guard_default(
+    evaluator: Evaluator, kind: type, name: str, found: tuple[type, Any] | None
+) -> None:
+    """Guard that a class of the user's own still has no special method but a builtin base's, ``found``."""
+    if found is None:
+        guard_absent(evaluator, kind, name)
+    elif is_builtin_method(found[1]) and not is_library_module(module_of(kind)):
+        source = AttributeSource(ConstantSource(kind.__qualname__, kind), name)
+        evaluator.guard(source, IsObject(found[1]))
+
+
+def raise_no_attribute(evaluator: Evaluator, kind: type, name: str, more: str = "") -> NoReturn:
+    guard_absent(evaluator, kind, name)
+    evaluator.raise_error(
+        AttributeError, f"{kind.__name__!r} object has no attribute {name!r}{more}", name=name
+    )
+
+
+def _without_place() -> str:
+    try:
+        object().x = None  # type: ignore[attr-defined]
+    except AttributeError as error:
+        return str(error).removeprefix("'object' object has no attribute 'x'")
+    raise RuntimeError("an object takes any attribute")
+
+
+WITHOUT_PLACE = _without_place()
+"""How the message goes on where a new attribute has no place, neither a slot nor a dictionary (3.13)."""

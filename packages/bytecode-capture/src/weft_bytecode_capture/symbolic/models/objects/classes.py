@@ -1,0 +1,253 @@
+"""Classes."""
+
+from __future__ import annotations
+
+import abc
+import enum
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    DictContains,
+    EqualsConstant,
+    IsObject,
+    Source,
+)
+
+from ...._torch import OPAQUE_METACLASSES
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...policy import is_library_module
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_predicate, register_wrapper
+from ...variables.constant import ConstantVariable
+from ...variables.operations import SWAPPED
+from ...variables.python_protocols import find_raw, module_of, resolution_order
+from ..containers.sequences import TupleVariable
+from ..table import model_of
+from .class_attributes import (
+    WrittenAttribute,
+    bind_attribute,
+    bind_to_class,
+    guard_absent,
+    guard_undefined,
+    is_builtin_descriptor,
+)
+from .enumerations import find_member, guard_members
+
+if TYPE_CHECKING:
+    from ...variables.hashing import HashedKey
+
+_HEAP_CLASS = 1 << 9
+
+PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, *OPAQUE_METACLASSES)
+
+
+class ClassVariable(Variable):
+    """A class, known by identity."""
+
+    def __init__(self, value: type, source: Source) -> None:
+        self.value = value
+        self.source = source
+        self.written: dict[str, Variable | None] = {}  # stored in the class itself; None: deleted
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        from ...variables.hashing import identity_key
+
+        return identity_key(evaluator, self, self.value)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        value = self.value
+        if name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            if not is_library_module(module_of(value)):
+                own = AttributeSource(ConstantSource(value.__qualname__, value), name)
+                evaluator.guard(own, EqualsConstant(getattr(value, name)))
+            return ConstantVariable(getattr(value, name))
+        if name == "__class__":
+            return evaluator.wrap_known(type(value))
+        if isinstance(value, enum.EnumMeta) and name in value.__members__:
+            return ConstantVariable(value.__members__[name])
+        if isinstance(value, enum.EnumMeta) and name == "__members__":
+            guard_members(evaluator, value)
+            return evaluator.wrap_result(dict(value.__members__))
+        if name in ("__mro__", "__bases__"):
+            resolution_order(value)
+            if not is_library_module(module_of(value)):
+                own = AttributeSource(ConstantSource(value.__qualname__, value), name)
+                evaluator.guard(own, IsObject(getattr(value, name)))
+            return TupleVariable([evaluator.wrap_known(base) for base in getattr(value, name)])
+        if name == "__base__":
+            return evaluator.wrap_known(value.__base__)
+        meta = evaluator.state.find_in_type(type(value), name)
+        if meta is not None and isinstance(meta[1], property):
+            return bind_attribute(evaluator, type(value), meta[0], name, meta[1], self)
+        found = evaluator.state.find_in_type(value, name)
+        if found is None:
+            return self._through_metaclass(evaluator, name, meta)
+        return bind_to_class(evaluator, value, found[0], name, found[1])
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if hasattr(value.python_type(), "__get__") or value.python_type().__module__ == "torch.nn":
+            raise Unsupported("attribute write", f"{self!r}.{name}, a descriptor")
+        self._write(evaluator, name, WrittenAttribute(value))
+
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        present = name in self.value.__dict__
+        own = AttributeSource(ConstantSource(self.value.__qualname__, self.value), "__dict__")
+        evaluator.guard(own, DictContains(name, present))
+        if name in self.written:
+            present = self.written[name] is not None
+        if not present:
+            evaluator.raise_error(
+                AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
+            )
+        self._write(evaluator, name, None)
+
+    def _write(self, evaluator: Evaluator, name: str, written: WrittenAttribute | None) -> None:
+        """Store in the class itself; its subclasses and instances see it."""
+        kind: Any = self.value
+        plain = kind.__flags__ & _HEAP_CLASS and type(kind) in (type, abc.ABCMeta)
+        current = kind.__dict__.get(name)
+        if not plain or name.startswith("__") or hasattr(type(current), "__get__"):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        evaluator.state.write_to_class(kind, name, written)
+        self.written[name] = None if written is None else written.variable
+        evaluator.side_effects.mutated(self)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for name, value in self.written.items():
+            if value is None and name not in self.value.__dict__:
+                continue
+            emitter.load_callable(type.__delattr__ if value is None else type.__setattr__)
+            emitter.load_object(self.value)
+            emitter.load_constant(name)
+            if value is not None:
+                emitter.load_variable(value)
+            emitter.call(2 if value is None else 3)
+            emitter.pop()
+
+    def _through_metaclass(
+        self, evaluator: Evaluator, name: str, found: tuple[type, Any] | None
+    ) -> Variable:
+        """An attribute that neither the class nor its bases have."""
+        metaclass = type(self.value)
+        if find_raw(metaclass, "__getattribute__") is not type.__getattribute__:
+            raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
+        if found is not None and is_builtin_descriptor(found[1]):
+            raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
+        if found is not None:
+            guard_undefined(evaluator, self.value, name)
+            return bind_attribute(evaluator, metaclass, found[0], name, found[1], self)
+        fallback = evaluator.state.find_in_type(metaclass, "__getattr__")
+        if fallback is not None:
+            method = bind_attribute(
+                evaluator, metaclass, fallback[0], "__getattr__", fallback[1], self
+            )
+            return method.call(evaluator, [ConstantVariable(name)], {})
+        guard_absent(evaluator, self.value, name)
+        return evaluator.raise_error(
+            AttributeError,
+            f"type object {self.value.__name__!r} has no attribute {name!r}",
+            name=name,
+        )
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        model = model_of(self.value)
+        if model is not None:
+            return model.call(evaluator, arguments, keywords)
+        if isinstance(self.value, enum.EnumMeta):
+            return find_member(evaluator, self.value, arguments, keywords)
+        from .instances import new_instance
+
+        return new_instance(evaluator, self.value, arguments, keywords)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if isinstance(self.value, enum.EnumMeta) and name in ("__getitem__", "__contains__"):
+            guard_members(evaluator, self.value)
+            positional, _ = evaluator.snapshots(arguments, keywords, self.value.__qualname__)
+            function = getattr(type(self.value), name)
+            return evaluator.wrap_constant(evaluator.pure(function, self.value, *positional))
+        if name == "__getitem__" and len(arguments) == 1 and not keywords:
+            return self._subscript(evaluator, arguments[0])
+        return super().call_method(evaluator, name, arguments, keywords)
+
+    def _subscript(self, evaluator: Evaluator, key: Variable) -> Variable:
+        """``cls[key]``: the metaclass's ``__getitem__``, else ``__class_getitem__``."""
+        method = self._metaclass_method(evaluator, "__getitem__")
+        if method is None:
+            method = self.get_attribute(evaluator, "__class_getitem__")
+        return method.call(evaluator, [key], {})
+
+    def _metaclass_method(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """A special method that the metaclass defines in Python, bound to the class."""
+        metaclass = type(self.value)
+        found = evaluator.state.find_in_type(metaclass, name)
+        if found is None or is_builtin_descriptor(found[1]):
+            return None
+        return bind_attribute(evaluator, metaclass, found[0], name, found[1], self)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        if isinstance(self.value, enum.EnumMeta):
+            guard_members(evaluator, self.value)
+            members: list[enum.Enum] = list(self.value)
+            return [ConstantVariable(member) for member in members]
+        method = self._metaclass_method(evaluator, "__iter__")
+        if method is not None:
+            return method.call(evaluator, [], {}).iterate(evaluator)
+        return super().iterate(evaluator)
+
+    def length(self, evaluator: Evaluator) -> int:
+        if isinstance(self.value, enum.EnumMeta):
+            guard_members(evaluator, self.value)
+            return len(self.value)
+        method = self._metaclass_method(evaluator, "__len__")
+        if method is None:
+            return super().length(evaluator)
+        return int(method.call(evaluator, [], {}).as_constant())
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        special = f"__r{operator}__" if reflected else f"__{operator}__"
+        if reflected and operator in SWAPPED:
+            special = f"__{SWAPPED[operator]}__"
+        method = self._metaclass_method(evaluator, special)
+        if method is not None:
+            result = method.call(evaluator, [other], {})
+            return None if result.is_not_implemented() else result
+        if operator == "or":
+            return self._union(evaluator, other, reflected)
+        return None
+
+    def _union(self, evaluator: Evaluator, other: Variable, reflected: bool) -> Variable:
+        if isinstance(other, ClassVariable):
+            part: Any = other.value
+        elif other.is_none():
+            part = None
+        else:
+            raise Unsupported("union of types", f"{self!r} | {other!r}")
+        union = part | self.value if reflected else self.value | part
+        return evaluator.wrap_known(union)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_object(self.value)
+
+    def __repr__(self) -> str:
+        return f"Class({self.value.__qualname__})"
+
+
+@register_wrapper(type)
+@register_predicate(lambda value: issubclass(type(value), type), -50)
+def _wrap_class(evaluator: Evaluator, value: type, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return ClassVariable(value, source)

@@ -1,0 +1,130 @@
+"""``copy.copy`` and ``copy.deepcopy`` of values that have no copying methods of their own."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Callable
+
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ...variables.hashing import HashedKey
+from ..builtins.c_functions import BuiltinFunctionVariable
+from ..containers.mappings import DictVariable, MappingProxyVariable, OrderedDictVariable
+from ..containers.sequences import ListVariable, TupleVariable
+from ..containers.unread_tuples import is_tuple
+from ..functions.python_functions import FunctionVariable
+from ..numbers.symbolic_number import SymbolicNumberVariable
+from ..table import model
+from .class_attributes import is_builtin_descriptor
+from .classes import ClassVariable
+from .modules import ModuleVariable
+from .user_objects import UserObjectVariable
+
+_HOOKS = (
+    "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
+    "__getnewargs__", "__getnewargs_ex__",
+)  # fmt: skip
+_SHARED = (
+    ClassVariable,
+    FunctionVariable,
+    BuiltinFunctionVariable,
+    ModuleVariable,
+    SymbolicNumberVariable,
+)
+
+Copier = Callable[[Variable], Variable]
+
+
+def _same(part: Variable) -> Variable:
+    return part
+
+
+@model(copy.copy)
+def _copy(evaluator: Evaluator, value: Variable) -> Variable:
+    return _copied(evaluator, value, _same, _same_object)
+
+
+def _same_object(value: Variable, made: Variable) -> None:
+    """A shallow copy meets no object twice."""
+
+
+@model(copy.deepcopy)
+def _deepcopy(evaluator: Evaluator, value: Variable) -> Variable:
+    memo: dict[int, Variable] = {}
+
+    def remember(original: Variable, made: Variable) -> None:
+        memo[id(original)] = made
+
+    def deep(part: Variable) -> Variable:
+        known = memo.get(id(part))
+        if known is None:
+            known = _copied(evaluator, part, deep, remember)
+            memo[id(part)] = known
+        return known
+
+    return deep(value)
+
+
+def _copied(
+    evaluator: Evaluator,
+    value: Variable,
+    part: Copier,
+    remember: Callable[[Variable, Variable], None],
+) -> Variable:
+    """A copy whose parts are what ``part`` makes of the original's."""
+    if value.is_constant() or isinstance(value, _SHARED):
+        return value
+    if is_tuple(value):
+        items = [part(item) for item in value.items(evaluator)]
+        unchanged = all(new is old for new, old in zip(items, value.items(evaluator), strict=True))
+        return value if unchanged else TupleVariable(items)
+    if type(value) is ListVariable:
+        made = ListVariable()
+        remember(value, made)
+        made.items(evaluator).extend(part(item) for item in value.items(evaluator))
+        return made
+    if isinstance(value, DictVariable) and not isinstance(value, MappingProxyVariable):
+        if isinstance(value, OrderedDictVariable):
+            value.require_no_attributes(evaluator)
+        new = value.new_like({})
+        remember(value, new)
+        new.entries.update(_copied_entries(evaluator, value, part))
+        return new
+    if type(value) is UserObjectVariable:
+        return _copied_instance(evaluator, value, part, remember)
+    raise Unsupported("copy of a value", repr(value))
+
+
+def _copied_entries(
+    evaluator: Evaluator, value: DictVariable, part: Copier
+) -> dict[HashedKey, Variable]:
+    return {key: part(entry) for key, entry in value.all_entries(evaluator).items()}
+
+
+def _copied_instance(
+    evaluator: Evaluator,
+    value: UserObjectVariable,
+    part: Copier,
+    remember: Callable[[Variable, Variable], None],
+) -> Variable:
+    """A new instance of the class with the attributes; ``__init__`` does not run."""
+    for name in _HOOKS:
+        found = evaluator.state.find_in_type(value.kind, name)
+        if found is not None and not is_builtin_descriptor(found[1]):
+            raise Unsupported("copy of a value", f"{value!r}, by its {name}")
+    if any(
+        isinstance(raw, types.MemberDescriptorType)
+        for base in value.kind.__mro__
+        for raw in vars(base).values()
+    ):
+        raise Unsupported("copy of a value", f"{value!r}, which has slots")
+    storage = value.storage
+    made = UserObjectVariable(value.kind)
+    remember(value, made)
+    if storage is not None:
+        made.hold(_copied(evaluator, storage, part, _same_object))
+    for key, entry in value.instance_dictionary().all_entries(evaluator).items():
+        made.attributes[key.variable.as_constant()] = part(entry)
+    return made

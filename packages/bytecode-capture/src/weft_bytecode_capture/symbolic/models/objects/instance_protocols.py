@@ -1,0 +1,268 @@
+"""What Python's protocols ask of an instance: its class's special methods, and their defaults."""
+
+from __future__ import annotations
+
+from ....code_objects.dialects import DIALECT
+from ....unsupported import Unsupported
+from ...captured_exception import CapturedException
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import ConstantVariable
+from ...variables.python_protocols import drained, find_raw, needs_result
+from ..iterators.rebuilding import indexed_iterator
+from .class_attributes import bind_attribute, guard_default
+
+
+class InstanceProtocols(Variable):
+    """An instance of ``kind`` as operators, calls, iteration and truth see it."""
+
+    kind: type
+
+    def python_type(self) -> type:
+        return self.kind
+
+    def special(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """A special method of the class bound to this object; None where the class has none.
+
+        ``object``'s own count as none: what they do is each protocol's default.
+        """
+        found = evaluator.state.find_in_type(self.kind, name)
+        if found is None or found[0] is object:
+            guard_default(evaluator, self.kind, name, found)
+            return None
+        if found[1] is None:
+            raise Unsupported("special method that is None", f"{self!r}.{name}")
+        return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        method = self.special(evaluator, "__call__")
+        if method is None:
+            evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not callable")
+        return method.call(evaluator, arguments, keywords)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name.startswith("__") and name.endswith("__"):
+            method = self.special(evaluator, name)
+            if method is not None:
+                result = method.call(evaluator, arguments, keywords)
+                if name in _RESULTS:
+                    kind, message = _RESULTS[name]
+                    if issubclass(result.python_type(), kind) and result.python_type() is not kind:
+                        raise Unsupported("special method gives a subclass", f"{self!r}.{name}()")
+                    needs_result(evaluator, result, kind, message)
+                return result
+            if name == "__contains__":
+                if self._not_iterable(evaluator):
+                    evaluator.raise_error(
+                        TypeError, f"argument of type {self.kind.__name__!r} is not iterable"
+                    )
+                return self._contains(evaluator, *arguments)
+            if name in ("__int__", "__float__") and self.special(evaluator, "__index__"):
+                value = self.call_method(evaluator, "__index__", [], {}).as_constant()
+                return evaluator.wrap_constant(
+                    evaluator.pure(int if name == "__int__" else float, value)
+                )
+            if name in _MISSING:
+                evaluator.raise_error(TypeError, _MISSING[name].format(self.kind.__name__))
+        return super().call_method(evaluator, name, arguments, keywords)
+
+    def _not_iterable(self, evaluator: Evaluator) -> bool:
+        return all(self.special(evaluator, name) is None for name in ("__iter__", "__getitem__"))
+
+    def _contains(self, evaluator: Evaluator, item: Variable) -> Variable:
+        from ...variables.operations import values_equal
+
+        iterator = self.iterator(evaluator)
+        while (element := iterator.next_or_none(evaluator)) is not None:
+            if values_equal(evaluator, element, item):
+                return ConstantVariable(True)
+        return ConstantVariable(False)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        method = self.special(evaluator, "__bool__")
+        if method is not None:
+            result = method.call(evaluator, [], {})
+            message = "__bool__ should return bool, returned {}"
+            return bool(needs_result(evaluator, result, bool, message))
+        return self.special(evaluator, "__len__") is None or self.length(evaluator) > 0
+
+    def length(self, evaluator: Evaluator) -> int:
+        method = self.special(evaluator, "__len__")
+        if method is None:
+            evaluator.raise_error(TypeError, f"object of type {self.kind.__name__!r} has no len()")
+        from ..containers.slices import index_value
+
+        length = index_value(evaluator, method.call(evaluator, [], {}))
+        if length < 0:
+            evaluator.raise_error(ValueError, "__len__() should return >= 0")
+        return int(evaluator.pure(range(length).__len__))
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        method = self.special(evaluator, "__iter__")
+        if method is None:
+            reader = self.special(evaluator, "__getitem__")
+            if reader is not None:
+                return self._iterate_by_index(reader)
+            evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not iterable")
+        from ..iterators.builtin_iterators import IteratorVariable
+
+        iterator = method.call(evaluator, [], {})
+        if isinstance(iterator, IteratorVariable):
+            return iterator
+        if find_raw(iterator.python_type(), "__next__") is None:
+            kind = iterator.python_type().__name__
+            evaluator.raise_error(TypeError, f"iter() returned non-iterator of type {kind!r}")
+        return iterator
+
+    def _iterate_by_index(self, reader: Variable) -> Variable:
+        """An iterator over ``self[0]``, ``self[1]`` ... up to an IndexError."""
+        from ..iterators.builtin_iterators import LazyIteratorVariable
+
+        position = 0
+        ended = False
+
+        def step(evaluator: Evaluator) -> Variable | None:
+            nonlocal position, ended
+            if ended:
+                return None
+            try:
+                element = reader.call(evaluator, [ConstantVariable(position)], {})
+            except CapturedException as error:
+                if not issubclass(error.exception.python_type(), (IndexError, StopIteration)):
+                    raise
+                ended = True
+                return None
+            position += 1
+            return element
+
+        def parts() -> list[Variable]:
+            return [
+                _at_its_end() if ended else self,
+                ConstantVariable(0 if ended else position),
+            ]
+
+        return LazyIteratorVariable(_INDEX_ITERATOR, step, parts, indexed_iterator)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements as ``list()`` takes them: it asks for a length before the first."""
+        iterator = self.iterator(evaluator)
+        if not self._tells_length(evaluator):
+            self._length_hint(evaluator)
+        return drained(evaluator, iterator)
+
+    def tuple_elements(self, evaluator: Evaluator) -> list[Variable]:
+        """The elements as ``tuple()`` and a call's ``*`` take them."""
+        if DIALECT.tuple_asks_length:
+            return self.iterate(evaluator)
+        return drained(evaluator, self.iterator(evaluator))
+
+    def _tells_length(self, evaluator: Evaluator) -> bool:
+        """Whether there is a ``__len__``, called now, that does not raise TypeError."""
+        if self.special(evaluator, "__len__") is None:
+            return False
+        try:
+            self.length(evaluator)
+        except CapturedException as error:
+            if not issubclass(error.exception.python_type(), TypeError):
+                raise
+            return False
+        return True
+
+    def _length_hint(self, evaluator: Evaluator) -> None:
+        """Call ``__length_hint__`` as ``operator.length_hint`` does."""
+        method = self.special(evaluator, "__length_hint__")
+        if method is None:
+            return
+        try:
+            hint = method.call(evaluator, [], {})
+        except CapturedException as error:
+            if not issubclass(error.exception.python_type(), TypeError):
+                raise
+            return
+        if hint.is_not_implemented():
+            return
+        message = "__length_hint__ must be an integer, not {}"
+        if needs_result(evaluator, hint, int, message) < 0:
+            evaluator.raise_error(ValueError, "__length_hint__() should return >= 0")
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        method = self.special(evaluator, "__next__")
+        if method is None:
+            evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not an iterator")
+        try:
+            return method.call(evaluator, [], {})
+        except CapturedException as error:
+            if issubclass(error.exception.python_type(), StopIteration):
+                return None
+            raise
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        name = operator
+        if reflected:
+            name = _REFLECTED_COMPARISONS.get(operator, "r" + operator)
+        method = self._operator_method(evaluator, name)
+        if method is None and operator == "ne":
+            # object.__ne__ inverts __eq__.
+            method = self._operator_method(evaluator, "eq")
+            equal = None if method is None else method.call(evaluator, [other], {})
+            if equal is None or equal.is_not_implemented():
+                return None
+            return ConstantVariable(not equal.truth(evaluator))
+        if method is None:
+            return None
+        result = method.call(evaluator, [other], {})
+        return None if result.is_not_implemented() else result
+
+    def _operator_method(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """The method of an operator; a comparison's that cannot be bound counts as none."""
+        try:
+            return self.special(evaluator, f"__{name}__")
+        except CapturedException:
+            if name in _REFLECTED_COMPARISONS:
+                return None
+            raise
+
+
+_REFLECTED_COMPARISONS = {
+    "lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne",
+}  # fmt: skip
+
+
+class _Empty:
+    """What an index iterator at its end iterates over."""
+
+    def __getitem__(self, index: int) -> object:
+        raise IndexError
+
+
+def _at_its_end() -> Variable:
+    from .user_objects import UserObjectVariable
+
+    return UserObjectVariable(_Empty)
+
+
+_INDEX_ITERATOR: type = type(iter(_Empty()))
+
+_RESULTS: dict[str, tuple[type, str]] = {
+    "__int__": (int, "__int__ returned non-int (type {})"),
+    "__index__": (int, "__index__ returned non-int (type {})"),
+    "__float__": (float, "__float__ returned non-float (type {})"),
+    "__complex__": (complex, "__complex__ returned non-complex (type {})"),
+}
+
+_MISSING = {
+    "__neg__": "bad operand type for unary -: {!r}",
+    "__pos__": "bad operand type for unary +: {!r}",
+    "__invert__": "bad operand type for unary ~: {!r}",
+    "__abs__": "bad operand type for abs(): {!r}",
+    "__int__": "int() argument must be a string, a bytes-like object or a real number, not {!r}",
+    "__float__": "float() argument must be a string or a real number, not {!r}",
+    "__index__": "{!r} object cannot be interpreted as an integer",
+    "__getitem__": "{!r} object is not subscriptable",
+    "__setitem__": "{!r} object does not support item assignment",
+    "__delitem__": "{!r} object doesn't support item deletion",
+}

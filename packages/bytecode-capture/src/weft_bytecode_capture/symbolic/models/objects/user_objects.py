@@ -1,0 +1,377 @@
+"""Instances of classes defined in Python, those that derive from a builtin container included."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from weft_guards import AttributeSource, ConstantSource, HasAttribute, IsObject, Source, TypeIs
+
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...captured_exception import CapturedException
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Variable
+from ...variables.builder import register_predicate
+from ...variables.constant import ConstantVariable
+from ...variables.python_protocols import find_raw
+from .class_attributes import (
+    WITHOUT_PLACE,
+    bind_attribute,
+    bind_to_class,
+    class_attribute_source,
+    guard_default,
+    is_builtin_descriptor,
+    is_data_descriptor,
+    raise_no_attribute,
+)
+from .finalizers import require_no_finalizer
+from .instance_dictionary import InstanceDictVariable, read_instance_attribute
+from .instance_protocols import InstanceProtocols
+
+if TYPE_CHECKING:
+    from ...variables.hashing import HashedKey
+
+
+class UserObjectVariable(InstanceProtocols):
+    """An instance; ``value`` is None for an object made in the frame.
+
+    Its state is the instance dict and slots, and for a class that derives from a builtin container or
+    scalar ``storage``: a variable of the exact builtin kind, which holds the elements.
+    """
+
+    may_override = True
+
+    def __init__(
+        self,
+        kind: type,
+        value: Any = None,
+        source: Source | None = None,
+        storage: Variable | None = None,
+    ) -> None:
+        self.kind = kind
+        self.value = value
+        self.source = source
+        self.storage: Variable | None = None
+        if storage is not None:
+            self.hold(storage)
+        self.attributes: dict[str, Variable | None] = {}  # written during evaluation; None: deleted
+        self.made_anew: set[str] = set()  # those that were deleted before
+        self._dictionary_variable: InstanceDictVariable | None = None
+
+    def hold(self, storage: Variable) -> None:
+        """Let ``storage`` hold the elements; what is made of a container refers to the instance."""
+        self.storage = storage
+        if hasattr(storage, "owner"):
+            storage.owner = self
+
+    # Reading attributes.
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """``__getattribute__``, then ``__getattr__`` if that raised AttributeError."""
+        state = evaluator.state
+        hook = state.find_in_type(self.kind, "__getattribute__")
+        fallback = state.find_in_type(self.kind, "__getattr__")
+        try:
+            if hook is None or _is_default_hook(hook[1]):
+                guard_default(evaluator, self.kind, "__getattribute__", hook)
+                return self.generic_get_attribute(evaluator, name)
+            method = bind_attribute(
+                evaluator, self.kind, hook[0], "__getattribute__", hook[1], self
+            )
+            return method.call(evaluator, [ConstantVariable(name)], {})
+        except CapturedException as error:
+            if fallback is None or not issubclass(error.exception.python_type(), AttributeError):
+                raise
+        method = bind_attribute(evaluator, self.kind, fallback[0], "__getattr__", fallback[1], self)
+        return method.call(evaluator, [ConstantVariable(name)], {})
+
+    def generic_get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """``object.__getattribute__(self, name)``."""
+        kind = self.kind
+        found = evaluator.state.find_in_type(kind, name)
+        if name == "__class__" and found is not None and found[0] is object:
+            return evaluator.wrap_known(kind)
+        if name == "__dict__" and kind.__dictoffset__ != 0 and _is_plain_dictionary(found):
+            return self.instance_dictionary()
+        data = found is not None and is_data_descriptor(found[1])
+        if found is not None and data and hasattr(type(found[1]), "__get__"):
+            return self._through_data_descriptor(evaluator, name, *found)
+        own = self.instance_attribute(evaluator, name)
+        if own is not None:
+            return own
+        if found is None:
+            raise_no_attribute(evaluator, kind, name)
+        if type(found[1]) is functools.cached_property:
+            return self._cached_property(evaluator, name, *found)
+        if isinstance(found[1], types.GetSetDescriptorType):
+            raise Unsupported("attribute of a builtin type", f"{kind.__qualname__}.{name}")
+        return bind_attribute(evaluator, kind, found[0], name, found[1], self)
+
+    def _through_data_descriptor(
+        self, evaluator: Evaluator, name: str, owner: type, raw: Any
+    ) -> Variable:
+        if isinstance(raw, types.MemberDescriptorType):
+            return self._slot(evaluator, name)
+        position = _field_position(raw)
+        if position is not None and self.storage is not None:
+            return self.storage.call_method(
+                evaluator, "__getitem__", [ConstantVariable(position)], {}
+            )
+        if isinstance(raw, types.GetSetDescriptorType):
+            raise Unsupported("attribute of a builtin type", f"{self.kind.__qualname__}.{name}")
+        return bind_attribute(evaluator, self.kind, owner, name, raw, self)
+
+    def instance_attribute(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """The entry of the instance dict; None if there is none."""
+        if name in self.attributes:
+            return self.attributes[name]
+        if self.source is None:
+            return None
+        return read_instance_attribute(evaluator, self, name)
+
+    def instance_dictionary(self) -> InstanceDictVariable:
+        """``self.__dict__``."""
+        if self._dictionary_variable is None:
+            self._dictionary_variable = InstanceDictVariable(self)
+        return self._dictionary_variable
+
+    def dictionary(self) -> dict[str, Any]:
+        """The real object's instance dict, empty if it has none."""
+        try:
+            dictionary = object.__getattribute__(self.value, "__dict__")
+        except AttributeError:
+            return {}
+        assert isinstance(dictionary, dict)
+        return dictionary
+
+    def _slot(self, evaluator: Evaluator, name: str) -> Variable:
+        if not self._slot_is_filled(evaluator, name):
+            raise_no_attribute(evaluator, self.kind, name)
+        written = self.attributes.get(name)
+        if written is not None:
+            return written
+        assert self.source is not None
+        value = object.__getattribute__(self.value, name)
+        return evaluator.builder.wrap(value, AttributeSource(self.source, name))
+
+    def _slot_is_filled(self, evaluator: Evaluator, name: str) -> bool:
+        if name in self.attributes:
+            return self.attributes[name] is not None
+        if self.source is None:
+            return False
+        try:
+            object.__getattribute__(self.value, name)
+        except AttributeError:
+            if evaluator.state.find_in_type(self.kind, "__getattr__") is not None:
+                raise Unsupported("empty slot", f"{self!r}.{name}") from None
+            evaluator.guard(self.source, HasAttribute(name, False))
+            return False
+        return True
+
+    def _cached_property(
+        self, evaluator: Evaluator, name: str, owner: type, raw: functools.cached_property[Any]
+    ) -> Variable:
+        """Computed once and kept in the instance dict; no other thread sees it half done."""
+        source = AttributeSource(class_attribute_source(self.kind, owner, name, raw), "func")
+        value = evaluator.builder.wrap(raw.func, source).call(evaluator, [self], {})
+        self.write_attribute(evaluator, raw.attrname or name, value)
+        return value
+
+    # Writing attributes.
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        hook = evaluator.state.find_in_type(self.kind, "__setattr__")
+        if hook is None or _is_default_hook(hook[1]):
+            guard_default(evaluator, self.kind, "__setattr__", hook)
+            self.generic_set_attribute(evaluator, name, value)
+            return
+        method = bind_attribute(evaluator, self.kind, hook[0], "__setattr__", hook[1], self)
+        method.call(evaluator, [ConstantVariable(name), value], {})
+
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        hook = evaluator.state.find_in_type(self.kind, "__delattr__")
+        if hook is None or _is_default_hook(hook[1]):
+            guard_default(evaluator, self.kind, "__delattr__", hook)
+            self.generic_set_attribute(evaluator, name, None)
+            return
+        method = bind_attribute(evaluator, self.kind, hook[0], "__delattr__", hook[1], self)
+        method.call(evaluator, [ConstantVariable(name)], {})
+
+    def generic_set_attribute(
+        self, evaluator: Evaluator, name: str, value: Variable | None
+    ) -> None:
+        """``object.__setattr__(self, name, value)``; ``object.__delattr__`` if ``value`` is None."""
+        if name in ("__class__", "__dict__"):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        found = evaluator.state.find_in_type(self.kind, name)
+        if found is not None and is_data_descriptor(found[1]):
+            if not isinstance(found[1], types.MemberDescriptorType):
+                self._set_through_descriptor(evaluator, name, *found, value)
+                return
+            if value is None and not self._slot_is_filled(evaluator, name):
+                evaluator.raise_error(AttributeError, name)
+        elif self.kind.__dictoffset__ == 0:
+            hooks = (evaluator.state.find_in_type(self.kind, hook) for hook in _WRITING_HOOKS)
+            is_default = all(hook is None or _is_default_hook(hook[1]) for hook in hooks)
+            raise_no_attribute(evaluator, self.kind, name, WITHOUT_PLACE if is_default else "")
+        elif value is None and self.instance_attribute(evaluator, name) is None:
+            message = f"{self.kind.__name__!r} object has no attribute {name!r}"
+            evaluator.raise_error(AttributeError, message)
+        self.write_attribute(evaluator, name, value)
+
+    def _set_through_descriptor(
+        self, evaluator: Evaluator, name: str, owner: type, raw: Any, value: Variable | None
+    ) -> None:
+        qualified = f"{self.kind.__qualname__}.{name}"
+        what = "deleter" if value is None else "setter"
+        arguments: Arguments = [self] if value is None else [self, value]
+        if type(raw) is property:
+            function = raw.fdel if value is None else raw.fset
+            if function is None:
+                evaluator.raise_error(
+                    AttributeError,
+                    f"property {name!r} of {self.kind.__qualname__!r} object has no {what}",
+                )
+            accessor = evaluator.builder.wrap(
+                function, ConstantSource(f"{qualified}.{what}", function)
+            )
+            accessor.call(evaluator, arguments, {})
+            return
+        special = "__delete__" if value is None else "__set__"
+        function = find_raw(type(raw), special)
+        if not isinstance(function, types.FunctionType):
+            raise Unsupported("attribute write", qualified)
+        method = bind_to_class(evaluator, type(raw), type(raw), special, function)
+        descriptor = evaluator.builder.wrap(raw, ConstantSource(qualified, raw))
+        method.call(evaluator, [descriptor, *arguments], {})
+
+    def write_attribute(self, evaluator: Evaluator, name: str, value: Variable | None) -> None:
+        """Change the instance dict or a slot; None deletes."""
+        if self.source is not None:
+            require_no_finalizer(self.dictionary().get(name), self)
+        if value is not None and self.attributes.get(name, value) is None:
+            del self.attributes[name]  # made anew after its deletion: it is the last one
+            self.made_anew.add(name)
+        self.attributes[name] = value
+        if self.source is not None:
+            evaluator.side_effects.mutated(self)
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        from ...variables.hashing import HashedKey, InstanceKey, identity_key, is_silent, unhashable
+
+        owner, raw = evaluator.state.find_in_type(self.kind, "__hash__") or (object, None)
+        equal = evaluator.state.find_in_type(self.kind, "__eq__")
+        if raw is None:
+            return unhashable(evaluator, self)
+        if owner is object and raw is not None and equal is not None and equal[0] is object:
+            if self.source is not None:
+                evaluator.guard(self.source, IsObject(self.value, weak=True))
+            return identity_key(evaluator, self, self.value)
+        if self.storage is not None and self.storage.is_constant() and is_builtin_descriptor(raw):
+            return HashedKey(self, (self.storage.as_constant(),))
+        if not is_silent(self.kind):
+            raise Unsupported("key with methods of its own", repr(self))
+        value = instance_hash(evaluator, self).as_constant()
+        return HashedKey(self, None, InstanceKey(evaluator, self, value))
+
+    def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
+        """What ``__str__``, ``__repr__`` or ``__format__`` of the builtin base gives."""
+        if self.storage is None or not self.storage.is_constant():
+            raise Unsupported("text of an instance", repr(self))
+        return str(getattr(self.storage.as_constant(), name)(*arguments))
+
+    # Emission.
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for name, value in self.attributes.items():
+            if (value is None or name in self.made_anew) and self._had_attribute(name):
+                self._emit_change(emitter, object.__delattr__, name)
+            if value is not None:
+                self._emit_change(emitter, object.__setattr__, name, value)
+
+    def _emit_change(self, emitter: Emitter, change: Any, name: str, *value: Variable) -> None:
+        emitter.load_callable(change)
+        emitter.load_variable(self)
+        emitter.load_constant(name)
+        for variable in value:
+            emitter.load_variable(variable)
+        emitter.call(2 + len(value))
+        emitter.pop()
+
+    def _had_attribute(self, name: str) -> bool:
+        """Whether the real object has the attribute in its dict or a slot."""
+        if name in self.dictionary():
+            return True
+        found = find_raw(self.kind, name)
+        return isinstance(found, types.MemberDescriptorType) and hasattr(self.value, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        from .instances import emit_new_instance
+
+        emit_new_instance(emitter, self)
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__qualname__} object"
+
+
+def instance_hash(evaluator: Evaluator, instance: UserObjectVariable) -> Variable:
+    """``hash(instance)`` by a ``__hash__`` written in Python."""
+    found = evaluator.state.find_in_type(instance.kind, "__hash__")
+    if found is None or found[1] is None:
+        evaluator.raise_error(TypeError, f"unhashable type: {instance.kind.__name__!r}")
+    if is_builtin_descriptor(found[1]):
+        storage = instance.storage
+        if storage is None or found[0] is object:
+            raise Unsupported("hash of a value", repr(instance), "it is made of the address")
+        return evaluator.wrap_constant(evaluator.pure(hash, storage.snapshot()))
+    method = bind_attribute(evaluator, instance.kind, found[0], "__hash__", found[1], instance)
+    result = method.call(evaluator, [], {})
+    if not result.is_constant() or type(result.as_constant()) is not int:
+        raise Unsupported("hash of a value", f"{instance!r}: {result!r}")
+    return result
+
+
+def _is_default_hook(raw: Any) -> bool:
+    """Whether a class's attribute hook is ``object``'s own, or a builtin base's of the same meaning."""
+    return is_builtin_descriptor(raw) and raw.__name__ in _HOOKS
+
+
+_WRITING_HOOKS = ("__setattr__", "__delattr__")
+_HOOKS = ("__getattribute__", *_WRITING_HOOKS)
+
+
+def _is_plain_dictionary(found: tuple[type, Any] | None) -> bool:
+    """Whether ``__dict__`` found in a class is the one that the class gives to its instances."""
+    return found is not None and isinstance(found[1], _DICTIONARY_DESCRIPTORS)
+
+
+_DICTIONARY_DESCRIPTORS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+def _field_position(raw: Any) -> int | None:
+    """The position that a field of a named tuple reads."""
+    if type(raw).__name__ != "_tuplegetter":
+        return None
+    position: int = raw.__reduce__()[1][0]
+    return position
+
+
+def _is_plain_instance(value: Any) -> bool:
+    from .instances import storage_class
+
+    return not issubclass(type(value), type) and storage_class(type(value)) is not None
+
+
+@register_predicate(_is_plain_instance, -100)
+def _wrap_instance(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    from .instances import wrap_storage
+    from .opaque import RefusedVariable
+
+    try:
+        storage = wrap_storage(evaluator, value, source)
+    except Unsupported as error:
+        return RefusedVariable(value, source, error.kind, error.context)
+    evaluator.guard(source, TypeIs(type(value)))
+    return UserObjectVariable(type(value), value, source, storage)

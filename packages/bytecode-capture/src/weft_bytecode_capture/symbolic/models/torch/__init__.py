@@ -1,0 +1,1 @@
+"""Tensors, modules, and functions of torch."""

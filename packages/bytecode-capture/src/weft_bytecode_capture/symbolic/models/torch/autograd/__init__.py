@@ -1,0 +1,1 @@
+"""What programs say of gradients: ``autograd.Function``, checkpoints, autograd's graph."""

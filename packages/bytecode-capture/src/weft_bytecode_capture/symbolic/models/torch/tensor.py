@@ -1,0 +1,536 @@
+"""Tensors: nodes of the graph, known by their fake tensors."""
+
+from __future__ import annotations
+
+import operator as operator_module
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+from weft_guards import (
+    ArgumentSource,
+    AttributeSource,
+    ClosureSource,
+    ConstantSource,
+    HasAttribute,
+    IsObject,
+    ItemSource,
+    Scope,
+    Source,
+)
+
+from ...._torch.symbols import expression_of, has_unbacked_symbols, unbacked_symbols
+from ...._torch.transforms import is_of_level
+from ....frame.emitter import Emitter
+from ....unsupported import OPERATOR_REJECTS, Unsupported
+from ...graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
+from ...graph.data_dependence import can_read, read_list, read_number
+from ...graph.histories import raise_for_view, with_history
+from ...graph.known_contents import known_contents
+from ...overrides import overridden
+from ...protocol import Evaluator
+from ...regions.indexing.subscripts import symbolic_subscript
+from ...regions.loops.iteration_sizes import differ_by_iteration, size_variable
+from ...shapes import DataPlace
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_wrapper
+from ...variables.constant import OPERATORS, ConstantVariable
+from ...variables.hashing import HashedKey, outside_key
+from ..builtins.methods import BuiltinMethodVariable
+from ..containers.sequences import ListVariable, TupleVariable
+from ..numbers.known_truth import known_truth
+from ..numbers.representations import NumberVariable
+from ..numbers.symbolic_integer import has_symbolic_integer
+from ..table import model_of
+from .tensor_subscripts import require_ordinary_slices, selected_part
+from .tuples_of_torch import SizeVariable, StructSequenceVariable
+
+if TYPE_CHECKING:
+    from ...regions.indexing.positions import ElementCopy
+
+# Of the attributes of tensors that guards hold, what the iterations of a loop may change.
+_GRADIENT_METADATA = frozenset({"requires_grad", "is_leaf", "grad_fn"})
+_TENSOR_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+_VALUE = "value of a tensor as a Python object"
+_STORAGE = "storage of a tensor"
+_HOOK = "hook of a tensor"
+# Methods that a graph cannot hold, and the kind of break that each is.
+_REFUSED = {
+    **dict.fromkeys(("item", "tolist", "numpy", "__array__"), _VALUE),
+    **dict.fromkeys(("__bool__", "__int__", "__float__", "__index__", "__complex__"), _VALUE),
+    **dict.fromkeys(("data_ptr", "storage", "untyped_storage", "set_", "resize_"), _STORAGE),
+    **dict.fromkeys(("share_memory_", "resize_as_", "pin_memory"), _STORAGE),
+    **dict.fromkeys(("apply_", "map_", "map2_"), "Python function applied to each element"),
+    "backward": "backward pass inside the function",
+    "register_hook": _HOOK,
+    "register_post_accumulate_grad_hook": _HOOK,
+    "retain_grad": _HOOK,
+    "requires_grad_": "change of requires_grad",
+}
+
+
+def emit_attributes(emitter: Emitter, owner: Variable, attributes: Mapping[str, Variable]) -> None:
+    """Write the attributes that a program gave ``owner``."""
+    for name, value in attributes.items():
+        emitter.load_variable(value)
+        emitter.load_variable(owner)
+        emitter.store_attribute(name)
+
+
+class TensorVariable(Variable):
+    """A tensor of the graph; ``fake`` has its metadata, ``node`` is where its value comes from."""
+
+    is_regional = False  # what a region is given or gives: which object it is may depend on data
+    element: ElementCopy | None = None  # of what the graph has a copy in its place
+
+    def __init__(self, node: torch.fx.Node, fake: torch.Tensor, source: Source | None) -> None:
+        self._node = node
+        self.fake = fake
+        self.source = source
+        self.attributes: dict[str, Variable] = {}  # given by captured code
+
+    @property
+    def node(self) -> torch.fx.Node:
+        if self.element is not None:
+            self.element.check_read()
+        return self._node
+
+    @node.setter
+    def node(self, node: torch.fx.Node) -> None:
+        self._node = node
+
+    def python_type(self) -> type:
+        return torch.nn.Parameter if isinstance(self.fake, torch.nn.Parameter) else torch.Tensor
+
+    def as_constant(self) -> Any:
+        raise Unsupported(_VALUE, repr(self))
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if not isinstance(other, TensorVariable) or not (self.is_regional or other.is_regional):
+            return None
+        if self.fake.dtype != other.fake.dtype or self.fake.dim() != other.fake.dim():
+            return False
+        raise Unsupported("identity of a tensor that a region gives", f"{self!r} is {other!r}")
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        if is_of_level(self.fake):  # what stands for several has no truth, and the graph knows none
+            raise Unsupported("branch on a tensor's value", repr(self))
+        is_one = evaluator.graph.shapes.specialise(self.fake.numel() == 1)
+        known = known_truth(self.node) if is_one else None
+        if is_one and known is None:
+            contents = known_contents(evaluator, self)
+            known = None if contents is None else bool(contents)
+        if known is None:
+            raise Unsupported("branch on a tensor's value", repr(self))
+        return known
+
+    def length(self, evaluator: Evaluator) -> int:
+        if evaluator.state.overrides.modes:
+            found = overridden(evaluator, torch.Tensor.__len__, [self], {})
+            if found is not None:
+                return int(found.as_constant())
+        if self.fake.dim() == 0:
+            evaluator.raise_error(TypeError, "len() of a 0-d tensor")
+        return int(evaluator.graph.shapes.specialise(self.fake.shape[0]))
+
+    def has_symbolic_length(self, evaluator: Evaluator) -> bool:
+        """Whether the number of rows differs between calls; not known where a mode may say another."""
+        rows = self.fake.shape[0] if self.fake.dim() else 0
+        return isinstance(rows, torch.SymInt) and (
+            bool(unbacked_symbols(rows)) or not evaluator.state.overrides.modes
+        )
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        if evaluator.state.overrides.modes:
+            self.call_method(evaluator, "dim", [], {})  # as torch.Tensor.__iter__ does
+        if self.fake.dim() == 0:
+            evaluator.raise_error(TypeError, "iteration over a 0-d tensor")
+        rows = self.call_method(evaluator, "unbind", [ConstantVariable(0)], {})
+        return rows.iterate(evaluator)
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return TupleVariable(self.iterate(evaluator)).iterator(evaluator)  # as in eager
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if evaluator.state.overrides.modes and not callable(getattr(torch.Tensor, name, None)):
+            found = overridden(evaluator, getattr, [self, ConstantVariable(name)], {})
+            if found is not None:
+                return found
+        if name == "shape":
+            return self._query(evaluator, "size")
+        if name == "nbytes":
+            elements = self._query(evaluator, "numel")
+            itemsize = ConstantVariable(self.fake.itemsize)
+            return evaluator.binary_operation("mul", elements, itemsize)
+        if name in _GRADIENT_METADATA:
+            self._check_gradients_known(evaluator, name)
+        if name == "is_leaf":
+            self._guard_leaf(evaluator)
+        if name in HELD_ATTRIBUTES:
+            return evaluator.wrap_result(self._held_attribute(evaluator, name))
+        if name in _TENSOR_ATTRIBUTES:
+            return evaluator.graph.call_function(
+                evaluator, getattr, [self, ConstantVariable(name)], {}
+            )
+        if name == "grad":
+            return self._gradient(evaluator)
+        if name == "__class__":
+            return evaluator.wrap_known(self.python_type())
+        if name == "grad_fn" and not self.fake.requires_grad:
+            return ConstantVariable(None)
+        if not hasattr(torch.Tensor, name):
+            return self._python_attribute(evaluator, name)
+        if not callable(getattr(torch.Tensor, name)):
+            raise with_history(
+                evaluator,
+                [(self.node, self.fake)] if name == "grad_fn" else [],
+                Unsupported("attribute of a tensor", f"{self!r}.{name}"),
+            )
+        return BuiltinMethodVariable(self, name)
+
+    def _held_attribute(self, evaluator: Evaluator, name: str) -> Any:
+        try:
+            return getattr(self.fake, name)
+        except RuntimeError as error:  # ``is_leaf`` of a view that was written to since
+            raise_for_view(evaluator, error, self.fake)
+            raise Unsupported(OPERATOR_REJECTS, f"{name}: {error}") from error
+
+    def _guard_leaf(self, evaluator: Evaluator) -> None:
+        for source, tensor, fake in evaluator.graph.given:
+            if fake is self.fake:
+                guard_leaf(evaluator, source, tensor)
+
+    def _check_gradients_known(self, evaluator: Evaluator, name: str) -> None:
+        """Refuse to tell in a region what a later iteration may find otherwise."""
+        builder, fake = evaluator.graph, self.fake
+        if builder.gradients_depend_on_data and fake.requires_grad and self.source is None:
+            raise Unsupported("question about gradients that depend on data", f"{self!r}.{name}")
+        inside = builder.is_in_region and torch.is_grad_enabled()
+        may_differ = fake.dtype.is_floating_point or fake.dtype.is_complex
+        if inside and may_differ and not (fake.requires_grad and fake.is_leaf):
+            raise Unsupported("question about gradients inside a region", f"{self!r}.{name}")
+
+    def _query(self, evaluator: Evaluator, name: str, *arguments: Any, **keywords: Any) -> Variable:
+        """What a method that asks for metadata gives; symbolic numbers in it are nodes."""
+        if name == "storage_offset":
+            guard_offset(evaluator, self.fake)
+        value = evaluator.pure(getattr(self.fake, name), *arguments, **keywords)
+        evaluator.graph.shapes.note_relations()
+        node = self.node
+
+        def number(part: Any, *place: Any) -> Variable:
+            if differ_by_iteration(evaluator.frame, [part]):
+                return size_variable(evaluator.frame, part)
+            return evaluator.graph.number(
+                part,
+                lambda graph: (
+                    graph.call_method(name, (node, *place), keywords)
+                    if node.graph is graph
+                    else None
+                ),
+                None,
+            )
+
+        if isinstance(value, tuple) and all(type(part) in (int, torch.SymInt) for part in value):
+            items = [number(part, position) for position, part in enumerate(value)]
+            return SizeVariable(items) if isinstance(value, torch.Size) else TupleVariable(items)
+        if isinstance(value, torch.SymInt):
+            return number(value, *arguments)
+        return wrap_graph_result(evaluator, None, value)
+
+    def _gradient(self, evaluator: Evaluator) -> Variable:
+        if self.source is None:
+            if not self.fake.requires_grad or not self.fake.is_leaf:
+                return ConstantVariable(None)
+            raise Unsupported("attribute of a tensor", f"{self!r}.grad")
+        value = evaluator.builder.value_of(self).grad
+        return evaluator.builder.wrap(value, AttributeSource(self.source, "grad"))
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        return outside_key(evaluator, self)
+
+    def _python_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        """An attribute that a program gave a tensor."""
+        if name in self.attributes:
+            return self.attributes[name]
+        if self.source is not None:
+            tensor = evaluator.builder.value_of(self)
+            if name in tensor.__dict__:
+                return evaluator.builder.wrap(
+                    tensor.__dict__[name], AttributeSource(self.source, name)
+                )
+            evaluator.guard(self.source, HasAttribute(name, False))
+        kind = self.python_type().__name__
+        return evaluator.raise_error(
+            AttributeError, f"{kind!r} object has no attribute {name!r}", name=name
+        )
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if name == "requires_grad" and self._has_requires_grad(value) and self.fake.is_leaf:
+            self._guard_leaf(evaluator)
+            return
+        if name == "data" and value is self:
+            return  # as module.to() does where there is nothing to convert
+        if hasattr(torch.Tensor, name):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        self.attributes[name] = value
+        evaluator.side_effects.mutated(self)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        emit_attributes(emitter, self, self.attributes)
+
+    def _changes_nothing(self, arguments: Arguments, keywords: Keywords) -> bool:
+        wanted = arguments[0] if arguments else ConstantVariable(True)
+        return len(arguments) <= 1 and not keywords and self._has_requires_grad(wanted)
+
+    def _has_requires_grad(self, value: Variable) -> bool:
+        return value.is_constant() and value.as_constant() is self.fake.requires_grad
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        method = getattr(torch.Tensor, name, None)
+        if method is not None and not evaluator.globals.trusted:
+            place = AttributeSource(ConstantSource("torch.Tensor", torch.Tensor), name)
+            evaluator.guard(place, IsObject(method))
+        if method is not None:
+            found = overridden(evaluator, method, [self, *arguments], keywords)
+            if found is not None:
+                return found
+        if name == "requires_grad_":
+            self._check_gradients_known(evaluator, name)
+        if name == "requires_grad_" and self._changes_nothing(arguments, keywords):
+            return self
+        model = model_of(method)
+        if model is not None:
+            return model.call(evaluator, arguments, keywords, self)
+        number = _number_of_data(evaluator, self, name, arguments, keywords)
+        if number is not None:
+            return number
+        if name in _REFUSED and not (name == "requires_grad_" and is_of_level(self.fake)):
+            raise self.refused_method(evaluator, name)
+        if name in HELD_METHODS:
+            positional, named = evaluator.snapshots(arguments, keywords, name)
+            return self._query(evaluator, name, *positional, **named)
+        if name in ("__getitem__", "__setitem__"):
+            return self._subscript(evaluator, name, arguments, keywords)
+        if not callable(getattr(torch.Tensor, name, None)):
+            evaluator.raise_error(
+                AttributeError, f"'Tensor' object has no attribute {name!r}", name=name
+            )
+        return evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
+
+    def refused_method(self, evaluator: Evaluator, name: str) -> Unsupported:
+        """What is raised for a method that no graph has."""
+        nodes = [(self.node, self.fake)] if _REFUSED[name] == _HOOK else []
+        return with_history(evaluator, nodes, Unsupported(_REFUSED[name], f"{self!r}.{name}()"))
+
+    def _subscript(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        from ...regions.indexing.positions import has_position, with_numbers
+
+        has_positions = has_position(arguments[0])
+        if has_positions and not evaluator.graph.is_in_region:
+            arguments = [with_numbers(evaluator.frame, arguments[0]), *arguments[1:]]
+            has_positions = False
+        if has_positions or has_symbolic_integer(arguments[0]):
+            return symbolic_subscript(evaluator.frame, self, arguments)
+        require_ordinary_slices(evaluator, arguments[0])
+        part = selected_part(evaluator, self, arguments[0])
+        if part is not None and name == "__getitem__":
+            return part
+        if part is not None:
+            arguments = [ConstantVariable(Ellipsis), *arguments[1:]]
+            return part.call_method(evaluator, name, arguments, keywords)
+        operands = [self, *arguments]
+        if name == "__getitem__":
+            return evaluator.graph.call_function(
+                evaluator, operator_module.getitem, operands, keywords
+            )
+        evaluator.graph.call_function(evaluator, operator_module.setitem, operands, keywords)
+        return ConstantVariable(None)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        from ..numbers.tensor_number import TensorNumberVariable
+
+        function = OPERATORS.get(operator)
+        if function is None:
+            function = getattr(operator_module, operator, None)
+        if isinstance(other, TensorNumberVariable):
+            return other.with_tensor(evaluator, operator, self, reflected)
+        numbers = (TensorVariable, NumberVariable)
+        pair = [other, self] if reflected else [self, other]
+        if function is not None:
+            found = overridden(evaluator, function, pair, {})
+            if found is not None:
+                return found
+        if function is None or not (isinstance(other, numbers) or other.is_constant()):
+            return None
+        return evaluator.graph.call_function(evaluator, function, pair, {})
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        raise Unsupported("a tensor that is no output of the graph", repr(self))
+
+    def __repr__(self) -> str:
+        return f"Tensor({self._node.name}: {self.fake.dtype}{list(self.fake.shape)})"
+
+
+_READS = {"item": None, "tolist": None, "__int__": int, "__index__": int, "__float__": float}
+"""Methods that read numbers, and the type that the tensor's own numbers have to have (None: any)."""
+
+
+def _read(evaluator: Evaluator, contents: torch.Tensor, name: str) -> Variable:
+    """What a method that reads numbers gives for a tensor whose contents are known, or raises."""
+    try:
+        number = getattr(contents, name)()
+    except (RuntimeError, TypeError, ValueError) as error:  # of several elements
+        evaluator.raise_error(type(error), *error.args)
+    return evaluator.wrap_result(number)
+
+
+def _number_of_data(
+    evaluator: Evaluator,
+    tensor: TensorVariable,
+    name: str,
+    arguments: Arguments,
+    keywords: Keywords,
+) -> Variable | None:
+    """A number that depends on data, as a symbol; None where that cannot be had."""
+    if name not in _READS or arguments or keywords:
+        return None
+    contents = known_contents(evaluator, tensor)
+    if contents is not None:
+        return _read(evaluator, contents, name)
+    if tensor.fake.dtype is torch.bool and _READS[name] is None and tensor.fake.dim() == 0:
+        from ..numbers.tensor_number import truth_in_tensor
+
+        return truth_in_tensor(evaluator, tensor, wanted=True)
+    if name == "tolist":
+        return read_list(evaluator, tensor)
+    kind = float if tensor.fake.dtype.is_floating_point else int
+    if evaluator.graph.is_in_region:
+        from ..numbers.tensor_number import read_in_region
+
+        return read_in_region(evaluator, tensor, _READS[name])
+    if not can_read(evaluator, tensor) or _READS[name] not in (None, kind):
+        return None
+    return read_number(evaluator, tensor)
+
+
+def wrap_graph_result(
+    evaluator: Evaluator,
+    node: torch.fx.Node | None,
+    value: Any,
+    given: Mapping[int, Variable] = MappingProxyType({}),
+) -> Variable:
+    """The variable of what a node, or a query of a fake tensor, gives.
+
+    ``given`` has the arguments that the very tensor may be: of a call in place, or with ``out=``.
+    """
+    if isinstance(value, torch.Tensor):
+        assert node is not None
+        node.meta["example_value"] = value
+        if id(value) in given:
+            return given[id(value)]
+        variable = TensorVariable(node, value, None)
+        _note_data_dependent_sizes(evaluator, variable)
+        if evaluator.state.aliases.elements:
+            from ...regions.indexing.positions import note_element_view
+
+            note_element_view(evaluator.frame, variable)
+        return variable
+    if isinstance(value, torch.Size):
+        return SizeVariable([wrap_graph_result(evaluator, None, size) for size in value])
+    if type(value) in (tuple, list):
+        items = []
+        for index, item in enumerate(value):
+            part = node
+            if node is not None:
+                part = node.graph.call_function(operator_module.getitem, (node, index))
+                part.meta["stack_trace"] = node.meta.get("stack_trace")
+            items.append(wrap_graph_result(evaluator, part, item, given))
+        return TupleVariable(items) if type(value) is tuple else ListVariable(items)
+    if isinstance(value, tuple) and hasattr(type(value), "n_sequence_fields"):
+        parts = wrap_graph_result(evaluator, node, tuple(value), given).iterate(evaluator)
+        return StructSequenceVariable(type(value), parts)
+    if isinstance(value, torch.SymBool):
+        return ConstantVariable(evaluator.graph.shapes.specialise(value))
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return _wrap_number(evaluator, node, value)
+    return evaluator.wrap_result(value)
+
+
+def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> None:
+    """Note where the code after the graph reads the sizes of a result that depend on data.
+
+    :raises Unsupported: the sizes are not to be symbols, or are not all that depends on data.
+    """
+    fake, graph = tensor.fake, evaluator.graph
+    shape: tuple[Any, ...] = tuple(fake.shape)
+    sizes = [size for size in shape if isinstance(size, torch.SymInt)]
+    if not any(map(has_unbacked_symbols, sizes)) or differ_by_iteration(evaluator.frame, sizes):
+        return
+    tensor.node.meta["data_dependent"] = True
+    if evaluator.state.options.data_dependent_sizes and not graph.is_in_region:
+        for dimension, size in enumerate(shape):
+            if isinstance(size, torch.SymInt) and expression_of(size).is_Symbol:
+                graph.shapes.data.add(size, DataPlace(tensor, dimension))
+        if graph.shapes.data.know(*sizes, *fake.stride(), fake.storage_offset()):
+            return
+    raise Unsupported("result whose size depends on data", tensor.node.name)
+
+
+def _wrap_number(evaluator: Evaluator, node: torch.fx.Node | None, value: Any) -> Variable:
+    """A number that sizes determine; other numbers depend on data."""
+    if differ_by_iteration(evaluator.frame, [value]):
+        return size_variable(evaluator.frame, value)
+    if has_unbacked_symbols(value):
+        place = evaluator.graph.data_place
+        if place is None or node is None:
+            raise Unsupported("number that depends on data", str(value))
+        node.meta["data_dependent"] = True
+        evaluator.graph.shapes.data.add(value, place)
+    if node is None:
+        return ConstantVariable(evaluator.graph.shapes.specialise(value))
+    return evaluator.graph.number(value, lambda graph: node if node.graph is graph else None, None)
+
+
+def _is_passed(source: Source) -> bool:
+    """Whether a tensor is read anew in each call: a gradient, an argument or a part of one."""
+    if isinstance(source, AttributeSource) and source.attribute == "grad":
+        return True
+    while isinstance(source, ItemSource) or (
+        isinstance(source, AttributeSource) and source.attribute == "__self__"
+    ):
+        source = source.base
+    return isinstance(source, (ArgumentSource, ClosureSource))
+
+
+def _has_owner(evaluator: Evaluator, source: Source) -> bool:
+    """Whether a tensor is a module's or an optimizer's, with which compiled code that holds it goes.
+
+    The graph holds no other: nothing would tell when the program has let go of it.
+    """
+    if isinstance(source, ConstantSource):
+        return True  # the guards hold it
+    frame = evaluator.state.frame
+    scope = Scope(frame.arguments, frame.globals, frame.builtins, frame.closure)
+    base: Source | None = getattr(source, "base", None)
+    while base is not None:
+        if isinstance(base.evaluate(scope), (torch.nn.Module, torch.optim.Optimizer)):
+            return True
+        base = getattr(base, "base", None)
+    return False
+
+
+@register_wrapper(torch.Tensor, torch.nn.Parameter)
+def _wrap_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    is_passed = _is_passed(source) or not _has_owner(evaluator, source)
+    if is_passed or evaluator.graph.shapes.is_replaced(value, source):
+        return evaluator.graph.add_input(evaluator, value, source)
+    return evaluator.graph.add_attribute(evaluator, value, source)

@@ -1,0 +1,85 @@
+"""``torch.allclose`` and ``torch.equal``: the answer is a tensor of the graph, which may decide a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from weft_guards import IsObject, Source
+
+from ...._torch.symbols import has_unbacked_symbols
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_object
+from ...variables.constant import ConstantVariable
+from ..numbers.tensor_number import TensorNumberVariable
+from ..table import model
+from .tensor import TensorVariable
+from .torch_function import TorchFunctionVariable
+
+Comparison = Callable[["Evaluator", list[Variable], dict[str, Variable]], Variable]
+
+
+def _all(evaluator: Evaluator, compare: Any, arguments: Arguments, keywords: Keywords) -> Variable:
+    """Whether ``compare`` holds of all elements."""
+    elements = evaluator.graph.call_function(evaluator, compare, arguments, keywords)
+    whole = evaluator.graph.call_method(evaluator, "all", elements, (), {})
+    assert isinstance(whole, TensorVariable)
+    return TensorNumberVariable(whole, bool)
+
+
+def _all_close(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+    return _all(evaluator, torch.isclose, arguments, keywords)
+
+
+def _equal(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+    """Tensors of different sizes are not equal; of different dtypes torch's versions say different things."""
+    pair = [argument for argument in arguments if isinstance(argument, TensorVariable)]
+    if len(arguments) != 2 or len(pair) != 2 or keywords:
+        raise Unsupported("arguments of a builtin function", f"torch.equal of {arguments!r}")
+    left, right = (tensor.fake for tensor in pair)
+    if left.dtype != right.dtype or left.device != right.device:
+        raise Unsupported(
+            "value of a tensor as a Python object", "torch.equal of two dtypes or devices"
+        )
+    if any(map(has_unbacked_symbols, (*left.shape, *right.shape))):
+        raise Unsupported("number that depends on data", "torch.equal of sizes")
+    if left.dim() != right.dim() or any(
+        a != b for a, b in zip(left.shape, right.shape, strict=True)
+    ):
+        return ConstantVariable(False)
+    return _all(evaluator, torch.eq, arguments, {})
+
+
+class TensorComparisonVariable(TorchFunctionVariable):
+    """A function that compares two tensors as wholes."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        if not evaluator.state.options.keep_control_flow:
+            shown = ", ".join(map(repr, arguments))
+            raise Unsupported("value of a tensor as a Python object", f"{self!r}({shown})")
+        return _COMPARISONS[self.value](evaluator, arguments, keywords)
+
+
+_COMPARISONS: dict[Any, Comparison] = {torch.allclose: _all_close, torch.equal: _equal}
+
+
+@register_object(*_COMPARISONS)
+def _wrap_comparison(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return TensorComparisonVariable(value, source)
+
+
+def _register_method(function: Any, method: Any) -> None:
+    @model(method)
+    def _call(
+        evaluator: Evaluator, tensor: Variable, /, *arguments: Variable, **keywords: Variable
+    ) -> Variable:
+        compared = TensorComparisonVariable(function, None)
+        return compared.call(evaluator, [tensor, *arguments], keywords)
+
+
+_register_method(torch.allclose, torch.Tensor.allclose)
+_register_method(torch.equal, torch.Tensor.equal)

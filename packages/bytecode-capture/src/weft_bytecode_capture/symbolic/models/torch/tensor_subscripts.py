@@ -1,0 +1,98 @@
+"""Subscripts of tensors with integers that vary between calls: parts are taken by ``select``.
+
+``tensor[n]`` of torch itself reads the number of a symbolic ``n``, and the graph would hold for it alone.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...._torch.symbols import unbacked_symbols
+from ...graph.data_dependence import require_compared
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+from ..containers.sequences import TupleVariable
+from ..containers.slices import SliceVariable
+from ..containers.unread_tuples import is_tuple
+from ..numbers.symbolic_number import SymbolicNumberVariable
+
+if TYPE_CHECKING:
+    from .tensor import TensorVariable
+
+
+def selected_part(
+    evaluator: Evaluator, tensor: TensorVariable, key: Variable
+) -> TensorVariable | None:
+    """The view ``tensor[key]`` of a key with a symbolic integer; None for other keys.
+
+    The key may hold slices, None, an ellipsis and further integers, but no tensors.
+    """
+    from .tensor import TensorVariable
+
+    items = list(key._items) if is_tuple(key) else [key]
+    if not any(map(_is_symbolic, items)) or not all(map(_is_basic, items)):
+        return None
+    taken = sum(_takes_dimension(item) for item in items)
+    if taken > tensor.fake.dim() or sum(map(_is_ellipsis, items)) > 1:
+        return None  # eager's own error
+    dimension = 0
+    selections: list[tuple[int, Variable]] = []
+    for item in items:
+        if _is_ellipsis(item):
+            dimension += tensor.fake.dim() - taken
+        elif _is_symbolic(item):
+            selections.append((dimension, item))
+            dimension += 1
+        elif not _is_number(item):
+            dimension += 1
+    everything = SliceVariable(*[ConstantVariable(None)] * 3)
+    rest = [everything if _is_symbolic(item) else item for item in items]
+    view: Variable = tensor
+    if not all(item is everything or _is_ellipsis(item) for item in rest):
+        subscript = TupleVariable(rest)
+        view = evaluator.graph.call_function(evaluator, operator.getitem, [view, subscript], {})
+    for position, item in reversed(selections):
+        place = ConstantVariable(position)
+        view = evaluator.graph.call_function(evaluator, torch.select, [view, place, item], {})
+    assert isinstance(view, TensorVariable)
+    return view
+
+
+def require_ordinary_slices(evaluator: Evaluator, key: Variable) -> None:
+    """Let the graph check that bounds of slices that depend on data count from the beginning."""
+    if not evaluator.graph.shapes.data:
+        return
+    for item in key._items if is_tuple(key) else [key]:
+        for bound in item.parts[:2] if isinstance(item, SliceVariable) else ():
+            if isinstance(bound, SymbolicNumberVariable) and unbacked_symbols(bound.value):
+                require_compared(evaluator.graph, operator.ge, bound, ConstantVariable(0))
+
+
+def _is_symbolic(item: Variable) -> bool:
+    return isinstance(item, SymbolicNumberVariable) and item.python_type() is int
+
+
+def _is_basic(item: Variable) -> bool:
+    if isinstance(item, SliceVariable) or _is_symbolic(item) or _is_number(item):
+        return True
+    return item.is_constant() and (item.as_constant() is None or _is_ellipsis(item))
+
+
+def _is_number(item: Variable) -> bool:
+    return (
+        not isinstance(item, SymbolicNumberVariable)
+        and item.is_constant()
+        and type(item.as_constant()) is int
+    )
+
+
+def _is_ellipsis(item: Variable) -> bool:
+    return type(item) is ConstantVariable and item.as_constant() is Ellipsis
+
+
+def _takes_dimension(item: Variable) -> bool:
+    return isinstance(item, SliceVariable) or _is_symbolic(item) or _is_number(item)

@@ -1,0 +1,245 @@
+"""Functions of torch: those that become nodes of the graph, and queries that are answered at once."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from weft_guards import IsObject, Source
+
+from ...._torch import (
+    MODULE_CALL,
+    NATIVE_FUNCTIONS,
+    OpOverload,
+    OpOverloadPacket,
+    TensorBase,
+    is_autocast_available,
+    is_torch_function_mode_enabled,
+    private_backend_name,
+    torch_dispatch_modes,
+)
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...regions.filled_lists.rows import join_rows
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_object, register_predicate
+from ...variables.constant import ConstantVariable
+from ..containers.sequences import SequenceVariable
+from ..functions.identified_functions import IdentifiedFunctionVariable
+from .dropouts import undropped
+from .tensor import TensorVariable, wrap_graph_result
+
+_MODULES = (
+    *("torch.functional", "torch.nn.functional", "torch._C._nn", "torch._tensor"),
+    *("torch._lobpcg", "torch._lowrank"),
+)
+_VALUE = "value of a tensor as a Python object"
+_DEFAULTS = "change of torch's defaults"
+_RANDOM = "state of a random number generator"
+_NUMPY = "NumPy array"
+
+# Functions that are no operators, and the kind of break that a call of each is.
+_REFUSED: dict[str, str] = {
+    "is_nonzero": _VALUE,
+    **dict.fromkeys(
+        ("set_default_dtype", "set_default_device", "set_default_tensor_type"), _DEFAULTS
+    ),
+    **dict.fromkeys(("use_deterministic_algorithms", "set_float32_matmul_precision"), _DEFAULTS),
+    **dict.fromkeys(("set_deterministic_debug_mode", "set_num_threads"), _DEFAULTS),
+    **dict.fromkeys(("set_warn_always", "set_printoptions", "set_flush_denormal"), _DEFAULTS),
+    **dict.fromkeys(("manual_seed", "seed", "initial_seed"), _RANDOM),
+    **dict.fromkeys(("get_rng_state", "set_rng_state"), _RANDOM),
+    **dict.fromkeys(("from_numpy", "frombuffer"), _NUMPY),
+    **dict.fromkeys(("save", "load"), "file read or written"),
+    **dict.fromkeys(("get_num_threads", "get_num_interop_threads"), "setting that may change"),
+    **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), "fused update of parameters"),
+    **dict.fromkeys(("_fused_sgd_", "_fused_adagrad_"), "fused update of parameters"),
+}
+
+
+# Written in Python, of a function that the program gives: evaluated with its caller.
+_INLINED = (torch.nn.functional.triplet_margin_with_distance_loss,)
+
+
+def goes_into_graph(value: Any) -> bool:
+    """Whether a function is one of torch's operators on tensors."""
+    kind = type(value)  # asking the value itself may run its own code
+    if issubclass(kind, (OpOverload, OpOverloadPacket)):
+        return True
+    if kind not in _FUNCTIONS:
+        return False
+    name = value.__name__
+    if name in _REFUSED or value in (*_INLINED, torch.allclose, torch.equal):
+        return False
+    if kind is types.BuiltinFunctionType:
+        if value.__self__ is None:
+            return getattr(torch, name, None) is value
+        return any(value is getattr(module, name, None) for module in NATIVE_FUNCTIONS)
+    if kind is types.FunctionType:
+        return value.__module__ in _MODULES or (
+            name.startswith("sym_") and getattr(torch, name, None) is value
+        )
+    return value.__objclass__ in (torch.Tensor, TensorBase)
+
+
+_FUNCTIONS = (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType)
+
+
+class TorchFunctionVariable(IdentifiedFunctionVariable):
+    """A function of torch whose calls are nodes."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        if isinstance(self.value, types.MethodDescriptorType) and arguments:
+            name = self.value.__name__
+            return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
+        if torch.is_grad_enabled() and self._stays_eager(evaluator, arguments, keywords):
+            self._check_needs_no_gradient(evaluator, [*arguments, *keywords.values()])
+        joined = join_rows(evaluator.frame, self.value, arguments, keywords)
+        if joined is not None:
+            return joined
+        operand = undropped(evaluator, self.value, arguments, keywords)
+        if operand is not None:
+            return operand
+        return evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
+
+    def _stays_eager(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> bool:
+        options = evaluator.state.options
+        if self.value in options.eager_in_training:
+            return True
+        position = options.sparse_gradients.get(self.value)
+        if position is None:
+            return False
+        sparse = keywords.get("sparse", arguments[position] if position < len(arguments) else None)
+        return sparse is not None and sparse.truth(evaluator)
+
+    def _check_needs_no_gradient(self, evaluator: Evaluator, arguments: Arguments) -> None:
+        for argument in arguments:
+            if isinstance(argument, SequenceVariable):
+                self._check_needs_no_gradient(evaluator, argument.items(evaluator))
+            elif isinstance(argument, TensorVariable) and argument.fake.requires_grad:
+                raise Unsupported("function that stays eager in training", repr(self))
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if isinstance(self.value, OpOverloadPacket) and name in self.value.overloads():
+            return TorchFunctionVariable(getattr(self.value, name), None)
+        return super().get_attribute(evaluator, name)
+
+    def __repr__(self) -> str:
+        return f"TorchFunction({getattr(self.value, '__name__', self.value)})"
+
+
+class TorchQueryVariable(TorchFunctionVariable):
+    """A function of torch that is answered during capture."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        answer = _QUERIES[self.value]
+        if not callable(answer):
+            return ConstantVariable(answer)
+        if self.value is torch.numel and isinstance(arguments[0], TensorVariable):
+            return arguments[0].call_method(evaluator, "numel", arguments[1:], keywords)
+        values = [a.fake if isinstance(a, TensorVariable) else a.snapshot() for a in arguments]
+        return wrap_graph_result(evaluator, None, evaluator.pure(answer, *values))
+
+
+_QUERIES: dict[Any, Any] = {
+    torch.is_grad_enabled: torch.is_grad_enabled,
+    torch.is_inference_mode_enabled: torch.is_inference_mode_enabled,
+    torch.is_autocast_enabled: torch.is_autocast_enabled,
+    is_autocast_available: is_autocast_available,
+    private_backend_name: private_backend_name,
+    torch.is_autocast_cache_enabled: torch.is_autocast_cache_enabled,
+    torch.get_autocast_dtype: torch.get_autocast_dtype,
+    torch_dispatch_modes: torch_dispatch_modes,
+    is_torch_function_mode_enabled: is_torch_function_mode_enabled,
+    torch.is_floating_point: torch.is_floating_point,
+    torch.is_complex: torch.is_complex,
+    torch.get_default_dtype: torch.get_default_dtype,
+    torch.get_default_device: torch.get_default_device,
+    torch.are_deterministic_algorithms_enabled: torch.are_deterministic_algorithms_enabled,
+    torch.numel: torch.numel,
+    vars(torch.jit)["is_scripting"]: False,
+    vars(torch.jit)["is_tracing"]: False,
+    torch.cuda.is_available: torch.cuda.is_available,
+    torch.cuda.device_count: torch.cuda.device_count,
+}
+
+
+class IsCompilingVariable(TorchFunctionVariable):
+    """``torch.compiler.is_compiling``: True, but where a module's call asks.
+
+    There it leaves out the hooks that run after an exception, which capture does not.
+    """
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        return ConstantVariable(evaluator.frame.code is not MODULE_CALL)
+
+
+@register_object(torch.compiler.is_compiling)
+def _wrap_is_compiling(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return IsCompilingVariable(value, source)
+
+
+class IsTensorVariable(TorchFunctionVariable):
+    """``torch.is_tensor``."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        if len(arguments) != 1 or keywords:
+            raise Unsupported("call", "torch.is_tensor with other than one argument")
+        return ConstantVariable(issubclass(arguments[0].python_type(), torch.Tensor))
+
+
+class RefusedFunctionVariable(TorchFunctionVariable):
+    """A function of torch whose calls are known not to fit into a graph."""
+
+    def __init__(self, function: Any, source: Source | None, kind: str) -> None:
+        super().__init__(function, source)
+        self._kind = kind
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        raise Unsupported(self._kind, f"{self!r}({', '.join(map(repr, arguments))})")
+
+
+def _register_refused(function: Any, kind: str) -> None:
+    @register_object(function)
+    def wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+        evaluator.guard(source, IsObject(value))
+        return RefusedFunctionVariable(value, source, kind)
+
+
+for _name, _kind in _REFUSED.items():
+    _register_refused(getattr(torch, _name), _kind)
+
+
+@register_object(torch.is_tensor)
+def _wrap_is_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return IsTensorVariable(value, source)
+
+
+@register_object(*_QUERIES)
+def _wrap_query(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return TorchQueryVariable(value, source)
+
+
+# Registered one by one: an exact type, such as a Python function's, is asked for before predicates.
+_PYTHON_FUNCTIONS = [
+    value
+    for module in (torch.functional, torch.nn.functional)
+    for name, value in vars(module).items()
+    if isinstance(value, types.FunctionType) and not name.startswith("_") and goes_into_graph(value)
+]
+
+
+@register_object(*_PYTHON_FUNCTIONS)
+@register_predicate(goes_into_graph, 100)
+def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return TorchFunctionVariable(value, source)
+
+
+def put_into_graph(function: Any) -> None:
+    """Make calls of ``function`` nodes of the graph, whatever it is."""
+    register_object(function)(_wrap_function)

@@ -1,0 +1,77 @@
+"""The tuples that torch's functions give: ``torch.Size``, and those with named fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from weft_guards import Source, TypeIs
+
+from ....frame.emitter import Emitter
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_wrapper
+from ...variables.constant import ConstantVariable
+from ..containers.sequences import TupleVariable
+
+
+class SizeVariable(TupleVariable):
+    """A ``torch.Size`` of known integers."""
+
+    def python_type(self) -> type:
+        return torch.Size
+
+    def as_constant(self) -> Any:
+        return torch.Size(super().as_constant())
+
+    def snapshot(self) -> Any:
+        return torch.Size(super().snapshot())
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name == "numel" and not arguments and not keywords:
+            total: Variable = ConstantVariable(1)
+            for item in self.items(evaluator):
+                total = evaluator.binary_operation("mul", total, item)
+            return total
+        return super().call_method(evaluator, name, arguments, keywords)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(torch.Size)
+        super().reconstruct(emitter)
+        emitter.call(1)
+
+
+@register_wrapper(torch.Size)
+def _wrap_size(evaluator: Evaluator, value: torch.Size, source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(torch.Size))
+    return SizeVariable.from_object(evaluator, value, source)
+
+
+class StructSequenceVariable(TupleVariable):
+    """A tuple with named fields of torch.return_types: the values and indices of ``max``."""
+
+    def __init__(self, kind: Any, items: list[Variable]) -> None:
+        super().__init__(items)
+        self._type = kind
+        self._fields = [
+            name for name, raw in vars(kind).items() if type(raw).__name__ == "member_descriptor"
+        ]
+
+    def python_type(self) -> type:
+        kind: type = self._type
+        return kind
+
+    def is_constant(self) -> bool:
+        return False
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in self._fields:
+            return self._items[self._fields.index(name)]
+        return super().get_attribute(evaluator, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(self._type)
+        super().reconstruct(emitter)
+        emitter.call(1)

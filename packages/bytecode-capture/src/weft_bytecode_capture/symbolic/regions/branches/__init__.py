@@ -1,0 +1,1 @@
+"""Branches on a tensor's value: both evaluated, joined where they meet."""

@@ -1,0 +1,579 @@
+"""Branches on a tensor's value: both sides evaluated, their states joined, kept as ``cond``.
+
+The sides end where they meet again (the branch's postdominator), at the latest where the frame returns.  A
+branch that leaves or repeats a loop is the loop's condition: :mod:`..loops.while_loop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from ....unsupported import Unsupported
+from ...captured_exception import CapturedException
+from ...decode import Instruction, after_loop
+from ...models.containers.sequences import TupleVariable
+from ...models.numbers.known_truth import known_truth
+from ...models.numbers.tensor_number import (
+    TensorNumberVariable,
+    number_in_tensor,
+    number_kind,
+    tested_tensor,
+)
+from ...models.torch.tensor import TensorVariable
+from ...variables.base import Variable
+from ..decisions import Place
+from ..evaluation import (
+    as_predicate,
+    check_unchanged,
+    every_instruction,
+    may_attempt,
+    refuse,
+    run_until,
+)
+from ..identity.choices import Choice, note_choice
+from ..indexing.positions import note_element_result
+from ..loops.early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
+from ..loops.while_loop import find_while, keep_while
+from ..state.containers import (
+    Opens,
+    become,
+    is_container,
+    is_structure,
+    one_sided,
+    opened,
+    opens_none,
+    parts,
+    shape,
+    with_parts,
+)
+from ..state.python_state import (
+    ObjectStates,
+    difference,
+    held_by_locals,
+    leaves,
+    rebuilt,
+    same_constant,
+    same_structure,
+)
+from ..state.slots import Slot, find_slots
+from ..subgraph import (
+    Subgraph,
+    add_region,
+    call_region,
+    fresh_like,
+    regional,
+)
+from .first_changes import FirstChanges
+from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
+
+if TYPE_CHECKING:
+    from ...evaluator import FrameEvaluator
+
+
+def keep_branch(
+    evaluator: FrameEvaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
+) -> bool:
+    """At a conditional jump on a tensor: keep both sides as a region and go to where they meet.
+
+    False where the condition is no tensor, or the region at this place was refused.  The condition is
+    popped already.  Raises :class:`RegionRefused`, after which the frame is evaluated again without it.
+    """
+    place = (evaluator.code, instruction.index)
+    if evaluator.suspended or not may_attempt(evaluator, place):
+        return False
+    try:
+        condition = tested_tensor(evaluator, condition)
+        if not isinstance(condition, TensorVariable) or known_truth(condition.node) is not None:
+            return False
+        predicate = as_predicate(evaluator, condition)
+        rolled = left_loop(evaluator, instruction)
+        loop = None if rolled is not None else find_while(evaluator, instruction, jump_if)
+        if rolled is not None:
+            _Break(evaluator, instruction, predicate, jump_if, place, rolled).run()
+        elif loop is not None:
+            returned = keep_while(evaluator, loop, predicate)
+            if returned is not None:
+                ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
+        else:
+            _Branch(evaluator, instruction, predicate, jump_if, place).run()
+    except Unsupported as error:
+        raise refuse(evaluator, place, str(error), cause=error.location) from error
+    except CapturedException as error:
+        raise refuse(evaluator, place, "exception on one side of a branch") from error
+    return True
+
+
+@dataclass
+class Side:
+    """The state in which one side ends; ``result`` if the frame has returned.
+
+    ``elements`` are what was there before in objects from outside and cells; ``changed`` are copies of the
+    frame's own containers that the side has changed, by identity.
+    """
+
+    subgraph: Subgraph
+    stack: list[Variable | None]
+    locals: dict[str, Variable]
+    result: Variable | None
+    elements: dict[Slot, Variable | None] = field(default_factory=dict)
+    changed: dict[int, Variable] = field(default_factory=dict)
+
+
+class _Branch:
+    def __init__(
+        self,
+        evaluator: FrameEvaluator,
+        instruction: Instruction,
+        predicate: TensorVariable,
+        jump_if: bool,
+        place: Place,
+    ) -> None:
+        self.evaluator = evaluator
+        self.instruction = instruction
+        self.predicate = predicate
+        targets = (instruction.target, instruction.index + 1)
+        self.true_start, self.false_start = targets if jump_if else targets[::-1]
+        self.place = place
+        self.find_meeting()
+
+    def find_meeting(self) -> None:
+        """Where the sides meet, and the locals that matter there."""
+        evaluator, index = self.evaluator, self.instruction.index
+        self.meeting = join_point(evaluator.decoded, evaluator.code, index)
+        if leaves_loop(evaluator.decoded, index, self.meeting):
+            raise Unsupported("jump out of a loop on a tensor's value")
+        self.live = frozenset() if self.meeting == EXIT else evaluator.decoded.live_at(self.meeting)
+
+    def run(self) -> None:
+        evaluator = self.evaluator
+        stack, local_variables = list(evaluator.stack), dict(evaluator.locals)
+        self.states = states = ObjectStates(evaluator)
+        slots = {slot: slot.get() for slot in find_slots(evaluator) if not is_container(slot.owner)}
+        first_changes = FirstChanges(evaluator, states)
+        changed: dict[int, Variable] = {}
+        sides = []
+        for start in (self.true_start, self.false_start):
+            evaluator.stack, evaluator.locals = list(stack), dict(local_variables)
+            side = self._evaluate(start)
+            sides.append(side)
+            first_changes.take_back()
+            for slot, before in slots.items():
+                side.elements[slot] = slot.get()
+                slot.set(before)
+            states.forget_iterators(evaluator)
+            for container, left in states.take_back():
+                changed[id(container)] = container
+                side.changed[id(container)] = left
+            check_unchanged(states)
+        for side, places in zip(sides, first_changes.joined(), strict=True):
+            side.elements.update(places)
+        for key, container in changed.items():
+            for side in sides:
+                side.changed.setdefault(key, with_parts(container, parts(container)))
+        evaluator.stack, evaluator.locals = stack, local_variables
+        self._held, self._kept = held_by_locals(evaluator) - changed.keys(), set[int]()
+        self._changed = changed
+        self._join(*sides)
+
+    def _opens(self, variable: Variable) -> bool:
+        """Whether what holds a container after a side may hold a new one as well."""
+        is_kept = id(variable) in self._kept
+        return not is_kept and (self.states.is_new(variable) or id(variable) in self._held)
+
+    def _containers_of_both(self, true: Side, false: Side) -> set[int]:
+        """The containers that are in one place on both sides, and stay themselves there and elsewhere."""
+        pending: list[tuple[Any, Any]] = [
+            *zip(true.stack, false.stack, strict=False),
+            *((true.locals.get(name), false.locals.get(name)) for name in self.live),
+            *((value, false.elements.get(slot)) for slot, value in true.elements.items()),
+            *((left, false.changed[key]) for key, left in true.changed.items()),
+            (true.result, false.result),
+        ]
+        found: set[int] = set()
+        while pending:
+            left, right = pending.pop()
+            if left is right:
+                found.update(map(id, opened(left, self._opens)))
+            elif is_structure(left, self._opens) and is_structure(right, self._opens):
+                pending += zip(parts(left), parts(right), strict=False)
+        return found
+
+    def _evaluate(self, start: int) -> Side:
+        evaluator = self.evaluator
+        subgraph = Subgraph(evaluator)
+        evaluator.next_index = start
+        with subgraph.active():
+            self.evaluate_side(start)
+        side = Side(subgraph, evaluator.stack, evaluator.locals, evaluator.result)
+        if evaluator.finished:
+            evaluator.finished, evaluator.result = False, None
+            if self.meeting != EXIT:
+                raise Unsupported("return on one side of a branch")
+        return side
+
+    def evaluate_side(self, start: int) -> None:
+        """Evaluate one side up to where it meets the other."""
+        run_until(self.evaluator, {self.meeting}, every_instruction(self.evaluator))
+
+    def _join(self, true: Side, false: Side) -> None:
+        evaluator = self.evaluator
+        self._kept = self._containers_of_both(true, false)
+        make_numbers_alike(evaluator, true, false, self._opens)
+        joined = Joined(self._opens)
+        if self.meeting == EXIT:
+            assert true.result is not None and false.result is not None
+            result = joined.add(true.result, false.result, "the result")
+            evaluator.finished = True
+            stack: list[Variable | None] = []
+            local_variables: dict[str, Variable] = {}
+        else:
+            result = None
+            if len(true.stack) != len(false.stack):
+                raise Unsupported("sides of a branch with different stacks")
+            stack = [
+                joined.add_optional(a, b, "a value on the stack")
+                for a, b in zip(true.stack, false.stack, strict=True)
+            ]
+            both = [n for n in true.locals if n in self.live and n in false.locals]
+            local_variables = {
+                name: joined.add(true.locals[name], false.locals[name], name) for name in both
+            }
+            only = (true.locals.keys() ^ false.locals.keys()) & self.live
+            if only:
+                raise Unsupported("local that one side of a branch binds", ", ".join(sorted(only)))
+        elements = {
+            slot: joined.add_optional(value, false.elements[slot], "an element")
+            for slot, value in true.elements.items()
+        }
+        containers = self._join_containers(true, false, joined)
+        values = emit_branch(evaluator, self.place, self.predicate, true, false, joined)
+        if result is not None:
+            evaluator.result = joined.resolve(result, values)
+        for slot, value in elements.items():
+            slot.set(joined.resolve(value, values))
+        for container, value in containers:
+            become(container, _required(joined.resolve(value, values)))
+        evaluator.stack = [joined.resolve(v, values) for v in stack]
+        evaluator.locals = {
+            name: _required(joined.resolve(v, values)) for name, v in local_variables.items()
+        }
+        if self.meeting != EXIT:
+            evaluator.next_index = self.meeting
+
+    def _join_containers(
+        self, true: Side, false: Side, joined: Joined
+    ) -> list[tuple[Variable, Variable]]:
+        """The containers that a side has changed, each with what it is after the branch."""
+        found = []
+        for key, container in self._changed.items():
+            left, right = (side.changed[key] for side in (true, false))
+            if shape(left) != shape(right):
+                raise one_sided(container)
+            found.append((container, joined.add(left, right, "a container")))
+        return found
+
+
+def make_numbers_alike(
+    evaluator: FrameEvaluator, true: Side, false: Side, opens: Opens = opens_none
+) -> None:
+    """Put numbers in which the sides of a branch differ into tensors, each in its side's graph.
+
+    A container that holds one gets a copy: the other side may have it too, in another place.
+    """
+    copies: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # with the originals, by identity
+
+    def copied(side: int, container: Any, held: list[Any]) -> Any:
+        copy = with_parts(container, held)
+        return copies[side].setdefault(id(container), (copy, container))[0]
+
+    def alike(left: Any, right: Any) -> tuple[Any, Any]:
+        if left is None or right is None or same_constant(left, right):
+            return left, right
+        if type(left) is TupleVariable and type(right) is TupleVariable:
+            if len(left._items) != len(right._items):
+                return left, right
+            pairs = list(map(alike, left._items, right._items))
+            return TupleVariable([a for a, _ in pairs]), TupleVariable([b for _, b in pairs])
+        if opens(left) and opens(right) and shape(left) == shape(right):
+            pairs = list(map(alike, parts(left), parts(right)))
+            return copied(0, left, [a for a, _ in pairs]), copied(1, right, [b for _, b in pairs])
+        kind = number_kind(left)
+        if kind is None or kind is not number_kind(right):
+            return left, right
+        numbers = []
+        for side, value in ((true, left), (false, right)):
+            with side.subgraph.active():
+                numbers.append(number_in_tensor(evaluator, value))
+        first, second = numbers
+        assert first is not None and second is not None
+        is_step = first.is_step and second.is_step
+        return TensorNumberVariable(first.tensor, kind, is_step), second
+
+    true.result, false.result = alike(true.result, false.result)
+    pairs = list(map(alike, true.stack, false.stack))
+    if len(true.stack) == len(false.stack):
+        true.stack, false.stack = [a for a, _ in pairs], [b for _, b in pairs]
+    sides: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
+        (true.locals, false.locals),
+        (true.elements, false.elements),
+        (true.changed, false.changed),
+    ]
+    for mine, theirs in sides:
+        for key in mine.keys() & theirs.keys():
+            mine[key], theirs[key] = alike(mine[key], theirs[key])
+
+
+def emit_branch(
+    evaluator: FrameEvaluator,
+    place: Place,
+    predicate: TensorVariable,
+    true: Side,
+    false: Side,
+    joined: Joined,
+) -> list[TensorVariable]:
+    """Append the ``cond`` of two sides that have been joined; the tensors in which they differ."""
+    graph = evaluator.graph.graph
+    tags = evaluator.state.region_tags
+    found, added = tags.join(evaluator, joined.pairs, (true.subgraph, false.subgraph))
+    pairs = [*joined.pairs, *added]
+    results = [[pair[k].node for pair in pairs] for k in (0, 1)]
+    taken = dict.fromkeys(true.subgraph.taken() + false.subgraph.taken())
+    for side, nodes in zip((true, false), results, strict=True):
+        taken.update(dict.fromkeys(n for n in nodes if n.graph is not side.subgraph.graph))
+    modules = [
+        side.subgraph.close((), list(taken), tuple(nodes))
+        for side, nodes in zip((true, false), results, strict=True)
+    ]
+    effects = any(n.op not in ("placeholder", "output") for m in modules for n in m.graph.nodes)
+    if not pairs and not effects:
+        return []
+    regions = [
+        add_region(evaluator, name, m)
+        for name, m in zip(("true_graph", "false_graph"), modules, strict=True)
+    ]
+    arguments: tuple[Any, ...] = (predicate.node, *regions, tuple(taken))
+    if not pairs:
+        graph.call_function(torch.ops.higher_order.cond, arguments)
+        return []
+    fakes = [_joined_fake(evaluator, *(side.fake for side in pair)) for pair in pairs]
+    items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
+    made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
+    sides = [[pair[k] for pair in pairs] for k in (0, 1)]
+    evaluator.state.aliases.note_branch(place, graph, made, sides, list(taken))
+    for k in (0, 1):
+        for result, operand in zip(made, sides[k], strict=True):
+            note_element_result(evaluator, place, result, operand)
+            note_choice(evaluator, Choice(result, predicate, k == 1, operand))
+    count = len(joined.pairs)
+    tags.bind(made[:count], found, made[count:])
+    return made[:count]
+
+
+def _joined_fake(
+    evaluator: FrameEvaluator, left: torch.Tensor, right: torch.Tensor
+) -> torch.Tensor:
+    """What stands for the result of two sides: it has gradients if it has any on one."""
+    if left.requires_grad != right.requires_grad:
+        evaluator.graph.gradients_depend_on_data = True
+    return fresh_like(evaluator, left if left.requires_grad else right)
+
+
+class _BranchInLoop(_Branch):
+    """A branch whose sides may end an iteration of the kept loop ``around``, if there is one."""
+
+    around: RolledLoop | None = None
+
+    def evaluate_side(self, start: int) -> None:
+        if self.around is not None:
+            self.around.finish_side(self.evaluator)
+        else:
+            super().evaluate_side(start)
+
+    def _join(self, true: Side, false: Side) -> None:
+        """Where one side has returned from the frame, note that the other has not."""
+        for one, other in ((true, false), (false, true)):
+            if self.around and RETURNED in one.locals and RETURNED not in other.locals:
+                opens = self.around.opens
+                with other.subgraph.active():
+                    other.locals[RETURNED] = flag(self.evaluator, False)
+                    other.locals[RESULT] = like_result(self.evaluator, one.locals[RESULT], opens)
+        super()._join(true, false)
+
+
+class _Break(_BranchInLoop):
+    """A branch of which one side leaves the loop whose body is evaluated; the sides meet at its head."""
+
+    def __init__(
+        self,
+        evaluator: FrameEvaluator,
+        instruction: Instruction,
+        predicate: TensorVariable,
+        jump_if: bool,
+        place: Place,
+        loop: RolledLoop,
+    ) -> None:
+        self.around = self.loop = loop
+        super().__init__(evaluator, instruction, predicate, jump_if, place)
+
+    def find_meeting(self) -> None:
+        self.meeting = self.loop.head
+        self.live = self.loop.live(self.evaluator)
+
+
+class ReturnFromLoop(_BranchInLoop):
+    """After a loop that may have returned: the frame's result is the loop's, or what follows gives.
+
+    Inside another loop that is kept, that loop has returned then.
+    """
+
+    _RETURNED, _FOLLOWS = 0, 1
+
+    def __init__(
+        self,
+        evaluator: FrameEvaluator,
+        head: Instruction,
+        predicate: TensorVariable,
+        result: Variable,
+        following: int,
+    ) -> None:
+        self.result = result
+        self.following = following
+        super().__init__(evaluator, head, predicate, True, (evaluator.code, head.index))
+        self.true_start, self.false_start = self._RETURNED, self._FOLLOWS
+
+    def find_meeting(self) -> None:
+        evaluator, head = self.evaluator, self.instruction.index
+        self.around = evaluator.rolled_loop
+        if self.around is not None:
+            self.meeting, self.live = self.around.head, self.around.live(evaluator)
+            return
+        around = [loop for loop in loops(evaluator.decoded) if head in loop.body]
+        if len(around) > 1:
+            raise Unsupported("return inside a loop", "which is inside another loop")
+        self.meeting, self.live = EXIT, frozenset()
+
+    def evaluate_side(self, start: int) -> None:
+        evaluator = self.evaluator
+        if start == self._RETURNED:
+            evaluator.finished, evaluator.result = True, self.result
+            if self.around is not None:
+                self.around.note_end(evaluator, True)
+            return
+        evaluator.next_index = self.following
+        super().evaluate_side(start)
+
+
+class ElseOfLoop(_BranchInLoop):
+    """After a ``for`` loop that data may have left by ``break``: its ``else`` clause, or what follows that.
+
+    Inside another loop that is kept, one of them may end that loop's iteration, or the loop.
+    """
+
+    def __init__(
+        self, evaluator: FrameEvaluator, head: Instruction, predicate: TensorVariable, landing: int
+    ) -> None:
+        self.starts = (landing, after_loop(head))
+        super().__init__(evaluator, head, predicate, True, (evaluator.code, head.index))
+        self.true_start, self.false_start = self.starts
+
+    def find_meeting(self) -> None:
+        evaluator, head = self.evaluator, self.instruction.index
+        self.meeting, around = meeting_point(evaluator.decoded, self.starts), evaluator.rolled_loop
+        if around is not None and self.meeting not in around.inside:
+            self.around, self.meeting = around, around.head
+            self.live = around.live(evaluator)
+            return
+        _own, *outer = (loop.body for loop in loops(evaluator.decoded) if head in loop.body)
+        if any(self.meeting not in body for body in outer):
+            raise Unsupported("jump out of a loop on a tensor's value")
+        self.live = evaluator.decoded.live_at(self.meeting)
+
+
+class _Marker(Variable):
+    """The branch's result at ``position``, before the branch's node exists."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+
+class Joined:
+    """The tensors in which two states differ, in the order in which they were met.
+
+    Containers that ``opens`` accepts, of which each side has made its own, become new ones.
+    """
+
+    def __init__(self, opens: Opens = opens_none) -> None:
+        self._opens = opens
+        self._met: tuple[set[int], set[int]] = (set(), set())  # containers of either side
+        self._made: dict[int, Variable] = {}  # those that stand for two
+        self.pairs: list[tuple[TensorVariable, TensorVariable]] = []
+        self._markers: dict[tuple[int, int], _Marker] = {}
+        self._alive: list[Variable] = []
+
+    def add_optional(
+        self, left: Variable | None, right: Variable | None, what: str
+    ) -> Variable | None:
+        if left is None or right is None:
+            if left is not right:
+                raise Unsupported("sides of a branch with different stacks")
+            return None
+        return self.add(left, right, what)
+
+    def add(self, left: Variable, right: Variable, what: str) -> Variable:
+        """What stands for the two after the branch: one of them if they are the same."""
+        if left is right:
+            return left
+        lefts, rights = leaves(left, self._opens), leaves(right, self._opens)
+        if not same_structure(left, right, self._opens) or lefts is None or rights is None:
+            raise Unsupported(
+                "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
+            )
+        for side, met in zip((left, right), self._met, strict=True):
+            for container in opened(side, self._opens):
+                if id(container) in met:
+                    raise Unsupported("container of two names after a branch", f"{what}: {side!r}")
+                met.add(id(container))
+                self._alive.append(container)
+        items = [self._leaf(a, b, what) for a, b in zip(lefts, rights, strict=True)]
+        return rebuilt(left, iter(items), self._opens, self._made)
+
+    def _leaf(self, left: Variable, right: Variable, what: str) -> Variable:
+        if same_constant(left, right):
+            return left
+        if not isinstance(left, TensorVariable) or not isinstance(right, TensorVariable):
+            raise Unsupported(
+                "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
+            )
+        problem = difference(left, right)
+        if problem is not None:
+            raise Unsupported("tensor that differs by side of a branch", f"{what}: {problem}")
+        key = (id(left), id(right))
+        if key not in self._markers:
+            self._markers[key] = _Marker(len(self.pairs))
+            self.pairs.append((left, right))
+        return self._markers[key]
+
+    def resolve(
+        self, variable: Variable | None, values: Sequence[TensorVariable]
+    ) -> Variable | None:
+        """``variable`` with the branch's results, ``values``, in the place of markers."""
+        if variable is None:
+            return None
+        items = leaves(variable, self._is_made)
+        if items is None or not any(isinstance(item, _Marker) for item in items):
+            return variable
+        found = [values[item.position] if isinstance(item, _Marker) else item for item in items]
+        return rebuilt(variable, iter(found), self._is_made)
+
+    def _is_made(self, variable: Variable) -> bool:
+        return id(variable) in self._made
+
+
+def _required(variable: Variable | None) -> Variable:
+    assert variable is not None
+    return variable

@@ -1,0 +1,1 @@
+"""Regions that a program asks for by calling torch's operators."""

@@ -1,0 +1,1 @@
+"""Lists that loops fill: rows of one buffer in the graph."""

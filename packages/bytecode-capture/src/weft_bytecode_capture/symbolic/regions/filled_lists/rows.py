@@ -1,0 +1,214 @@
+"""What lists are that a rolled loop has appended to: rows of one buffer that its iterations have filled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from ...models.containers.list_forms import ListForm
+from ...models.containers.sequences import ListVariable
+from ...models.containers.slices import SliceVariable
+from ...models.torch.tensor import TensorVariable
+from ...protocol import Evaluator
+from ...variables.base import Keywords, Variable
+from ...variables.constant import ConstantVariable
+from .shared_rows import LeadingRows, SharedRows
+
+if TYPE_CHECKING:
+    from ...evaluator import FrameEvaluator
+    from ..decisions import Place
+
+
+class RowVariable(TensorVariable):
+    """A row of a buffer that a rolled loop has filled: a view, made when something uses it."""
+
+    is_regional = True
+
+    def __init__(self, rows: LoopRows, position: int) -> None:
+        self.source = None
+        self.attributes = {}
+        self.rows = rows
+        self.position = position
+        self._made: tuple[torch.fx.Node, torch.Tensor] | None = None
+
+    @property
+    def _node(self) -> torch.fx.Node:  # type: ignore[override]
+        self.rows.note_use(is_view=True)
+        return self._view()[0]
+
+    @property
+    def fake(self) -> torch.Tensor:  # type: ignore[override]
+        return self._view()[1]
+
+    def _view(self) -> tuple[torch.fx.Node, torch.Tensor]:
+        if self._made is None:
+            buffer, loop = self.rows.buffer, self.rows.loop
+            with self.rows.evaluator.graph.fake_mode:
+                fake = torch.select(buffer.fake, 0, self.position)
+            # Where the loop ends, whichever region's graph is being made now.
+            with loop.graph.inserting_after(loop):
+                node = loop.graph.call_function(torch.select, (buffer.node, 0, self.position))
+            node.meta.update(loop.meta)
+            node.meta["example_value"] = fake
+            self._made = node, fake
+        return self._made
+
+
+class LoopRows:
+    """The ``count`` rows of a buffer that ``loop`` has written, each one variable for all that see it.
+
+    There is at least one.  ``shared``: in eager others have them too.  The first are ``copies`` of
+    ``leading``, what the list has held before the loop.
+    """
+
+    def __init__(
+        self,
+        evaluator: FrameEvaluator,
+        place: Place,
+        buffer: TensorVariable,
+        count: Variable,
+        loop: torch.fx.Node,
+        shared: SharedRows | None,
+        leading: Sequence[Variable] = (),
+        copies: LeadingRows | None = None,
+    ) -> None:
+        self.evaluator = evaluator
+        self.place = place
+        self.leading = leading
+        self._copies = copies
+        self.buffer = buffer
+        self.count = count
+        self.loop = loop
+        self._shared = shared
+        self._made: dict[int, RowVariable] = {}  # by position; -1 is the last
+
+    def note_use(self, is_view: bool) -> None:
+        """The rows are read; ``is_view``: by what may be read again later."""
+        if self._shared is not None:
+            self._shared.note_use(is_view)
+        if self._copies is not None and not is_view:
+            self._copies.note_read()
+
+    def row(self, position: int) -> Variable:
+        """The row at a position, or the last one for -1."""
+        if 0 <= position < len(self.leading):
+            return self.leading[position]
+        if position not in self._made:
+            self._made[position] = RowVariable(self, position)
+        return self._made[position]
+
+    def every(self) -> list[Variable]:
+        """All rows, of which there are this many from now on."""
+        count: int = self.count.as_constant()
+        last = self._made.pop(-1, None)
+        if last is not None:
+            last.position = count - 1
+            self._made[count - 1] = last
+        return [self.row(position) for position in range(count)]
+
+
+@dataclass(frozen=True)
+class AllRows(ListForm):
+    """A list of all rows of a buffer, in order or the last one first: another number in each call.
+
+    What needs all its elements gets those of this number alone.
+    """
+
+    hides_elements = True
+    rows: LoopRows
+    is_reversed: bool = False
+
+    def state(self) -> tuple[Any, ...]:
+        return self.rows, self.is_reversed
+
+    def look(self, target: ListVariable) -> None:
+        target.form = None
+        target._items = self.rows.every()[:: -1 if self.is_reversed else 1]
+
+    def in_order(self, evaluator: FrameEvaluator) -> TensorVariable:
+        """A tensor of all rows in the order of the list, to be read."""
+        self.rows.note_use(is_view=False)
+        if not self.is_reversed:
+            return self.rows.buffer
+        dimensions = [ListVariable([ConstantVariable(0)])]
+        made = evaluator.graph.call_method(evaluator, "flip", self.rows.buffer, dimensions, {})
+        assert isinstance(made, TensorVariable)
+        return made
+
+    def truth(self) -> bool:
+        return True
+
+    def length(self) -> Variable:
+        return self.rows.count
+
+    def get_item(
+        self, evaluator: Evaluator, target: ListVariable, key: Variable
+    ) -> Variable | None:
+        if isinstance(key, SliceVariable) and key.is_constant():
+            whole = key.as_constant()
+            if whole in (slice(None), slice(None, None, 1), slice(None, None, -1)):
+                made = ListVariable()
+                made.form = self.reversed() if whole.step == -1 else self
+                return made
+        elif key.is_constant() and key.as_constant() in (0, -1) and self._has_two(evaluator):
+            return self.rows.row(0 if (key.as_constant() == 0) != self.is_reversed else -1)
+        return None
+
+    def _has_two(self, evaluator: Evaluator) -> bool:
+        """Whether the first row is not the last one, guarded."""
+        compared = evaluator.binary_operation("ge", self.rows.count, ConstantVariable(2))
+        return compared.is_constant() and bool(compared.as_constant())
+
+    def reversed(self) -> AllRows:
+        return AllRows(self.rows, not self.is_reversed)
+
+
+def join_rows(
+    evaluator: FrameEvaluator,
+    function: Callable[..., Any],
+    arguments: Sequence[Variable],
+    keywords: Keywords,
+) -> Variable | None:
+    """``torch.stack`` or ``torch.cat`` of all rows of one buffer, in order; None for any other call."""
+    if function not in (torch.stack, torch.cat) or not arguments or len(arguments) > 2:
+        return None
+    named = {**keywords, **dict(zip(("dim",), arguments[1:], strict=False))}
+    where = named.pop("dim", ConstantVariable(0))
+    if named or not where.is_constant() or type(where.as_constant()) is not int:
+        return None
+    buffer = _joined_buffer(evaluator, arguments[0])
+    if buffer is None:
+        return None
+    dimension: int = where.as_constant()
+    rank = buffer.fake.dim() - (function is torch.cat)
+    if not -rank <= dimension < rank:
+        return None
+    dimension %= rank
+    places: list[Variable] = [ConstantVariable(0), ConstantVariable(dimension)]
+    joined = evaluator.graph.call_function(evaluator, torch.movedim, [buffer, *places], {})
+    if function is torch.cat:
+        places = [ConstantVariable(dimension), ConstantVariable(dimension + 1)]
+        joined = evaluator.graph.call_method(evaluator, "flatten", joined, places, {})
+    layout: dict[str, Variable] = {"memory_format": ConstantVariable(torch.contiguous_format)}
+    return evaluator.graph.call_method(evaluator, "clone", joined, (), layout)
+
+
+def _joined_buffer(evaluator: FrameEvaluator, sequence: Variable) -> TensorVariable | None:
+    """A tensor of all rows of one buffer that a sequence has, in its order."""
+    form = getattr(sequence, "form", None)
+    if isinstance(form, AllRows):
+        return form.in_order(evaluator)
+    rows = getattr(sequence, "_items", None)
+    if not rows or not isinstance(rows[-1], RowVariable):
+        return None
+    every: LoopRows = rows[-1].rows
+    if every.buffer.fake.size(0) != len(rows):
+        return None
+    if any(row is not every.row(position) for position, row in enumerate(rows)):
+        return None
+    every.note_use(is_view=False)
+    return every.buffer

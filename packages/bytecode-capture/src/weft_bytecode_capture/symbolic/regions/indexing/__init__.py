@@ -1,0 +1,1 @@
+"""Elements of tensors at positions that differ by iteration or by data."""

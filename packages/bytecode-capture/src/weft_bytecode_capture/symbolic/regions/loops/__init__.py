@@ -1,0 +1,1 @@
+"""Loops that are evaluated once for all iterations."""

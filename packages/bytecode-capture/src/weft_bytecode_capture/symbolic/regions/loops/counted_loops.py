@@ -1,0 +1,113 @@
+"""What a kept loop counts: where its counter begins and ends, and the iterators that it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ....unsupported import Unsupported
+from ...models.numbers.symbolic_integer import integer_operand
+from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+
+if TYPE_CHECKING:
+    from ...evaluator import FrameEvaluator
+
+
+@dataclass(frozen=True)
+class Span:
+    """The numbers that a loop's counter has: ``start``, and ``step`` more each time, before ``stop``.
+
+    Each is an integer, constant or symbolic; ``ascends``: the step is greater than 0 in every call;
+    ``may_be_empty``: it differs by the iteration of a loop around, and there may be none of them.
+    """
+
+    start: Variable
+    stop: Variable
+    step: Variable
+    ascends: bool
+    may_be_empty: bool = False
+
+    @property
+    def values(self) -> range | None:
+        """The numbers themselves; None where one of the three is symbolic."""
+        three = (self.start, self.stop, self.step)
+        if not all(number.is_constant() for number in three):
+            return None
+        return range(*(number.as_constant() for number in three))
+
+    def has_unit_step(self) -> bool:
+        """Whether the numbers follow one another, up or down."""
+        return self.step.is_constant() and abs(self.step.as_constant()) == 1
+
+    def count(self, evaluator: FrameEvaluator) -> Variable:
+        """How many numbers there are, of which there is at least one; symbolic where the span is."""
+        if self.values is not None:
+            return ConstantVariable(len(self.values))
+        operation = evaluator.binary_operation
+        ends = (self.stop, self.start) if self.ascends else (self.start, self.stop)
+        distance = combined(evaluator, "sub", *ends)
+        if self.has_unit_step():
+            return distance
+        size = self.step if self.ascends else operation("mul", self.step, ConstantVariable(-1))
+        most = operation("add", distance, operation("sub", size, ConstantVariable(1)))
+        return operation("floordiv", most, size)
+
+    def last(self, evaluator: FrameEvaluator) -> Variable:
+        """The last of the numbers, in the graph at hand.
+
+        :raises Unsupported: there may be none.
+        """
+        if self.values is not None:
+            return ConstantVariable(self.values[-1])
+        if self.may_be_empty:
+            raise Unsupported("loop of another length in each iteration, of which the last is used")
+        if self.has_unit_step():
+            return combined(evaluator, "sub", self.stop, self.step)
+        passed = combined(evaluator, "sub", self.count(evaluator), ConstantVariable(1))
+        return combined(evaluator, "add", combined(evaluator, "mul", self.step, passed), self.start)
+
+
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
+
+
+def combined(
+    evaluator: FrameEvaluator, operation: str, left: Variable, right: Variable
+) -> Variable:
+    """An operation's result on integers: ``left`` itself where ``right`` changes nothing."""
+    if right.is_constant() and right.as_constant() == _NEUTRAL[operation]:
+        return left
+    return evaluator.binary_operation(operation, left, right)
+
+
+def node_of(number: Variable) -> Any:
+    """An integer as an argument of a node."""
+    return _pair(number)[0]
+
+
+def value_of(number: Variable) -> Any:
+    """An integer as torch computes with it."""
+    return _pair(number)[1]
+
+
+def _pair(number: Variable) -> tuple[Any, Any]:
+    found = integer_operand(number)
+    assert found is not None
+    return found
+
+
+def counted_from_zero(count: Variable) -> Span:
+    """The numbers below ``count``."""
+    return Span(ConstantVariable(0), count, ConstantVariable(1), True)
+
+
+class CountedIterator(Protocol):
+    """An iterator whose elements a counter determines."""
+
+    position: int
+
+    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
+        """The element where the counter is ``index``."""
+
+    def exhaust(self) -> None:
+        """Go to the end: a loop has used all elements."""

@@ -1,0 +1,281 @@
+"""``break`` and ``return`` on a tensor's value in a rolled loop: the rest of the iteration is one side.
+
+The other side only notes that the loop has ended, and what the frame returns; the loop's condition looks at
+that note, and a branch after the loop at the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+import torch.fx
+
+from ....unsupported import Unsupported
+from ...decode import DecodedCode, Instruction, after_loop
+from ...models.containers.sequences import ListVariable
+from ...models.torch.tensor import TensorVariable
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import ConstantVariable
+from ..branches.join_points import EXIT, loops, meeting_point, reachable, resolved, successors
+from ..evaluation import every_instruction, run_until
+from ..state.containers import Opens
+from ..state.python_state import leaves, rebuilt
+from .carried import CarriedLocals, numbers_in_tensors
+from .iteration_sizes import check_size
+
+if TYPE_CHECKING:
+    from ...evaluator import FrameEvaluator
+
+DONE = ".done"
+"""The local, of a name that no program has, that says whether an iteration has ended its loop."""
+
+RETURNED = ".returned"
+"""The local that says whether it has done so by returning from the frame."""
+
+RESULT = ".result"
+"""The local that has what the frame then returns, and anything like it elsewhere."""
+
+
+class RolledLoop(Protocol):
+    """The loop whose body a frame evaluates; the sides of a branch that leaves it meet at ``head``.
+
+    ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.
+    """
+
+    at: int
+    head: int
+    inside: frozenset[int]
+    opens: Opens
+    around: RolledLoop | None
+
+    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
+        """The locals that matter after an iteration, whether it is the last or not."""
+
+    def finish_side(self, evaluator: FrameEvaluator) -> None:
+        """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
+
+    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
+        """Note whether a side has left the loop, unless something inside it has noted that."""
+
+
+class RolledFor:
+    """The loop whose body a frame evaluates: its head, its instructions, and where ``break`` leaves it.
+
+    ``stack`` is the frame's at the head; ``opens`` says which containers an iteration has made.
+    """
+
+    around: RolledLoop | None
+
+    def __init__(
+        self,
+        head: Instruction,
+        inside: frozenset[int],
+        breaks: Breaks,
+        stack: list[Variable | None],
+        opens: Opens,
+    ) -> None:
+        self.stack = stack
+        self.opens = opens
+        self.at = self.head = head.index
+        self.inside = inside
+        self.exit = after_loop(head)
+        self.breaks = breaks
+
+    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
+        """The locals that matter after an iteration, whether it is the last or not."""
+        decoded = evaluator.decoded
+        notes = {DONE, RETURNED, RESULT}
+        return decoded.live_at(self.head) | decoded.live_at(self.exit) | notes
+
+    def finish_side(self, evaluator: FrameEvaluator) -> None:
+        """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
+        breaks = self.breaks.every
+        run_until(evaluator, breaks | {self.head}, every_instruction(evaluator))
+        self.note_end(evaluator, evaluator.next_index in breaks)
+
+    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
+        """Note whether a side has left the loop, unless something inside it has noted that."""
+        has_left |= evaluator.finished
+        if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
+            evaluator.locals[DONE] = flag(evaluator, has_left)
+        note_return(evaluator, self.stack, self.opens)
+
+
+@dataclass(frozen=True)
+class Breaks:
+    """The instructions at which ``break`` leaves a ``for`` loop.
+
+    ``exits`` go on where the loop ends by itself, ``others`` elsewhere, past its ``else``: at ``landing``.
+    """
+
+    exits: frozenset[int]
+    others: frozenset[int]
+    landing: int
+
+    @property
+    def every(self) -> frozenset[int]:
+        return self.exits | self.others
+
+
+def breaks_of(decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -> Breaks:
+    """Where ``break`` leaves the loop with this head."""
+    depth, after = decoded.depth_at(head.index), after_loop(head)
+    assert depth is not None
+    pops, swaps = set(), set()  # of the loop's iterator: by ``break``, under a value by ``return``
+    for i in decoded.instructions:
+        at = decoded.depth_at(i.index)
+        if i.index in inside or at is None:
+            continue
+        if i.name == "POP_TOP" and at == depth:
+            pops.add(i.index)
+        elif i.name == "SWAP" and at - i.argument < depth:
+            swaps.add(i.index)
+    body = reachable(decoded, head.index + 1, pops | swaps | {head.index})
+    ends = {k for i in body for k in successors(decoded.instructions, i)}
+    exits = frozenset(k for k in ends & pops if is_same_code(decoded, k + 1, after))
+    others = sorted((ends & pops) - exits)
+    returns = EXIT in ends or bool(ends & swaps)
+    if not others or exits or returns:
+        return Breaks(exits, frozenset(), after)
+    landing = others[0] + 1
+    is_one = all(is_same_code(decoded, k + 1, landing) for k in others)
+    is_inner = sum(head.index in loop.body for loop in loops(decoded)) > 1
+    if not is_one or (not is_inner and meeting_point(decoded, (landing, after)) == EXIT):
+        return Breaks(exits, frozenset(), after)  # they return, as the frame then does
+    return Breaks(exits, frozenset(others), landing)
+
+
+def is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
+    """Whether two places are one, or begin copies of one block that returns (CPython copies small ones)."""
+    left, right = resolved(decoded, left), resolved(decoded, right)
+    instructions = decoded.instructions
+    while left != right:
+        if max(left, right) >= len(instructions):
+            return False
+        first, second = instructions[left], instructions[right]
+        if (first.name, first.operand) != (second.name, second.operand) or first.target >= 0:
+            return False
+        if first.name in ("RETURN_VALUE", "RETURN_CONST"):
+            return True
+        left, right = left + 1, right + 1
+    return True
+
+
+@contextlib.contextmanager
+def rolling(evaluator: FrameEvaluator, loop: RolledLoop) -> Iterator[None]:
+    """The frame evaluates the body of this loop meanwhile."""
+    loop.around = evaluator.rolled_loop
+    evaluator.rolled_loop = loop
+    try:
+        yield
+    finally:
+        evaluator.rolled_loop = loop.around
+
+
+def left_loop(evaluator: FrameEvaluator, instruction: Instruction) -> RolledLoop | None:
+    """The rolled loop that one side of a conditional jump leaves; None if none does."""
+    loop = evaluator.rolled_loop
+    if loop is None or instruction.index not in loop.inside:
+        return None
+    sides = [instruction.target in loop.inside, instruction.index + 1 in loop.inside]
+    return loop if sides.count(True) == 1 else None
+
+
+def note_return(evaluator: FrameEvaluator, stack: list[Variable | None], opens: Opens) -> None:
+    """Note what the frame has returned at the end of a side, if it has; go on with ``stack``."""
+    if not evaluator.finished:
+        return
+    assert evaluator.result is not None
+    evaluator.locals[RETURNED] = flag(evaluator, True)
+    evaluator.locals[RESULT] = numbers_in_tensors(evaluator, evaluator.result, opens)
+    evaluator.finished, evaluator.result = False, None
+    evaluator.stack = list(stack)
+
+
+def returned_value(
+    evaluator: FrameEvaluator, carried: CarriedLocals, around: torch.fx.Graph
+) -> tuple[TensorVariable, Variable] | None:
+    """Whether an iteration has returned from the frame, and what, as results of the loop.
+
+    ``around`` is the graph that the loop is in.
+    """
+    returned = evaluator.locals.pop(RETURNED, None)
+    if returned is None:
+        return None
+    assert isinstance(returned, TensorVariable)
+    result = carried.result(RESULT, lambda like: unset_like(evaluator, around, like))
+    del evaluator.locals[RESULT]
+    return carried.add("returned", unset_flag(evaluator, around), returned).parameter, result
+
+
+def call_in(
+    evaluator: FrameEvaluator,
+    graph: torch.fx.Graph,
+    function: Any,
+    arguments: Arguments,
+    keywords: Keywords,
+) -> TensorVariable:
+    """The result of a call in another graph than the one at hand: before a loop, around it."""
+    builder = evaluator.graph
+    inner, builder.graph = builder.graph, graph
+    try:
+        made = builder.call_function(evaluator, function, arguments, keywords)
+    finally:
+        builder.graph = inner
+    assert isinstance(made, TensorVariable)
+    return made
+
+
+def unset_flag(evaluator: FrameEvaluator, graph: torch.fx.Graph) -> TensorVariable:
+    """False, in ``graph``."""
+    dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
+    return call_in(evaluator, graph, torch.zeros, [evaluator.wrap_result(())], dtype)
+
+
+def unset_like(
+    evaluator: FrameEvaluator,
+    graph: torch.fx.Graph,
+    like: TensorVariable,
+    count: Variable | None = None,
+) -> TensorVariable:
+    """An uninitialised tensor in ``graph``: ``count`` rows like ``like``, or one."""
+    check_size(evaluator, like.fake)
+    row = evaluator.wrap_result(list(like.fake.shape))
+    shape = row if count is None else ListVariable([count, *row.iterate(evaluator)])
+    options: dict[str, Variable] = {
+        "dtype": ConstantVariable(like.fake.dtype),
+        "device": ConstantVariable(like.fake.device),
+    }
+    return call_in(evaluator, graph, torch.empty, [shape], options)
+
+
+def flag(evaluator: FrameEvaluator, value: bool) -> Variable:
+    """A constant as a tensor of the graph at hand."""
+    arguments = [evaluator.wrap_result(()), ConstantVariable(value)]
+    dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
+    return evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
+
+
+def like_result(evaluator: FrameEvaluator, result: Variable, opens: Opens) -> Variable:
+    """What a side that does not return has in the place of ``result``: nothing looks at it."""
+    items = leaves(result, opens)
+    if items is None:
+        raise Unsupported("return inside a loop", repr(result))
+    made = [
+        _zeros(evaluator, item.fake) if isinstance(item, TensorVariable) else item for item in items
+    ]
+    return rebuilt(result, iter(made), opens)
+
+
+def _zeros(evaluator: FrameEvaluator, like: torch.Tensor) -> Variable:
+    """A tensor of the graph at hand: ``like`` may be of another."""
+    options: dict[str, Variable] = {
+        "dtype": ConstantVariable(like.dtype),
+        "device": ConstantVariable(like.device),
+    }
+    shape = evaluator.wrap_result(list(like.shape))
+    return evaluator.graph.call_function(evaluator, torch.zeros, [shape], options)

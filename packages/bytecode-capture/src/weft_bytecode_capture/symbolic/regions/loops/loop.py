@@ -1,0 +1,415 @@
+"""Loops over a range or a tensor's rows, evaluated once for all iterations and kept as ``while_loop``.
+
+The body is evaluated on state that any iteration may begin with: the counter is a symbolic integer, each
+local tensor that the body binds anew is a parameter.  What the body leaves must be like what it began with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+import torch.fx
+
+from ...._torch.symbols import assume, expression_of, known_bounds, new_integer
+from ....unsupported import Unsupported
+from ...captured_exception import CapturedException
+from ...decode import Instruction, after_loop
+from ...models.containers.sequences import ListVariable
+from ...models.iterators.builtin_iterators import (
+    IteratorVariable,
+    JointIteratorVariable,
+    ListIteratorVariable,
+    RangeIteratorVariable,
+    TensorRowsVariable,
+    kept_iterator,
+)
+from ...models.numbers.symbolic_integer import LoopCounter, SymbolicIntegerVariable
+from ...models.numbers.symbolic_range import SymbolicRangeIteratorVariable
+from ...models.torch.tensor import TensorVariable
+from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+from ..branches.branch import ElseOfLoop, ReturnFromLoop
+from ..branches.join_points import bound_names, loops, reachable, resolved
+from ..decisions import Place
+from ..evaluation import check_unchanged, may_attempt, refuse, run_until
+from ..filled_lists.appended import Appended, AppendedLists
+from ..filled_lists.listed_rows import listed_rows
+from ..filled_lists.rows import AllRows, LoopRows
+from ..filled_lists.shared_rows import LeadingRows, RowSharing
+from ..state.python_state import ObjectStates
+from ..state.slots import CarriedSlots
+from ..subgraph import (
+    Subgraph,
+    add_region,
+    call_region,
+    parameter,
+)
+from .carried import CarriedLocals
+from .counted_loops import CountedIterator, Span, combined, node_of, value_of
+from .early_exit import (
+    DONE,
+    RolledFor,
+    breaks_of,
+    returned_value,
+    rolling,
+    unset_flag,
+    unset_like,
+)
+from .zipped_loops import JointElements, joint_span
+
+if TYPE_CHECKING:
+    from ...evaluator import FrameEvaluator
+
+
+_ONLY_FIRST = frozenset(
+    {
+        "decision by a loop's counter",
+        "decision by a number that the graph computes",
+        "effect inside a region",
+        "list that a loop appends to and looks at",
+    }
+)
+"""Kinds of what may be so in the first iteration only: by its number, or as it changes an object first."""
+
+
+def loop_iterator(
+    evaluator: FrameEvaluator, instruction: Instruction, iterated: Variable
+) -> IteratorVariable | None:
+    """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one."""
+    place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
+    return kept_iterator(evaluator, iterated) if may_attempt(evaluator, place) else None
+
+
+def _counted(evaluator: FrameEvaluator, iterator: Variable) -> tuple[CountedIterator, Span] | None:
+    """What a loop over the rest of ``iterator`` counts; None if that is not known."""
+    if isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None:
+        parts = [_counted(evaluator, part) for part in iterator.iterators]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        whole = joint_span(evaluator, [span for _, span in known], iterator.is_strict)
+        return None if whole is None else (JointElements(iterator, known), whole)
+    if isinstance(iterator, SymbolicRangeIteratorVariable):
+        first = iterator.first(evaluator)
+        if first is None:
+            return None
+        iterated = iterator.iterated
+        bounds = (first, iterated.stop, iterated.step, iterated.ascends)
+        return iterator, Span(*bounds, may_be_empty=iterated.differs)
+    if type(iterator) is ListIteratorVariable:
+        return listed_rows(evaluator, iterator)
+    if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
+        return None
+    values = iterator.rest()
+    start, stop, step = map(ConstantVariable, (values.start, values.stop, values.step))
+    return iterator, Span(start, stop, step, values.step > 0)
+
+
+def roll_loop(evaluator: FrameEvaluator, instruction: Instruction, iterator: Variable) -> bool:
+    """At FOR_ITER: keep the rest of the loop as one region and go to its exit; False to unroll.
+
+    Raises :class:`RegionRefused`, after which the frame is evaluated again, where the body can't be kept.
+    """
+    place = (evaluator.code, instruction.index)
+    if not may_attempt(evaluator, place):
+        return False
+    decoded, head = evaluator.decoded, instruction.index
+    found = (loop.body for loop in loops(decoded) if resolved(decoded, loop.head) == head)
+    inside = next(found, None)
+    if inside is None or any(k in evaluator.breaks for k in inside):
+        return False
+    counted = _counted(evaluator, iterator)
+    if counted is None or counted[0].position != evaluator.state.cache.regions.first_iteration(
+        place
+    ):
+        return False
+    values = counted[1].values
+    if values is not None and len(values) < evaluator.state.options.rolled_loop_length:
+        return False
+    loop = _ForLoop(evaluator, instruction, *counted, inside, place)
+    try:
+        loop.run()
+    except Unsupported as error:
+        peel = error.kind in _ONLY_FIRST
+        raise refuse(evaluator, place, str(error), peel=peel, cause=error.location) from error
+    except CapturedException as error:
+        raise refuse(evaluator, place, "exception in the loop's body") from error
+    return True
+
+
+@dataclass(frozen=True)
+class _FilledList:
+    """A list that a loop appends to: buffers of ``count`` rows, each with what it gets in an iteration.
+
+    The first rows are what the list has held before, its ``leading`` elements.
+    """
+
+    target: ListVariable
+    leading: Sequence[TensorVariable]
+    count: Variable
+    rows: Sequence[tuple[TensorVariable, TensorVariable]]
+
+
+class _ForLoop:
+    def __init__(
+        self,
+        evaluator: FrameEvaluator,
+        head: Instruction,
+        iterator: CountedIterator,
+        span: Span,
+        inside: frozenset[int],
+        place: Place,
+    ) -> None:
+        self.evaluator = evaluator
+        self.head = head
+        self.iterator = iterator
+        self.place = place
+        self.inside = inside
+        self.builder = evaluator.graph
+        self.subgraph = Subgraph(self.evaluator)
+        self.span = span
+        live = evaluator.decoded.live_at(head.index)
+        self.breaks = breaks_of(evaluator.decoded, head, inside)
+        stops = self.breaks.every | {head.index}
+        iteration = reachable(evaluator.decoded, head.index + 1, stops)
+        self.live, self.dead = bound_names(evaluator.decoded, iteration, live)
+        self.outer = self.builder.graph
+        self.carried = CarriedLocals(evaluator, self.subgraph, self.live, place, self._differs)
+        self._taken: list[torch.fx.Node] = []
+        self._written = len(evaluator.state.aliases.written)  # before the body
+        self.done: TensorVariable | None = None  # the parameter that says that the loop has ended
+
+    def run(self) -> None:
+        evaluator = self.evaluator
+        index = self._counter()
+        self.carried.begin()
+        slots = CarriedSlots(evaluator, self.carried, self._unset)
+        self.carried.states = states = ObjectStates(evaluator)
+        lists = AppendedLists(evaluator, self.carried, self.span, index)
+        try:
+            depth = len(evaluator.stack)
+            stack = list(evaluator.stack)
+            rolled = RolledFor(self.head, self.inside, self.breaks, stack, states.is_new)
+            with self.subgraph.active(), rolling(evaluator, rolled):
+                element = self.iterator.element(evaluator, index)
+                evaluator.stack.append(element)
+                run_until(evaluator, {self.head.index}, self.inside)
+                self.carried.settle(None if DONE in evaluator.locals else element)
+                slots.settle()
+                appended = lists.settle()
+            if evaluator.finished or len(evaluator.stack) != depth:  # in every iteration
+                raise Unsupported("return inside a loop")
+        finally:
+            lists.release()
+        check_unchanged(states)
+        slots.bind()
+        self._end_early(evaluator.locals.pop(DONE, None), appended)
+        returned = returned_value(evaluator, self.carried, self.outer)
+        written = evaluator.state.aliases.written[self._written :]
+        with self.subgraph.active(may_add_outside=True):
+            buffers = self._fill_buffers(index, appended)
+        results = {name: self._result(name, element) for name in self.live}
+        loop = self._emit(index)
+        for name in self.dead:
+            evaluator.locals.pop(name, None)
+        evaluator.locals.update(results)
+        slots.finish()
+        self._fill_lists(loop, buffers, written)
+        evaluator.stack.pop()
+        self.iterator.exhaust()
+        evaluator.next_index = after_loop(self.head)
+        if returned is not None:
+            ReturnFromLoop(evaluator, self.head, *returned, evaluator.next_index).run()
+        elif self.done is not None and self.breaks.others:
+            ElseOfLoop(evaluator, self.head, self.done, self.breaks.landing).run()
+
+    def _result(self, name: str, element: Variable) -> Variable:
+        """What a local is after the loop."""
+        is_read = name in self.evaluator.decoded.live_at(self.head.index + 1)
+        is_last = self.done is None and not is_read  # by the next iteration
+        if self.evaluator.locals.get(name) is element and is_last:
+            return self.iterator.element(self.evaluator, self.span.last(self.evaluator))
+        return self.carried.result(name, self._unset)
+
+    def _unset(self, like: TensorVariable) -> TensorVariable:
+        if self.span.may_be_empty:
+            raise Unsupported("local that is unbound after no iteration", repr(like))
+        return unset_like(self.evaluator, self.outer, like)
+
+    def _end_early(self, done: Variable | None, appended: Sequence[object]) -> None:
+        """Carry whether an iteration has left the loop on a tensor's value."""
+        if done is None:
+            return
+        assert isinstance(done, TensorVariable)
+        if appended:
+            raise Unsupported("list of a length that depends on data")
+        self.done = self.carried.add("done", unset_flag(self.evaluator, self.outer), done).parameter
+
+    def _differs(self, reason: str) -> NoReturn:
+        """The first iteration may differ from the others only: it is tried without that one."""
+        raise refuse(self.evaluator, self.place, reason, peel=True)
+
+    # Before the body.
+
+    def _values(self) -> range:
+        """The numbers that the counter has, where something depends on how many they are."""
+        if self.span.values is None:
+            raise Unsupported("loop of another length in each call, of which all elements are used")
+        return self.span.values
+
+    def _counter(self) -> SymbolicIntegerVariable:
+        span = self.span
+        start, stop = value_of(span.start), value_of(span.stop)
+        if span.values is not None:
+            ends = (min(span.values), max(span.values))
+            value = new_integer(self.builder.fake_mode, *ends)
+        else:
+            ends = (start, stop - 1) if span.ascends else (stop + 1, start)
+            bounds = known_bounds(ends[0])[0], known_bounds(ends[1])[1]
+            value = new_integer(self.builder.fake_mode, *bounds)
+            assume(value < stop if span.ascends else value > stop)
+            assume(value >= start if span.ascends else value <= start)
+        index = SymbolicIntegerVariable(parameter(self.subgraph.graph, "index", value), value)
+        self.builder.counters[expression_of(value)] = LoopCounter(index, *ends)
+        return index
+
+    # After the body.
+
+    def _fill_buffers(
+        self, index: SymbolicIntegerVariable, appended: Sequence[Appended]
+    ) -> list[_FilledList]:
+        """Write what the body appends to lists into rows of buffers made before the loop."""
+        found = []
+        for appending in appended:
+            leading = appending.leading()
+            count = self._row_count(appending, leading)
+            position = self._position(index)
+            if leading:
+                position = combined(self.evaluator, "add", position, ConstantVariable(len(leading)))
+            rows = []
+            for item in appending.added:
+                if not isinstance(item, TensorVariable):
+                    raise Unsupported("append of something that is no tensor", repr(item))
+                buffer = unset_like(self.evaluator, self.outer, item, count)
+                rows.append((buffer, item))
+                with self._outside():
+                    for place, held in enumerate(leading):
+                        self._write_row(buffer, ConstantVariable(place), held)
+                self._write_row(buffer, position, item)
+            found.append(_FilledList(appending.target, leading, count, rows))
+        return found
+
+    def _write_row(self, buffer: TensorVariable, place: Variable, item: TensorVariable) -> None:
+        where = [buffer, ConstantVariable(0), place]
+        row = self.builder.call_function(self.evaluator, torch.select, where, {})
+        self.builder.call_method(self.evaluator, "copy_", row, (item,), {})
+
+    @contextlib.contextmanager
+    def _outside(self) -> Iterator[None]:
+        """Nodes go before the loop meanwhile."""
+        inner, self.builder.graph = self.builder.graph, self.outer
+        try:
+            yield
+        finally:
+            self.builder.graph = inner
+
+    def _row_count(self, appending: Appended, leading: Sequence[TensorVariable]) -> Variable:
+        """How many rows a buffer has: symbolic for a list that the loop alone fills, row by row."""
+        if self.span.may_be_empty:
+            raise Unsupported("list of a length that differs by iteration")
+        is_filled_alone = leading or not appending.held
+        if len(appending.added) != 1 or not is_filled_alone or not self.span.has_unit_step():
+            self._values()
+        with self._outside():
+            count = self.span.count(self.evaluator)
+            return combined(self.evaluator, "add", count, ConstantVariable(len(leading)))
+
+    def _position(self, index: SymbolicIntegerVariable) -> Variable:
+        """The number of the iteration."""
+        passed = combined(self.evaluator, "sub", index, self.span.start)
+        return combined(self.evaluator, "floordiv", passed, self.span.step)
+
+    def _fill_lists(
+        self, loop: torch.fx.Node, filled: Sequence[_FilledList], written: Sequence[int]
+    ) -> None:
+        """Put the rows of the buffers that ``loop`` has filled into the lists."""
+        if not filled:
+            return
+        evaluator = self.evaluator
+        tensors = self.carried.tensors
+        sharing = RowSharing(evaluator, self.place, tensors, self._taken, written)
+        shared = iter(sharing.note([pair for each in filled for pair in each.rows]))
+        for each in filled:
+            leading = (each.leading, self._leading_rows(each.leading))
+            rows = [
+                LoopRows(evaluator, self.place, buffer, each.count, loop, next(shared), *leading)
+                for buffer, _ in each.rows
+            ]
+            if self.span.values is None:
+                each.target.form = AllRows(rows[0])
+            else:
+                every = zip(*(part.every() for part in rows), strict=True)
+                added = [row for iteration in every for row in iteration]
+                each.target._items[len(each.target._items) - len(each.leading) :] = added
+
+    def _leading_rows(self, leading: Sequence[TensorVariable]) -> LeadingRows | None:
+        """What watches over the copies of ``leading`` in a buffer."""
+        if not leading:
+            return None
+        refusal = refuse(self.evaluator, self.place, "write to a tensor that is in a list")
+        made = LeadingRows(self.evaluator, leading, self._written, refusal)
+        self.evaluator.state.aliases.copies.append(made)
+        return made
+
+    # The region.
+
+    def _emit(self, index: SymbolicIntegerVariable) -> torch.fx.Node:
+        evaluator, graph = self.evaluator, self.subgraph.graph
+        kept = self.carried.finish(self.span.may_be_empty)
+        inner = [c.result for c in kept if c.result is not None]
+        step = node_of(self.span.step)
+        following = graph.call_function(operator.add, (index.node, step))
+        results = (following, *(variable.node for variable in inner))
+        parameters = [index.node, *(c.parameter.node for c in kept)]
+        taken = self.subgraph.taken()
+        taken += dict.fromkeys(n for n in results if n.graph is not graph and n not in taken)
+        stop = node_of(self.span.stop)
+        if isinstance(stop, torch.fx.Node) and stop not in taken:
+            taken.append(stop)
+        self._taken = taken
+        body = self.subgraph.close(parameters, taken, results)
+        arguments = (
+            add_region(evaluator, "condition", self._condition(parameters, taken)),
+            add_region(evaluator, "body", body),
+            (node_of(self.span.start), *(c.start.node for c in kept)),
+            tuple(taken),
+        )
+        values = [value_of(self.span.stop), *(c.parameter.fake for c in kept)]
+        items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
+        carried = [c.parameter for c in kept]
+        evaluator.state.aliases.note_loop(
+            self.place, self.builder.graph, graph, kept, taken, self.span.may_be_empty
+        )
+        for variable, node in zip(carried, items[1:], strict=True):
+            variable.node = node
+        return items[-1]
+
+    def _condition(
+        self, parameters: Sequence[torch.fx.Node], taken: Sequence[torch.fx.Node]
+    ) -> torch.fx.GraphModule:
+        """The counter is inside the range, and no iteration has ended the loop."""
+        test = Subgraph(self.evaluator)
+        inner = [parameter(test.graph, n.name, n.meta.get("example_value")) for n in parameters]
+        compare = operator.lt if self.span.ascends else operator.gt
+        bound = node_of(self.span.stop)
+        result = test.graph.call_function(compare, (inner[0], bound))
+        if self.done is not None:
+            done = inner[parameters.index(self.done.node)]
+            goes_on = test.graph.call_method("logical_not", (done,))
+            result = test.graph.call_function(operator.and_, (result, goes_on))
+        return test.close(inner, taken, result)

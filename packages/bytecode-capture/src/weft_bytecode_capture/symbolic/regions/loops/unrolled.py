@@ -1,0 +1,57 @@
+"""Loops that no region is tried for though they are long: noted with a reason, as those that are refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...decode import Instruction
+from ...models.iterators.builtin_iterators import RangeIteratorVariable, TensorRowsVariable
+from ...models.numbers.symbolic_range import SymbolicRangeIteratorVariable
+from ...variables.base import Variable
+from ..branches.join_points import resolved
+from ..evaluation import is_in_generator
+
+if TYPE_CHECKING:
+    from ...evaluator import FrameEvaluator
+
+_KEPT = (RangeIteratorVariable, TensorRowsVariable, SymbolicRangeIteratorVariable)
+"""Iterators of loops that may be kept: where one is not, that has been noted."""
+
+
+@dataclass
+class Iterations:
+    """How often a loop has come to its head, and how many nodes the graph had at first."""
+
+    nodes: int
+    count: int = 0
+
+
+def note_element(evaluator: FrameEvaluator, head: Instruction, iterator: Variable) -> None:
+    """At FOR_ITER, of a loop that is not kept."""
+    if is_in_generator(evaluator):
+        _note(evaluator, head.index, "loop in a generator")
+    elif not isinstance(iterator, _KEPT):
+        _note(evaluator, head.index, "loop over neither a range nor a tensor's rows")
+
+
+def note_repeated_test(evaluator: FrameEvaluator, jump: Instruction) -> None:
+    """At a jump back to the beginning of a loop."""
+    if not 0 <= jump.target <= jump.index:
+        return
+    head = resolved(evaluator.decoded, jump.target)
+    if evaluator.decoded.instructions[head].name != "FOR_ITER":
+        _note(evaluator, head, "while loop whose test is on no tensor")
+
+
+def _note(evaluator: FrameEvaluator, head: int, reason: str) -> None:
+    """Count an iteration; where they are many, and put nodes into the graph, note why."""
+    state = evaluator.state
+    if not state.options.keep_control_flow:
+        return
+    nodes = len(evaluator.graph.graph.nodes)
+    known = evaluator.iterations.setdefault(head, Iterations(nodes))
+    known.count += 1
+    if known.count == state.options.rolled_loop_length and nodes > known.nodes:
+        place = (evaluator.code, head)
+        state.cache.regions.note_unrolled(place, evaluator.decoded.line(head), reason)

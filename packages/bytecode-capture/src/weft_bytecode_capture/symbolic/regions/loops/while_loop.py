@@ -1,0 +1,226 @@
+"""Loops that a tensor's value ends: ``while`` with a test on a tensor, ``while True`` with ``break``.
+
+The loop begins at its test, wherever in the loop that is: what comes before the first test has been evaluated
+already.  One iteration goes from the test to the next, which CPython may have compiled a second time at the
+loop's end.  The test's outcome is carried like the state.  A branch in between that leaves the loop has the
+rest of the iteration on one side, and the outcome False on the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from ....unsupported import Unsupported
+from ...decode import Instruction
+from ...models.numbers.tensor_number import TensorNumberVariable
+from ...models.torch.tensor import TensorVariable
+from ...variables.base import Variable
+from ..branches.join_points import bound_names, loops, reachable, resolved
+from ..decisions import Place
+from ..evaluation import (
+    as_predicate,
+    check_unchanged,
+    every_instruction,
+    refuse,
+    run_until,
+)
+from ..identity.choices import Choice, note_choice
+from ..state.containers import Opens
+from ..state.python_state import ObjectStates
+from ..state.slots import CarriedSlots
+from ..subgraph import Subgraph
+from .carried import CarriedLocals
+from .early_exit import (
+    RESULT,
+    RETURNED,
+    RolledLoop,
+    flag,
+    is_same_code,
+    note_return,
+    returned_value,
+    rolling,
+)
+from .emission import emit_while
+
+if TYPE_CHECKING:
+    from ...evaluator import FrameEvaluator
+
+_TESTS = ("POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "POP_JUMP_IF_")
+
+
+@dataclass(frozen=True)
+class WhileLoop:
+    """``stay`` and ``leave`` are where its test goes; ``tests`` the instructions that are this test.
+
+    ``stays_if`` is the outcome with which each of these goes on.  ``inside`` are the loop's instructions.
+    """
+
+    place: Place
+    stay: int
+    leave: int
+    tests: dict[int, bool]
+    inside: frozenset[int]
+
+
+def find_while(
+    evaluator: FrameEvaluator, instruction: Instruction, jump_if: bool
+) -> WhileLoop | None:
+    """The loop of which the conditional jump at hand is the test; None for other branches."""
+    decoded, index = evaluator.decoded, instruction.index
+    jumped, passed = instruction.target, index + 1
+    every = loops(decoded)
+    around = next((loop for loop in every if index in loop.body), None)
+    if around is not None and (jumped in around.body) != (passed in around.body):
+        stay, leave = (jumped, passed) if jumped in around.body else (passed, jumped)
+    else:  # the copy of a test before its loop
+        starting = [loop for loop in every if resolved(decoded, passed) == loop.head]
+        if not starting or jumped in starting[-1].body:
+            return None
+        around, stay, leave = starting[-1], passed, jumped
+    stay, leave = resolved(decoded, stay), resolved(decoded, leave)
+    tests = {}
+    for other in decoded.instructions:
+        if other.name.startswith(_TESTS) and "NONE" not in other.name:
+            sides = (resolved(decoded, other.target), resolved(decoded, other.index + 1))
+            jumps_if = other.name.endswith("TRUE")
+            if sides == (stay, leave):
+                tests[other.index] = jumps_if
+            elif sides == (leave, stay):
+                tests[other.index] = not jumps_if
+    if not any(k in around.body for k in tests):
+        return None
+    if any(k in evaluator.breaks for k in around.body):
+        raise Unsupported("graph break inside a region")
+    return WhileLoop((evaluator.code, index), stay, leave, tests, around.body)
+
+
+def keep_while(
+    evaluator: FrameEvaluator, loop: WhileLoop, predicate: TensorVariable
+) -> tuple[TensorVariable, Variable] | None:
+    """Keep the loop, whose first test has the outcome ``predicate``, and go to where it leaves.
+
+    Gives whether an iteration has returned from the frame, and what; None if none does.
+    """
+    return _WhileLoop(evaluator, loop).run(predicate)
+
+
+_TEST = ".test"
+"""The local, of a name that no program has, that says whether the loop goes on."""
+
+
+class _RolledWhile:
+    """The loop while its body is evaluated; ``stack`` is the frame's before the test."""
+
+    opens: Opens
+    around: RolledLoop | None
+
+    def __init__(
+        self, evaluator: FrameEvaluator, loop: WhileLoop, stack: list[Variable | None]
+    ) -> None:
+        self.loop = loop
+        self.stack = stack
+        self.inside = loop.inside
+        self.at = loop.place[1]
+        self.head = min(index for index in loop.tests if index in loop.inside)
+        decoded = evaluator.decoded
+        self.exits = frozenset(
+            i.index
+            for i in decoded.instructions
+            if i.index not in loop.inside and is_same_code(decoded, i.index, loop.leave)
+        )
+
+    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
+        decoded, loop = evaluator.decoded, self.loop
+        notes = {_TEST, RETURNED, RESULT}
+        return decoded.live_at(loop.stay) | decoded.live_at(loop.leave) | notes
+
+    def finish_side(self, evaluator: FrameEvaluator) -> None:
+        run_until(evaluator, self.exits | self.loop.tests.keys(), every_instruction(evaluator))
+        self.note_end(evaluator, evaluator.next_index in self.exits)
+
+    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
+        if has_left or evaluator.finished:
+            evaluator.locals[_TEST] = flag(evaluator, False)
+            note_return(evaluator, self.stack, self.opens)
+        elif _TEST not in evaluator.locals:
+            test = evaluator.pop()
+            evaluator.locals[_TEST] = self.outcome(evaluator, test, evaluator.next_index)
+
+    def outcome(self, evaluator: FrameEvaluator, test: Variable, index: int) -> TensorVariable:
+        """Whether the loop goes on after the test at ``index``, as a tensor."""
+        if isinstance(test, TensorNumberVariable):
+            test = test.tensor
+        if not isinstance(test, TensorVariable):
+            raise Unsupported("loop whose test is no tensor in later iterations", repr(test))
+        predicate = as_predicate(evaluator, test)
+        if self.loop.tests[index]:
+            return predicate
+        result = evaluator.graph.call_method(evaluator, "logical_not", predicate, (), {})
+        assert isinstance(result, TensorVariable)
+        return result
+
+
+class _WhileLoop:
+    def __init__(self, evaluator: FrameEvaluator, loop: WhileLoop) -> None:
+        self.evaluator = evaluator
+        self.loop = loop
+        self.builder = evaluator.graph
+        self.subgraph = Subgraph(self.evaluator)
+        decoded = evaluator.decoded
+        live = decoded.live_at(loop.stay) | decoded.live_at(loop.leave)
+        self.rolled = _RolledWhile(evaluator, loop, list(evaluator.stack))
+        stops = self.rolled.exits | loop.tests.keys()
+        iteration = reachable(decoded, loop.stay, stops) | loop.inside
+        self.live, self.dead = bound_names(decoded, iteration, live)
+        self.carried = CarriedLocals(evaluator, self.subgraph, self.live, loop.place, self._differs)
+
+    def run(self, predicate: TensorVariable) -> tuple[TensorVariable, Variable] | None:
+        evaluator, loop = self.evaluator, self.loop
+        outer = self.builder.graph
+        self.carried.begin()
+        slots = CarriedSlots(evaluator, self.carried, self._unbound)
+        self.carried.states = states = ObjectStates(evaluator)
+        self.rolled.opens = states.is_new
+        evaluator.next_index = loop.stay
+        with self.subgraph.active(), rolling(evaluator, self.rolled):
+            # The test may be at the very beginning: at least one instruction of the body comes first.
+            run_until(evaluator, loop.tests, loop.inside)
+            if evaluator.finished:
+                raise Unsupported("return inside a loop")
+            self.rolled.note_end(evaluator, False)
+            self.carried.settle()
+            slots.settle()
+        if len(evaluator.stack) != len(self.rolled.stack):
+            raise Unsupported("return inside a loop")
+        following = evaluator.locals.pop(_TEST)
+        assert isinstance(following, TensorVariable)
+        check_unchanged(states)
+        slots.bind()
+        first = self.rolled.outcome(evaluator, predicate, loop.place[1])
+        returned = returned_value(evaluator, self.carried, outer)
+        results = {name: self.carried.result(name, self._unbound) for name in self.live}
+        self._emit(first, following)
+        for name in self.dead:
+            evaluator.locals.pop(name, None)
+        evaluator.locals.update(results)
+        slots.finish()
+        evaluator.next_index = loop.leave
+        return returned
+
+    def _unbound(self, like: TensorVariable) -> TensorVariable:
+        raise Unsupported("local that is unbound after no iteration", repr(like))
+
+    def _differs(self, reason: str) -> NoReturn:
+        raise refuse(self.evaluator, self.loop.place, reason)
+
+    def _emit(self, first: TensorVariable, following: TensorVariable) -> None:
+        evaluator, place = self.evaluator, self.loop.place
+        kept = self.carried.finish(may_be_empty=True)
+        taken = emit_while(evaluator, self.subgraph, first, following, kept)
+        evaluator.state.aliases.note_loop(
+            place, self.builder.graph, self.subgraph.graph, kept, taken, may_be_empty=True
+        )
+        for carried in kept:
+            # After no iteration the result is what the loop began with.
+            note_choice(evaluator, Choice(carried.parameter, first, True, carried.start))

@@ -1,0 +1,142 @@
+"""What the state of a variable is: everything that its class keeps, however deep, as tuples that compare.
+
+A variable's class has nothing to say.  Its attributes are walked: lists, dicts and sets, closures of its
+steps, helper objects, the frame of a suspended generator.  What is left are references to other variables,
+which have states of their own, and objects that evaluation does not change: nodes, sources, the user's own.
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ...graph.layouts import Layout
+from ...models.containers.list_forms import ListForm
+from ...models.iterators.generators import GeneratorVariable
+from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+from ...variables.hashing import HashedKey
+
+_NOTES = frozenset({"version", "_has_no_finalizers", "_made", "loaded_instead", "created_at"})
+"""Attributes that are notes of the evaluator about an object, beside what the object is."""
+
+_REAL = frozenset({"original", "_dictionary", "value", "unread", "_unread"})
+"""Attributes that are the program's own objects, which no evaluation changes: known by identity."""
+
+_BUFFERS = (bytearray, memoryview, array.array)
+_OWN = f"{__name__.split('.')[0]}."
+_HELPERS = (f"{_OWN}symbolic.models.", f"{_OWN}symbolic.variables.")
+
+FRAME_STATE = (
+    "next_index", "finished", "suspended", "result", "handled", "function", "stack", "locals", "cells",
+)  # fmt: skip
+"""What a suspended frame goes on with."""
+
+
+def attributes(variable: Variable) -> dict[str, Any]:
+    """What a variable's state is made of, by name, as it is."""
+    found = {name: value for name, value in vars(variable).items() if name not in _NOTES}
+    if isinstance(variable, GeneratorVariable):
+        found["frame"] = tuple(getattr(variable.frame, name) for name in FRAME_STATE)
+    return found
+
+
+def frozen_state(variable: Variable) -> dict[str, Any]:
+    """A copy of what the object is, for :func:`is_same`."""
+    found = {
+        name: value if name in _REAL else _frozen(value, ())
+        for name, value in attributes(variable).items()
+    }
+    fake, element = found.get("fake"), found.get("element")
+    if isinstance(fake, torch.Tensor):
+        found["layout"] = Layout(fake)
+        found["element"] = element is not None and element.is_put_back
+    return found
+
+
+def held_variables(variable: Variable) -> Iterator[Variable]:
+    """The variables to which an object leads directly."""
+    for name, value in attributes(variable).items():
+        if name not in _REAL:
+            yield from variables_in(value)
+
+
+def variables_in(value: Any) -> Iterator[Variable]:
+    """The variables in lists, dicts, closures and helper objects."""
+    pending, seen = [value], set[int]()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Variable):
+            yield value
+        elif isinstance(value, HashedKey):
+            pending.append(value.variable)
+        elif id(value) not in seen:
+            seen.add(id(value))
+            pending += inner_parts(value) or ()
+            if isinstance(value, dict):
+                pending += value
+
+
+def inner_parts(value: Any) -> tuple[Any, ...] | None:
+    """What an object of the evaluator's is made of; None for one that it does not change."""
+    kind = type(value)
+    if isinstance(value, dict):
+        return tuple(value.values())
+    if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
+        return tuple(value)
+    if isinstance(value, ListForm):
+        return value.state()
+    if isinstance(value, _BUFFERS):
+        return (bytes(value),)
+    if kind is functools.partial:
+        return value.func, *value.args, *value.keywords.values()
+    if kind in (types.MethodType, types.BuiltinMethodType):
+        return (value.__self__,)
+    if kind is types.FunctionType:
+        is_own = value.__module__.startswith(_OWN)
+        return tuple(map(_contents, value.__closure__ or ())) if is_own else None
+    if kind.__module__.startswith(_HELPERS) and kind is not HashedKey:
+        slots = (getattr(value, name, None) for name in getattr(kind, "__slots__", ()))
+        return *getattr(value, "__dict__", {}).values(), *slots
+    return None
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _frozen(value: Any, around: tuple[int, ...]) -> Any:
+    """A copy of an object of the evaluator's, of tuples; ``around`` are those that it is inside."""
+    if isinstance(value, Variable) or id(value) in around:
+        return value
+    inner = inner_parts(value)
+    if inner is None:
+        return value
+    around = (*around, id(value))
+    copies = tuple(_frozen(part, around) for part in inner)
+    return (*value, *copies) if isinstance(value, dict) else copies
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Whether two copies are of one state."""
+    if left is right:
+        return True
+    if isinstance(left, (int, str, bytes, Layout)):
+        return type(left) is type(right) and bool(left == right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in left)
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(is_same, left, right))
+    if isinstance(left, ConstantVariable) and isinstance(right, ConstantVariable):
+        first, second = left.value, right.value
+        return isinstance(first, (int, str, bytes)) and is_same(first, second)
+    return False

@@ -1,0 +1,254 @@
+"""Places in objects whose values a region may replace: elements, attributes, the cells of closures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....unsupported import Unsupported
+from ...models.containers.mappings import DictVariable
+from ...models.containers.sequences import ListVariable, SequenceVariable
+from ...models.functions.cells import CellVariable
+from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
+from ...models.numbers.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
+from ...models.objects.user_objects import UserObjectVariable
+from ...models.torch.tensor import TensorVariable
+from ...variables.base import Variable
+from ..evaluation import refuse
+from ..filled_lists.rows import AllRows, RowVariable
+from .python_state import difference, same_constant
+
+if TYPE_CHECKING:
+    from ...evaluator import FrameEvaluator
+    from ..loops.carried import CarriedLocals
+    from ..subgraph import Carried
+
+_MAX_ELEMENTS = 64  # of a container whose places are told apart
+
+Owner = ListVariable | DictVariable | CellVariable | UserObjectVariable
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """A place in a list, a dict, an instance (its attribute ``key``) or a cell."""
+
+    owner: Owner
+    key: Any
+
+    def get(self) -> Variable | None:
+        """What is there; None if the place is gone, or a cell empty."""
+        owner, key = self.owner, self.key
+        if isinstance(owner, CellVariable):
+            return owner.contents
+        if isinstance(owner, UserObjectVariable):
+            return owner.attributes.get(key)
+        if isinstance(owner, DictVariable):
+            return owner.entries.get(key)
+        return owner._items[key] if key < len(owner._items) else None
+
+    def set(self, value: Variable | None) -> None:
+        """Put ``value`` there.
+
+        :raises Unsupported: the place is gone, of a list that the region has made shorter.
+        """
+        owner, key = self.owner, self.key
+        if isinstance(owner, CellVariable):
+            owner.contents = value
+            return
+        assert value is not None
+        if isinstance(owner, UserObjectVariable):
+            owner.attributes[key] = value
+        elif isinstance(owner, DictVariable):
+            owner.entries[key] = value
+        elif key < len(owner._items):
+            owner._items[key] = value
+        else:
+            raise Unsupported("object that a region changes", repr(owner))
+
+
+def find_slots(evaluator: FrameEvaluator) -> list[Slot]:
+    """The places of tensors and numbers in what the frame can reach, and its cells.
+
+    Objects from outside the frame count once they have been changed: the journal brings them to their last
+    state.
+    """
+    mutated = {id(variable) for variable in evaluator.side_effects.mutated_variables()}
+    return [
+        slot
+        for owner in _owners(evaluator, mutated)
+        for slot in _places(owner)
+        if isinstance(owner, CellVariable) or _is_carried(slot.get())
+    ]
+
+
+def _is_carried(value: Variable | None) -> bool:
+    return value is not None and (
+        isinstance(value, TensorVariable) or number_kind(value) is not None
+    )
+
+
+def _owners(evaluator: FrameEvaluator, mutated: set[int]) -> Iterator[Owner]:
+    pending: list[Variable] = [*evaluator.locals.values(), *evaluator.cells.values()]
+    seen: set[int] = set()
+    while pending:
+        variable = pending.pop()
+        own = variable.source is None or id(variable) in mutated
+        if id(variable) in seen or not own:
+            continue
+        seen.add(id(variable))
+        inner = _contents(variable)
+        if len(inner) > _MAX_ELEMENTS or any(isinstance(item, RowVariable) for item in inner):
+            continue
+        has_form = getattr(variable, "form", None) is not None
+        if (type(variable) in _CONTAINERS and not has_form) or isinstance(variable, _OBJECTS):
+            yield variable  # type: ignore[misc]
+        pending += inner
+
+
+_CONTAINERS = (DictVariable, ListVariable)
+_OBJECTS = (CellVariable, UserObjectVariable)
+
+
+def _contents(variable: Variable) -> list[Variable]:
+    if isinstance(variable, CellVariable):
+        return [variable.contents] if variable.contents is not None else []
+    if isinstance(variable, UserObjectVariable):
+        return [value for value in variable.attributes.values() if value is not None]
+    if type(variable) is DictVariable and variable.unread is None:
+        return list(variable.entries.values())
+    if isinstance(getattr(variable, "form", None), AllRows):
+        return []
+    if isinstance(variable, SequenceVariable) and variable.is_read:
+        return list(variable._items)
+    return []
+
+
+def _places(owner: Owner) -> list[Slot]:
+    if isinstance(owner, CellVariable):
+        return [Slot(owner, "variable")]
+    if isinstance(owner, UserObjectVariable):
+        return [Slot(owner, name) for name in owner.attributes]
+    if isinstance(owner, DictVariable):
+        return [Slot(owner, key) for key in owner.entries]
+    return [Slot(owner, key) for key in range(len(owner._items))]
+
+
+@dataclass
+class _CarriedSlot:
+    """A place in a loop: what it holds before, what stands for that in the body, and the results."""
+
+    slot: Slot
+    name: str
+    start: Variable | None
+    parameter: Variable | None
+    carried: Carried | None
+    result: Variable | None = None  # what the place holds after the loop, if the body replaces it
+    bound: Variable | None = None  # what the body has left in an empty cell
+
+
+class CarriedSlots:
+    """The places whose values a loop's body may replace: each is carried as a local is.
+
+    ``first_bound`` gives what a tensor starts with that the loop binds first, in a cell.
+    """
+
+    def __init__(
+        self,
+        evaluator: FrameEvaluator,
+        carried: CarriedLocals,
+        first_bound: Callable[[TensorVariable], TensorVariable],
+    ) -> None:
+        self._evaluator = evaluator
+        self._carried = carried
+        self._first_bound = first_bound
+        slots = [s for s in find_slots(evaluator) if id(s.owner) not in carried.opened]
+        self._slots = [self._begin(n, slot) for n, slot in enumerate(slots)]
+
+    def _begin(self, number: int, slot: Slot) -> _CarriedSlot:
+        evaluator, carried = self._evaluator, self._carried
+        name = f"place {number} ({slot.key})"
+        start = slot.get()
+        if start is not None and evaluator.state.cache.regions.is_counted(carried.place, name):
+            start = number_in_tensor(evaluator, start) or start
+        tensor = start.tensor if isinstance(start, TensorNumberVariable) else start
+        if not isinstance(tensor, TensorVariable) or tensor.fake.requires_grad:
+            slot.set(start)
+            return _CarriedSlot(slot, name, start, start, None)
+        taken = carried.add("element", tensor, None)
+        parameter: Variable = taken.parameter
+        if isinstance(start, TensorNumberVariable):
+            parameter = TensorNumberVariable(taken.parameter, start.kind)
+        slot.set(parameter)
+        return _CarriedSlot(slot, name, start, parameter, taken)
+
+    def settle(self) -> None:
+        """Note what the body has left, whose graph is at hand; what is unlike before stays a change."""
+        for place in self._slots:
+            left = place.slot.get()
+            if left is not None and left is not place.parameter:
+                self._settle(place, left)
+
+    def _settle(self, place: _CarriedSlot, left: Variable) -> None:
+        if isinstance(left, TensorVariable) and left.element is not None:
+            raise Unsupported("element at a position that data gives, in a container", repr(left))
+        if place.start is None:
+            place.bound = self._bound(left)
+        elif isinstance(place.start, TensorNumberVariable):
+            place.result = self._number(place, left)
+        elif number_kind(place.start) is not None:
+            if number_kind(left) is number_kind(place.start) and not same_constant(
+                place.start, left
+            ):
+                reason = f"{place.name} is {place.start!r}, then {left!r}"
+                raise refuse(self._evaluator, self._carried.place, reason, counted=place.name)
+        elif place.carried is not None and isinstance(left, TensorVariable):
+            same = difference(place.carried.start, left) is None
+            if same and not left.fake.requires_grad:
+                place.carried.result = left
+                place.result = place.carried.parameter
+        if place.result is not None or place.bound is not None:
+            place.slot.set(place.parameter)
+
+    def _bound(self, left: Variable) -> Variable | None:
+        """What the body has left in an empty cell, if a loop can carry it."""
+        value: Variable | None = left
+        if isinstance(left, SymbolicIntegerVariable):
+            value = number_in_tensor(self._evaluator, left)
+        if isinstance(value, TensorVariable):
+            return None if value.fake.requires_grad else value
+        if isinstance(value, TensorNumberVariable):
+            return value
+        return left if left.is_constant() else None
+
+    def bind(self) -> None:
+        """Let cells that were empty have the loop's results, in the graph around it."""
+        for place in self._slots:
+            value = place.bound
+            if isinstance(value, TensorNumberVariable):
+                taken = self._first(value.tensor)
+                place.result = TensorNumberVariable(taken, value.kind, value.is_step)
+            elif isinstance(value, TensorVariable):
+                place.result = self._first(value)
+            elif value is not None:
+                place.result = value
+
+    def _first(self, value: TensorVariable) -> TensorVariable:
+        return self._carried.add("variable", self._first_bound(value), value).parameter
+
+    def _number(self, place: _CarriedSlot, left: Variable) -> Variable | None:
+        number = number_in_tensor(self._evaluator, left)
+        start, carried = place.start, place.carried
+        assert isinstance(start, TensorNumberVariable)
+        assert carried is not None
+        if number is None or number.kind is not start.kind:
+            return None
+        if number.kind is int and not number.is_step:
+            raise Unsupported("integer that may grow beyond a tensor's", repr(left))
+        carried.result = number.tensor
+        return place.parameter
+
+    def finish(self) -> None:
+        """Put the loop's results into their places, and what has not changed."""
+        for place in self._slots:
+            place.slot.set(place.start if place.result is None else place.result)

@@ -1,0 +1,172 @@
+"""Python's protocols for operators, on variables."""
+
+from __future__ import annotations
+
+from ...unsupported import Unsupported
+from ..aliasing import guard_distinct
+from ..models.numbers.representations import NumberVariable
+from ..protocol import Evaluator
+from .base import Variable
+from .constant import OPERATORS, ConstantVariable
+from .python_protocols import find_raw, resolution_order
+
+SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
+    "pow": "** or pow()", "matmul": "@", "and": "&", "or": "|", "xor": "^", "lshift": "<<",
+    "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+}  # fmt: skip
+
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def binary_operation(
+    evaluator: Evaluator, operator: str, left: Variable, right: Variable
+) -> Variable:
+    """``left <operator> right``; TypeError as Python words it when neither side knows how."""
+    if type(left) is ConstantVariable and type(right) is ConstantVariable:
+        folded = left.binary_operation(evaluator, operator, right, False)
+        if folded is not None:
+            return folded
+    in_place = operator not in SYMBOLS and operator[0] == "i" and operator[1:] in SYMBOLS
+    if in_place:
+        result = left.binary_operation(evaluator, operator, right, False)
+        if result is not None:
+            return result
+    plain = operator[1:] if in_place else operator
+    result = _plain_operation(evaluator, plain, left, right)
+    if result is not None:
+        return result
+    _require_modelled(operator, plain, left, right)
+    if operator == "eq":
+        return ConstantVariable(is_same_object(evaluator, left, right))
+    if operator == "ne":
+        return ConstantVariable(not is_same_object(evaluator, left, right))
+    symbol = SYMBOLS[plain] + ("=" if in_place else "")
+    left_name, right_name = left.python_type().__name__, right.python_type().__name__
+    if operator in COMPARISONS:
+        message = f"{symbol!r} not supported between instances of {left_name!r} and {right_name!r}"
+    else:
+        if in_place and plain == "pow":
+            symbol = "**="
+        message = f"unsupported operand type(s) for {symbol}: {left_name!r} and {right_name!r}"
+    return evaluator.raise_error(TypeError, message)
+
+
+def _require_modelled(operator: str, plain: str, left: Variable, right: Variable) -> None:
+    """Unsupported if an operand's class in C has the operator, and its variable knows none."""
+    reflected = SWAPPED.get(plain, f"r{plain}")
+    for variable, special in ((left, plain), (right, reflected)):
+        if type(variable).binary_operation is not Variable.binary_operation:
+            continue
+        raw = find_raw(variable.python_type(), f"__{special}__")
+        if raw is not None and raw is not object.__dict__.get(f"__{special}__"):
+            raise Unsupported("operator of a builtin type", f"{left!r} {operator} {right!r}")
+
+
+def _plain_operation(
+    evaluator: Evaluator, operator: str, left: Variable, right: Variable
+) -> Variable | None:
+    if isinstance(right, NumberVariable) and left.is_constant():
+        result = right.binary_operation(evaluator, operator, left, True)
+        if result is not None:
+            return result
+    left_type, right_type = left.python_type(), right.python_type()
+    derived = right_type is not left_type and left_type in resolution_order(right_type)
+    reflected_first = derived and (
+        operator in COMPARISONS or _overrides(right_type, left_type, f"__r{operator}__")
+    )
+    if reflected_first:
+        result = right.binary_operation(evaluator, operator, left, True)
+        if result is not None:
+            return result
+    result = left.binary_operation(evaluator, operator, right, False)
+    if result is not None:
+        return result
+    if reflected_first or (left_type is right_type and operator not in COMPARISONS):
+        return None
+    return right.binary_operation(evaluator, operator, left, True)
+
+
+def _overrides(kind: type, base: type, name: str) -> bool:
+    """Whether a class has another method than its base; one that is a builtin class has its own."""
+    return base.__flags__ & _HEAP_CLASS == 0 or find_raw(kind, name) is not find_raw(base, name)
+
+
+_HEAP_CLASS = 1 << 9
+
+
+def is_same_object(evaluator: Evaluator, left: Variable, right: Variable) -> bool:
+    """``left is right``, guarded where two objects from outside the frame are told apart."""
+    if left is right:
+        return True
+    if left.is_constant() and right.is_constant():
+        left_value, right_value = left.as_constant(), right.as_constant()
+        if left_value is right_value:
+            return True
+        if type(left_value) is not type(right_value) or left_value != right_value:
+            return False
+        raise Unsupported(
+            "identity of equal constants",
+            f"{left!r} is {right!r}",
+            "CPython may or may not share them",
+        )
+    identity = left.same_object(evaluator, right)
+    if identity is None:
+        identity = right.same_object(evaluator, left)
+    if identity is not None:
+        return identity
+    # One variable stands for one object; guards that two paths differ are added when it matters.
+    if left.source is not None and right.source is not None:
+        guard_distinct(evaluator, left, right)
+    return False
+
+
+def contains(evaluator: Evaluator, container: Variable, item: Variable) -> bool:
+    """``item in container``."""
+    return container.call_method(evaluator, "__contains__", [item], {}).truth(evaluator)
+
+
+def values_equal(evaluator: Evaluator, left: Variable, right: Variable) -> bool:
+    """``left is right or left == right``, as containers compare their elements."""
+    if left is right:
+        return True
+    if type(left) is ConstantVariable and type(right) is ConstantVariable:
+        return left.value is right.value or bool(left.value == right.value)
+    return binary_operation(evaluator, "eq", left, right).truth(evaluator)
+
+
+def unary_operation(evaluator: Evaluator, operator: str, operand: Variable) -> Variable:
+    """``-x``, ``+x``, ``~x``; ``operator`` is "neg", "pos" or "invert"."""
+    if operand.is_constant() and not hasattr(type(operand.as_constant()), "_member_map_"):
+        import operator as operators
+
+        return evaluator.wrap_constant(
+            evaluator.pure(getattr(operators, operator), operand.as_constant())
+        )
+    return operand.call_method(evaluator, f"__{operator}__", [], {})
+
+
+assert set(SYMBOLS) <= set(OPERATORS)
+
+
+def compare_sequences(
+    evaluator: Evaluator, operator: str, left: list[Variable], right: list[Variable]
+) -> Variable:
+    """Comparison as of lists and tuples; a list may change while its elements are compared."""
+    if operator in ("eq", "ne") and len(left) != len(right):
+        return evaluator.wrap_constant(operator == "ne")
+    place = 0
+    while place < min(len(left), len(right)):
+        first, second = left[place], right[place]
+        evaluator.state.note_elements(1)
+        if not values_equal(evaluator, first, second):
+            if place >= min(len(left), len(right)):
+                break
+            if operator in ("eq", "ne"):
+                return evaluator.wrap_constant(operator == "ne")
+            return evaluator.binary_operation(operator, first, second)
+        place += 1
+    lengths = ConstantVariable(len(left)), ConstantVariable(len(right))
+    return evaluator.binary_operation(operator, *lengths)
