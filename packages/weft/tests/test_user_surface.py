@@ -24,23 +24,27 @@ def breaks(x):
     return y.sum() + 1
 
 
-def test_explain_prints_graphs_breaks_guards_and_times(capsys) -> None:
+def test_explain_gives_graphs_breaks_and_times_and_shows_guards_if_asked(
+    capsys, monkeypatch
+) -> None:
     with torch.no_grad():
         explanation = weft.explain(breaks)(torch.ones(3))
     assert explanation.result.item() == 7
     assert len(explanation.graphs) == 2
     assert len(explanation.breaks) == 1
     assert len(explanation.compiled_graphs) == 2
-    printed = capsys.readouterr().out
-    assert "2 graphs, 1 graph break" in printed
+    assert capsys.readouterr().out.replace("here\n", "") == ""
+    monkeypatch.setenv("COLUMNS", "160")
+    explanation.show(guards=True)
+    assert "Tensor torch.float32 (3,)" in capsys.readouterr().out
     text = str(explanation)
+    assert "2 graphs, 1 graph break" in text and "Tensor torch.float32" not in text
     for part in (
         "call of a builtin function",
         'print("here")',
         "explanation: the evaluator does not know what it does",
         "hint: do it outside the compiled function",
         "test_user_surface.py",
-        "Tensor torch.float32 (3,)",
         "functionalize",
         "codegen",
     ):

@@ -35,4 +35,5 @@ from .symbolic.frame_result import CaptureOptions as CaptureOptions
 from .symbolic.graph.plain_runs import refused_by_torch as refused_by_torch
 from .unsupported import Unsupported as Unsupported
 from .user_location import UserLocation as UserLocation
+from .user_location import running_frames as running_frames
 from .warning import warn as warn

@@ -76,7 +76,8 @@ class CapturedGraph:
     Placeholders are the tensors (and numbers) that differ from call to call, ``input_sources`` says where
     each was read.  Parameters, buffers and other tensors known by identity are attributes of
     ``graph_module`` (``get_attr`` nodes).  Each placeholder's and node's ``meta["example_value"]`` is the
-    FakeTensor seen during capture, ``meta["stack_trace"]`` the user's lines.  The output is a flat tuple.
+    FakeTensor seen during capture, ``meta["stack_trace"]`` the user's lines, outermost call first.  The
+    output is a flat tuple.
     A target of type :class:`GradientRule` gives results the gradients that the program wrote for them.
     ``inference_mode``: the graph runs, and is compiled, inside ``torch.inference_mode`` (True) or outside
     (False); None: as its caller.

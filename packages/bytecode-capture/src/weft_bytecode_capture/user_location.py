@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import linecache
+import sys
+import types
 from dataclasses import dataclass
 
 
@@ -21,3 +23,14 @@ class UserLocation:
         if text:
             lines.append(f"    {text}")
         return lines
+
+
+def running_frames() -> tuple[UserLocation, ...]:
+    """Where the calls of this thread stand, outermost first, without the caller of this."""
+    places = []
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        places.append(UserLocation(code.co_filename, frame.f_lineno or 0, code.co_qualname))
+        frame = frame.f_back
+    return tuple(reversed(places))

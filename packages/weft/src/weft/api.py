@@ -15,13 +15,14 @@ from .compiled_module import CompiledModule
 from .contexts import context_of
 from .errors import StageError, WeftWarning
 from .foreign_backend import foreign_backend
-from .logs import requested_logs, with_logs
+from .logs import requested_logs
 from .options import CompileOptions, resolve_options
 from .pausing_functions import compile_pausing, pauses
 from .pipeline import Pipeline
 from .program_cache import ProgramCache
 from .registry import BackendFunction, find_backend, stage_folders
-from .report import active_graph_observers, notify_conversion
+from .report import Watch
+from .standing_observers import standing_observers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -151,9 +152,12 @@ def _compile_frames(
 ) -> Callable[[Callable[..., Any]], Any]:
     """What compiles a function's frames, in the context that these settings give it."""
     logs = requested_logs()
+    watch = Watch(standing_observers(logs))
     make_context = functools.partial(
         capture.make_context,
-        backend=foreign_backend(backend) if callable(backend) else _pipeline(options, fullgraph),
+        backend=(
+            foreign_backend(backend) if callable(backend) else _pipeline(options, fullgraph, watch)
+        ),
         options=capture.CaptureOptions(
             fullgraph=fullgraph,
             dynamic=dynamic,
@@ -166,7 +170,7 @@ def _compile_frames(
             check_operands=check_operands,
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or options.strict),
-        observer=with_logs(notify_conversion, logs),
+        observer=watch.frame_converted,
     )
     backend_key = id(backend) if callable(backend) else backend  # a context keeps its backend alive
     settings = (backend_key, options, fullgraph, dynamic, logs)
@@ -177,11 +181,11 @@ def _compile_frames(
     return frames
 
 
-def _pipeline(options: CompileOptions, fullgraph: bool) -> Pipeline:
+def _pipeline(options: CompileOptions, fullgraph: bool, watch: Watch) -> Pipeline:
     return Pipeline(
         options,
         raise_errors=fullgraph or options.strict,
-        observers=active_graph_observers,
+        observers=watch.observers,
         programs=ProgramCache(limit=options.cache_limit),
     )
 

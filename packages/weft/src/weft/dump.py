@@ -45,7 +45,8 @@ def open_dump(directory: Path | None, location: str) -> GraphDump:
     if directory is None:
         return GraphDump(None)
     directory.mkdir(parents=True, exist_ok=True)
-    label = re.sub(r"[^A-Za-z0-9_.-]+", "_", location.rsplit("/", 1)[-1])
+    place = location.partition(", through ")[0]
+    label = re.sub(r"[^A-Za-z0-9_.-]+", "_", place.rsplit("/", 1)[-1])
     number = sum(1 for _ in directory.iterdir())
     while True:
         folder = directory / f"{number:03d}_{label}"

@@ -1,4 +1,4 @@
-"""``weft.explain``: what became of a call, as a table."""
+"""``weft.explain``: what became of a call, as data and as tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 import weft_bytecode_capture as capture
@@ -27,7 +27,8 @@ class Explanation:
     """What one call gave: its ``result``, a report of each frame met and of each graph compiled.
 
     ``failed_guards`` say why the versions that the function was compiled to before do not fit the call, the
-    one used last first; empty where one fits.  ``str()`` is the tables that :func:`explain` prints.
+    one used last first; empty where one fits.  ``print(explanation)`` shows tables of it all but the guards,
+    :meth:`show` the guards too if asked.
     """
 
     result: Any
@@ -49,10 +50,26 @@ class Explanation:
         """The branches and loops on tensors that the graphs don't have, each with the reason."""
         return tuple(region for frame in self.frames for region in frame.unkept_regions)
 
-    def __rich__(self) -> RenderableType:
-        from .explanation_tables import tables_of  # rich takes a while to import
+    @property
+    def recompiles(self) -> tuple[capture.CaptureReport, ...]:
+        """The frames that were compiled again, each with the guard that failed (``recompile_reason``)."""
+        return tuple(frame for frame in self.frames if frame.recompile_reason is not None)
 
-        return tables_of(self)
+    def show(self, *, guards: bool = False, file: TextIO | None = None) -> None:
+        """Print tables of graphs, breaks, recompilations and times; ``guards``: those too.
+
+        ``file``: where to, by default standard output.
+        """
+        from rich.console import Console  # takes a while to import
+
+        from .explanation_tables import tables_of
+
+        Console(file=file).print(tables_of(self, guards=guards))
+
+    def __rich__(self) -> RenderableType:
+        from .explanation_tables import tables_of
+
+        return tables_of(self, guards=False)
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -66,11 +83,11 @@ class Explanation:
 
 
 def explain(function: Callable[..., Any], **options: Any) -> Callable[..., Explanation]:
-    """A callable that runs ``function`` once, compiled anew, and prints what became of the call.
+    """A callable that runs ``function`` once, compiled anew, and gives what became of the call.
 
-    The tables show the graphs, where and why they broke, the guards, and the times.  ``options`` are those of
-    :func:`weft.compile`; what is compiled already is explained as it was written, and the guards that keep
-    its compiled versions from serving the call are named.
+    ``print(weft.explain(model)(x))`` shows the graphs, where and why they broke, and the times.  ``options``
+    are those of :func:`weft.compile`; what is compiled already is explained as it was written, and the guards
+    that keep its compiled versions from serving the call are named.
 
     :raises TypeError: ``function`` is not callable.
     """
@@ -82,14 +99,17 @@ def explain(function: Callable[..., Any], **options: Any) -> Callable[..., Expla
             compiled = weft_compile(original, **options)
         with observe(CompileLog()) as log:
             result = compiled(*args, **kwargs)
-        from rich.console import Console  # takes a while to import
-
-        frames = tuple(map(_without_tensors, log.conversions))
-        explanation = Explanation(result, frames, tuple(log.graphs), failures)
-        Console().print(explanation)
-        return explanation
+        return explanation_of(log, result, failures)
 
     return run
+
+
+def explanation_of(
+    log: CompileLog, result: Any, failures: tuple[GuardFailure, ...] = ()
+) -> Explanation:
+    """What ``log`` has seen."""
+    frames = tuple(map(_without_tensors, log.conversions))
+    return Explanation(result, frames, tuple(log.graphs), failures)
 
 
 def _without_tensors(report: capture.CaptureReport) -> capture.CaptureReport:

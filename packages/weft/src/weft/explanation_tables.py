@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import weft_bytecode_capture as capture
@@ -15,24 +14,29 @@ from rich.text import Text
 from weft_guards import GuardFailure
 
 from .graph_report import GraphReport
+from .locations import LIBRARY, describe_frames, owner_of, short_path
 
 if TYPE_CHECKING:
     from .explain import Explanation
 
 
-def tables_of(explanation: Explanation) -> RenderableType:
-    """All that there is to say of ``explanation``."""
+def tables_of(explanation: Explanation, *, guards: bool) -> RenderableType:
+    """What there is to say of ``explanation``, its guards only if asked."""
     parts: list[RenderableType] = [_summary(explanation), _frames(explanation.frames)]
     if explanation.failed_guards:
         title = "\nWhy what was compiled before does not fit"
         parts += [Text(title, style="bold"), *map(_failure, explanation.failed_guards)]
+    if explanation.recompiles:
+        title = "\nCompiled again"
+        parts += [Text(title, style="bold"), *map(_recompile, explanation.recompiles)]
     if explanation.breaks:
-        parts += [Text("\nGraph breaks", style="bold"), *map(_break, explanation.breaks)]
+        parts.append(Text("\nGraph breaks", style="bold"))
+        parts += [_break(f.graph_break, f.callers) for f in explanation.frames if f.graph_break]
     if explanation.unkept_regions:
         parts.append(_regions(explanation.unkept_regions))
     if explanation.compiled_graphs:
         parts.append(_stages(explanation.compiled_graphs))
-    if any(frame.guards for frame in explanation.frames):
+    if guards and any(frame.guards for frame in explanation.frames):
         parts.append(_guards(explanation.frames))
     return Group(*parts)
 
@@ -64,15 +68,15 @@ def _summary(explanation: Explanation) -> Text:
 
 
 def _place(location: capture.UserLocation) -> str:
-    return f"{location.function} ({_short(location.file)}:{location.line})"
+    return f"{location.function} ({short_path(location.file)}:{location.line})"
 
 
-def _short(file: str) -> str:
-    """The path from the working directory, or within the library that it belongs to."""
-    path = Path(file)
-    if "site-packages" in path.parts:
-        return file.rpartition("site-packages/")[2]
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+def _frame_place(frame: capture.CaptureReport) -> str:
+    """A frame by its function, and where it is a library's by the user's line that led to it."""
+    place = _place(frame.location)
+    if owner_of(frame.location.file) < LIBRARY:
+        return place
+    return f"{place}, called at {describe_frames((), frame.callers)}"
 
 
 def _frames(frames: Sequence[capture.CaptureReport]) -> Table:
@@ -89,7 +93,7 @@ def _frames(frames: Sequence[capture.CaptureReport]) -> Table:
             nodes = frame.graph.graph_module.graph.nodes
             operations = str(sum(node.op.startswith("call_") for node in nodes))
         table.add_row(
-            Text(_place(frame.location)),
+            Text(_frame_place(frame)),
             Text(ending),
             operations,
             str(len(frame.guards)),
@@ -98,9 +102,14 @@ def _frames(frames: Sequence[capture.CaptureReport]) -> Table:
     return table
 
 
-def _break(graph_break: capture.GraphBreak) -> Text:
-    text = Text(f"  {graph_break.kind}\n", style="")
-    for place in (*graph_break.stack, graph_break.location):
+def _recompile(frame: capture.CaptureReport) -> Text:
+    return Text(f"  {_frame_place(frame)}\n{textwrap.indent(str(frame.recompile_reason), '    ')}")
+
+
+def _break(graph_break: capture.GraphBreak, callers: tuple[capture.UserLocation, ...]) -> Text:
+    stack = (*graph_break.stack, graph_break.location)
+    text = Text(f"  {graph_break.kind} at {describe_frames(stack, callers)}\n", style="")
+    for place in stack:
         for line in place.quoted():
             text.append(f"  {line}\n")
     for name, value in (
@@ -125,14 +134,16 @@ def _regions(regions: Sequence[capture.UnkeptRegion]) -> Table:
 
 
 def _stages(reports: Sequence[GraphReport]) -> Table:
-    table = _table("Compiled graphs", "graph", "stages", numbers=("kernels", "library calls"))
+    numbers = ("kernels", "library calls", "fallbacks")
+    table = _table("Compiled graphs", "graph", "stages", numbers=numbers)
     for report in reports:
         stages = ", ".join(f"{name} {seconds:.3f} s" for name, seconds in report.seconds.items())
         table.add_row(
-            Text(_short(report.location.partition(", in ")[0])),
+            Text(report.location),
             Text(report.eager_reason or stages),
             str(report.kernel_count),
             str(report.extern_count),
+            str(sum(report.fallbacks.values())),
         )
     return table
 
@@ -144,7 +155,7 @@ def _guards(frames: Sequence[capture.CaptureReport]) -> Table:
         for guard in frame.guards:
             key = (guard.source.name(), guard.predicate.expected_text())
             rows.setdefault(
-                key, f"{_short(guard.reason.file)}:{guard.reason.line}: {guard.reason.text}"
+                key, f"{short_path(guard.reason.file)}:{guard.reason.line}: {guard.reason.text}"
             )
     for (source, expected), reason in rows.items():
         table.add_row(Text(source), Text(expected), Text(reason))

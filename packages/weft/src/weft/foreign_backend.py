@@ -14,7 +14,7 @@ from weft_bytecode_capture import (
 )
 
 from .errors import stage
-from .pipeline import user_location
+from .locations import user_location
 from .registry import BackendFunction
 
 _REQUESTS = (DropControlFlow, DropDataDependence, SpecialiseSizes)  # to capture, no faults

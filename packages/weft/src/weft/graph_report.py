@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +18,9 @@ from .errors import stage
 class GraphReport:
     """What became of one captured graph.
 
-    ``seconds`` maps stage names to wall-clock seconds: ``"program cache"`` alone where a kept program serves.
+    ``location`` names the user's line.  ``seconds`` maps stage names to wall-clock seconds: "program cache"
+    alone where a kept program serves.  ``fallbacks`` counts operators that run as torch's own kernels.
+    ``cache``: what the program cache did, ``hit``, ``miss, stored`` or ``not stored: REASON``.
     """
 
     location: str
@@ -26,6 +29,7 @@ class GraphReport:
     fallbacks: Mapping[str, int]
     seconds: Mapping[str, float]
     eager_reason: str | None  # why the graph runs eagerly, None if it is compiled
+    cache: str = "not used"
 
 
 class GraphObserver(Protocol):
@@ -45,6 +49,7 @@ class GraphRecord:
     def __init__(self, location: str, observers: Observers) -> None:
         self.location = location
         self.fallbacks: dict[str, int] = {}
+        self._cache: tuple[Counter[str], Counter[str]] | None = None
         self._observers = observers
         self._seconds: dict[str, float] = {}
         self._kernels = 0
@@ -70,11 +75,27 @@ class GraphRecord:
         for name, count in fallbacks.items():
             self.fallbacks[name] = self.fallbacks.get(name, 0) + count
 
+    def watch_cache(self, counts: Counter[str]) -> None:
+        """What ``counts`` counts from now on, the program cache did for this graph."""
+        self._cache = counts, counts.copy()
+
+    def _cache_text(self) -> str:
+        if self._cache is None:
+            return "not used"
+        counts, before = self._cache
+        return ", ".join(counts - before) or "not used"
+
     def finish(self) -> None:
         """Report the whole."""
         self._tell(
             GraphReport(
-                self.location, self._kernels, self._externs, self.fallbacks, self._seconds, None
+                self.location,
+                self._kernels,
+                self._externs,
+                self.fallbacks,
+                self._seconds,
+                None,
+                self._cache_text(),
             )
         )
 

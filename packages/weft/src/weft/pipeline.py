@@ -37,6 +37,7 @@ from .graph_compiler import GraphCompiler
 from .graph_description import GraphDescription
 from .graph_report import GraphRecord, Observers
 from .known_masks import drop_known_masks
+from .locations import user_location
 from .options import CompileOptions
 from .program_cache import ProgramCache
 from .warm_start import WarmStart
@@ -124,6 +125,7 @@ class Pipeline:
         compiler = GraphCompiler(self._codegens, record, dump, self.options.verify)
         description = found = None
         if self._warm_start is not None:
+            record.watch_cache(self._warm_start.counts)
             with record.stage("program cache"):
                 description = self._warm_start.describe(graph_module, example_inputs)
                 if description is not None:
@@ -306,20 +308,6 @@ class Pipeline:
         if message not in self._warned:
             self._warned.add(message)
             warn(message, WeftWarning)
-
-
-def user_location(graph_module: torch.fx.GraphModule) -> str:
-    """``file:line`` of the user's code that the graph's first operation came from."""
-    for node in graph_module.graph.nodes:
-        trace = node.meta.get("stack_trace")
-        if node.op in ("call_function", "call_method") and trace:
-            lines = [
-                line.strip() for line in trace.splitlines() if line.strip().startswith("File ")
-            ]
-            if lines:
-                first: str = lines[0]
-                return first.removeprefix("File ").replace('"', "").replace(", line ", ":")
-    return "<unknown>"
 
 
 def _with_gradients_on(run: Callable[..., Any]) -> Callable[..., Any]:

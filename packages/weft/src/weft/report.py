@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .graph_report import GraphObserver, GraphReport
 
@@ -58,11 +58,27 @@ def observe(log: CompileLog) -> Iterator[CompileLog]:
         _observers.reset(token)
 
 
-def active_graph_observers() -> tuple[GraphObserver, ...]:
+def active_observers() -> tuple[CompileLog, ...]:
+    """Those of :func:`observe` around the running code."""
     return _observers.get()
 
 
-def notify_conversion(report: Any) -> None:
-    """Hand a captured frame's report to the observers."""
-    for observer in _observers.get():
-        observer.frame_converted(report)
+class Observer(GraphObserver, Protocol):
+    """Is told of frames too."""
+
+    def frame_converted(self, report: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of what is compiled: ``standing`` in every call, besides those of :func:`observe`."""
+
+    standing: tuple[Observer, ...] = ()
+
+    def observers(self) -> tuple[Observer, ...]:
+        return (*active_observers(), *self.standing)
+
+    def frame_converted(self, report: Any) -> None:
+        """Hand a captured frame's report to all of them."""
+        for observer in self.observers():
+            observer.frame_converted(report)

@@ -13,9 +13,11 @@ import torch.fx
 from weft_bytecode_capture import DropControlFlow, DropDataDependence, SpecialiseSizes, warn
 
 from .errors import WeftWarning
+from .logs import requested_logs
 from .options import resolve_options
 from .pipeline import Pipeline
-from .report import active_graph_observers
+from .report import Watch
+from .standing_observers import standing_observers
 
 
 def weft_backend(
@@ -27,7 +29,8 @@ def weft_backend(
     WEFT_STRICT=1.
     """
     resolved = resolve_options(None, options.get("options") or None)  # type: ignore[arg-type]
-    pipeline = Pipeline(resolved, raise_errors=resolved.strict, observers=active_graph_observers)
+    watch = Watch(standing_observers(requested_logs()))
+    pipeline = Pipeline(resolved, raise_errors=resolved.strict, observers=watch.observers)
     try:
         return pipeline(graph_module, example_inputs)
     except (

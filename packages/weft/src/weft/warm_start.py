@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +45,11 @@ class WarmStart:
         self._options = options
         self._codegens = codegens
         self._programs = programs
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What the cache has done, as of :class:`ProgramCache`."""
+        return self._programs.counts
 
     def describe(
         self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]

@@ -43,7 +43,7 @@ from ..symbolic.policy import guarding_libraries, is_other_compiler
 from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
-from ..user_location import UserLocation
+from ..user_location import UserLocation, running_frames
 from ..warning import warn
 from .failed_guards import guard_set_of
 from .forks import ConversionLock, without_collector
@@ -75,6 +75,7 @@ class CaptureReport:
     failed on, ``seconds`` the wall-clock time of all of it, ``instruction_count`` how many instructions
     were evaluated, those of inlined calls included.  ``unkept_regions`` are the branches and loops that were
     tried and are not in the graph.  ``transformed_code`` takes the frame's place where the guards hold.
+    ``callers`` are the frames that the call was made in, outermost first, the compiler's own among them.
     """
 
     code: types.CodeType
@@ -90,6 +91,7 @@ class CaptureReport:
     instruction_count: int = 0
     unkept_regions: tuple[UnkeptRegion, ...] = ()
     transformed_code: types.CodeType | None = None
+    callers: tuple[UserLocation, ...] = ()
 
 
 class FrameConverter:
@@ -438,6 +440,7 @@ class _Conversion:
                     *(result.unkept_regions if result is not None else ()),
                 ),
                 transformed_code=self._transformed_code,
+                callers=running_frames(),
             )
         )
 

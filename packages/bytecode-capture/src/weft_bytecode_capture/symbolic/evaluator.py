@@ -51,6 +51,7 @@ class FrameEvaluator:
         self.function = function
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
+        self._callers: tuple[int, str] = -1, ""  # by the caller's instruction
         self.breaks: Mapping[int, Any] = {}  # instructions to stop before
         self.rolled_loop: RolledLoop | None = None  # whose body is being evaluated
         self.index = 0
@@ -97,6 +98,21 @@ class FrameEvaluator:
         evaluator = self.state.current or self
         place = evaluator.location()
         return Reason(place.file, place.line, source_line(place.file, place.line))
+
+    def stack_trace(self) -> str:
+        """The lines being evaluated now, of inlined calls too: outermost first, as tracebacks show them."""
+        evaluator = self.state.current or self
+        return f"{evaluator._callers_trace()}{_traced(evaluator.location())}"
+
+    def _callers_trace(self) -> str:
+        """The part for the frames that called this one, which stand still meanwhile."""
+        if self.parent is None:
+            return ""
+        index, text = self._callers
+        if index != self.parent.index:
+            text = f"{self.parent._callers_trace()}{_traced(self.parent.location())}\n"
+            self._callers = self.parent.index, text
+        return text
 
     # Running.
 
@@ -317,3 +333,8 @@ class FrameEvaluator:
         from .inlining import inline_call
 
         return inline_call(self.state.current or self, function, arguments, keywords)
+
+
+def _traced(place: UserLocation) -> str:
+    text = source_line(place.file, place.line)
+    return f'  File "{place.file}", line {place.line}, in {place.function}\n    {text}'

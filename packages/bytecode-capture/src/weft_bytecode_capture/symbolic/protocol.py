@@ -48,6 +48,10 @@ class Evaluator(Protocol):
         """The line being evaluated now, in the innermost frame."""
         ...
 
+    def stack_trace(self) -> str:
+        """The lines being evaluated now, of inlined calls too: outermost first, as tracebacks show them."""
+        ...
+
     # Exceptions of the captured program.
 
     def raise_exception(self, exception: ExceptionVariable) -> NoReturn:

@@ -474,10 +474,7 @@ class GraphBuilder:
         evaluator.state.aliases.note_node(node, self.is_in_region)
         if evaluator.state.root is not None:
             self.made_at[node] = evaluator.state.root.index
-        reason = evaluator.current_reason()
-        node.meta["stack_trace"] = (
-            f'  File "{reason.file}", line {reason.line}, in captured code\n    {reason.text}'
-        )
+        node.meta["stack_trace"] = evaluator.stack_trace()
         return node
 
     def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
