@@ -160,13 +160,12 @@ def test_a_loop_over_an_undecided_number_gets_the_number():
 @pytest.mark.parametrize(
     "use",
     [
-        lambda n: f"{n:.2f}",
         lambda n: {n: 1},
         lambda n: [0] * int(n),
         lambda n: n**0.5 if n > 0 else n,
         lambda n: int(n),
     ],
-    ids=["format", "key", "repetition", "power", "int"],
+    ids=["key", "repetition", "power", "int"],
 )
 def test_python_uses_of_a_float_break(use):
     def function(x, counts):

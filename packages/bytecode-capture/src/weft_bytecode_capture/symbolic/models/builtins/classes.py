@@ -26,6 +26,7 @@ from ..iterators.builtin_iterators import (
     map_iterator,
     zip_iterator,
 )
+from ..numbers.data_texts import text_of_data
 from ..numbers.symbolic_range import (
     SymbolicRangeIteratorVariable,
     SymbolicRangeVariable,
@@ -159,6 +160,9 @@ def _method(evaluator: Evaluator, function: Variable, instance: Variable, /) -> 
 
 @model(str)
 def _str(evaluator: Evaluator, *arguments: Variable) -> Variable:
+    text = text_of_data(evaluator, str, arguments) if len(arguments) == 1 else None
+    if text is not None:
+        return text
     values: list[Any] = [printable(evaluator, argument) for argument in arguments]
     return ConstantVariable(evaluator.pure(str, *values))
 

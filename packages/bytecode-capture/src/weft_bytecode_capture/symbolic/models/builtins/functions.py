@@ -397,8 +397,12 @@ for _function in _PURE:
 
 @model(repr)
 def _repr(evaluator: Evaluator, value: Variable, /) -> Variable:
+    from ..numbers.data_texts import text_of_data
     from .strings import printable
 
+    text = text_of_data(evaluator, repr, [value])
+    if text is not None:
+        return text
     return evaluator.wrap_constant(evaluator.pure(repr, printable(evaluator, value)))
 
 

@@ -29,6 +29,17 @@ def format_value(
     evaluator: Evaluator, value: Variable, conversion: str | None, specification: Variable
 ) -> Variable:
     """``format(value, specification)`` after ``!s``, ``!r`` or ``!a``."""
+    from ..numbers.data_texts import text_of_data
+
+    text = (
+        text_of_data(evaluator, format, [value, specification])
+        if conversion is None
+        else text_of_data(evaluator, _CONVERSIONS[conversion], [value])
+        if specification.as_constant() == ""
+        else None
+    )
+    if text is not None:
+        return text
     plain = printable(evaluator, value)
     if conversion is not None:
         plain = evaluator.pure(_CONVERSIONS[conversion], plain)
@@ -138,13 +149,20 @@ def _parsed_field_name(evaluator: Evaluator, name: Variable, /) -> Variable:
 
 def join_strings(evaluator: Evaluator, parts: list[Variable]) -> Variable:
     """The pieces of an f-string."""
-    return evaluator.wrap_constant("".join(part.as_constant() for part in parts))
+    from ..numbers.data_texts import joined
+
+    return joined(evaluator, parts)
 
 
 @method_model("format", str)
 def _format(
     evaluator: Evaluator, template: ConstantVariable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
+    from ..numbers.data_texts import text_of_data
+
+    text = None if keywords else text_of_data(evaluator, str.format, [template, *arguments])
+    if text is not None:
+        return text
     positional = [printable(evaluator, argument) for argument in arguments]
     named = {name: printable(evaluator, value) for name, value in keywords.items()}
     return evaluator.wrap_result(evaluator.pure(template.value.format, *positional, **named))
@@ -158,6 +176,11 @@ def _operation(
     """``%`` with what is no constant."""
     if operator != "mod" or reflected:
         return None
+    from ..numbers.data_texts import formatted_with
+
+    formatted = formatted_with(evaluator, text.value, other) if type(text.value) is str else None
+    if formatted is not None:
+        return formatted
     storage = storage_of(other)
     plain = printable(evaluator, storage if storage.python_type() is tuple else other)
     return evaluator.wrap_result(evaluator.pure(operators.mod, text.value, plain))

@@ -1,0 +1,82 @@
+"""Texts that hold numbers of data are made after the graph, and need none where nobody reads them."""
+
+import pytest
+import torch
+from weft_bytecode_capture import capture
+
+
+def joined(x, n):
+    return x * n, f"{n} of {x.shape[0]}" + f" in {n!r}, {n:>4}"
+
+
+def formatted(x, n):
+    shape = x.shape
+    return x * n, "{} of {}".format(n, shape), "%d, %s" % (n, shape[0]), "%s!" % n  # noqa: UP031, UP032
+
+
+def called(x, n):
+    return x * n, str(n), repr(n), format(n, "03d"), str(n.item() + 1)
+
+
+def written_later(x, n):
+    text = f"{n}"
+    n = n.clone()
+    sizes = [x.shape[0], n]
+    listed = f"{sizes} and {n}"
+    n += 1
+    sizes.append(n)
+    return x * n, text, listed, f"{n}"
+
+
+def read_later(x, n):
+    text = f"{n} tokens"
+    return x + len(text), text
+
+
+def checked(x, n):
+    message = f"{n} tokens, {x.shape[0]} features"
+    if n != x.shape[0]:
+        raise ValueError(message)
+    torch._check(n.item() == x.shape[0], lambda: message)
+    return x * n
+
+
+CALLS = [(torch.arange(3.0) + k, torch.tensor(n)) for k, n in enumerate((3, 12, 3))]
+CALLS.append((torch.arange(5.0), torch.tensor(5)))
+
+
+@pytest.mark.parametrize("function", [joined, formatted, called, written_later, read_later])
+def test_texts_are_those_of_eager(function) -> None:
+    captured = capture(function)
+    for x, n in CALLS:
+        result = captured(x, n.clone())
+        expected = function(x, n.clone())
+        assert torch.equal(result.result[0], expected[0])
+        assert result.result[1:] == expected[1:]
+        assert function is read_later or not result.breaks
+
+
+def test_messages_that_nobody_reads_break_nothing() -> None:
+    captured = capture(checked)
+    for x, n in CALLS:
+        if n == x.shape[0]:
+            result = captured(x, n)
+            assert torch.equal(result.result, x * n) and not result.breaks
+        else:
+            with pytest.raises(ValueError, match=r"^12 tokens, 3 features$"):
+                captured(x, n)
+
+
+def test_sizes_in_messages_compile_nothing_again() -> None:
+    captured = capture(checked)
+    graphs = [len(captured(torch.ones(n), torch.tensor(n)).graphs) for n in (3, 4, 5, 6)]
+    assert graphs[2:] == [0, 0]
+
+
+def test_a_tensor_with_gradients_prints_itself_as_in_eager() -> None:
+    def function(x):
+        y = x * 2
+        return y, f"{y.sum()} {y[0]!r}"
+
+    x = torch.ones(2, requires_grad=True)
+    assert capture(function)(x).result[1] == function(x)[1]
