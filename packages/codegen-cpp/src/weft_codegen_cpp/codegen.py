@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from weft_loop_ir import (
     Kernel,
     LoweringOptions,
     ParallelKernels,
+    Prerequisite,
     Schedule,
     ScheduleOptions,
     Unsupported,
@@ -36,7 +38,7 @@ from weft_codegen_cpp.cache import (
     library_key,
     precompiled_headers,
 )
-from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.errors import CodegenError, CompilerNotFound
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
 from weft_codegen_cpp.kernel.body_printer import OUT_OF_LINE, PERHAPS_OUT_OF_LINE
@@ -229,6 +231,17 @@ class CppCodegen(Codegen):
         limited = copy.copy(self)
         limited.options = replace(self.options, cache_limit=limit)
         return limited
+
+    def prerequisites(self) -> Sequence[Prerequisite]:
+        """The compiler."""
+        try:
+            toolchain = find_toolchain(self.options)
+        except CompilerNotFound as error:
+            remedy = "install g++ or clang++, or name one in the environment variable CXX"
+            return (Prerequisite("C++ compiler", str(error).partition(":")[0], remedy),)
+        found = f"{shlex.join(toolchain.compiler)} ({toolchain.version})"
+        vectors = f"{lanes(self.options)} values of 32 bits"
+        return Prerequisite("C++ compiler", found), Prerequisite("vectors", vectors)
 
     def environment(self) -> str:
         """What generated programs depend on besides their schedules: options, compiler, processor."""

@@ -27,6 +27,7 @@ from weft_loop_ir import (
     Loop,
     LoweringOptions,
     ParallelKernels,
+    Prerequisite,
     Schedule,
     ScheduleOptions,
     Step,
@@ -301,6 +302,20 @@ class TritonCodegen(Codegen):
             copied_bytes=self.options.copied_bytes,
             load_wider=None if wider is None else functools.partial(self._load, wider, device),
         )
+
+    def prerequisites(self) -> Sequence[Prerequisite]:
+        """A GPU and Triton."""
+        gpu = Prerequisite(
+            "GPU", "none that torch sees", "only for programs on a GPU: look at its driver"
+        )
+        if torch.cuda.is_available():
+            gpu = Prerequisite("GPU", torch.cuda.get_device_name())
+        elif torch.version.cuda is None:
+            gpu = Prerequisite("GPU", "this torch is for the CPU")
+        if not has_triton():
+            remedy = "only for programs on a GPU: pip install triton"
+            return gpu, Prerequisite("Triton", "not installed", remedy)
+        return gpu, Prerequisite("Triton", triton_version())
 
     def environment(self) -> str:
         """What generated programs depend on besides their schedules: options, Triton, the devices."""

@@ -23,7 +23,7 @@ from weft_loop_ir.callees import (
     callee_of,
     needs_check,
 )
-from weft_loop_ir.codegen import Codegen, CompiledProgram
+from weft_loop_ir.codegen import Codegen, CompiledProgram, Prerequisite
 from weft_loop_ir.data_symbols import sized_within
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
@@ -139,6 +139,7 @@ __all__ = [
     "OperandRule",
     "OpsHandler",
     "ParallelKernels",
+    "Prerequisite",
     "Region",
     "Requirement",
     "RowStatistic",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import torch
@@ -34,6 +35,15 @@ class CompiledProgram(Protocol):
     def extern_count(self) -> int: ...
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]: ...
+
+
+@dataclass(frozen=True)
+class Prerequisite:
+    """Something that a code generator needs: what there is of it, and what to do where that won't do."""
+
+    name: str
+    found: str
+    remedy: str | None = None
 
 
 class Codegen(ABC):
@@ -83,6 +93,10 @@ class Codegen(ABC):
 
     def start(self) -> None:
         """Begin what takes a while, as a compiling process, beside the stages before; return at once."""
+
+    def prerequisites(self) -> Sequence[Prerequisite]:
+        """What it needs of the system, for ``weft doctor``."""
+        return ()
 
     # -- changes to graphs before they are lowered -------------------------------------------------------
 

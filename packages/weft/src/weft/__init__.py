@@ -10,6 +10,8 @@ from weft_bytecode_capture import reset as reset
 from weft_bytecode_capture import set_stance as set_stance
 
 from .api import compile as compile
+from .caches import load_cache_artifacts as load_cache_artifacts
+from .caches import save_cache_artifacts as save_cache_artifacts
 from .errors import StageError as StageError
 from .errors import WeftError as WeftError
 from .errors import WeftWarning as WeftWarning
@@ -40,11 +42,13 @@ __all__ = [
     "explain",
     "is_compiling",
     "list_backends",
+    "load_cache_artifacts",
     "mark_dynamic",
     "mark_static",
     "observe",
     "register_backend",
     "register_codegen",
     "reset",
+    "save_cache_artifacts",
     "set_stance",
 ]

@@ -3,23 +3,166 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from . import __version__
 
+# What a command does is imported when it is run: rich, the models and torch take a while.
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="weft", description="A compiler for PyTorch programs.")
+    """Run the command line; returns the exit status: 0 if all is well, 1 if not."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    status: int = options.run(options)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="weft",
+        description="A compiler for PyTorch programs.",
+        epilog="WEFT_LOGS=help python program.py names the logs that a program can write.",
+    )
     parser.add_argument("--version", action="version", version=f"weft {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+
+    doctor = commands.add_parser(
+        "doctor", help="look at all that weft needs here, and say what to do where it lacks"
+    )
+    doctor.set_defaults(run=_doctor)
+
+    explain = commands.add_parser(
+        "explain", help="run a program and say what became of all that it compiled"
+    )
+    explain.add_argument("--guards", action="store_true", help="show the guards too")
+    explain.add_argument(
+        "--torch-compile", action="store_true", help="take its torch.compile for weft.compile"
+    )
+    explain.add_argument("script", type=Path)
+    explain.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
+    explain.set_defaults(run=_explain)
+
+    cache = commands.add_parser("cache", help="look at what is kept on disk, empty or carry it")
+    actions = cache.add_subparsers(dest="action", title="actions", metavar="ACTION", required=True)
+    actions.add_parser("info", help="where the caches are, and what they hold").set_defaults(
+        run=_cache_info
+    )
+    actions.add_parser("clear", help="remove all that is kept").set_defaults(run=_cache_clear)
+    for name, text, run in (
+        ("export", "write all entries to one file", _cache_export),
+        (
+            "import",
+            "take the entries of such a file, which are run later: trust its maker",
+            _cache_import,
+        ),
+    ):
+        action = actions.add_parser(name, help=text)
+        action.add_argument("file", type=Path)
+        action.set_defaults(run=run)
+
     demo = commands.add_parser(
         "demo", help="compile a transformer and a convolutional network and compare with eager"
     )
-    demo.add_argument("--runs", type=int, default=20, help="timed calls of each (default 20)")
-    options = parser.parse_args(arguments)
-    if options.runs < 1:
-        parser.error(f"--runs must be at least 1, got {options.runs}")
-    from .demo.run import run_demo  # rich and the models load only when they are shown
+    demo.add_argument("--runs", type=_positive, default=20, help="timed calls of each (default 20)")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from .doctor import examine
+    from .report_tables import findings_table
+
+    findings = examine()
+    Console().print(findings_table(findings))
+    return int(any(finding.is_fatal for finding in findings))
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from .explain_script import explain_script
+
+    try:
+        explanation = explain_script(
+            options.script, options.arguments, takes_torch_compile=options.torch_compile
+        )
+    except FileNotFoundError as error:
+        if error.filename != str(options.script):
+            raise
+        return _fail(f"no such script: {options.script}")
+    except BaseException as error:
+        found = getattr(error, "explanation", None)
+        if found is not None:
+            found.show(guards=options.guards)
+        raise
+    explanation.show(guards=options.guards)
+    return 0
+
+
+def _cache_info(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from .caches import cache_infos
+    from .report_tables import caches_table
+
+    infos = cache_infos()
+    Console().print(caches_table(infos))
+    return int(any(info.problem is not None for info in infos))
+
+
+def _cache_clear(options: argparse.Namespace) -> int:
+    from .caches import clear_caches
+
+    try:
+        removed = clear_caches()
+    except OSError as error:
+        return _fail(str(error))
+    sys.stdout.write(f"removed {removed} bytes\n")
+    return 0
+
+
+def _cache_export(options: argparse.Namespace) -> int:
+    from .caches import pack_caches
+
+    content, packed = pack_caches()
+    try:
+        options.file.write_bytes(content)
+    except OSError as error:
+        return _fail(str(error))
+    sys.stdout.write(f"{packed.entries} entries, {packed.size} bytes, in {options.file}\n")
+    return 0
+
+
+def _cache_import(options: argparse.Namespace) -> int:
+    from .caches import ArchiveError, unpack_caches
+
+    try:
+        packed = unpack_caches(options.file.read_bytes())
+    except (OSError, ArchiveError) as error:
+        return _fail(str(error))
+    sys.stdout.write(f"{packed.entries} entries, {packed.size} bytes\n")
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from .demo.run import run_demo
 
     return run_demo(options.runs)
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"weft: {message}\n")
+    return 1

@@ -40,15 +40,15 @@ def register_backend(name: str) -> Callable[[BackendFunction], BackendFunction]:
 
 def list_backends() -> list[str]:
     """Names that ``backend=`` takes, beside any callable with torch's backend protocol."""
-    installed = {entry.name for entry in _installed(BACKEND_GROUP)}
-    return sorted({"weft", *_backends, *installed})
+    found = {entry.name for entry in installed(BACKEND_GROUP)}
+    return sorted({"weft", *_backends, *found})
 
 
 def find_backend(name: str) -> BackendFunction:
     """The backend registered or installed under ``name``; raises RuntimeError naming those there are."""
     if name in _backends:
         return _backends[name]
-    for entry in _installed(BACKEND_GROUP):
+    for entry in installed(BACKEND_GROUP):
         if entry.name == name:
             function: BackendFunction = entry.load()
             return function
@@ -56,7 +56,7 @@ def find_backend(name: str) -> BackendFunction:
 
 
 @functools.cache
-def _installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+def installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
     """What installed packages offer; looked for once, since that reads the metadata of all of them."""
     return tuple(importlib.metadata.entry_points(group=group))
 
@@ -64,14 +64,14 @@ def _installed(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
 @functools.cache
 def stage_packages() -> frozenset[str]:
     """The packages that give what compiled programs are made of: weft's stages and code generators."""
-    entries = _installed(CODEGEN_GROUP)
+    entries = installed(CODEGEN_GROUP)
     return frozenset({"weft", *_STAGES, *(entry.module.partition(".")[0] for entry in entries)})
 
 
 @functools.cache
 def stage_folders() -> frozenset[str]:
     """Folders of the packages whose code runs inside compiled calls: stages, code generators, backends."""
-    backends = {entry.module.partition(".")[0] for entry in _installed(BACKEND_GROUP)}
+    backends = {entry.module.partition(".")[0] for entry in installed(BACKEND_GROUP)}
     packages = (stage_packages() - {"weft"}) | backends
     specs = filter(None, map(importlib.util.find_spec, packages))
     return frozenset(f for spec in specs for f in spec.submodule_search_locations or ())
@@ -93,6 +93,11 @@ def register_codegen(device_type: str, make: Callable[[], Codegen]) -> None:
     codegens[device_type] = make
 
 
+def codegen_device_types() -> list[str]:
+    """The device types that have a code generator, registered or installed."""
+    return sorted({*codegens, *(entry.name for entry in installed(CODEGEN_GROUP))})
+
+
 def find_codegen(
     device_type: str, mode: str = "default", cache_limit: int | None = None
 ) -> Codegen:
@@ -110,7 +115,7 @@ def find_codegen(
 def _make_codegen(device_type: str) -> Codegen:
     if device_type in codegens:
         return codegens[device_type]()
-    entries = [entry for entry in _installed(CODEGEN_GROUP) if entry.name == device_type]
+    entries = [entry for entry in installed(CODEGEN_GROUP) if entry.name == device_type]
     if not entries:
         raise WeftError(
             f"no code generator is installed for device type {device_type!r}: "

@@ -17,6 +17,7 @@ from weft_loop_ir.disk_cache.entries import (
 from weft_loop_ir.disk_cache.eviction import collect, mark_used, size_limit
 from weft_loop_ir.disk_cache.locations import (
     CacheWarning,
+    cache_base,
     cache_folder,
     private_folder,
     trusted_folder,
@@ -26,6 +27,7 @@ from weft_loop_ir.disk_cache.locations import (
 __all__ = [
     "CacheWarning",
     "DamagedEntry",
+    "cache_base",
     "cache_folder",
     "collect",
     "discard_entry",

@@ -59,7 +59,7 @@ def cache_folder(name: str, chosen: Path | None = None, limit: int | None = None
     temporary directory either.
     """
     try:
-        folder = chosen if chosen is not None else _base() / name
+        folder = chosen if chosen is not None else cache_base() / name
         trusted_folder(folder)
     except OSError as error:
         warn_once(f"weft: {_reason(error)}. What is compiled is not kept for other processes.")
@@ -74,7 +74,8 @@ def _reason(error: OSError) -> str:
     return f"the cache {error.filename} cannot be used: {error.strerror}"
 
 
-def _base() -> Path:
+def cache_base() -> Path:
+    """The folder that holds all caches, there or not; raises OSError where there can be none."""
     named = os.environ.get("WEFT_CACHE_DIR")
     if named:
         return Path(named)
