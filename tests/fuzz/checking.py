@@ -230,7 +230,7 @@ def _close(left: torch.Tensor, right: torch.Tensor, epsilon: float) -> bool:
             torch.view_as_real(left.resolve_conj()),
             torch.view_as_real(right.resolve_conj()),
         )
-    left, right = left.double(), right.double()
+    left, right = left.double().flatten(), right.double().flatten()  # allclose takes 64 dims
     finite = right[right.isfinite()]
     largest = max(finite.abs().max().item() if finite.numel() else 1.0, 1e-3)
     return torch.allclose(left, right, rtol=epsilon, atol=epsilon * largest, equal_nan=True)

@@ -23,7 +23,7 @@ import torch
 from .templates import CONDITIONS, HEADS, LEAVING, NUMBERS, PRELUDE, RISKY, VALUES, WRITES
 
 EAGER_SECONDS = 0.3
-"""How long a call of a program may take in eager."""
+"""Processor time that a call of a program may take in eager, however busy the machine is."""
 
 LARGEST = 4000
 """Elements that a value may have."""
@@ -77,13 +77,13 @@ def at_most(seconds: float) -> Iterator[None]:
     def late(signal_number: int, frame: Any) -> None:
         raise Late(f"more than {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.05)  # again: a callback may swallow one
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 0.05)  # again: a callback may swallow one
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from weft_codegen_cpp import CppCodegen
 
 from .checking import check
+from .evaluated import EvaluatedCpp
 from .programs import Program, random_program
+from .report import outcome_of, summary
 from .shrinking import shrink
 from .templates import PRELUDE
 
@@ -67,3 +70,39 @@ def test_a_planted_fault_is_found_and_made_small() -> None:
     body = small.source.removeprefix(PRELUDE)
     assert len(body.splitlines()) <= len(found.source.removeprefix(PRELUDE).splitlines())
     assert len(small.statements) <= 3
+
+
+@pytest.mark.parametrize("seed", [20, 21, 22])
+def test_the_evaluator_runs_what_no_compiler_makes(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[type] = []
+    monkeypatch.setattr("weft.register_codegen", lambda device, kind: made.append(kind))
+    assert outcome_of(seed, 0.0, compiled_every=10)["kind"] in ("right", "refused", "unstable")
+    assert made == [EvaluatedCpp if seed % 10 else CppCodegen]
+
+
+@pytest.mark.parametrize("seed", [31, 32, 33, 34])
+def test_evaluated_programs_are_eagers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from weft.registry import codegens
+
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+    monkeypatch.setattr(CppCodegen, "_library", None)  # no C++ compiler is called
+    outcome = check(random_program(seed))
+    assert not outcome.bad, outcome.detail
+
+
+def test_the_last_lines_tell_of_each_kind_of_failure_once() -> None:
+    outcomes = [
+        {"seed": n, "kind": "wrong", "detail": f"call {n}: values: {n}.5", "program": ""}
+        for n in range(500)
+    ]
+    outcomes += [{"seed": n, "kind": "right", "detail": "", "program": ""} for n in range(500)]
+    lines = summary(outcomes).splitlines()
+    assert lines[0].startswith("500 x (seeds 0 1 2): call 0: values")
+    assert lines[-1] == "1000 programs: 500 wrong, 500 right"
+    different = [
+        {"seed": n, "kind": "fault", "detail": chr(65 + n % 26) * n, "program": ""}
+        for n in range(300)
+    ]
+    assert len(summary(different)) < 8000

@@ -97,11 +97,12 @@ def answer_all(
     jobs: int,
     question_seconds: float,
     end: float = math.inf,
+    observe: Callable[[dict[str, Any]], None] = lambda answer: None,
 ) -> list[dict[str, Any]]:
     """What ``jobs`` workers answer, also written to ``file``, a line of JSON each.
 
     ``failure`` makes the answer to a question of what went wrong with the process.  No question is asked
-    after ``end``, a time of :func:`time.monotonic`.
+    after ``end``, a time of :func:`time.monotonic`.  ``observe`` is given each answer.
     """
     rest = iter(questions)
     answers: list[dict[str, Any]] = []
@@ -114,6 +115,7 @@ def answer_all(
                 answer = process.answer(question, question_seconds)
                 if "errors" in answer:
                     answer = failure(question, answer["errors"][0])
+                observe(answer)
                 answers.append(answer)
                 file.write(json.dumps(answer) + "\n")
                 file.flush()

@@ -1,0 +1,84 @@
+"""weft for the CPU without a C++ compiler: schedules are printed, and run by loop-ir's reference evaluator.
+
+All stages but the compiler and what it makes are the same, so a program takes a third of the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import weft_loop_ir
+from torch._subclasses.fake_tensor import FakeTensorMode
+from weft_codegen_cpp import CppCodegen
+from weft_loop_ir import Schedule
+
+
+class EvaluatedProgram:
+    """A schedule that the reference evaluator runs, in the memory that it plans."""
+
+    def __init__(
+        self, source: str, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> None:
+        self.source = source
+        self.kernel_count = self.extern_count = 1
+        self._schedule, self._constants = schedule, constants
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        rest = iter(inputs)
+        every = [
+            self._constants[e] if e in self._constants else next(rest)
+            for e in self._schedule.inputs
+        ]
+        with torch.no_grad():
+            results = weft_loop_ir.evaluate(self._schedule, every, use_arena=True)
+        return tuple(_apart(r) if isinstance(r, torch.Tensor) else r for r in results)
+
+
+def _apart(result: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same memory that is no view of another, as native programs return."""
+    made = torch.empty(0, dtype=result.dtype)
+    return made.set_(
+        result.untyped_storage(), result.storage_offset(), result.shape, result.stride()
+    )
+
+
+class EvaluatedCpp(CppCodegen):
+    """The code generator for the CPU up to the text of C++."""
+
+    def compile(  # type: ignore[override]
+        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> EvaluatedProgram:
+        unit, _ = self.print(schedule, constants)
+        return EvaluatedProgram(unit.whole, schedule, constants)
+
+    def begin(  # type: ignore[override]
+        self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+    ) -> Callable[[], EvaluatedProgram]:
+        program = self.compile(schedule, constants)
+        return lambda: program
+
+    def environment(self) -> None:  # type: ignore[override]
+        """Its programs are not kept."""
+
+
+@contextlib.contextmanager
+def cache_fakes(wanted: bool) -> Iterator[None]:
+    """Whether torch keeps what operators give of fake tensors; random programs hardly ask again.
+
+    Without it a program takes two thirds of the time.
+    """
+    begin = FakeTensorMode.__init__
+
+    def begin_without(self: FakeTensorMode, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **options)
+        self.cache_enabled = False
+
+    if not wanted:
+        FakeTensorMode.__init__ = begin_without  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        FakeTensorMode.__init__ = begin  # type: ignore[method-assign]
