@@ -153,14 +153,15 @@ def unpack_caches(content: bytes) -> Packed:
         if cache not in CACHES or not _ENTRY.fullmatch(name) or item.file_size > _MAX_ENTRY:
             raise ArchiveError(f"{item.filename!r} is no entry of a cache")
     try:
-        read = [(*item.filename.split("/"), archive.read(item)) for item in files]
+        read = [(item.filename, archive.read(item)) for item in files]
     except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, ValueError) as error:
         raise ArchiveError(f"a damaged archive: {error}") from error
     keys = set()
-    for cache, name, entry in read:
+    for path, entry in read:
+        cache, _, name = path.partition("/")
         write_entry(cache_base() / cache, name, entry)
         keys.add((cache, name.partition(".")[0]))
-    return Packed(len(keys), sum(len(entry) for *_, entry in read))
+    return Packed(len(keys), sum(len(entry) for _, entry in read))
 
 
 def save_cache_artifacts() -> bytes:

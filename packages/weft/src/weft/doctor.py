@@ -67,7 +67,7 @@ def examine() -> tuple[Finding, ...]:
 
 def _versions() -> Iterator[Finding]:
     python = sys.version_info[:2]
-    remedy = None
+    remedy: str | None = None
     if not OLDEST_PYTHON <= python <= NEWEST_PYTHON:
         remedy = f"use CPython {_dotted(OLDEST_PYTHON)} to {_dotted(NEWEST_PYTHON)}"
     found = f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
@@ -138,8 +138,8 @@ def _cache_findings() -> Iterator[Finding]:
     for info in cache_infos():
         name = f"cache {info.name}"
         if info.problem is not None:
-            remedy = "what is compiled is not kept; name a folder of your own in WEFT_CACHE_DIR"
-            yield Finding(name, info.problem, remedy)
+            advice = "what is compiled is not kept; name a folder of your own in WEFT_CACHE_DIR"
+            yield Finding(name, info.problem, advice)
             continue
         bound = f" of {_bytes(limit)}" if limit else ""
         found = f"{info.folder}: {info.entries} entries, {_bytes(info.size)}{bound}"

@@ -32,7 +32,7 @@ def explain_script(
     with _as_program(script, arguments), observe(log):
         before = torch.compile
         if takes_torch_compile:
-            torch.compile = weft_compile
+            torch.compile = weft_compile  # type: ignore[assignment]
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit:
