@@ -211,6 +211,6 @@ def test_a_registered_code_generator_comes_first(monkeypatch: pytest.MonkeyPatch
 
 def test_a_code_generator_is_a_codegen(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = importlib.metadata.EntryPoint("cpu", "decimal:Decimal", "weft.codegen")
-    monkeypatch.setattr(weft.registry, "_installed", lambda group: (entry,))
+    monkeypatch.setattr(weft.registry, "installed", lambda group: (entry,))
     with pytest.raises(weft.WeftError, match=r"decimal:Decimal is no subclass of .*Codegen"):
         find_codegen("cpu")

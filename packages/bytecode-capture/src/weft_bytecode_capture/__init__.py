@@ -8,11 +8,13 @@ protocol, later calls run compiled code wherever the guards hold.
 from ._frame_hook import Context as Context
 from .capture import CaptureResult as CaptureResult
 from .capture import allow_in_graph as allow_in_graph
+from .capture import assume_constant_result as assume_constant_result
 from .capture import capture as capture
 from .capture import compile_frames as compile_frames
 from .capture import compile_in as compile_in
 from .capture import disable as disable
 from .capture import reset as reset
+from .capture import substitute_in_graph as substitute_in_graph
 from .captured_graph import Backend as Backend
 from .captured_graph import CapturedGraph as CapturedGraph
 from .captured_graph import DropControlFlow as DropControlFlow
@@ -29,6 +31,8 @@ from .frame.failed_guards import failed_guards as failed_guards
 from .gradient_rule import GradientRule as GradientRule
 from .marks import mark_dynamic as mark_dynamic
 from .marks import mark_static as mark_static
+from .marks import mark_unbacked as mark_unbacked
+from .marks import maybe_mark_dynamic as maybe_mark_dynamic
 from .stance import RecompileError as RecompileError
 from .stance import set_stance as set_stance
 from .symbolic.frame_result import CaptureOptions as CaptureOptions

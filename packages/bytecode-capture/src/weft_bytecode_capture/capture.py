@@ -87,6 +87,44 @@ def allow_in_graph(function: F) -> F:
     return function
 
 
+def assume_constant_result(function: F) -> F:
+    """Have calls of ``function`` in captured code made once, while capturing; their results are constants.
+
+    Nothing checks that later calls would give the same.  Arguments and results are plain constants, or tuples
+    of these; a call with others breaks the graph.  Also a decorator.
+
+    :raises TypeError: ``function`` is not callable.
+    """
+    if not callable(function):
+        raise TypeError(f"assume_constant_result takes a function, got {type(function).__name__}")
+    from .symbolic.models.functions.marked_functions import give_constant
+
+    give_constant(function)
+    return function
+
+
+def substitute_in_graph(original: Callable[..., Any]) -> Callable[[F], F]:
+    """Decorator: the plain Python function that captured code evaluates where it calls ``original``.
+
+    ``original`` is a function that capture can't look into, of a C extension say.  Calls outside of captured
+    code still go to it.
+
+    :raises TypeError: one of them is no function.
+    """
+    if isinstance(original, type) or not callable(original):
+        raise TypeError(f"substitute_in_graph takes a function, got {type(original).__name__}")
+
+    def register(function: F) -> F:
+        if not isinstance(function, types.FunctionType):
+            raise TypeError(f"a Python function substitutes, not {type(function).__name__}")
+        from .symbolic.models.table import polyfill
+
+        polyfill(original)(function)
+        return function
+
+    return register
+
+
 def reset() -> None:
     """Forget all compiled code of all compiled functions; each compiles anew when it is called again."""
     clear_contexts()

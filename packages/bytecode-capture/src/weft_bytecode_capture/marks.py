@@ -74,6 +74,23 @@ def mark_dynamic(
         _add(t, TensorMarks({position: mark}))
 
 
+def maybe_mark_dynamic(t: torch.Tensor, dim: int | Iterable[int]) -> None:
+    """As :func:`mark_dynamic`, but a program that fixes the size is compiled for that size.
+
+    :raises TypeError: ``t`` is no tensor or ``dim`` no integer.
+    :raises ValueError: ``t`` has no dimension ``dim``.
+    """
+    for position in _dimensions(t, dim):
+        _add(t, TensorMarks(preferred=frozenset({position})))
+
+
+def mark_unbacked(
+    t: torch.Tensor, dim: int | Iterable[int], *, min: int | None = None, max: int | None = None
+) -> None:
+    """As :func:`mark_dynamic` with a ``min`` of 0: a size of 1 shares the code of others."""
+    mark_dynamic(t, dim, min=0 if min is None else min, max=max)
+
+
 def mark_static(t: torch.Tensor, dim: int | Iterable[int] | None = None) -> None:
     """Say that a dimension's size (None: every dimension's) is a constant: each size is compiled for itself.
 

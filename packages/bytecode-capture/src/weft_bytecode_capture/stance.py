@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from . import _frame_hook
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 STANCES: Final[dict[str, int]] = {
     "default": _frame_hook.STANCE_DEFAULT,
@@ -19,8 +24,8 @@ class RecompileError(RuntimeError):
     """A frame needs compilation while the stance is ``fail_on_recompile``."""
 
 
-class set_stance:  # noqa: N801, a function to its users, and a context manager, as torch's is
-    """Set what compiled callables do in this thread, from now on or for a ``with`` block.
+class set_stance:  # noqa: N801, a function, context manager and decorator to its users, as torch's is
+    """Set what compiled callables do in this thread, from now on, for a ``with`` block or in a function.
 
     - ``"default"``: run compiled code where its guards hold, else compile;
     - ``"force_eager"``: run every compiled callable as it was written;
@@ -28,7 +33,8 @@ class set_stance:  # noqa: N801, a function to its users, and a context manager,
     - ``"fail_on_recompile"``: run compiled code where its guards hold, else raise
       :class:`RecompileError` with the guard that failed.  A first compilation fails too.
 
-    The call takes effect at once; leaving a ``with`` block restores the stance from before the call.
+    The call takes effect at once; leaving a ``with`` block restores the stance from before the call.  As a
+    decorator it takes effect in calls of the function alone.
 
     :raises ValueError: ``stance`` is none of these.
     :raises RuntimeError: called inside a compiled call.
@@ -52,3 +58,14 @@ class set_stance:  # noqa: N801, a function to its users, and a context manager,
         traceback: TracebackType | None,
     ) -> None:
         _frame_hook.set_stance(self._before)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        _frame_hook.set_stance(self._before)
+        stance = self.stance
+
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            with set_stance(stance):
+                return function(*args, **kwargs)
+
+        return run

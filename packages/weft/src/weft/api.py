@@ -15,6 +15,7 @@ from .compiled_module import CompiledModule
 from .contexts import context_of
 from .errors import StageError, WeftWarning
 from .foreign_backend import foreign_backend
+from .guard_filter import of_guards
 from .logs import requested_logs
 from .options import CompileOptions, resolve_options
 from .pausing_functions import compile_pausing, pauses
@@ -25,6 +26,7 @@ from .report import Watch
 from .standing_observers import standing_observers
 
 F = TypeVar("F", bound=Callable[..., Any])
+M = TypeVar("M", bound=torch.nn.Module)
 
 _EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset({torch.lstm, *BROADCASTS})
 """On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows;
@@ -98,7 +100,8 @@ def compile(
             on; False compiles for each size anew.  ``weft.mark_dynamic`` and ``weft.mark_static`` decide for
             one dimension of a tensor.
         backend: "weft", "eager" (run captured graphs as they are), another name of
-            ``weft.list_backends()``, or a callable ``(GraphModule, example_inputs) -> callable``.
+            ``weft.list_backends()``, one of torch's ("inductor", "aot_eager"), or a callable
+            ``(GraphModule, example_inputs) -> callable``.
         mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".  On a GPU all
             but the last replay CUDA graphs where that is sound, and those with "autotune" time several
             variants of each kernel.  On a CPU they mean the same.
@@ -144,6 +147,24 @@ def compile(
     return frames(model)
 
 
+def compile_module(module: M, **options: Any) -> M:
+    """Compile a module in place: calls of it run compiled, and it is the same object in all else.
+
+    Its class, attributes and the names in ``state_dict()`` stay as they are; ``options`` are those of
+    :func:`weft.compile`.  Compiled again, the new options count; with ``disable=True`` it is as it was.
+
+    :raises TypeError: ``module`` is no ``nn.Module``, or one that :func:`weft.compile` gave.
+    """
+    given: Any = module
+    if not isinstance(given, torch.nn.Module) or isinstance(given, CompiledModule):
+        raise TypeError(f"compile_module takes an nn.Module, got {type(given).__name__}")
+    call = module._call_impl
+    compiled = compile(call, **options)
+    # Where torch's own `module.compile()` puts it: hooks run, copies and pickles leave it out.
+    module._compiled_call_impl = None if compiled is call else compiled
+    return module
+
+
 def _compile_frames(
     options: CompileOptions,
     fullgraph: bool,
@@ -164,6 +185,8 @@ def _compile_frames(
             recompile_limit=options.recompile_limit,
             keep_control_flow=options.keep_control_flow,
             guard_libraries=options.guard_libraries,
+            error_on_recompile=options.error_on_recompile,
+            guard_filter=of_guards(options.guard_filter_fn),
             eager_in_training=_EAGER_IN_TRAINING,
             sparse_gradients=_SPARSE_GRADIENTS,
             backend_folders=stage_folders(),

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .guard_filter import GuardFilter
+
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -28,6 +30,11 @@ class CompileOptions:
     (``torch.nn.functional.gelu = f``, which ``nn.GELU`` calls) is noticed in later calls, at the cost of more
     guards.  What the program's own code names, methods of tensors too, and modules' ``forward`` are guarded
     without it.
+    ``error_on_recompile``: raise :class:`weft.RecompileError` where a function that was compiled would have
+    to be compiled again, instead of compiling it.
+    ``guard_filter_fn``: a function that is given the guards of each compiled frame (a list of
+    :class:`weft.GuardEntry`) and gives a truth value for each: those that are false are not checked in later
+    calls.  Results are wrong where what they say has changed.
     ``cache_limit``: bytes that each of the caches on disk (libraries, kernels, programs) may have: what was
     used longest ago goes; 0 for any number, None: ``$WEFT_CACHE_LIMIT`` (``500M``, ``2G``, bytes), or 4 GiB.
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
@@ -42,6 +49,8 @@ class CompileOptions:
     keep_control_flow: bool = True
     freezing: bool = False
     guard_libraries: bool = False
+    error_on_recompile: bool = False
+    guard_filter_fn: GuardFilter | None = None
     cache_limit: int | None = None
     dump_directory: Path | None = None
     strict: bool = False
@@ -85,6 +94,9 @@ def resolve_options(
         expected = int if key == "cache_limit" else type(getattr(defaults, key))
         if key == "dump_directory":
             value = None if value is None else Path(str(value))
+        elif key == "guard_filter_fn":
+            if value is not None and not callable(value):
+                raise RuntimeError(f"Unexpected type of attr {key}, got {type(value).__name__}")
         elif key == "cache_limit" and value is None:
             pass
         elif type(value) is not expected:

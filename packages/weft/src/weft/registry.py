@@ -8,10 +8,12 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.fx
 from weft_loop_ir import Codegen
 
 from .errors import WeftError
+from .torch_backends import torch_backend
 
 CODEGEN_GROUP = "weft.codegen"
 BACKEND_GROUP = "weft.backend"
@@ -45,14 +47,25 @@ def list_backends() -> list[str]:
 
 
 def find_backend(name: str) -> BackendFunction:
-    """The backend registered or installed under ``name``; raises RuntimeError naming those there are."""
+    """The backend registered or installed under ``name``, or torch's; raises RuntimeError naming those."""
     if name in _backends:
         return _backends[name]
     for entry in installed(BACKEND_GROUP):
         if entry.name == name:
             function: BackendFunction = entry.load()
             return function
-    raise RuntimeError(f"Invalid backend: {name!r}, known backends are {list_backends()}")
+    if (of_torch := _torch_backend(name)) is not None:
+        return of_torch
+    raise RuntimeError(
+        f"Invalid backend: {name!r}, known backends are {list_backends()}, and those of torch: "
+        f"{torch.compiler.list_backends()}"
+    )
+
+
+@functools.cache
+def _torch_backend(name: str) -> BackendFunction | None:
+    """One for each name, since what is compiled is shared by backend."""
+    return torch_backend(name)
 
 
 @functools.cache

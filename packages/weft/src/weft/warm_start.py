@@ -61,7 +61,8 @@ class WarmStart:
         if data_parallel_bucket_bytes() is not None:
             self._programs.skip("backward in the stages of data parallel training")
             return None
-        settings = [repr(replace(options, cache_limit=None)), describe_settings(), _sources()]
+        unrelated = replace(options, cache_limit=None, guard_filter_fn=None)
+        settings = [repr(unrelated), describe_settings(), _sources()]
         for codegen in self._codegens.of_capture(graph_module):
             environment = codegen.environment()
             if environment is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -221,6 +222,20 @@ class TorchMarks:
 
 
 TORCH_MARKS = TorchMarks()
+
+
+def has_constant_result(function: Any) -> bool:
+    """Whether ``torch.compiler.assume_constant_result`` was given the function."""
+    return getattr(function, "_dynamo_marked_constant", False) is True
+
+
+def is_allowed_in_graph(function: Any) -> bool:
+    """Whether ``torch.compiler.allow_in_graph`` was given the function.
+
+    That keeps such functions' identities where torch's own capture reads them, which it has loaded then.
+    """
+    known = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_allowed_callable_ids", None)
+    return known is not None and id(function) in known
 
 
 OPAQUE_METACLASSES: tuple[type, ...] = tuple(

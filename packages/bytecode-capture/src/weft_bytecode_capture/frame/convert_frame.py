@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 import time
 import types
@@ -160,7 +161,9 @@ class FrameConverter:
             )
             conversion = _Conversion(self, frame)
             if stance == _frame_hook.STANCE_FAIL_ON_RECOMPILE:
-                raise conversion.recompile_error()
+                raise conversion.recompile_error("the stance is 'fail_on_recompile'")
+            if self._options.error_on_recompile and conversion.is_recompilation:
+                raise conversion.recompile_error("error_on_recompile is set")
             with linecache_unchanged(), guarding_libraries(self._options.guard_libraries):
                 return conversion.run()
         finally:
@@ -198,13 +201,17 @@ class _Conversion:
         self._dropped: list[UnkeptRegion] = []  # all regions, by the backend
         self._transformed_code: types.CodeType | None = None
 
-    def recompile_error(self) -> RecompileError:
-        """What the stance ``fail_on_recompile`` raises for this frame."""
+    @property
+    def is_recompilation(self) -> bool:
+        """Whether this code has been compiled before, for what does not fit."""
+        return bool(self._entries)
+
+    def recompile_error(self, setting: str) -> RecompileError:
+        """What is raised for this frame where ``setting`` allows no compilation."""
         history = self._history()
         why = "No compiled version fits:\n" + history if history else "It was not compiled yet."
         return RecompileError(
-            f"weft: {self._location_text()} needs compilation and the stance is 'fail_on_recompile'. "
-            + why
+            f"weft: {self._location_text()} needs compilation and {setting}. " + why
         )
 
     def run(self) -> _frame_hook.Entry | int:
@@ -292,7 +299,7 @@ class _Conversion:
         if result.shapes is not None:  # asked now: compiling the graph may have added to them
             result = replace(result, guards=(*result.guards, *result.shapes.guards()))
             self._result = result
-        guard_set = GuardSet(result.guards)
+        guard_set = GuardSet(self._checked(result.guards))
         self._require_guards_hold(guard_set)
         check = guard_set.compile(self._argument_names(), self._frame.code.co_freevars)
         entry = _frame_hook.Entry(
@@ -309,6 +316,16 @@ class _Conversion:
             # No way back from the graph, so that tensors that the module holds go with the entry at once.
             result.graph.graph_module.graph.owning_module = None
         return entry
+
+    def _checked(self, guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+        """The guards that later calls check: all of them, or those that the user's filter keeps."""
+        keeps = self._converter._options.guard_filter
+        if keeps is None:
+            return guards
+        kept = list(keeps(guards))
+        if len(kept) != len(guards):
+            raise ValueError(f"guard_filter_fn gave {len(kept)} values for {len(guards)} guards")
+        return tuple(itertools.compress(guards, kept))
 
     def _retire_replaced(self) -> None:
         """Drop entries for tensors that their modules don't have any more.

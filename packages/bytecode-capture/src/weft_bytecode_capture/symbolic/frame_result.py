@@ -62,6 +62,9 @@ class CaptureOptions:
     element of a sequence from outside counts as ten.
     ``read_contents``: what small tensors of integers hold is a constant where Python needs it, and guarded;
     None: in frames that would break otherwise.
+    ``error_on_recompile``: code that has an entry and needs another raises :class:`RecompileError`.
+    ``guard_filter``: which of a frame's guards are checked, a truth value for each; what the others say is
+    relied on unchecked.
     ``guard_libraries``: functions and classes that library code finds in library modules are guarded too, so
     that patching them is noticed (see policy.py).
     """
@@ -81,6 +84,8 @@ class CaptureOptions:
     python_limit: int = 50_000
     data_dependent_scalars: bool = True
     data_dependent_sizes: bool = True
+    error_on_recompile: bool = False
+    guard_filter: Callable[[Sequence[Guard]], Sequence[bool]] | None = None
     guard_libraries: bool = False
     read_contents: bool | None = None
 

@@ -22,6 +22,7 @@ _BY_IDENTITY: dict[int, tuple[Any, Wrapper]] = {}
 _BY_TYPE: dict[type, Wrapper] = {}
 _BY_PREDICATE: list[tuple[int, Callable[[Any], bool], Wrapper]] = []
 _LATE: dict[str, str] = {}
+_NOTES: list[Callable[[types.FunctionType], None]] = []
 _CONSTANT_TYPES: set[type] = set()
 _SCALAR_TYPES: set[type] = set()
 _CONSTANT_PREDICATES: list[Callable[[Any], bool]] = []
@@ -106,6 +107,14 @@ def register_late(model: str, *modules: str) -> None:
     _LATE.update(dict.fromkeys(modules, model))
 
 
+def when_function_is_met(
+    note: Callable[[types.FunctionType], None],
+) -> Callable[[types.FunctionType], None]:
+    """Call ``note`` with each Python function that has no wrapper of its own yet: it may register one."""
+    _NOTES.append(note)
+    return note
+
+
 def _load_late(value: Any) -> None:
     model = _LATE.get(value.__module__)
     if model is not None:
@@ -119,6 +128,10 @@ def _wrapper_of(value: Any) -> Wrapper:
     if _LATE and type(value) is types.FunctionType:
         _load_late(value)
     row = _BY_IDENTITY.get(id(value))
+    if row is None and type(value) is types.FunctionType:
+        for note in _NOTES:
+            note(value)
+        row = _BY_IDENTITY.get(id(value))
     if row is not None:
         return row[1]
     wrapper = _BY_TYPE.get(type(value))
