@@ -28,6 +28,7 @@ from weft_loop_ir.data_symbols import sized_within
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
+from weft_loop_ir.host_walk import HostWalk, StepVisitor
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     COMBINED,
@@ -61,6 +62,7 @@ from weft_loop_ir.ir import (
 )
 from weft_loop_ir.library_results import settle
 from weft_loop_ir.loop_graph import (
+    Item,
     LoopGraph,
     LoopNode,
     all_items,
@@ -117,8 +119,10 @@ __all__ = [
     "FloorDiv",
     "GradientProduct",
     "GradientSum",
+    "HostWalk",
     "IndexSpelling",
     "Instruction",
+    "Item",
     "Kernel",
     "KeyBounds",
     "KnownValues",
@@ -149,6 +153,7 @@ __all__ = [
     "SizeFloat",
     "Stage",
     "Step",
+    "StepVisitor",
     "SymbolDefinition",
     "SymbolInput",
     "Unsupported",

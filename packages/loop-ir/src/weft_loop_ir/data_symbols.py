@@ -14,7 +14,6 @@ from weft_loop_ir.ir import (
     Loop,
     LoopBody,
     Region,
-    Requirement,
     SymbolDefinition,
 )
 from weft_loop_ir.loop_graph import Item, LoopNode, all_items, item_reads, item_writes
@@ -96,28 +95,3 @@ def _symbols_in(value: Any) -> set[sympy.Symbol]:
     if isinstance(size, tuple):
         return _symbols_in((*size, *value.stride, value.offset))
     return set()
-
-
-def define(call: ExternCall, results: Sequence[Any], numbers: dict[sympy.Symbol, Any]) -> None:
-    """Add what ``call`` defines to ``numbers``, and check what has to hold then.
-
-    :raises RuntimeError: it does not hold.
-    """
-    for definition in call.defines:
-        result = results[definition.result]
-        numbers[definition.symbol] = (
-            result if definition.dimension is None else int(result.shape[definition.dimension])
-        )
-    for requirement in call.requires:
-        if not holds(requirement, numbers):
-            raise RuntimeError(requirement.message)
-
-
-def holds(requirement: Requirement, numbers: Mapping[sympy.Symbol, Any]) -> bool:
-    """Whether a requirement holds for these sizes and numbers."""
-    from weft_loop_ir.evaluate_index import evaluate_expression
-
-    value = evaluate_expression(requirement.expression, numbers)
-    return {"nonnegative": value >= 0, "zero": value == 0, "nonzero": value != 0}[
-        requirement.relation
-    ]

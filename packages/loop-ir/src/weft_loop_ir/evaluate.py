@@ -10,37 +10,36 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import sympy
 import torch
 
 from weft_loop_ir.data_symbols import (
-    define,
-    defined_symbols,
     layout_symbols,
-    sized_within,
     symbols_within,
 )
 from weft_loop_ir.evaluate_index import evaluate_expression
 from weft_loop_ir.evaluate_ops import TorchOps
+from weft_loop_ir.host_walk import HostWalk
 from weft_loop_ir.ir import (
     Branch,
-    Buffer,
     BufferView,
     Count,
     ExternCall,
     Kernel,
     Loop,
     LoopVariable,
-    ParallelKernels,
+    MemoryPlan,
+    Requirement,
     Schedule,
     Stage,
+    SymbolDefinition,
     SymbolInput,
 )
 from weft_loop_ir.library_results import settle
-from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, item_writes
-from weft_loop_ir.schedule.memory_plan import allocated_by_extern, storage_elements
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, extern_writes
+from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.size_float import SizeFloat
 
 
@@ -53,26 +52,32 @@ def evaluate(
     first; otherwise each buffer has memory of its own, filled the same way.  Raises ``IndexError`` for an
     indirect index out of range, and whatever an extern operator raises.
     """
-    return _Run(program, inputs, use_arena).run()
+    if isinstance(program, LoopGraph):
+        if use_arena:
+            raise ValueError("only a schedule has a memory plan")
+        fields = {name: getattr(program, name) for name in _SHARED}
+        program = Schedule(steps=cast(Any, program.nodes), memory=_NO_PLAN, **fields)
+    return _Run(program if use_arena else replace(program, memory=_NO_PLAN), inputs).run()
 
 
-class _Run:
-    def __init__(
-        self, program: Schedule | LoopGraph, inputs: Sequence[Any], use_arena: bool
-    ) -> None:
-        self.program = program
+_NO_PLAN = MemoryPlan(sympy.S.Zero, {})
+_SHARED = ("name", "inputs", "symbols", "buffers", "outputs", "fallbacks", "constants")
+"""What a loop graph and a schedule have both."""
+
+
+class _Run(HostWalk):
+    def __init__(self, schedule: Schedule, inputs: Sequence[Any]) -> None:
+        super().__init__(schedule)
         self.sizes: dict[sympy.Symbol, Any] = {}  # and floats that are passed
         self.memory: dict[str, torch.Tensor] = {}
-        self.arena: torch.Tensor | None = None
         self._bind(inputs)
-        if use_arena:
-            if not isinstance(program, Schedule):
-                raise ValueError("only a schedule has a memory plan")
-            count = evaluate_expression(program.memory.arena_bytes, self.sizes)
-            self.arena = torch.full((count,), 0x7B, dtype=torch.uint8)
+        count = evaluate_expression(sympy.sympify(schedule.memory.arena_bytes), self.sizes)
+        self.arena = torch.full((count,), 0x7B, dtype=torch.uint8)
+        self._varying = {symbol for step in schedule.steps for symbol in symbols_within(step)}
+        self._results: Sequence[Any] = ()  # of the call at hand
 
     def _bind(self, inputs: Sequence[Any]) -> None:
-        declared = self.program.inputs
+        declared = self.schedule.inputs
         if len(inputs) != len(declared):
             raise ValueError(f"expected {len(declared)} inputs, got {len(inputs)}")
         for entry, value in zip(declared, inputs, strict=True):
@@ -81,59 +86,31 @@ class _Run:
                     self.sizes[entry.symbol] = value
             else:
                 self.memory[entry] = value
-        for symbol in self.program.symbols:
+        for symbol in self.schedule.symbols:
             if symbol.input is not None:
                 tensor = self.memory[symbol.input]
                 extents = tensor.stride() if symbol.is_stride else tensor.shape
                 self.sizes[symbol.symbol] = int(extents[symbol.dimension])
-        self.memory.update(self.program.constants)
+        self.memory.update(self.schedule.constants)
 
     def run(self) -> tuple[Any, ...]:
-        steps: Sequence[Item] = (
-            self.program.steps if isinstance(self.program, Schedule) else self.program.nodes
-        )
-        external = allocated_by_extern(steps)
-        self._varying = {symbol for step in steps for symbol in symbols_within(step)}
-        late = defined_symbols(steps) | self._varying
-        for name, buffer in self.program.buffers.items():
-            known = not layout_symbols(buffer) & late
-            if (
-                name not in self.memory
-                and name not in external
-                and known
-                and not self._reuses(name)
-            ):
-                self.memory[name] = self._allocate(buffer)
-        self._external = external
-        self._block(steps)
-        return tuple(self._result(o) for o in self.program.outputs)
+        self.walk()
+        self.allocate_unwritten()
+        return tuple(self._result(o) for o in self.schedule.outputs)
 
-    def _block(self, items: Sequence[Item]) -> None:
-        for item in items:
-            self._allocate_late(item)
-            if isinstance(item, ExternCall):
-                self._extern(item)
-            elif isinstance(item, Kernel):
-                self._kernel(item)
-            elif isinstance(item, ParallelKernels):
-                self._block(item.kernels)
-            elif isinstance(item, LoopNode):
-                self._node(item)
-            elif isinstance(item, Branch):
-                holds = bool(self._view(item.predicate))
-                self._block(item.true_block if holds else item.false_block)
-            else:
-                self._loop(item)
+    def branch(self, branch: Branch) -> None:
+        holds = bool(self._view(branch.predicate))
+        self.block(branch.true_block if holds else branch.false_block)
 
-    def _loop(self, loop: Loop) -> None:
+    def loop(self, loop: Loop) -> None:
         count = loop.count
         if count is not None:
             self.sizes[count.symbol] = evaluate_expression(count.start, self.sizes)
         while count is None or count.stop is None or self._is_before(count):
-            self._block(loop.condition)
+            self.block(loop.condition)
             if loop.predicate is not None and not bool(self._view(loop.predicate)):
                 return
-            self._block(loop.body)
+            self.block(loop.body)
             if count is not None:
                 self.sizes[count.symbol] += evaluate_expression(
                     sympy.sympify(count.step), self.sizes
@@ -146,50 +123,36 @@ class _Run:
 
     # -- memory ----------------------------------------------------------------------------------------
 
-    def _allocate_late(self, item: Item) -> None:
-        """Give memory to what ``item`` writes, of a size that was not known when the program began."""
-        buffers = self.program.buffers
-        later = self._external | sized_within(item, buffers)
-        for name in item_writes(item):
-            if name in later:
-                continue
-            buffer = buffers[name]
-            varies = layout_symbols(buffer) & self._varying
-            if name not in self.memory or (varies and not self._fits(buffer)):
-                self.memory[name] = self._allocate(buffer)
-
-    def _fits(self, buffer: Buffer) -> bool:
-        """Whether a buffer's memory has the size that it has in this iteration."""
+    def has_memory(self, name: str) -> bool:
+        """Of the size that the buffer has in this iteration, where that differs."""
+        buffer = self.buffers[name]
+        if name not in self.memory or not layout_symbols(buffer) & self._varying:
+            return name in self.memory
         size = [evaluate_expression(n, self.sizes) for n in buffer.layout.size]
-        return list(self.memory[buffer.name].shape) == size
+        return list(self.memory[name].shape) == size
 
-    def _reuses(self, name: str) -> str | None:
-        """The buffer whose memory ``name`` takes over, in a run that follows the plan."""
-        if self.arena is None or not isinstance(self.program, Schedule):
-            return None
-        return self.program.memory.reused.get(name)
-
-    def _allocate(self, buffer: Buffer) -> torch.Tensor:
+    def allocate(self, name: str) -> None:
+        buffer, plan = self.buffers[name], self.schedule.memory
         layout = buffer.layout
         # Below zero for a matrix of no rows and columns whose number only data says.
         elements = max(evaluate_expression(storage_elements(buffer), self.sizes), 0)
         size = [evaluate_expression(s, self.sizes) for s in layout.size]
         stride = [evaluate_expression(s, self.sizes) for s in layout.stride]
         bytes_ = elements * layout.dtype.itemsize
-        source = self._reuses(buffer.name)
-        if source is not None:
-            taken = self.memory[source]
-            return taken.view(layout.dtype).as_strided(size, stride, taken.storage_offset())
-        if (
-            self.arena is not None
-            and isinstance(self.program, Schedule)
-            and buffer.name in self.program.memory.offsets
-        ):
-            offset = evaluate_expression(self.program.memory.offsets[buffer.name], self.sizes)
+        if name in plan.reused:
+            taken = self.memory[plan.reused[name]].view(layout.dtype)
+            self.memory[name] = taken.as_strided(size, stride, taken.storage_offset())
+            return
+        if name in plan.offsets:
+            offset = evaluate_expression(plan.offsets[name], self.sizes)
             flat = self.arena[offset : offset + bytes_].view(layout.dtype)
         else:
             flat = torch.full((bytes_,), 0x7B, dtype=torch.uint8).view(layout.dtype)
-        return flat.as_strided(size, stride)
+        self.memory[name] = flat.as_strided(size, stride)
+
+    def free(self, names: Sequence[str]) -> None:
+        for name in names:
+            self.memory.pop(name, None)
 
     def _flat(self, name: str) -> torch.Tensor:
         """The buffer's memory from its first element on, one-dimensional."""
@@ -225,31 +188,45 @@ class _Run:
             return [self._argument(a) for a in argument]
         return argument
 
-    def _extern(self, call: ExternCall) -> None:
+    def extern_call(self, call: ExternCall) -> None:
+        super().extern_call(call)
+        if not self.writes_into(call):
+            for name in extern_writes(call):
+                self._settle(name)
+
+    def call(self, call: ExternCall) -> None:
         arguments = [self._argument(a) for a in call.arguments]
         keywords = {k: self._argument(a) for k, a in call.keywords.items()}
-        name = call.outputs[0] if len(call.outputs) == 1 else None
-        if call.out_variant is not None and name is not None:
+        if call.out_variant is not None and self.writes_into(call):
+            (name,) = extern_writes(call)
             call.out_variant(*arguments, **keywords, out=self.memory[name])
             return
         results = call.operator(*arguments, **keywords)
-        if not isinstance(results, list | tuple):
-            results = (results,)
-        made = [(n, r) for n, r in zip(call.outputs, results, strict=True) if n is not None]
-        self.memory.update(made)
-        define(call, results, self.sizes)
-        for name, _ in made:
-            self._settle(name)
+        self._results = results if isinstance(results, list | tuple) else (results,)
+        made = zip(call.outputs, self._results, strict=True)
+        self.memory.update((name, result) for name, result in made if name is not None)
+
+    def define(self, call: ExternCall, definition: SymbolDefinition) -> None:
+        result = self._results[definition.result]
+        self.sizes[definition.symbol] = (
+            result if definition.dimension is None else int(result.shape[definition.dimension])
+        )
+
+    def require(self, requirement: Requirement) -> None:
+        value = evaluate_expression(requirement.expression, self.sizes)
+        holds = {"nonnegative": value >= 0, "zero": value == 0, "nonzero": value != 0}
+        if not holds[requirement.relation]:
+            raise RuntimeError(requirement.message)
 
     def _settle(self, name: str) -> None:
         """Give a buffer that a call has made the layout that the program reads it by."""
-        layout = self.program.buffers[name].layout
+        layout = self.buffers[name].layout
         size = tuple(evaluate_expression(n, self.sizes) for n in layout.size)
         stride = [evaluate_expression(s, self.sizes) for s in layout.stride]
         result = self.memory[name]
         self.memory[name] = settle(result, size, stride, layout.dtype, layout.device, copy=False)
 
-    def _kernel(self, kernel: Kernel) -> None:
+    def kernel(self, kernel: Kernel) -> None:
         outer = self._grid(kernel.outer)
         iterations = self._count(kernel.outer)
         local: dict[str, torch.Tensor] = {}
@@ -285,7 +262,7 @@ class _Run:
             for name, buffer in local.items():
                 buffer.copy_(torch.where(goes_on, buffer, before[name]))
 
-    def _node(self, node: LoopNode) -> None:
+    def loop_node(self, node: LoopNode) -> None:
         stage = Stage(node.reduction_loops, node.body, bool(node.reduction_loops))
         self._stage(node.loops, self._grid(node.loops), stage, {})
 

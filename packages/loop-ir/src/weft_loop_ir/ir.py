@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
@@ -277,6 +277,9 @@ class Branch:
     def blocks(self) -> tuple[Block, ...]:
         return (self.true_block, self.false_block)
 
+    def with_blocks(self, true_block: Block, false_block: Block) -> Branch:
+        return replace(self, true_block=true_block, false_block=false_block)
+
 
 @dataclass(frozen=True)
 class Count:
@@ -319,6 +322,9 @@ class Loop:
     @property
     def blocks(self) -> tuple[Block, ...]:
         return (self.condition, self.body)
+
+    def with_blocks(self, condition: Block, body: Block) -> Loop:
+        return replace(self, condition=condition, body=body)
 
 
 Region = Branch | Loop

@@ -36,10 +36,20 @@ def is_read(call: ExternCall) -> bool:
     return call.operator is torch.ops.aten._local_scalar_dense.default
 
 
-def read_number(call: ExternCall, index: Index) -> list[str]:
-    """Read the element of the call's only argument into the symbol that the call defines."""
+def print_definition(
+    call: ExternCall, definition: SymbolDefinition, sources: Mapping[str, str], index: Index
+) -> str:
+    """Read what ``call`` defines: the element that it reads, or the size of a result.
+
+    ``sources`` are the C++ expressions of tensors' handles.
+    """
+    target = f"c.{definition.symbol.name}"
+    if definition.dimension is not None:
+        name = call.outputs[definition.result]
+        assert name is not None
+        read = f"api.get_sizes({sources[name]}, &sizes); {target} = sizes[{definition.dimension}];"
+        return f"{{ i64* sizes = nullptr; {read} }}"
     (view,) = call.arguments
-    (definition,) = call.defines
     assert isinstance(view, BufferView)
     if view.dtype.is_complex or (memory_type(view.dtype) == "ui8" and view.dtype != torch.uint8):
         raise Unsupported("a number read from a tensor", f"of dtype {view.dtype}")
@@ -48,29 +58,15 @@ def read_number(call: ExternCall, index: Index) -> list[str]:
     if half is not None:
         element = f"{half}_to_f32({element})"
     kind = "i64" if definition.symbol.is_integer else "f64"
-    return [f"c.{definition.symbol.name} = {kind}({element});"]
+    return f"{target} = {kind}({element});"
 
 
-def read_sizes(call: ExternCall, sources: Mapping[str, str]) -> list[str]:
-    """Read the sizes that the call defines from its results, by the C++ expressions of their handles."""
-    lines = []
-    for definition in call.defines:
-        name = call.outputs[definition.result]
-        assert name is not None and definition.dimension is not None
-        lines.append(
-            f"{{ i64* sizes = nullptr; api.get_sizes({sources[name]}, &sizes); "
-            f"c.{definition.symbol.name} = sizes[{definition.dimension}]; }}"
-        )
-    return lines
-
-
-def check_requirements(requirements: Sequence[Requirement], index: Index) -> list[str]:
+def check_requirement(requirement: Requirement, index: Index) -> str:
     """End the call where what later steps rely on does not hold."""
-    return [
-        f"if (!({index(r.expression)} {_CONDITIONS[r.relation]})) "
-        f"return c.failed = {_text(r.message)}, requirement_failed;"
-        for r in requirements
-    ]
+    condition = f"{index(requirement.expression)} {_CONDITIONS[requirement.relation]}"
+    return (
+        f"if (!({condition})) return c.failed = {_text(requirement.message)}, requirement_failed;"
+    )
 
 
 def _text(message: str) -> str:

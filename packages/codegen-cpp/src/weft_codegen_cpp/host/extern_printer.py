@@ -10,7 +10,7 @@ from weft_loop_ir import BufferView, ExternCall
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.attention import has_kernel, print_attention
-from weft_codegen_cpp.host.data_symbols import check_requirements, is_read, read_number, read_sizes
+from weft_codegen_cpp.host.data_symbols import is_read
 from weft_codegen_cpp.host.extern_calls import (
     NativeCall,
     make_callback,
@@ -29,9 +29,9 @@ def print_extern(writer: HostWriter, call: ExternCall) -> bool:
     """Append the statements that run ``call``; gives whether they need Python."""
     writer.steps.append(f"// {call.name}: {call.operator} ({call.origin})")
     native = native_call(call)
-    if is_read(call):
-        writer.steps += read_number(call, writer.index)
-    elif native is None:
+    if is_read(call):  # its definition reads the number
+        return False
+    if native is None:
         _callback(writer, call)
     elif native.function.endswith("_out"):
         _native_into_memory(writer, call, native)
@@ -39,8 +39,7 @@ def print_extern(writer: HostWriter, call: ExternCall) -> bool:
         print_attention(writer, call, native)
     else:
         _native(writer, call, native)
-    writer.steps += check_requirements(call.requires, writer.index)
-    return native is None and not is_read(call)
+    return native is None
 
 
 def _fail(call: ExternCall) -> str:
@@ -171,7 +170,6 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
             f"api.Py_IncRef(c.made[{slot}]);",
             f"c.{name} = ({type_name}*)data_of({writer.sources[name]});",
         ]
-    lines += read_sizes(call, writer.sources)
     writer.steps += ["{", *("  " + line for line in lines), "}"]
 
 

@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 from weft_loop_ir import (
+    Branch,
     BufferKind,
-    BufferView,
     ExternCall,
+    Item,
     Kernel,
     Loop,
     ParallelKernels,
-    Region,
+    Requirement,
     Schedule,
     Step,
+    SymbolDefinition,
     SymbolInput,
-    all_items,
     changes_state,
-    item_writes,
-    last_uses,
     print_index,
     print_number,
-    sized_within,
 )
-from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.host.call_tables import print_calls
+from weft_codegen_cpp.host.data_symbols import check_requirement, print_definition
 from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import writes_into
 from weft_codegen_cpp.host.extern_printer import print_extern
 from weft_codegen_cpp.host.parallel_loops import own_buffers, print_iterations
-from weft_codegen_cpp.host.regions import allocated_by_calls, print_region
+from weft_codegen_cpp.host.regions import print_branch, print_loop
 from weft_codegen_cpp.host.results import print_results
 from weft_codegen_cpp.host.step_tables import HEADER, DropRow, KernelRows, with_tables
 from weft_codegen_cpp.host.writer import HostWriter
@@ -103,8 +101,9 @@ class _HostPrinter(HostWriter):
         self.calls_torch = False
         self.table_length = 0
         self.begun = 0  # statements before the last step printed, its allocations among them
-        self.last_uses: dict[str, float] = {}
-        self.released: set[int] = set()  # slots
+        self.bounds: list[int] = []  # where the statements of each step begin and end
+        self.own_of: dict[str, frozenset[str] | None] = {}  # of each iteration of a loop
+        self.late: list[str] = []  # what may end a call after the first effect
         self.constants = {
             name: self.object(constants[name])
             for name, buffer in schedule.buffers.items()
@@ -115,71 +114,72 @@ class _HostPrinter(HostWriter):
         self.positions = {item: k for k, item in enumerate(passed) if isinstance(item, str)}
 
     def print(self) -> PrintedHost:
-        for step in all_items(self.schedule.steps):
-            if not isinstance(step, Kernel | ParallelKernels | ExternCall | Region):
-                raise Unsupported("no C++ form for a step", f"of type {type(step).__name__}")
-        self.last_uses = last_uses(self.schedule)
         self._inputs()
-        bounds = [len(self.steps)]
-        late: list[str] | None = None  # what may end a call after the first effect
-        for number, step in enumerate(self.schedule.steps):
-            if late is None and self._has_effect(step):
-                late = []
-                self.steps.append("c.changed = true;")
-                bounds.append(len(self.steps))
-            before = len(self.steps)
-            self.step(step, number)
-            if late is not None:
-                late += _raising(step, self.steps[before:])
-            self._release(number)
-            bounds.append(len(self.steps))
-        self._outputs_without_writer()
+        self.bounds.append(len(self.steps))
+        self.walk()
+        self.allocate_unwritten()
         given = {name: f"c.arguments[{k}]" for name, k in self.positions.items()}
         results = print_results(self, {**given, **self.constants})
         may_fail = any("return" in line for line in self.steps)
-        functions = [*self.functions, self._steps_function(bounds)]
+        functions = [*self.functions, self._steps_function(self.bounds)]
         parts = [self._call_struct(), *functions, results, self._entry()]
         return PrintedHost(
             "\n".join(parts),
             tuple(self.objects),
             tuple(sorted(self.headers)),
             may_fail=may_fail,
-            early_errors=_early_errors(late or ()),
+            early_errors=_early_errors(self.late),
             table_length=self.table_length,
         )
 
-    def _has_effect(self, step: Step) -> bool:
-        """Whether a step writes to an input, or an operator in it does more than give a result."""
-        kinds = {self.schedule.buffers[name].kind for name in item_writes(step)}
-        written = not kinds.isdisjoint((BufferKind.INPUT, BufferKind.CONSTANT))
-        return written or changes_state(step)
-
     # -- steps -------------------------------------------------------------------------------------------
 
-    def step(self, step: Step, number: int) -> None:
-        """Print what runs ``step``, which is the schedule's step ``number`` or inside that."""
-        own = own_buffers(step, self.schedule)
-        self._allocate(step, own or frozenset())
-        self.begun = len(self.steps)
-        if isinstance(step, Kernel):
-            self._kernels([step])
-        elif isinstance(step, ParallelKernels):
-            self._kernels(step.kernels)
-        elif isinstance(step, ExternCall):
-            self.calls_torch = True
-            self.uses_python |= print_extern(self, step)
-        elif isinstance(step, Loop) and own is not None:
-            print_iterations(self, step, own, number)
-        else:
-            print_region(self, step, number)
+    def outermost(self, step: Step) -> None:
+        """One of the schedule's steps; notes where its statements lie, and which may end a late call."""
+        before = len(self.steps)
+        super().outermost(step)
+        if self.has_effects:
+            self.late += _raising(step, self.steps[before:])
+        self.bounds.append(len(self.steps))
 
-    def nested(self, block: Sequence[Step], number: int) -> list[str]:
+    def first_effect(self, step: Step) -> None:
+        self.steps.append("c.changed = true;")
+        self.bounds.append(len(self.steps))
+
+    def visit(self, item: Item) -> None:
+        self.begun = len(self.steps)
+        super().visit(item)
+
+    def kernel(self, kernel: Kernel) -> None:
+        self._kernels([kernel])
+
+    def parallel_kernels(self, group: ParallelKernels) -> None:
+        self._kernels(group.kernels)
+
+    def call(self, call: ExternCall) -> None:
+        self.calls_torch = True
+        self.uses_python |= print_extern(self, call)
+
+    def define(self, call: ExternCall, definition: SymbolDefinition) -> None:
+        self.steps.append(print_definition(call, definition, self.sources, self.index))
+
+    def require(self, requirement: Requirement) -> None:
+        self.steps.append(check_requirement(requirement, self.index))
+
+    def branch(self, branch: Branch) -> None:
+        print_branch(self, branch)
+
+    def loop(self, loop: Loop) -> None:
+        own = self.own_of[loop.name]
+        if own is None:
+            print_loop(self, loop)
+        else:
+            print_iterations(self, loop, own)
+
+    def nested(self, block: Sequence[Step]) -> list[str]:
         """The statements of a region's block.  What a call in it allocates is freed by its next run."""
         outer, self.steps = self.steps, []
-        self.depth += 1
-        for step in block:
-            self.step(step, number)
-        self.depth -= 1
+        self.block(block)
         inner, self.steps = self.steps, outer
         return inner
 
@@ -291,44 +291,28 @@ class _HostPrinter(HostWriter):
 
     # -- memory ------------------------------------------------------------------------------------------
 
-    def _allocate(self, step: Step, own: Set[str]) -> None:
-        """Allocate the outputs that a step writes first, and intermediates that have no place.
+    def memory_for(self, step: Item) -> Collection[str]:
+        """Each iteration of a loop allocates its own."""
+        own: Collection[str] = ()
+        if isinstance(step, Loop):
+            self.own_of[step.name] = own_buffers(step, self.schedule)
+            own = self.own_of[step.name] or ()
+        return [name for name in super().memory_for(step) if name not in own]
 
-        Each iteration of a loop allocates its ``own``.
-        """
-        if isinstance(step, Kernel | ParallelKernels):
-            kernels = step.kernels if isinstance(step, ParallelKernels) else (step,)
-            names = [n for k in kernels for n in self.kernels[k.name].buffers if n in k.writes]
-        elif isinstance(step, Region):
-            made = allocated_by_calls(step, writes_into) | own
-            made |= sized_within(step, self.schedule.buffers)  # by steps in it, when these run
-            names = [n for n in item_writes(step) if n not in made]
-        else:
-            if not writes_into(step):
-                return
-            names = [n for n in step.outputs if n is not None]
-        for name in names:
-            if not self.has_memory(name):
-                self.allocate(name)
+    def writes_into(self, call: ExternCall) -> bool:
+        return writes_into(call)
 
-    def _release(self, number: int) -> None:
-        """Free the tensors that no later step and no result needs, as eager would."""
+    def free(self, names: Sequence[str]) -> None:
+        """Free their tensors, as eager would."""
         for slot, name in enumerate(self.owned):
-            if slot in self.released or self.last_uses.get(name, -1) > number:
+            if name not in names:
                 continue
-            self.released.add(slot)
             what = "owned" if self.object_of(name) is None else "made"
             drop = f"drop_{what}(c.{what}[{slot}]);"
             if name in self.made_in_regions:
                 self.steps.append(f"if (c.{what}[{slot}]) {drop}")
             else:
                 self.append([drop], DropRow(what, slot))
-
-    def _outputs_without_writer(self) -> None:
-        """Outputs of which no step writes an element (they are empty)."""
-        for view in self.schedule.outputs:
-            if isinstance(view, BufferView) and not self.has_memory(view.buffer):
-                self.allocate(view.buffer)
 
     # -- functions ---------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from weft_loop_ir import (
     ParallelKernels,
     Schedule,
     Step,
+    StepVisitor,
     all_items,
     independent_iterations,
     trip_count,
@@ -50,27 +51,25 @@ class LoopPrinter(Protocol):
     headers: set[str]
     owned: list[str]
 
-    def nested(self, block: Sequence[Step], number: int) -> list[str]: ...
+    def nested(self, block: Sequence[Step]) -> list[str]: ...
 
     def index(self, expression: object) -> str: ...
 
 
-def own_buffers(step: Step, schedule: Schedule) -> frozenset[str] | None:
+def own_buffers(loop: Loop, schedule: Schedule) -> frozenset[str] | None:
     """The intermediates that each iteration needs for itself; None for what runs in order."""
-    if not isinstance(step, Loop):
-        return None
-    calls = [item for item in all_items(step.body) if isinstance(item, ExternCall)]
+    calls = [item for item in all_items(loop.body) if isinstance(item, ExternCall)]
     if any(native_call(call) is None for call in calls):
         return None
-    return independent_iterations(step, schedule)
+    return independent_iterations(loop, schedule)
 
 
-def print_iterations(printer: LoopPrinter, loop: Loop, own: Set[str], number: int) -> None:
-    """Append the statements that run ``loop``, (in) the schedule's step ``number``."""
+def print_iterations(printer: LoopPrinter, loop: Loop, own: Set[str]) -> None:
+    """Append the statements that run ``loop``."""
     count = loop.count
     assert count is not None
     first = len(printer.owned)
-    body = printer.nested(loop.body, number)
+    body = printer.nested(loop.body)
     slots = range(first, len(printer.owned))
     name = f"loop{len(printer.functions)}"
     offsets = printer.schedule.memory.offsets
@@ -100,7 +99,7 @@ def print_iterations(printer: LoopPrinter, loop: Loop, own: Set[str], number: in
     printer.steps += [
         f"// {loop.name}",
         "{",
-        *indent(_cost(printer, loop, "cost", "trips")),
+        *indent(_Costs(printer, "cost").whole(loop, "trips")),
         f"  if (const Status status = run_loop({arguments}); status != ok) return status;",
         "}",
     ]
@@ -114,46 +113,50 @@ def _counter(printer: LoopPrinter, count: Count, iteration: str) -> str:
     return f"{printer.index(count.start)} + {printer.index(count.step)} * {iteration}"
 
 
-def _cost(printer: LoopPrinter, loop: Loop, cost: str, trips: str) -> list[str]:
-    """Define ``cost``, the estimated nanoseconds of a loop, by its middle iteration, and ``trips``."""
-    count = loop.count
-    lines = [f"f64 {cost} = 0;"]
-    if count is None or count.stop is None:  # nothing says how often it runs
-        return [*lines, *_costs(printer, loop.body, cost)]
-    middle = _counter(printer, count, f"({trips} / 2)")
-    return [
-        f"const i64 {trips} = {printer.index(trip_count(count))};",
-        f"c.{count.symbol.name} = {middle};",
-        *lines,
-        *_costs(printer, loop.body, cost),
-        f"{cost} *= f64({trips});",
-    ]
+class _Costs(StepVisitor[list[str]]):
+    """Statements that add the estimated nanoseconds of steps to the variable ``cost``."""
 
+    def __init__(self, printer: LoopPrinter, cost: str) -> None:
+        self.printer = printer
+        self.cost = cost
 
-def _costs(printer: LoopPrinter, steps: Sequence[Step], cost: str) -> list[str]:
-    """Add the estimated nanoseconds of ``steps`` to ``cost``."""
-    lines: list[str] = []
-    for step in steps:
-        if isinstance(step, ParallelKernels):
-            lines += _costs(printer, step.kernels, cost)
-        elif isinstance(step, Kernel):
-            one = printer.kernels[step.name]
-            values = [
-                f"const i64 {s.name} = {one.values.get(s, f'c.{s.name}')};" for s in one.symbols
-            ]
-            lines.append(" ".join(["{", *values, f"{cost} += {one.nanoseconds or '0'}; }}"]))
-        elif isinstance(step, ExternCall):
-            operations = f"2 * f64({printer.index(_products(step, printer.schedule))})"
-            work = f"{operations} / {OPERATIONS_A_NANOSECOND}"
-            lines.append(f"{cost} += {CALL_NANOSECONDS} + {work};")
-        elif isinstance(step, Branch):
-            for block in step.blocks:
-                lines += _costs(printer, block, cost)
-        else:
-            inner = f"{cost}_inside"
-            lines += ["{", *indent(_cost(printer, step, inner, f"{inner}_trips"))]
-            lines += [f"  {cost} += {inner};", "}"]
-    return lines
+    def whole(self, loop: Loop, trips: str) -> list[str]:
+        """Define the variable as those of ``loop``, by its middle iteration, and ``trips``."""
+        count, lines = loop.count, [f"f64 {self.cost} = 0;"]
+        if count is None or count.stop is None:  # nothing says how often it runs
+            return lines + self.block(loop.body)
+        middle = _counter(self.printer, count, f"({trips} / 2)")
+        return [
+            f"const i64 {trips} = {self.printer.index(trip_count(count))};",
+            f"c.{count.symbol.name} = {middle};",
+            *lines,
+            *self.block(loop.body),
+            f"{self.cost} *= f64({trips});",
+        ]
+
+    def block(self, steps: Sequence[Step]) -> list[str]:
+        return [line for step in steps for line in self.visit(step)]
+
+    def kernel(self, kernel: Kernel) -> list[str]:
+        one = self.printer.kernels[kernel.name]
+        values = [f"const i64 {s.name} = {one.values.get(s, f'c.{s.name}')};" for s in one.symbols]
+        return [" ".join(["{", *values, f"{self.cost} += {one.nanoseconds or '0'}; }}"])]
+
+    def parallel_kernels(self, group: ParallelKernels) -> list[str]:
+        return self.block(group.kernels)
+
+    def extern_call(self, call: ExternCall) -> list[str]:
+        operations = f"2 * f64({self.printer.index(_products(call, self.printer.schedule))})"
+        work = f"{operations} / {OPERATIONS_A_NANOSECOND}"
+        return [f"{self.cost} += {CALL_NANOSECONDS} + {work};"]
+
+    def branch(self, branch: Branch) -> list[str]:
+        return [line for block in branch.blocks for line in self.block(block)]
+
+    def loop(self, loop: Loop) -> list[str]:
+        inner = _Costs(self.printer, f"{self.cost}_inside")
+        lines = indent(inner.whole(loop, f"{inner.cost}_trips"))
+        return ["{", *lines, f"  {self.cost} += {inner.cost};", "}"]
 
 
 def _products(call: ExternCall, schedule: Schedule) -> sympy.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import sympy
@@ -10,9 +10,7 @@ from weft_loop_ir import (
     Branch,
     BufferView,
     Count,
-    ExternCall,
     Loop,
-    Region,
     Schedule,
     Step,
     all_items,
@@ -26,7 +24,7 @@ class StepPrinter(Protocol):
 
     steps: list[str]
 
-    def nested(self, block: Sequence[Step], number: int) -> list[str]: ...
+    def nested(self, block: Sequence[Step]) -> list[str]: ...
 
     def index(self, expression: object) -> str: ...
 
@@ -37,31 +35,21 @@ def counters(schedule: Schedule) -> tuple[sympy.Symbol, ...]:
     return tuple(dict.fromkeys(loop.count.symbol for loop in loops if loop.count is not None))
 
 
-def allocated_by_calls(region: Region, writes_into: Callable[[ExternCall], bool]) -> set[str]:
-    """The buffers that operators called in ``region`` allocate: the program gives them no memory."""
-    return {
-        name
-        for item in all_items([region])
-        if isinstance(item, ExternCall) and not writes_into(item)
-        for name in item.outputs
-        if name is not None
-    }
+def print_branch(printer: StepPrinter, branch: Branch) -> None:
+    """Append the statements of ``branch``."""
+    lines = [f"// {branch.name}", f"if ({_holds(printer, branch.predicate)}) {{"]
+    lines += indent(printer.nested(branch.true_block))
+    lines.append("} else {")
+    printer.steps += [*lines, *indent(printer.nested(branch.false_block)), "}"]
 
 
-def print_region(printer: StepPrinter, region: Region, number: int) -> None:
-    """Append the statements of ``region``, which is (in) the schedule's step ``number``."""
-    if isinstance(region, Branch):
-        lines = [f"if ({_holds(printer, region.predicate)}) {{"]
-        lines += indent(printer.nested(region.true_block, number))
-        lines.append("} else {")
-        lines += indent(printer.nested(region.false_block, number))
-    else:
-        lines = [f"{_head(printer, region.count)} {{"]
-        lines += indent(printer.nested(region.condition, number))
-        if region.predicate is not None:
-            lines.append(f"  if (!{_holds(printer, region.predicate)}) break;")
-        lines += indent(printer.nested(region.body, number))
-    printer.steps += [f"// {region.name}", *lines, "}"]
+def print_loop(printer: StepPrinter, loop: Loop) -> None:
+    """Append the statements of ``loop``."""
+    lines = [f"// {loop.name}", f"{_head(printer, loop.count)} {{"]
+    lines += indent(printer.nested(loop.condition))
+    if loop.predicate is not None:
+        lines.append(f"  if (!{_holds(printer, loop.predicate)}) break;")
+    printer.steps += [*lines, *indent(printer.nested(loop.body)), "}"]
 
 
 def _head(printer: StepPrinter, count: Count | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import sympy
-from weft_loop_ir import BufferView, Schedule, print_index
+from weft_loop_ir import BufferView, HostWalk, Schedule, print_index
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp import _torch
@@ -22,19 +22,18 @@ MAX_DIMENSIONS = 8  # as in weft_host.h
 _OBJECT_HANDLE = "handle_of("
 
 
-class HostWriter:
+class HostWriter(HostWalk):
     """The statements of a host program so far, and what they name.
 
     ``steps`` are the statements, ``tabled`` those of the whole program that rows of tables can stand for.
     ``objects`` are what the program refers to by position.  ``sources`` maps a buffer to the C++
     expression of its tensor's handle, where it has a tensor.  ``owned`` names the buffers whose tensors
     the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views`` counts the
-    tensors that the program makes once and points elsewhere at each call.  ``depth`` counts the regions
-    around what is being printed.
+    tensors that the program makes once and points elsewhere at each call.
     """
 
     def __init__(self, schedule: Schedule, options: CppOptions) -> None:
-        self.schedule = schedule
+        super().__init__(schedule)
         self.options = options
         self.objects: list[Any] = []
         self.steps: list[str] = []
@@ -44,7 +43,6 @@ class HostWriter:
         self.owned: list[str] = []
         self.made_in_regions: set[str] = set()
         self.views = 0
-        self.depth = 0
         self.headers: set[str] = set()
         self._none: str | None = None  # the object, of which one is enough
         self.symbols = {s.symbol: s for s in schedule.symbols}

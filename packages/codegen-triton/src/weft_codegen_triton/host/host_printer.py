@@ -17,10 +17,14 @@ from typing import Any
 
 import sympy
 from weft_loop_ir import (
+    Branch,
     Buffer,
     BufferKind,
     BufferView,
     ExternCall,
+    HostWalk,
+    Item,
+    Loop,
     Region,
     Schedule,
     Step,
@@ -29,11 +33,9 @@ from weft_loop_ir import (
     devices_of,
     item_reads,
     item_writes,
-    last_uses,
     needs_check,
     size_hints,
 )
-from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_triton.host.expressions import (
     print_bound,
@@ -43,7 +45,7 @@ from weft_codegen_triton.host.expressions import (
 )
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
 from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchPrinter, Operand
-from weft_codegen_triton.host.regions import every_step, print_region, read_within
+from weft_codegen_triton.host.regions import every_step, print_branch, print_loop, read_within
 from weft_codegen_triton.host.steps_of_each_call import static_bytes, tail_length
 from weft_codegen_triton.kernel.aligned_sizes import (
     SIZE_MULTIPLE,
@@ -115,14 +117,14 @@ def print_host(
     return _HostPrinter(schedule, launches, index_limit).print()
 
 
-class _HostPrinter:
+class _HostPrinter(HostWalk):
     def __init__(
         self,
         schedule: Schedule,
         launches: Mapping[str, Sequence[KernelLaunch]],
         index_limit: int,
     ) -> None:
-        self.schedule = schedule
+        super().__init__(schedule)
         self.index_limit = index_limit
         printed = [launch.printed for launch in itertools.chain.from_iterable(launches.values())]
         self.bounds = largest(bound for kernel in printed for bound in kernel.bounds)
@@ -134,10 +136,8 @@ class _HostPrinter:
             for launch in itertools.chain.from_iterable(launches.values())
             if launch.printed.function.for_aligned(self.aligned).aligned
         }
-        self.buffers = schedule.buffers
         self.kernel_launches = launches
         self.lines: list[str] = []
-        self.depth = 0  # regions around what is being printed
         self.is_beside_recordings = False  # where products that are being printed run
         self.launches = LaunchPrinter(self.emit, varied)
         self.objects: dict[str, Any] = {}
@@ -147,7 +147,6 @@ class _HostPrinter:
         self.inputs = tuple(
             i for i in schedule.inputs if not (isinstance(i, str) and i in self.constants)
         )
-        self.last_use = last_uses(schedule)
         self.returned = tuple(
             dict.fromkeys(
                 o.buffer
@@ -219,23 +218,27 @@ class _HostPrinter:
         )
 
     def _steps(self, start: int, end: int) -> None:
-        for number in range(start, end):
-            self.step(self.schedule.steps[number], number)
-            self._release(number)
+        self.walk(range(start, end))
         self.launches.flush()
 
-    def step(self, step: Step, number: int) -> None:
-        """Print what runs ``step``, which is the schedule's step ``number`` or inside that."""
-        if step.name in self.kernel_launches:
-            for launch in self.kernel_launches[step.name]:
-                self._kernel(launch)
-        elif isinstance(step, ExternCall):
+    def step(self, step: Item) -> None:
+        """A step, after the launches before it where it is none."""
+        if step.name not in self.kernel_launches:
             self.launches.flush()
-            self._extern(step, number)
-        elif isinstance(step, Region):
-            print_region(self, step, number)
-        else:
-            raise Unsupported("no host program for a step", f"of type {type(step).__name__}")
+        super().step(step)
+
+    def visit(self, item: Item) -> None:
+        """The launches of a step of kernels, a loop in one of them included; else what the step is."""
+        if item.name not in self.kernel_launches:
+            super().visit(item)
+        for launch in self.kernel_launches.get(item.name, ()):
+            self._kernel(launch)
+
+    def branch(self, branch: Branch) -> None:
+        print_branch(self, branch)
+
+    def loop(self, loop: Loop) -> None:
+        print_loop(self, loop)
 
     def _touched_before(self, edge: int) -> set[str]:
         """The buffers that steps before ``edge`` read or write."""
@@ -248,11 +251,11 @@ class _HostPrinter:
         """Whether the tail needs a tensor that a step before it has made."""
         is_made = self.buffers[name].kind in (BufferKind.OUTPUT, BufferKind.INTERMEDIATE)
         in_arena = name in self.schedule.memory.offsets
-        return is_made and not in_arena and self.last_use.get(name, -1) >= edge
+        return is_made and not in_arena and self.last_uses.get(name, -1) >= edge
 
     def _finish(self, edge: int, given: list[str], uses_arena: bool) -> None:
         """The function that runs the tail, given the tensors of some buffers, and makes the results."""
-        self.tensors, self.pointers = {}, {}
+        self.tensors, self.pointers, self.held = {}, {}, dict.fromkeys(given)
         products = sum(_is_product(step) for step in self.schedule.steps[edge:])
         self.is_beside_recordings = products <= MAX_PRODUCTS_BESIDE_RECORDINGS
         self._bind()
@@ -265,8 +268,7 @@ class _HostPrinter:
             if uses_arena:
                 self._arena_views()
             self._steps(edge, len(self.schedule.steps))
-        for name in self.returned:
-            self.allocate(name)  # an output of which no step writes an element
+        self.allocate_unwritten()
         self._results()
 
     def _tuple(self, items: Iterable[str]) -> str:
@@ -317,12 +319,12 @@ class _HostPrinter:
             for position, name in enumerate(self.inputs)
             if isinstance(name, str)
             and name not in lasting
-            and self.last_use.get(name, edge) < edge
+            and self.last_uses.get(name, edge) < edge
         }
         if taken:
             self.emit(f"for position in {tuple(taken.values())}:")
             self.emit("    inputs[position] = None")
-        self.taken = frozenset(taken)
+        self.held.update(dict.fromkeys(taken))
 
     def _align(self, steps: Sequence[Step]) -> None:
         """Copy inputs and constants that kernels read where they aren't aligned as allocations are."""
@@ -418,11 +420,12 @@ class _HostPrinter:
             self.emit(f"p_{name} = {self.tensors[name]}.data_ptr()")
         return self.pointers[name]
 
+    def has_memory(self, name: str) -> bool:
+        return name in self.tensors or name in self.schedule.memory.offsets
+
     def allocate(self, name: str) -> None:
-        """Give a buffer memory of its own, unless it has some, or that of the result that it takes over."""
+        """Give a buffer memory of its own, or that of the result that it takes over."""
         memory = self.schedule.memory
-        if name in self.tensors or name in memory.offsets:
-            return
         if name in memory.reused:
             source, layout = self.tensors[memory.reused[name]], self.buffers[name].layout
             self.emit(
@@ -440,17 +443,10 @@ class _HostPrinter:
             f"dtype={layout.dtype}, device={self.constant(layout.device)})"
         )
 
-    def _release(self, number: int) -> None:
-        """Drop the tensors that nothing later needs, as eager would."""
-        gone = [
-            n
-            for n in self.tensors
-            if self.last_use.get(n) == number
-            and n not in self.returned
-            and (self.buffers[n].kind is BufferKind.INTERMEDIATE or n in self.taken)
-            and n not in self.schedule.memory.offsets
-        ]
-        self.launches.release([self.tensors.pop(n) for n in gone])
+    def free(self, names: Sequence[str]) -> None:
+        """Drop the tensors, as eager would; what a region's steps have made isn't there after it."""
+        gone = [name for name in names if name in self.tensors and name not in self.returned]
+        self.launches.release([self.tensors.pop(name) for name in gone])
         if any(map(self._frees_large_block, gone)):
             self.launches.flush()  # memory is free for what the next launches write
 
@@ -466,8 +462,6 @@ class _HostPrinter:
 
     def _kernel(self, launch: KernelLaunch) -> None:
         printed = launch.printed
-        for name in printed.buffers:
-            self.allocate(name)
         arguments = [self._address(n) for n in printed.buffers]
         scratches: list[str] = []
         for number, scratch in enumerate(printed.scratch):
@@ -491,7 +485,7 @@ class _HostPrinter:
         self.launches.add(launch.function, [*blocks, *arguments], origins)
         self.launches.release(scratches)
 
-    def _extern(self, call: ExternCall, number: int) -> None:
+    def call(self, call: ExternCall) -> None:
         arguments = [print_argument(a, self.view, self.constant) for a in call.arguments]
         arguments += [
             f"{k}={print_argument(a, self.view, self.constant)}" for k, a in call.keywords.items()
@@ -499,7 +493,6 @@ class _HostPrinter:
         self.emit(f"# {call.name}: {call.operator} ({call.origin})")
         name = call.outputs[0] if len(call.outputs) == 1 else None
         if call.out_variant is not None and name is not None:
-            self.allocate(name)
             out = next(a.name for a in call.out_variant._schema.arguments if a.is_out)
             arguments.append(f"{out}={self.tensor(name)}")
             line = f"{self.constant(call.out_variant)}({', '.join(arguments)})"
@@ -509,11 +502,12 @@ class _HostPrinter:
             self.emit(line)
             return
         # an operator may give None where its meta function gives a tensor that nobody reads
-        read = read_within(self.schedule.steps[number]) if self.depth else set()
+        read = read_within(self.schedule.steps[self.number]) if self.depth else set()
         used = [
             n
             for n in call.outputs
-            if n is not None and (n in self.returned or n in read or self.last_use[n] > number)
+            if n is not None
+            and (n in self.returned or n in read or self.last_uses[n] > self.number)
         ]
         targets = [
             self._named(n) if n is not None and n in used else f"unused{k}"

@@ -5,12 +5,13 @@ What a test reads comes back from the device, once for a branch and once for eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import sympy
 from weft_loop_ir import (
     Branch,
+    Buffer,
     BufferView,
     Count,
     ExternCall,
@@ -21,6 +22,7 @@ from weft_loop_ir import (
     all_items,
     item_reads,
     item_writes,
+    sized_within,
 )
 
 from weft_codegen_triton.host.expressions import print_size
@@ -31,6 +33,7 @@ from weft_codegen_triton.program_loops.find_loops import ProgramLoop
 class RegionPrinter(Protocol):
     """What printing a region needs of the host program's printer."""
 
+    buffers: Mapping[str, Buffer]
     depth: int
     launches: LaunchPrinter
     tensors: dict[str, str]
@@ -38,11 +41,9 @@ class RegionPrinter(Protocol):
 
     def emit(self, line: str) -> None: ...
 
-    def allocate(self, name: str) -> None: ...
-
     def tensor(self, name: str) -> str: ...
 
-    def step(self, step: Step, number: int) -> None: ...
+    def block(self, steps: Sequence[Step]) -> None: ...
 
     def view(self, view: BufferView) -> str: ...
 
@@ -78,33 +79,36 @@ def read_within(step: Step) -> set[str]:
     return found
 
 
-def print_region(printer: RegionPrinter, region: Region, number: int) -> None:
-    """Print ``region``, which is (in) the schedule's step ``number``."""
-    printer.launches.flush()
-    calls = [step for step in every_step([region]) if isinstance(step, ExternCall)]
+def print_branch(printer: RegionPrinter, branch: Branch) -> None:
+    """Print ``branch`` and what is in it."""
+    _begin(printer, branch)
+    printer.emit(f"if {printer.view(branch.predicate)}.item():")
+    _block(printer, branch.true_block)
+    printer.emit("else:")
+    _block(printer, branch.false_block)
+
+
+def print_loop(printer: RegionPrinter, loop: Loop) -> None:
+    """Print ``loop`` and what is in it."""
+    _begin(printer, loop)
+    printer.emit(_head(loop.count))
+    _block(printer, loop.condition, loop.predicate)
+    _block(printer, loop.body)
+
+
+def _begin(printer: RegionPrinter, region: Region) -> None:
+    """Name the tensors that calls and tests in ``region`` take, once rather than in each iteration."""
+    items = list(every_step([region]))
+    calls = [step for step in items if isinstance(step, ExternCall)]
     made = {name for call in calls if call.out_variant is None for name in call.outputs}
-    for name in item_writes(region):
-        if name not in made:
-            printer.allocate(name)
-    tested = [
-        inner.predicate.buffer
-        for inner in every_step([region])
-        if isinstance(inner, Region) and inner.predicate is not None
-    ]
+    made |= sized_within(region, printer.buffers)
+    regions = [item for item in items if isinstance(item, Region)]
+    tested = [inner.predicate.buffer for inner in regions if inner.predicate is not None]
     taken = [n for c in calls for n in (*item_reads(c), *item_writes(c))]
     for name in dict.fromkeys((*tested, *taken)):
         if name not in made:
-            printer.tensor(name)  # once, not in each iteration
+            printer.tensor(name)
     printer.emit(f"# {region.name}: {region.origin}")
-    if isinstance(region, Branch):
-        printer.emit(f"if {printer.view(region.predicate)}.item():")
-        _block(printer, region.true_block, number)
-        printer.emit("else:")
-        _block(printer, region.false_block, number)
-        return
-    printer.emit(_head(region.count))
-    _block(printer, region.condition, number, region.predicate)
-    _block(printer, region.body, number)
 
 
 def _head(count: Count | None) -> str:
@@ -118,17 +122,13 @@ def _head(count: Count | None) -> str:
 
 
 def _block(
-    printer: RegionPrinter,
-    block: Sequence[Step],
-    number: int,
-    ends_without: BufferView | None = None,
+    printer: RegionPrinter, block: Sequence[Step], ends_without: BufferView | None = None
 ) -> None:
     """Print a block; what it names is not there after it.  ``ends_without``: a flag that ends the loop."""
     tensors, pointers = dict(printer.tensors), dict(printer.pointers)
-    printer.depth += 1
-    for step in block:
-        printer.step(step, number)
+    printer.block(block)
     printer.launches.flush()
+    printer.depth += 1
     if ends_without is not None:
         printer.emit(f"if not {printer.view(ends_without)}.item():")
         printer.emit("    break")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, replace
 
 import sympy
 from weft_loop_ir import (
-    Branch,
     ExternCall,
     Kernel,
     Loop,
@@ -68,10 +67,8 @@ def _placed(step: Step, schedule: Schedule) -> Step:
         found = _as_program(step, schedule)
         if found is not None:
             return found
-    blocks = [tuple(_placed(inner, schedule) for inner in block) for block in step.blocks]
-    if isinstance(step, Branch):
-        return replace(step, true_block=blocks[0], false_block=blocks[1])
-    return replace(step, condition=blocks[0], body=blocks[1])
+    blocks = (tuple(_placed(inner, schedule) for inner in block) for block in step.blocks)
+    return step.with_blocks(*blocks)
 
 
 def _regions(step: Region) -> Iterator[Region]:
@@ -105,8 +102,9 @@ def _block(
     for step in block:
         found: Step | None = None
         if isinstance(step, Region):
-            inner = [_block(b, counters, schedule) for b in step.blocks]
-            found = _with_blocks(step, inner[0], inner[1])
+            first, second = (_block(b, counters, schedule) for b in step.blocks)
+            if first is not None and second is not None:
+                found = step.with_blocks(first, second)
         elif isinstance(step, ExternCall):
             found = _product(step, schedule)
         elif all(_takes_no_number(k, counters) for k in _kernels(step)):
@@ -115,16 +113,6 @@ def _block(
             return None
         steps.append(found)
     return tuple(steps)
-
-
-def _with_blocks(
-    region: Region, first: tuple[Step, ...] | None, second: tuple[Step, ...] | None
-) -> Region | None:
-    if first is None or second is None:
-        return None
-    if isinstance(region, Branch):
-        return replace(region, true_block=first, false_block=second)
-    return replace(region, condition=first, body=second)
 
 
 def _kernels(step: Kernel | ParallelKernels) -> tuple[Kernel, ...]:

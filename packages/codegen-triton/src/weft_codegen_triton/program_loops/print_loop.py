@@ -18,9 +18,9 @@ from weft_loop_ir import (
     Kernel,
     Loop,
     ParallelKernels,
-    Region,
     SizeFloat,
     Step,
+    StepVisitor,
     all_items,
     print_index,
 )
@@ -50,7 +50,7 @@ def print_program_loop(
     return _LoopPrinter(buffers, print_part).print(loop)
 
 
-class _LoopPrinter:
+class _LoopPrinter(StepVisitor[None]):
     def __init__(
         self, buffers: Mapping[str, Buffer], print_part: Callable[[Kernel], PrintedKernel]
     ) -> None:
@@ -66,7 +66,7 @@ class _LoopPrinter:
         self.scalars: dict[SizeFloat, str] = {}
 
     def print(self, loop: ProgramLoop) -> PrintedKernel:
-        self._loop(loop)
+        self.loop(loop)
         counters = {r.count.symbol for r in all_items([loop]) if isinstance(r, Loop) and r.count}
         symbols = tuple(sorted(self.symbols.keys() - counters, key=lambda s: str(s.name)))
         parameters = [
@@ -117,25 +117,24 @@ class _LoopPrinter:
         self.depth += 1
         for step in steps:
             self._emit("tl.debug_barrier()")
-            if isinstance(step, Region):
-                self._region(step)
-            else:
-                for kernel in step.kernels if isinstance(step, ParallelKernels) else (step,):
-                    assert isinstance(kernel, Kernel)
-                    self._part(self.print_part(kernel))
+            self.visit(step)
         self._emit("tl.debug_barrier()")
         self.depth -= 1
 
-    def _region(self, region: Region) -> None:
-        if isinstance(region, Branch):
-            self._emit(f"if {self._holds(region.predicate)}:")
-            self._block(region.true_block)
-            self._emit("else:")
-            self._block(region.false_block)
-        else:
-            self._loop(region)
+    def kernel(self, kernel: Kernel) -> None:
+        self._part(self.print_part(kernel))
 
-    def _loop(self, loop: Loop) -> None:
+    def parallel_kernels(self, group: ParallelKernels) -> None:
+        for kernel in group.kernels:
+            self.kernel(kernel)
+
+    def branch(self, branch: Branch) -> None:
+        self._emit(f"if {self._holds(branch.predicate)}:")
+        self._block(branch.true_block)
+        self._emit("else:")
+        self._block(branch.false_block)
+
+    def loop(self, loop: Loop) -> None:
         tests = self._count_from(loop.count)
         if not loop.condition:
             tests += [self._holds(loop.predicate)] if loop.predicate is not None else []

@@ -81,8 +81,7 @@ def _block(
     filled: dict[str, float] = {}  # buffers that hold one number
     for position, node in enumerate(nodes):
         if isinstance(node, Branch):
-            sides = [_block(block, buffers, later, is_repeated) for block in node.blocks]
-            node = replace(node, true_block=sides[0], false_block=sides[1])
+            node = node.with_blocks(*(_block(b, buffers, later, is_repeated) for b in node.blocks))
         elif isinstance(node, Loop):
             node = replace(node, body=_block(node.body, buffers, later, True))
             with contextlib.suppress(Unproved):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import sympy
 
 from weft_loop_ir.expressions import to_int
+from weft_loop_ir.host_walk import StepVisitor
 from weft_loop_ir.ir import (
     Branch,
     BufferKind,
@@ -49,7 +50,7 @@ def independent_iterations(loop: Loop, schedule: Schedule) -> frozenset[str] | N
     shared = frozenset(item_writes(loop)) - own
     found = _Accesses(count, counter_bounds([loop]), shared, schedule)
     try:
-        accesses = list(found.block(loop.body, ()))
+        accesses = list(found.block(loop.body))
     except (_NotKnown, Unsupported):
         return None
     return own if are_independent(accesses, trip_count(count)) else None
@@ -73,7 +74,7 @@ class _NotKnown(Exception):
     """It is not known which elements a step touches."""
 
 
-class _Accesses:
+class _Accesses(StepVisitor[Iterator[IterationAccess]]):
     """The accesses of a loop's body to buffers ``shared``, with counters in sizes at their greatest."""
 
     def __init__(
@@ -83,56 +84,52 @@ class _Accesses:
         self.bounds = bounds
         self.shared = shared
         self.schedule = schedule
+        self.around: tuple[LoopVariable, ...] = ()  # the loops between, which count iterations
 
-    def block(
-        self, steps: Sequence[Step], around: Sequence[LoopVariable]
-    ) -> Iterator[IterationAccess]:
-        """What ``steps`` touch; ``around`` are the loops between, which count their iterations."""
+    def block(self, steps: Sequence[Step]) -> Iterator[IterationAccess]:
+        """What ``steps`` touch."""
         for step in steps:
-            if isinstance(step, Kernel):
-                yield from self._kernel(step, around)
-            elif isinstance(step, ParallelKernels):
-                yield from self.block(step.kernels, around)
-            elif isinstance(step, ExternCall):
-                yield from self._call(step, around)
-            elif isinstance(step, Branch):
-                yield from self._view(step.predicate, around, is_store=False)
-                for block in step.blocks:
-                    yield from self.block(block, around)
-            else:
-                yield from self._loop(step, around)
+            yield from self.visit(step)
 
-    def _kernel(self, kernel: Kernel, around: Sequence[LoopVariable]) -> Iterator[IterationAccess]:
+    def parallel_kernels(self, group: ParallelKernels) -> Iterator[IterationAccess]:
+        yield from self.block(group.kernels)
+
+    def branch(self, branch: Branch) -> Iterator[IterationAccess]:
+        yield from self._view(branch.predicate, is_store=False)
+        for block in branch.blocks:
+            yield from self.block(block)
+
+    def kernel(self, kernel: Kernel) -> Iterator[IterationAccess]:
         for stage in kernel.stages:
-            loops = [self._largest(v) for v in (*around, *kernel.outer, *stage.inner)]
+            loops = [self._largest(v) for v in (*self.around, *kernel.outer, *stage.inner)]
             for access in accesses_in_loop(stage.body, self.count, loops, self._settle):
                 if access.buffer in self.shared:
                     yield access
 
-    def _call(self, call: ExternCall, around: Sequence[LoopVariable]) -> Iterator[IterationAccess]:
+    def extern_call(self, call: ExternCall) -> Iterator[IterationAccess]:
         if call.holds or call.defines:  # a number of data differs by iteration
             raise _NotKnown
         for view in views_in(call.arguments) + views_in(tuple(call.keywords.values())):
-            yield from self._view(view, around, is_store=False)
+            yield from self._view(view, is_store=False)
         for name in extern_writes(call):
             layout = self.schedule.buffers[name].layout
             whole = BufferView(name, layout.size, layout.stride, sympy.S.Zero, layout.dtype)
-            yield from self._view(whole, around, is_store=True)
+            yield from self._view(whole, is_store=True)
 
-    def _loop(self, loop: Loop, around: Sequence[LoopVariable]) -> Iterator[IterationAccess]:
+    def loop(self, loop: Loop) -> Iterator[IterationAccess]:
         """A loop inside: its counter is one more place, if it is the number of its iteration."""
         count = loop.count
         if count is None or count.stop is None or count.start != 0 or count.step != 1:
             raise _NotKnown
         if loop.predicate is not None:
-            yield from self._view(loop.predicate, around, is_store=False)
-        variable = LoopVariable(count.symbol, trip_count(count))
+            yield from self._view(loop.predicate, is_store=False)
+        around = self.around
+        self.around = (*around, self._largest(LoopVariable(count.symbol, trip_count(count))))
         for block in loop.blocks:
-            yield from self.block(block, (*around, self._largest(variable)))
+            yield from self.block(block)
+        self.around = around
 
-    def _view(
-        self, view: BufferView, around: Sequence[LoopVariable], *, is_store: bool
-    ) -> Iterator[IterationAccess]:
+    def _view(self, view: BufferView, *, is_store: bool) -> Iterator[IterationAccess]:
         """All elements of a view."""
         if view.buffer not in self.shared:
             return
@@ -140,7 +137,7 @@ class _Accesses:
         if any(self.count.symbol in stride.free_symbols for _, stride in dims):
             raise _NotKnown
         form = linear_form(
-            self._settle(view.offset), (self.count.symbol, *(v.symbol for v in around))
+            self._settle(view.offset), (self.count.symbol, *(v.symbol for v in self.around))
         )
         first, *strides = form.coefficients
         size = [greatest(n, self.bounds) for n, _ in dims]
@@ -149,7 +146,7 @@ class _Accesses:
             is_store,
             first * self.count.step,
             (*strides, *(to_int(stride) for _, stride in dims)),
-            tuple(map(to_int, (*(v.size for v in around), *size))),
+            tuple(map(to_int, (*(v.size for v in self.around), *size))),
             form.rest + sympy.sympify(first) * self.count.start,
             form.opaque,
         )

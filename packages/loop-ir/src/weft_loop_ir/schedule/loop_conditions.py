@@ -24,8 +24,7 @@ def _block(nodes: Sequence[Node]) -> tuple[Node, ...]:
     result: list[Node] = []
     for node in nodes:
         if isinstance(node, Branch):
-            sides = [_block(block) for block in node.blocks]
-            result.append(replace(node, true_block=sides[0], false_block=sides[1]))
+            result.append(node.with_blocks(*map(_block, node.blocks)))
         elif isinstance(node, Loop):
             result += _turned(replace(node, body=_block(node.body)))
         else:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import sympy
 
 from weft_loop_ir.ir import (
-    Branch,
     Buffer,
     BufferKind,
     BufferView,
@@ -154,19 +153,12 @@ class _Scheduler:
         return region if kernel is None else kernel
 
     def _region(self, region: Region, kept: Set[str]) -> Region:
-        if isinstance(region, Branch):
-            return replace(
-                region,
-                true_block=self.block(region.true_block, kept | _touched(region.false_block)),
-                false_block=self.block(region.false_block, kept | _touched(region.true_block)),
-            )
-        kept = kept | set(region.carried)
-        if region.predicate is not None:
-            kept = kept | {region.predicate.buffer}
-        return replace(
-            region,
-            condition=self.block(region.condition, kept | _touched(region.body)),
-            body=self.block(region.body, kept | _touched(region.condition)),
+        if isinstance(region, Loop):
+            kept = kept | set(region.carried)
+            kept = kept | (set() if region.predicate is None else {region.predicate.buffer})
+        first, second = region.blocks
+        return region.with_blocks(
+            self.block(first, kept | _touched(second)), self.block(second, kept | _touched(first))
         )
 
 

@@ -122,8 +122,7 @@ class _Selector:
                 inside = known.union(*map(item_writes, condition))
                 node = replace(node, condition=condition, body=self.block(node.body, inside))
             if isinstance(node, Branch):
-                sides = [self.block(block, known) for block in node.blocks]
-                node = replace(node, true_block=sides[0], false_block=sides[1])
+                node = node.with_blocks(*(self.block(block, known) for block in node.blocks))
                 result += self._selected(node, known) or [node]
             else:
                 result.append(node)

@@ -15,7 +15,6 @@ import sympy
 
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.ir import (
-    Branch,
     Buffer,
     BufferKind,
     Count,
@@ -82,14 +81,9 @@ class _Vectorizer:
     def block(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
         result: list[Node] = []
         for node in nodes:
-            if isinstance(node, Branch):
-                blocks = [self.block(b) for b in node.blocks]
-                result.append(replace(node, true_block=blocks[0], false_block=blocks[1]))
-            elif isinstance(node, Loop):
-                blocks = [self.block(b) for b in node.blocks]
-                result += self._loop(replace(node, condition=blocks[0], body=blocks[1]))
-            else:
-                result.append(node)
+            if isinstance(node, Region):
+                node = node.with_blocks(*map(self.block, node.blocks))
+            result += self._loop(node) if isinstance(node, Loop) else [node]
         return tuple(result)
 
     def _loop(self, loop: Loop) -> Sequence[Node]:
