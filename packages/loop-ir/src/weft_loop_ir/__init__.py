@@ -28,6 +28,7 @@ from weft_loop_ir.data_symbols import sized_within
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
+from weft_loop_ir.host_interpreter import HostInterpreter
 from weft_loop_ir.host_walk import HostWalk, StepVisitor
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
@@ -119,6 +120,7 @@ __all__ = [
     "FloorDiv",
     "GradientProduct",
     "GradientSum",
+    "HostInterpreter",
     "HostWalk",
     "IndexSpelling",
     "Instruction",
