@@ -1,6 +1,6 @@
 """Runs a schedule's host program in Python, on tensors.
 
-The reference evaluator is a subclass, and so may be a code generator's program that has kernels of its own and
+The reference evaluator is a subclass, and so may be a program of kernels whose code generator has
 no host program yet.
 """
 

@@ -42,7 +42,7 @@ class GraphCompiler:
             schedule, codegen = self._schedule(graph_module, constants, suffix, written or {})
         with self.record.stage("codegen"):
             program = codegen.compile(schedule, _bound(schedule, constants))
-        return self._finished(program, schedule, suffix)
+        return self._finished(program, schedule, suffix, codegen)
 
     def begin(
         self,
@@ -63,7 +63,7 @@ class GraphCompiler:
         def finish() -> CompiledProgram:
             with self.record.stage("codegen"):
                 program = begun()
-            return self._finished(program, schedule, "")
+            return self._finished(program, schedule, "", codegen)
 
         return finish
 
@@ -93,11 +93,11 @@ class GraphCompiler:
         return schedule, codegen
 
     def _finished(
-        self, program: CompiledProgram, schedule: Schedule, suffix: str
+        self, program: CompiledProgram, schedule: Schedule, suffix: str, codegen: Codegen
     ) -> CompiledProgram:
         extension = ".cpp" if _device_type(schedule) == "cpu" else ".py"
         self.dump.text(f"6_generated{suffix}{extension}", program.source)
-        self.record.count((program,), schedule.fallbacks)
+        self.record.count((program,), schedule.fallbacks, codegen)
         return program
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from weft_loop_ir import CompiledProgram
+from weft_loop_ir import Codegen, CompiledProgram
 
 from .errors import stage
 
@@ -20,7 +20,8 @@ class GraphReport:
 
     ``location`` names the user's line.  ``seconds`` maps stage names to wall-clock seconds: "program cache"
     alone where a kept program serves.  ``fallbacks`` counts operators that run as torch's own kernels.
-    ``cache``: what the program cache did, ``hit``, ``miss, stored`` or ``not stored: REASON``.
+    ``cache``: what the program cache did, ``hit``, ``miss, stored`` or ``not stored: REASON``.  ``codegen``
+    names the class that made its programs, ``weft_codegen_cpp.CppCodegen`` say.
     """
 
     location: str
@@ -30,6 +31,7 @@ class GraphReport:
     seconds: Mapping[str, float]
     eager_reason: str | None  # why the graph runs eagerly, None if it is compiled
     cache: str = "not used"
+    codegen: str | None = None
 
 
 class GraphObserver(Protocol):
@@ -50,6 +52,7 @@ class GraphRecord:
         self.location = location
         self.fallbacks: dict[str, int] = {}
         self._cache: tuple[Counter[str], Counter[str]] | None = None
+        self.codegen: str | None = None
         self._observers = observers
         self._seconds: dict[str, float] = {}
         self._kernels = 0
@@ -68,8 +71,12 @@ class GraphRecord:
             spent = time.perf_counter() - start
             self._seconds[name] = self._seconds.get(name, 0.0) + spent
 
-    def count(self, programs: Sequence[CompiledProgram], fallbacks: Mapping[str, int]) -> None:
-        """Count what ``programs`` run."""
+    def count(
+        self, programs: Sequence[CompiledProgram], fallbacks: Mapping[str, int], codegen: Codegen
+    ) -> None:
+        """Count what ``programs`` run, which ``codegen`` has made."""
+        made_by = type(codegen)
+        self.codegen = f"{made_by.__module__.partition('.')[0]}.{made_by.__qualname__}"
         self._kernels += sum(program.kernel_count for program in programs)
         self._externs += sum(program.extern_count for program in programs)
         for name, count in fallbacks.items():
@@ -96,6 +103,7 @@ class GraphRecord:
                 self._seconds,
                 None,
                 self._cache_text(),
+                self.codegen,
             )
         )
 

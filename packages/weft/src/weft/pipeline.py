@@ -132,7 +132,7 @@ class Pipeline:
                     later = self._partial_backward(compiler)
                     found = self._warm_start.find(description, graph_module, later)
             if found is not None:
-                record.count(found.programs, found.fallbacks)
+                record.count(found.programs, found.fallbacks, found.codegen)
                 record.finish()
                 return _with_gradients_on(found.run) if len(found.programs) > 1 else found.run
         compilation = _Compilation(record, dump, compiler, description)

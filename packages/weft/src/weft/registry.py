@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -85,7 +86,9 @@ def stage_packages() -> frozenset[str]:
 def stage_folders() -> frozenset[str]:
     """Folders of the packages whose code runs inside compiled calls: stages, code generators, backends."""
     backends = {entry.module.partition(".")[0] for entry in installed(BACKEND_GROUP)}
-    packages = (stage_packages() - {"weft"}) | backends
+    registered = {str(make.__module__).partition(".")[0] for make in codegens.values()}
+    modules = {name for name in registered if not hasattr(sys.modules[name], "__path__")}
+    packages = (stage_packages() - {"weft"}) | backends | (registered - modules)
     specs = filter(None, map(importlib.util.find_spec, packages))
     return frozenset(f for spec in specs for f in spec.submodule_search_locations or ())
 
@@ -104,6 +107,7 @@ def register_codegen(device_type: str, make: Callable[[], Codegen]) -> None:
     ``weft.codegen`` is for all.
     """
     codegens[device_type] = make
+    stage_folders.cache_clear()
 
 
 def codegen_device_types() -> list[str]:

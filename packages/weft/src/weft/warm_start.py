@@ -14,7 +14,7 @@ import weft_aot_autograd
 import weft_functionalize
 from weft_aot_autograd import PartitionedGraph
 from weft_functionalize import Constant, FunctionalGraph, symbols_of
-from weft_loop_ir import CompiledProgram
+from weft_loop_ir import Codegen, CompiledProgram
 
 from ._torch import data_parallel_bucket_bytes
 from .codegens import Codegens
@@ -90,13 +90,13 @@ class WarmStart:
         program = codegen.load(entry.generated)
         if entry.training is None:
             run = weft_functionalize.wrap(functional, program)
-            return LoadedGraph(run, (program,), entry.fallbacks)
+            return LoadedGraph(run, (program,), entry.fallbacks, codegen)
         backward = codegen.load(entry.training.generated)
         training = weft_aot_autograd.TrainingProgram(
             functional, entry.training.partitioned, program, backward, compile_later
         )
         run = weft_functionalize.wrap(functional, training)
-        return LoadedGraph(run, (program, backward), entry.fallbacks)
+        return LoadedGraph(run, (program, backward), entry.fallbacks, codegen)
 
     def store(
         self,
@@ -138,6 +138,7 @@ class LoadedGraph:
     run: Callable[..., Any]
     programs: tuple[CompiledProgram, ...]
     fallbacks: Mapping[str, int]
+    codegen: Codegen
 
 
 def _kept_graph(

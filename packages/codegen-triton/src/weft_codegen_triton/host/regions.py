@@ -15,6 +15,7 @@ from weft_loop_ir import (
     BufferView,
     Count,
     ExternCall,
+    Item,
     Loop,
     Region,
     Schedule,
@@ -43,7 +44,7 @@ class RegionPrinter(Protocol):
 
     def tensor(self, name: str) -> str: ...
 
-    def block(self, steps: Sequence[Step]) -> None: ...
+    def step(self, step: Item) -> None: ...
 
     def view(self, view: BufferView) -> str: ...
 
@@ -126,9 +127,10 @@ def _block(
 ) -> None:
     """Print a block; what it names is not there after it.  ``ends_without``: a flag that ends the loop."""
     tensors, pointers = dict(printer.tensors), dict(printer.pointers)
-    printer.block(block)
-    printer.launches.flush()
     printer.depth += 1
+    for step in block:
+        printer.step(step)
+    printer.launches.flush()
     if ends_without is not None:
         printer.emit(f"if not {printer.view(ends_without)}.item():")
         printer.emit("    break")
