@@ -30,10 +30,39 @@ def positions(x, grid):
     return result + x[:3]
 
 
+def rows(x, grid):
+    """An iterator over rows, a maximum of elements, and what they count."""
+    iterators, start, parts = {1: iter(grid)}, 0, []
+    for _ in range(2):
+        row = next(iterators[1])
+        parts.append(x[:3] + start)
+        start += max(row[0], row[1]) // 2
+    return torch.cat(parts), torch.tensor([row.max() + 1 - len(row) for row in grid])
+
+
+def windows(x, grid):
+    """Lengths of windows: equal ones next to each other are one."""
+    ends = [0]
+    for rows, columns in grid.tolist():
+        padded = torch.nn.functional.pad(torch.ones(rows, columns), (0, columns % 2))
+        ends.extend((padded.sum(-1).long().cumsum(0) + ends[-1]).tolist())
+    unique = torch.unique_consecutive(torch.tensor(ends, dtype=torch.int32))
+    lengths = unique[1:] - unique[:-1]
+    return [part.sum() for part in torch.split(x[: ends[-1]], lengths.tolist())]
+
+
+def parts(x, grid):
+    """Parts as large as data says, and a decision by their sizes."""
+    pieces = [x.view(4, 4)[:rows, :columns] for rows, columns in grid]
+    if sum(piece.numel() for piece in pieces) > 7:
+        return torch.cat([piece.flatten() for piece in pieces])
+    return pieces[0] * 2
+
+
 GRIDS = [[[2, 3], [3, 2]], [[1, 3], [2, 2]], [[4, 1], [1, 1]], [[2, 2], [2, 2]], [[3, 3], [1, 2]]]
 
 
-@pytest.mark.parametrize("function", [images, lengths, largest, positions])
+@pytest.mark.parametrize("function", [images, lengths, largest, positions, rows, windows, parts])
 @pytest.mark.parametrize("gradients", [False, True])
 def test_as_eager_for_all_contents(function, gradients) -> None:
     captured = capture(function)

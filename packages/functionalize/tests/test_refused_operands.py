@@ -112,3 +112,19 @@ def test_kernels_that_believe_sizes_are_not_tried_on_others(hidden: int) -> None
             refused_by_kernels.check_by_kernel(operator, [x, *weights, h, h, *numbers], {})
             refused_by_kernels.check_by_kernel(torch.ops.aten.relu.default, [x], {})
     assert [call.operator for call in tried] == [torch.ops.aten.relu.default]
+
+
+@pytest.mark.parametrize("chosen", range(5))
+@pytest.mark.parametrize("operator", ["index_put.default", "index_put_.default"])
+def test_values_for_what_a_mask_chooses_are_not_refused(operator, chosen) -> None:
+    packet, _, overload = operator.partition(".")
+    function = getattr(getattr(torch.ops.aten, packet), overload)
+    with FakeTensorMode() as mode:
+        x = mode.from_tensor(torch.zeros(2, 4))
+        mask = mode.from_tensor(torch.zeros(4, dtype=torch.bool))
+        values = mode.from_tensor(torch.ones(2, chosen))
+        refused_by_kernels.check_by_kernel(function, (x, [None, mask], values), {})
+        if chosen not in (1, 3):
+            places = mode.from_tensor(torch.zeros(3, dtype=torch.long))
+            with pytest.raises(Unsupported):
+                refused_by_kernels.check_by_kernel(function, (x, [None, places], values), {})

@@ -46,6 +46,9 @@ _BY_VALUE = (
 )
 """Beginnings of names of operators that may refuse both values, and take others."""
 
+_BY_MASK = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+"""Ends of names of operators that take as many elements as a mask among their operands chooses."""
+
 _TRUSTING = ("mkldnn_", "_mkldnn_", "cudnn_", "_cudnn_", "miopen_", "_thnn_", "_fft_", "fbgemm_")
 """Beginnings of names of operators whose kernels believe the sizes that they are told as integers.
 
@@ -117,6 +120,10 @@ class _Call:
     def tensors(self) -> list[_TensorForm]:
         return [form for form in self.forms() if isinstance(form, _TensorForm)]
 
+    def has_masks(self) -> bool:
+        """Whether a tensor may choose elements: how many, and so what fits, depends on its values."""
+        return any(form.dtype in (torch.bool, torch.uint8) for form in self.tensors())
+
     def elements(self) -> float:
         """Of all tensors; where there is none, of what is made."""
         tensors = self.tensors()
@@ -185,6 +192,8 @@ def check_by_kernel(
     try:
         call = _call(operator, arguments, keywords)
     except _Untried:
+        return
+    if operator._schema.name.endswith(_BY_MASK) and call.has_masks():
         return
     reason = _refusal(call)
     if reason is not None:

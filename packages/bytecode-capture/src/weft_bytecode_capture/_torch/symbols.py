@@ -208,12 +208,16 @@ def is_unbacked(expression: Any) -> bool:
     return bool(free_unbacked_symbols(expression))
 
 
-def within(number: torch.SymInt, bound: int) -> bool:
-    """Whether a symbolic integer is known to be from ``-bound`` to ``bound``; free sizes count as small."""
+def within(number: torch.SymInt, bound: int, sizes: frozenset[Any] = frozenset()) -> bool:
+    """Whether a symbolic integer is known to be from ``-bound`` to ``bound``; free sizes count as small.
+
+    So do ``sizes``, those that depend on data.
+    """
     environment = number.node.shape_env
     unbounded = ValueRanges(-int_oo, int_oo)
     expression = number.node.expr
-    small = {symbol: sympy.S.One for symbol in expression.free_symbols if not is_unbacked(symbol)}
+    free = expression.free_symbols
+    small = {s: sympy.S.One for s in free if s in sizes or not is_unbacked(s)}
     found = environment.bound_sympy(expression.xreplace(small))
     return bool(found != unbounded and found.lower >= -bound and found.upper <= bound)
 
@@ -248,3 +252,16 @@ def append_size(
     known = {symbol: torch.fx.Proxy(node, tracer) for symbol, node in symbols.items()}
     node: torch.fx.Node = sympy_interp(PythonReferenceAnalysis, known, expression).node
     return node
+
+
+def substituted(number: torch.SymInt, values: Mapping[Any, int]) -> int | torch.SymInt:
+    """An integer with ``values`` in the place of symbols; the others stay symbolic."""
+    environment: ShapeEnv = number.node.shape_env
+    expression = number.node.expr.xreplace(
+        {symbol: sympy.Integer(value) for symbol, value in values.items()}
+    )
+    if expression.is_Integer:
+        return int(expression)
+    hint = environment.size_hint(expression)
+    made: int | torch.SymInt = environment.create_symintnode(expression, hint=hint)
+    return made

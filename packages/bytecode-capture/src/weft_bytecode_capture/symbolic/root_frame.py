@@ -276,6 +276,9 @@ class _Capture:
         tensors = [output.fake for output in outputs if isinstance(output, TensorVariable)]
         check_views(self.evaluator, tensors, self.frame.code if isinstance(ending, Break) else None)
         check_places(self.evaluator, tensors)
+        state.graph.marked_leaves.require_unmarked(
+            output.node for output in outputs if isinstance(output, TensorVariable)
+        )
         if isinstance(ending, Break) and asks_for_histories(self.frame.code):
             self._require_one_history(outputs)
         # Every variable of a graph's value is one of the torch families.

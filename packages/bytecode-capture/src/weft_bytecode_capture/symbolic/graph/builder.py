@@ -50,6 +50,7 @@ from .fake_mode import OperandCheck, RememberingFakeMode
 from .gradient_rules import GradientRules
 from .histories import raise_for_view
 from .layouts import Layout
+from .marked_leaves import KIND, MarkedLeaves
 from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
@@ -129,6 +130,7 @@ class GraphBuilder:
         self.data_place: DataPlace | None = None  # of the number that is being read
         self.made_at: dict[Any, int] = {}
         """The root frame's instruction that each node comes from."""
+        self.marked_leaves = MarkedLeaves(self.graph)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
         self.in_handled_code = False  # some node was made where the program catches exceptions
@@ -386,6 +388,9 @@ class GraphBuilder:
         nodes = tuple(pair[0] for pair in pairs)
         fakes = tuple(pair[1] for pair in pairs)
         fake_keywords = {name: pair[1] for name, pair in named.items()}
+        is_marked = bool(fake_keywords.get("requires_grad"))
+        if is_marked:
+            del fake_keywords["requires_grad"], named["requires_grad"]
         if self.shapes.data:
             refuse_unchecked_window(target, (fakes, fake_keywords))
         self.modes.before_operator()
@@ -399,9 +404,6 @@ class GraphBuilder:
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
         _require_dense(target, (value, *fakes, *fake_keywords.values()))
-        if fake_keywords.get("requires_grad"):
-            # Gradients reach what is outside a graph; a leaf made inside would get none.
-            raise Unsupported("change of requires_grad", f"a new tensor of {target}")
         evaluator.note_handlers()
         self.shapes.note_relations()
         node = self.node(
@@ -411,6 +413,8 @@ class GraphBuilder:
             node.meta["checks"] = node.meta["data_dependent"] = True
         if isinstance(value, tuple):
             node.meta["example_value"] = tuple(value)
+        if is_marked and not self.marked_leaves.mark(evaluator, node, value):
+            raise Unsupported(KIND, f"a new tensor of {target}")
         given = given_tensors(evaluator, [*arguments, *keywords.values()])
         return wrap_graph_result(evaluator, node, value, given)
 

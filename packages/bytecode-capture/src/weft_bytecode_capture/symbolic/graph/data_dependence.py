@@ -166,5 +166,5 @@ def require_small(graph: GraphBuilder, number: Any) -> None:
                 if graph.shapes.decided(condition) is None:
                     compared = graph.outermost.call_function(function, (node, bound))
                     require(graph, condition, compared)
-    if isinstance(number, torch.SymInt) and not within(number, _MAX_RESULT):
+    if isinstance(number, torch.SymInt) and not within(number, _MAX_RESULT, symbols.are_sizes()):
         raise Unsupported("number that depends on data", f"{number} may leave 64 bits")

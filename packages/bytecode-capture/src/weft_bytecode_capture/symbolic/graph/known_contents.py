@@ -6,15 +6,17 @@ images of the same size.  What is computed from such tensors alone is computed d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.fx
 from weft_guards import ContentsAre
 
 from ..._torch import storage_identity
+from ..._torch.symbols import substituted, unbacked_symbols
 from ...unsupported import Unsupported
-from .purity import is_effectful
+from .purity import has_effect
 from .versions import version_of
 
 if TYPE_CHECKING:
@@ -67,6 +69,22 @@ def known_contents(evaluator: Evaluator, tensor: TensorVariable) -> torch.Tensor
     return found if isinstance(found, torch.Tensor) else None
 
 
+def known_number(evaluator: Evaluator, number: Any) -> Any:
+    """A number in this call, as far as known contents decide it; None where other data does."""
+    symbols, data = unbacked_symbols(number), evaluator.graph.shapes.data
+    values: dict[Any, int] = {}
+    for symbol in symbols:
+        if symbol not in data:
+            return None
+        place = data[symbol]
+        contents = known_contents(evaluator, cast("TensorVariable", place.tensor))
+        if contents is None:
+            return None
+        size = None if place.dimension is None else contents.shape[place.dimension]
+        values[symbol] = int(contents.item()) if size is None else size
+    return substituted(number, values) if symbols else number
+
+
 def _is_small(tensor: Any) -> bool:
     integral = not (tensor.is_floating_point() or tensor.is_complex())
     return integral and tensor.layout is torch.strided and 0 < tensor.numel() <= _MAX_ELEMENTS
@@ -92,15 +110,16 @@ class _Evaluation:
         example = node.meta.get("example_value")
         if isinstance(example, (torch.SymInt, torch.SymBool)):
             return self._graph.shapes.specialise(example)
-        if not isinstance(example, torch.Tensor) or version_of(
-            example
-        ):  # written to, or not counted
+        parts: Sequence[Any] = example if isinstance(example, (tuple, list)) else (example,)
+        if not parts or not all(isinstance(p, torch.Tensor) for p in parts):
+            raise _Unknown
+        if any(map(version_of, parts)):  # written to, or not counted
             raise _Unknown
         if node.op == "placeholder":
-            return self._given(node, example)
-        if node.op not in ("call_function", "call_method") or is_effectful(node):
+            return self._given(node, parts[0])
+        if node.op not in ("call_function", "call_method") or has_effect(node):
             raise _Unknown
-        sizes: tuple[Any, ...] = tuple(example.shape)
+        sizes: list[Any] = [size for part in parts for size in part.shape]
         if any(isinstance(size, int) and size > _MAX_COMPUTED for size in sizes):
             raise _Unknown
         arguments: Any = torch.fx.map_arg(node.args, self.value)

@@ -36,7 +36,12 @@ def is_effectful(node: torch.fx.Node) -> bool:
     """Whether a node must stay in the graph without users; unknown targets must."""
     if node.op in ("placeholder", "output") or node.target is torch._check:
         return True
-    return "checks" in node.meta or _has_effect(node, _EFFECTS)
+    return "checks" in node.meta or has_effect(node)
+
+
+def has_effect(node: torch.fx.Node) -> bool:
+    """Whether a call does more than to give its result, or to raise where conditions on data do not hold."""
+    return _has_effect(node, _EFFECTS)
 
 
 def writes(node: torch.fx.Node) -> bool:

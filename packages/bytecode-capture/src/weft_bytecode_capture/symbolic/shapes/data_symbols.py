@@ -53,6 +53,10 @@ class DataSymbols:
     def __getitem__(self, symbol: Any) -> DataPlace:
         return self._places[symbol]
 
+    def are_sizes(self) -> frozenset[Any]:
+        """The symbols that are sizes of tensors: no memory has more elements than an integer counts."""
+        return frozenset(s for s, place in self._places.items() if place.dimension is not None)
+
     def add(self, number: Any, place: DataPlace) -> None:
         """Note where a number is read; the first place of a symbol counts."""
         for symbol in unbacked_symbols(number):

@@ -31,6 +31,7 @@ from ..containers.sequences import ListVariable, TupleVariable
 from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..objects.classes import ClassVariable
 from ..table import model
+from ..torch.listed_tensors import tensor_of_list
 from ..torch.tensor import TensorVariable
 from ..torch.torch_function import TorchFunctionVariable
 
@@ -287,6 +288,9 @@ class ArrayConversionVariable(TorchFunctionVariable):
             raise Unsupported(_NUMPY, f"{self!r}({', '.join(map(repr, arguments))})")
         if first is not None and "dtype" not in keywords and _holds_scalar(evaluator, first):
             raise Unsupported(_NUMPY, f"{self!r}({first!r}), whose type NumPy's scalars decide")
+        listed = tensor_of_list(evaluator, arguments, keywords)
+        if listed is not None:
+            return listed
         return super().call(evaluator, arguments, keywords)
 
 

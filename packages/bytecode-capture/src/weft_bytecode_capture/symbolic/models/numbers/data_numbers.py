@@ -15,6 +15,7 @@ import torch.fx
 from ...._torch.symbols import new_float
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
+from ...graph.known_contents import known_number
 from ...protocol import Evaluator
 from ...shapes import DataPlace, ShapeSymbols
 from ...variables.base import Arguments, Keywords, Variable
@@ -119,6 +120,10 @@ class DataBooleanVariable(Variable):
         return bool
 
     def truth(self, evaluator: Evaluator) -> bool:
+        if self.value is not None:
+            known = [known_number(evaluator, number_value(operand)) for operand in self.operands]
+            if all(number is not None for number in known):
+                return bool(evaluator.graph.shapes.specialise(self.function(*known)))
         raise Unsupported(_DECISION, repr(self))
 
     def reconstruct(self, emitter: Emitter) -> None:

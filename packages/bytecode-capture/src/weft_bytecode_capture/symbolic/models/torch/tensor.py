@@ -166,6 +166,11 @@ class TensorVariable(Variable):
             return evaluator.binary_operation("mul", elements, itemsize)
         if name in _GRADIENT_METADATA:
             self._check_gradients_known(evaluator, name)
+            if self.node in evaluator.graph.marked_leaves:
+                return ConstantVariable(None if name == "grad_fn" else True)
+            if evaluator.graph.marked_leaves and evaluator.graph.is_in_region:
+                raise Unsupported("question about gradients inside a region", f"{self!r}.{name}")
+            evaluator.graph.marked_leaves.require_unmarked([self.node])
         if name == "is_leaf":
             self._guard_leaf(evaluator)
         if name in HELD_ATTRIBUTES:
@@ -271,6 +276,8 @@ class TensorVariable(Variable):
         if name == "requires_grad" and self._has_requires_grad(value) and self.fake.is_leaf:
             self._guard_leaf(evaluator)
             return
+        if name == "requires_grad" and self._is_marked(evaluator, [value], {}):
+            return
         if name == "data" and value is self:
             return  # as module.to() does where there is nothing to convert
         if hasattr(torch.Tensor, name):
@@ -284,6 +291,15 @@ class TensorVariable(Variable):
     def _changes_nothing(self, arguments: Arguments, keywords: Keywords) -> bool:
         wanted = arguments[0] if arguments else ConstantVariable(True)
         return len(arguments) <= 1 and not keywords and self._has_requires_grad(wanted)
+
+    def _is_marked(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> bool:
+        """Whether the program says of a tensor made in the graph that it requires gradients."""
+        wanted = (
+            arguments[0] if arguments else keywords.get("requires_grad", ConstantVariable(True))
+        )
+        if not wanted.is_constant() or wanted.as_constant() is not True or self.source is not None:
+            return False
+        return evaluator.graph.marked_leaves.mark(evaluator, self.node, self.fake)
 
     def _has_requires_grad(self, value: Variable) -> bool:
         return value.is_constant() and value.as_constant() is self.fake.requires_grad
@@ -302,6 +318,8 @@ class TensorVariable(Variable):
         if name == "requires_grad_":
             self._check_gradients_known(evaluator, name)
         if name == "requires_grad_" and self._changes_nothing(arguments, keywords):
+            return self
+        if name == "requires_grad_" and self._is_marked(evaluator, arguments, keywords):
             return self
         model = model_of(method)
         if model is not None:

@@ -34,6 +34,8 @@ def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Va
         raise Unsupported("call", f"{kind.__qualname__}.apply with keywords")
     if separate:
         arguments = _with_defaults(evaluator, kind, arguments, keywords)
+    given = tensors_among(evaluator, arguments)
+    evaluator.graph.marked_leaves.require_unmarked(node for node, _ in given)
     context = AutogradContextVariable(kind._backward_cls, arguments)
     gradients = None
     if torch.is_grad_enabled() and any(map(needs_gradient, arguments)):

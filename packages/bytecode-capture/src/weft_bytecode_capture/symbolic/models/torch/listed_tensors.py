@@ -1,0 +1,109 @@
+"""``torch.tensor([n.max(), 3, k.sum() + 1])``: a tensor of numbers, some of them the graph's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import ConstantVariable
+from ..containers.sequences import ListVariable, TupleVariable
+from ..numbers.representations import NumberVariable
+from .tensor import TensorVariable
+
+_NUMBERS = (bool, int, float)
+
+
+def tensor_of_list(
+    evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+) -> Variable | None:
+    """What ``torch.tensor`` gives for nested lists with tensors in them; None where it is given others."""
+    if len(arguments) != 1 or not keywords.keys() <= {"dtype", "device"}:
+        return None
+    shape, elements = _shape(evaluator, arguments[0]), list(_elements(evaluator, arguments[0]))
+    tensors = [element for element in elements if isinstance(element, TensorVariable)]
+    if not tensors or shape is None or not all(map(_is_number, elements)):
+        return None
+    device = _given(keywords, "device") or torch.get_default_device()
+    device = torch.device(device) if isinstance(device, (str, int)) else device
+    dtype = _given(keywords, "dtype") or _inferred(elements)
+    if not all(_fits(tensor.fake, dtype, device) for tensor in tensors):
+        return None
+    parts = TupleVariable([_part(evaluator, element, dtype, device) for element in elements])
+    stacked = evaluator.graph.call_function(evaluator, torch.stack, [parts], {})
+    return evaluator.graph.call_method(
+        evaluator, "reshape", stacked, [evaluator.wrap_result(shape)], {}
+    )
+
+
+def _given(keywords: Keywords, name: str) -> Any:
+    return keywords[name].as_constant() if name in keywords else None
+
+
+def _is_sequence(variable: Variable) -> bool:
+    return isinstance(variable, (ListVariable, TupleVariable))
+
+
+def _shape(evaluator: Evaluator, value: Variable) -> tuple[int, ...] | None:
+    """The lengths of nested lists; None where they differ."""
+    if not _is_sequence(value):
+        return ()
+    inner = {_shape(evaluator, item) for item in value.iterate(evaluator)}
+    if len(inner) != 1:
+        return None
+    (shape,) = inner
+    return None if shape is None else (value.length(evaluator), *shape)
+
+
+def _elements(evaluator: Evaluator, value: Variable) -> Iterator[Variable]:
+    if not _is_sequence(value):
+        yield value
+        return
+    for item in value.iterate(evaluator):
+        yield from _elements(evaluator, item)
+
+
+def _is_number(element: Variable) -> bool:
+    if isinstance(element, TensorVariable):
+        return element.fake.dim() == 0 and not element.fake.dtype.is_complex
+    if isinstance(element, NumberVariable):
+        return True
+    return element.is_constant() and type(element.as_constant()) in _NUMBERS
+
+
+def _inferred(elements: list[Variable]) -> torch.dtype:
+    found: torch.dtype | None = None
+    for element in elements:
+        if isinstance(element, TensorVariable):
+            dtype = element.fake.dtype
+        else:
+            dtype = _dtype_of(element.python_type())
+        found = dtype if found is None else torch.promote_types(found, dtype)
+    assert found is not None
+    return found
+
+
+def _dtype_of(kind: type) -> torch.dtype:
+    if kind is float:
+        return torch.get_default_dtype()
+    return torch.bool if kind is bool else torch.int64
+
+
+def _fits(fake: torch.Tensor, dtype: torch.dtype, device: torch.device) -> bool:
+    return torch.can_cast(fake.dtype, dtype) and fake.device.type == device.type
+
+
+def _part(
+    evaluator: Evaluator, element: Variable, dtype: torch.dtype, device: torch.device
+) -> Variable:
+    graph, wanted = evaluator.graph, ConstantVariable(dtype)
+    if isinstance(element, TensorVariable):
+        detached = graph.call_method(evaluator, "detach", element, (), {})
+        return graph.call_method(evaluator, "to", detached, [wanted], {})
+    keywords: Keywords = {"dtype": wanted, "device": ConstantVariable(device)}
+    return graph.call_function(
+        evaluator, torch.full, [evaluator.wrap_result(()), element], keywords
+    )

@@ -1,0 +1,81 @@
+"""``torch.tensor`` of lists that hold tensors of the graph: dtypes, nesting, devices."""
+
+import random
+import warnings
+
+import pytest
+import torch
+from weft_bytecode_capture import capture
+
+VALUES = [
+    lambda x: x.sum(),
+    lambda x: x.argmax(),
+    lambda x: (x > 0).any(),
+    lambda x: x.sum().double(),
+    lambda x: x.max().half(),
+    lambda x: x.argmin().to(torch.int16),
+    lambda x: 3,
+    lambda x: 2.5,
+    lambda x: True,
+    lambda x: x.shape[0],
+    lambda x: x.argmax().item(),
+]
+DTYPES = [None, torch.float32, torch.float64, torch.int64, torch.bool]
+
+
+def random_nesting(generator):
+    """A list, a list of lists or of tuples, as positions in VALUES."""
+    rows = generator.choice([0, 1, 2, 3])
+    choose = lambda: generator.randrange(len(VALUES))  # noqa: E731
+    columns = generator.choice([1, 2, 3])
+    return [[choose() for _ in range(columns)] for _ in range(rows)] or [choose()]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_as_eager(seed) -> None:
+    generator = random.Random(seed)
+    nesting, dtype = random_nesting(generator), generator.choice(DTYPES)
+    make = generator.choice([torch.tensor, torch.as_tensor])
+    keywords = {} if dtype is None else {"dtype": dtype}
+
+    def listed(numbers, x):
+        if isinstance(numbers, list):
+            return (
+                tuple([listed(n, x) for n in numbers])
+                if seed % 2
+                else [listed(n, x) for n in numbers]
+            )
+        return VALUES[numbers](x)
+
+    def function(x):
+        return make(listed(nesting, x), **keywords) + x.sum() * 0
+
+    captured = capture(function)
+    for size in (3, 5):
+        x = torch.randn(size, generator=torch.Generator().manual_seed(seed)).requires_grad_(
+            seed % 3 == 0
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            wanted = outcome(function, x)
+            found = outcome(lambda x: captured(x).result, x)
+        assert type(found) is type(wanted), (found, wanted)
+        if isinstance(wanted, torch.Tensor):
+            assert found.dtype == wanted.dtype and found.requires_grad == wanted.requires_grad
+            torch.testing.assert_close(found, wanted)
+
+
+def outcome(function, x):
+    try:
+        return function(x)
+    except Exception as error:
+        return error
+
+
+def test_one_graph() -> None:
+    def function(x):
+        counts = [row.argmax() + 1 - len(row) for row in x]
+        return torch.tensor([counts, [x.sum().long(), 3]]).unsqueeze(1)
+
+    result = capture(function)(torch.randn(2, 4))
+    assert not result.breaks and result.result.shape == (2, 1, 2)
