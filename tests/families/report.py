@@ -27,7 +27,8 @@ from .catalogue import families
 from .checking import Record, check
 from .configurations import LEVELS, tiny
 from .inputs import NoInputsError, inputs_of
-from .recipes import RECIPES
+from .recipes import RECIPES, Recipe
+from .vision import missing, vision_recipes
 
 MODEL_SECONDS = 300.0
 MAX_PARAMETERS = 60_000_000
@@ -45,7 +46,15 @@ def outcome_of(name: str, mode: str, backend: str) -> dict[str, Any]:
 
 def case_of(name: str) -> tuple[Any, list[dict[str, Any]]]:
     """A model, in evaluation mode, and the arguments of its calls; raises NoInputsError."""
-    return RECIPES[name]() if name in RECIPES else _family(name)
+    recipe = RECIPES.get(name) or vision_recipes().get(name)
+    return _family(name) if recipe is None else _made(recipe)
+
+
+def _made(recipe: Recipe) -> tuple[Any, list[dict[str, Any]]]:
+    try:
+        return recipe()
+    except (RuntimeError, NotImplementedError, ImportError) as error:
+        raise NoInputsError(f"{type(error).__name__}: {str(error)[:300]}") from error
 
 
 def _family(name: str) -> tuple[Any, list[dict[str, Any]]]:
@@ -74,6 +83,7 @@ def serve(mode: str, backend: str) -> None:
     """Check the models that come on standard input, one a line, each in a fork; a line of JSON each."""
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
+    vision_recipes()
     families()
     for line in sys.stdin:
         name = line.strip()
@@ -171,7 +181,10 @@ def main() -> None:
     if options.serve:
         serve(options.serve, options.backend)
         return
-    names = [n for n in (*families(), *RECIPES) if re.search(options.only, n)]
+    for told in missing():
+        print(told, file=sys.stderr)
+    everything = (*families(), *RECIPES, *vision_recipes())
+    names = [n for n in everything if re.search(options.only, n)]
     if options.sample is not None:
         names = random.Random(options.seed).sample(names, min(options.sample, len(names)))
     if options.here:
