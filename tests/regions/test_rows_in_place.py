@@ -135,8 +135,7 @@ def stored(loop: Loop) -> int:
 
 def _stores(stage: Stage, names: tuple[str, ...]) -> list[set[sympy.Symbol]]:
     """The symbols by which each store to a buffer moves."""
-    found = [i.arguments for i in stage.body.instructions if i.operation == "store"]
-    return [arguments[1].free_symbols for arguments in found if arguments[0] in names]
+    return [s.index.free_symbols for s in stage.body.stores() if s.buffer in names]
 
 
 @pytest.mark.parametrize(

@@ -105,11 +105,9 @@ class Builder:
         writes: dict[str, None] = {}
         for inner, program in stages:
             body = self.body(program)
-            for i in body.instructions:
-                if i.operation in ("load", "store") and i.arguments[0] not in local:
-                    (reads if i.operation == "load" else writes)[i.arguments[0]] = None
-            reduces = any(i.operation == "reduction" for i in body.instructions)
-            made.append(Stage(loops("r", inner), body, reduces))
+            reads |= dict.fromkeys(name for name in body.reads if name not in local)
+            writes |= dict.fromkeys(name for name in body.writes if name not in local)
+            made.append(Stage(loops("r", inner), body, bool(body.reductions())))
         number = len(self.steps)
         self.steps.append(
             Kernel(

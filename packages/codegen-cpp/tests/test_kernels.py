@@ -186,7 +186,7 @@ def test_kernels_that_are_alike_are_one_function(codegen: CppCodegen) -> None:
             b.buffer(f"x{k + 1}", BufferKind.OUTPUT, [40], F32)
 
         def program(o: Any, k: int = k) -> None:
-            o.store(f"x{k + 1}", i(0), o.unary("sin", o.load(f"x{k}", i(0))))
+            o.store(f"x{k + 1}", i(0), o.record("sin", o.load(f"x{k}", i(0))))
 
         b.kernel([40], [([], program)])
     compiled = codegen.compile(b.schedule(), {})
@@ -211,12 +211,12 @@ def test_softmax(codegen: CppCodegen, width: int) -> None:
         o.store("m", ZERO, o.reduction("max", F32, load(o)))
 
     def exponentials(o: Any) -> None:
-        e = o.unary("exp", o.binary("sub", load(o), o.load("m", ZERO)))
+        e = o.record("exp", o.record("sub", load(o), o.load("m", ZERO)))
         o.store("e", r(0), e)
         o.store("s", ZERO, o.reduction("sum", F32, e))
 
     def quotient(o: Any) -> None:
-        q = o.binary("truediv", o.load("e", r(0)), o.load("s", ZERO))
+        q = o.record("truediv", o.load("e", r(0)), o.load("s", ZERO))
         o.store("y", b.at("y", [i(0), r(0)]), q)
 
     local = {"m": (F32, 1), "s": (F32, 1), "e": (F32, width)}
@@ -244,12 +244,12 @@ def test_layer_norm(codegen: CppCodegen, dtype: torch.dtype, across: bool) -> No
         o.store("m2", ZERO, o.reduction("welford_m2", F32, v))
 
     def scale(o: Any) -> None:
-        variance = o.binary("truediv", o.load("m2", ZERO), o.constant(float(count), F32))
-        o.store("rstd", ZERO, o.unary("rsqrt", o.binary("add", variance, o.constant(1e-5, F32))))
+        variance = o.record("truediv", o.load("m2", ZERO), o.constant(float(count), F32))
+        o.store("rstd", ZERO, o.record("rsqrt", o.record("add", variance, o.constant(1e-5, F32))))
 
     def normal(o: Any) -> None:
-        centred = o.binary("sub", o.load("row", r(0)), o.load("mean", ZERO))
-        value = o.binary("mul", centred, o.load("rstd", ZERO))
+        centred = o.record("sub", o.load("row", r(0)), o.load("mean", ZERO))
+        value = o.record("mul", centred, o.load("rstd", ZERO))
         o.store("y", b.at("y", index), o.to_dtype(value, dtype))
 
     local = {"mean": (F32, 1), "m2": (F32, 1), "rstd": (F32, 1), "row": (F32, count)}
@@ -304,7 +304,7 @@ def test_layouts(codegen: CppCodegen, dtype: torch.dtype) -> None:
                 at = [i(0), i(1)]
                 p = o.to_dtype(o.load(a, b.at(a, at)), compute)
                 q = o.to_dtype(o.load(c, b.at(c, at)), compute)
-                o.store(out, b.at(out, at), o.to_dtype(o.binary(operation, p, q), dtype))
+                o.store(out, b.at(out, at), o.to_dtype(o.record(operation, p, q), dtype))
 
             b.kernel([5, 37], [([], program)])
             wanted.append(values[j] | values[k] if dtype == torch.bool else values[j] + values[k])
@@ -325,7 +325,7 @@ def test_transposed(codegen: CppCodegen, dtype: torch.dtype, shape: tuple[int, .
     def program(o: Any) -> None:
         value = o.to_dtype(o.load("x", b.at("x", [i(0), i(2), i(1)])), F32)
         at = [i(0), i(1), i(2)]
-        o.store("z", b.at("z", at), o.binary("add", value, o.load("y", b.at("y", at))))
+        o.store("z", b.at("z", at), o.record("add", value, o.load("y", b.at("y", at))))
 
     b.kernel(y.shape, [([], program)])
     (got,) = codegen.compile(b.schedule(), {})(x, y)
@@ -441,7 +441,7 @@ def test_zero_dimensional_and_empty(codegen: CppCodegen) -> None:
 
         def program(o: Any, b: Builder = b, rank: int = len(shape)) -> None:
             at = [i(k) for k in range(rank)]
-            o.store("y", b.at("y", at), o.unary("exp", o.load("x", b.at("x", at))))
+            o.store("y", b.at("y", at), o.record("exp", o.load("x", b.at("x", at))))
 
         b.kernel(shape, [([], program)])
         (got,) = codegen.compile(b.schedule(), {})(x)

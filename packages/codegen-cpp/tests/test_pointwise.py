@@ -12,6 +12,7 @@ import torch
 from building import Builder, i
 from weft_codegen_cpp import CppCodegen
 from weft_loop_ir import BufferKind, SymbolInput, ops
+from weft_loop_ir.bodies import OPERATIONS
 
 SIZES = (0, 1, 7, 8, 15, 16, 17, 31, 100, 1000)
 FLOATS = (torch.float32, torch.float64)
@@ -131,13 +132,19 @@ class Family:
         return lambda *inputs: dict(zip(self.names, program(*inputs), strict=True))
 
 
+def of_arity(arity: int) -> list[str]:
+    return [name for name in ops.ELEMENTWISE if OPERATIONS[name].arity == arity]
+
+
 def excluded(name: str, dtype: torch.dtype) -> bool:
     """Operations that don't exist on a dtype."""
     if dtype.is_floating_point:
         return (
             name in ("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor") or "shift" in name
         )
-    if name in ops.UNARY:
+    if OPERATIONS[name].gives_bool:
+        return False
+    if OPERATIONS[name].arity == 1:
         return name not in ANY_DTYPE
     return name in ("truediv", "atan2", "hypot", "copysign", "nextafter", "fmod_float")
 
@@ -146,11 +153,10 @@ def excluded(name: str, dtype: torch.dtype) -> bool:
 def test_unary(codegen: CppCodegen, dtype: torch.dtype) -> None:
     family = Family()
     family.input("x", dtype)
-    names = [n for n in ops.UNARY if not excluded(n, dtype)]
+    names = [n for n in of_arity(1) if not excluded(n, dtype)]
     for name in names:
-        family.operation(name, dtype, lambda o, n=name: o.unary(n, o.load("x", i(0))))
-    for name in ops.UNARY_TO_BOOL:
-        family.operation(name, torch.bool, lambda o, n=name: getattr(o, n)(o.load("x", i(0))))
+        result = torch.bool if OPERATIONS[name].gives_bool else dtype
+        family.operation(name, result, lambda o, n=name: o.record(n, o.load("x", i(0))))
     run = family.compile(codegen)
     x = sample(dtype, 1000)
     for size in SIZES:
@@ -160,8 +166,9 @@ def test_unary(codegen: CppCodegen, dtype: torch.dtype) -> None:
 
 def check_unary(name: str, got: torch.Tensor, x: torch.Tensor) -> None:
     function = reference(name)
-    if x.dtype != torch.float32 or name in ops.UNARY_TO_BOOL:
-        close = 4.0 if x.dtype.is_floating_point and name not in ops.UNARY_TO_BOOL else 0.0
+    to_bool = OPERATIONS[name].gives_bool
+    if x.dtype != torch.float32 or to_bool:
+        close = 4.0 if x.dtype.is_floating_point and not to_bool else 0.0
         if name in ("lgamma", "digamma", "erfinv"):
             torch.testing.assert_close(got, function(x), rtol=1e-9, atol=1e-12, equal_nan=True)
             return
@@ -182,7 +189,7 @@ def test_float32_over_the_full_range(codegen: CppCodegen, step: int) -> None:
     family = Family()
     family.input("x", torch.float32)
     for name in ULP:
-        family.operation(name, torch.float32, lambda o, n=name: o.unary(n, o.load("x", i(0))))
+        family.operation(name, torch.float32, lambda o, n=name: o.record(n, o.load("x", i(0))))
     bits = torch.arange(-(2**31), 2**31, step, dtype=torch.int64).to(torch.int32)
     near = torch.linspace(-20, 20, 100_000)
     x = torch.cat([bits.view(torch.float32), near])
@@ -202,15 +209,14 @@ def test_binary(codegen: CppCodegen, dtype: torch.dtype) -> None:
     family = Family()
     family.input("x", dtype)
     family.input("y", dtype)
-    names = [n for n in ops.BINARY if not excluded(n, dtype)]
+    names = [n for n in of_arity(2) if not excluded(n, dtype)]
 
     def both(o: Any) -> tuple[Any, Any]:
         return o.load("x", i(0)), o.load("y", i(0))
 
     for name in names:
-        family.operation(name, dtype, lambda o, n=name: o.binary(n, *both(o)))
-    for name in ops.BINARY_TO_BOOL:
-        family.operation(name, torch.bool, lambda o, n=name: getattr(o, n)(*both(o)))
+        result = torch.bool if OPERATIONS[name].gives_bool else dtype
+        family.operation(name, result, lambda o, n=name: o.record(n, *both(o)))
     x, y = pairs(dtype)
     for name, got in family.compile(codegen)(x, y).items():
         check_binary(name, got, x, y)
@@ -237,7 +243,7 @@ def check_binary(name: str, got: torch.Tensor, x: torch.Tensor, y: torch.Tensor)
     zero_sign = name not in ("maximum", "minimum", "remainder", "floordiv", "truncdiv", "fmod")
     if not zero_sign and dtype.is_floating_point:
         got, want = got + 0.0, want + 0.0
-    units = 0.0 if name in exact or name in ops.BINARY_TO_BOOL else 2.0
+    units = 0.0 if name in exact or OPERATIONS[name].gives_bool else 2.0
     assert_same(got, want, f"{name} {dtype}", units)
 
 
@@ -248,11 +254,9 @@ def test_bool(codegen: CppCodegen, name: str) -> None:
     family = Family()
     family.input("x", torch.bool)
     family.input("y", torch.bool)
-    method = "binary" if name in ops.BINARY else None
 
     def program(o: Any) -> Any:
-        x, y = o.load("x", i(0)), o.load("y", i(0))
-        return o.binary(method and name, x, y) if method else getattr(o, name)(x, y)
+        return o.record(name, o.load("x", i(0)), o.load("y", i(0)))
 
     family.operation(name, torch.bool, program)
     x, y = torch.tensor([0, 0, 1, 1] * 7).bool(), torch.tensor([0, 1, 0, 1] * 7).bool()
@@ -316,8 +320,8 @@ def test_rounding_to_bfloat16_in_place(codegen: CppCodegen) -> None:
     family.input("x", torch.float32)
 
     def rounded(o: Any) -> Any:
-        value = o.to_dtype(o.unary("neg", o.load("x", i(0))), torch.bfloat16)
-        return o.unary("neg", o.to_dtype(value, torch.float32))
+        value = o.to_dtype(o.record("neg", o.load("x", i(0))), torch.bfloat16)
+        return o.record("neg", o.to_dtype(value, torch.float32))
 
     family.operation("rounded", torch.float32, rounded)
     every = torch.arange(-(2**31), 2**31, 65521, dtype=torch.int64)
@@ -377,7 +381,7 @@ def test_erf_is_exactly_one_where_it_rounds_to_one(codegen: CppCodegen) -> None:
     """`1 + erf(x)` is 0 then, so that gelu of a large negative number is."""
     family = Family()
     family.input("x", torch.float32)
-    family.operation("erf", torch.float32, lambda o: o.unary("erf", o.load("x", i(0))))
+    family.operation("erf", torch.float32, lambda o: o.record("erf", o.load("x", i(0))))
     x = torch.cat([torch.linspace(3.95, 9, 500), torch.tensor([1e3, 1e38, math.inf])])
     assert torch.equal(
         family.compile(codegen)(torch.cat([x, -x]))["erf"], torch.cat([x, -x]).sign()

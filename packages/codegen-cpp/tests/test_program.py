@@ -39,7 +39,7 @@ def pointwise(b: Builder, source: str, target: str, operation: str) -> None:
             (
                 [],
                 lambda o: o.store(
-                    target, b.at(target, at), o.unary(operation, o.load(source, b.at(source, at)))
+                    target, b.at(target, at), o.record(operation, o.load(source, b.at(source, at)))
                 ),
             )
         ],

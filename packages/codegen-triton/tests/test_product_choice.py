@@ -23,7 +23,8 @@ from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
 from weft_codegen_triton.products.precision import Precision
 from weft_codegen_triton.products.tiles import TileShape, tiles_for
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
-from weft_loop_ir import ExternCall, Instruction, LoopBody, Schedule, SizeFloat
+from weft_loop_ir import ExternCall, LoopBody, Schedule, SizeFloat
+from weft_loop_ir.bodies import operation_named
 
 LIMITS = RowLimits(8192, 4096)
 
@@ -165,7 +166,9 @@ def test_products_with_numbers_of_the_call_are_the_librarys(
     """A float that varies has no value to time a kernel with."""
     (forms,) = all_forms(schedule)
     number = SizeFloat("constant", (1.0,))
-    body = LoopBody((Instruction("scalar", (number, torch.float32), torch.float32),))
+    body = LoopBody(
+        (operation_named("scalar").instruction((number, torch.float32), torch.float32),)
+    )
     stage = replace(forms[0].stages[0], body=body)
     form: ProductKernel = replace(forms[0], stages=(stage,))
     assert chooser(Device(tmp_path), tmp_path, schedule, Clock())([form]) is None

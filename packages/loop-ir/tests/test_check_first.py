@@ -16,7 +16,7 @@ from weft_loop_ir import (
     schedule,
     write_back,
 )
-from weft_loop_ir.loop_graph import checks_positions, item_writes
+from weft_loop_ir.loop_graph import item_writes
 
 aten = torch.ops.aten
 X, Y = torch.zeros(8, 5), torch.ones(3, 5)
@@ -58,7 +58,7 @@ def test_checks(name: str) -> None:
     graph = write_back(lower(make_fx(program, tracing_mode="fake")(X, INDEX, Y)), {0: 0})
     checked = check_first(graph)
     nodes = [node for node in checked.nodes if isinstance(node, LoopNode)]
-    checks = [node for node in nodes if checks_positions(node.body)]
+    checks = [node for node in nodes if node.body.checks_positions]
     assert sum(not node.writes for node in checks) == first
     assert sum(bool(node.writes) for node in checks) == left
     changed = [k for k, node in enumerate(nodes) if set(node.writes) & set(graph.inputs)]

@@ -16,6 +16,7 @@ from scheduling import Function, kernels, scheduled
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_loop_ir import Kernel, Schedule, ScheduleOptions, item_reads, item_writes
+from weft_loop_ir.bodies import Conversion
 from weft_loop_ir.schedule.can_fuse import may_differ_by
 
 
@@ -90,7 +91,7 @@ def test_halves_of_rows_are_written_by_one_kernel() -> None:
     inputs = [torch.randn(3, 5, 8), torch.randn(5, 4), torch.randn(5, 4)]
     schedule = scheduled(halves_of_rows, inputs)
     (kernel,) = kernels(schedule)
-    assert sum(i.operation == "load" for i in kernel.stages[0].body.instructions) == 4
+    assert len(kernel.stages[0].body.loads()) == 4
 
 
 @settings(max_examples=300, deadline=None)
@@ -199,7 +200,7 @@ def test_rounding_of_low_precision_chains_can_be_left_out() -> None:
         weft_loop_ir.verify(schedule)
         (kernel,) = kernels(schedule)
         body = kernel.stages[0].body
-        return sum(i.operation == "to_dtype" for i in body.instructions)
+        return sum(isinstance(i, Conversion) for i in body.instructions)
 
     assert conversions(False) == 2
     assert conversions(True) == 6

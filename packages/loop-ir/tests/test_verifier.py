@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import pytest
 import sympy
@@ -23,6 +25,7 @@ from weft_loop_ir import (
     VerificationError,
     verify,
 )
+from weft_loop_ir.bodies import Conversion, Load, operation_named
 
 
 def softmax_schedule() -> Schedule:
@@ -52,7 +55,7 @@ def body_of(schedule: Schedule, stage_number: int) -> LoopBody:
 def mutated(body: LoopBody, name: str, /, **changes: object) -> LoopBody:
     """``body`` with the first instruction of this operation changed."""
     instructions = list(body.instructions)
-    position = next(k for k, i in enumerate(instructions) if i.operation == name)
+    position = next(k for k, i in enumerate(instructions) if i.operation.name == name)
     instructions[position] = replace(instructions[position], **changes)  # type: ignore[arg-type]
     return LoopBody(tuple(instructions), body.result)
 
@@ -80,17 +83,83 @@ def test_value_used_before_it_is_defined() -> None:
 def test_unknown_symbol_in_an_index() -> None:
     schedule = softmax_schedule()
     body = body_of(schedule, 2)
-    store = next(i for i in body.instructions if i.operation == "store")
-    arguments = (store.arguments[0], sympy.Symbol("elsewhere"), store.arguments[2])
+    store = body.stores()[0]
+    arguments = (store.buffer, sympy.Symbol("elsewhere"), store.value, None)
     with pytest.raises(VerificationError, match="unknown symbol elsewhere"):
         verify(with_body(schedule, 2, mutated(body, "store", arguments=arguments)))
 
 
-def test_unknown_operation_and_buffer() -> None:
+NAMES = [*"irbsuk", "i0", "r1", "indirect0", "s0", "u3", "ks7", "row", "inner", "i64"]
+
+
+def renamed(program: Schedule, symbol: sympy.Symbol, name: str) -> Schedule:
+    """``program`` with another name for a symbol, wherever it stands."""
+    other = sympy.Symbol(name, **symbol.assumptions0)
+
+    def changed(item: Any) -> Any:
+        if isinstance(item, sympy.Expr):
+            return item.xreplace({symbol: other})
+        if isinstance(item, Instruction):
+            return item.mapped(changed)
+        if isinstance(item, tuple):
+            return tuple(map(changed, item))
+        if isinstance(item, Mapping):
+            return {key: changed(value) for key, value in item.items()}
+        if is_dataclass(item) and not isinstance(item, type | Value):
+            values = {field.name: changed(getattr(item, field.name)) for field in fields(item)}
+            return replace(item, **values)
+        return item
+
+    result: Schedule = changed(program)
+    return result
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_size_may_have_any_name(name: str) -> None:
+    """The row that a softmax keeps in a local buffer has symbolic rows and columns around it."""
+    graph = make_fx(
+        lambda x: (torch.softmax(x.view(x.shape[0], -1), -1),), tracing_mode="symbolic"
+    )(torch.randn(5, 6, 7))
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    kernel = next(step for step in schedule.steps if isinstance(step, Kernel))
+    assert kernel.local_buffers and len(schedule.symbols) == 3
+    for number, symbol in enumerate(schedule.symbols):
+        verify(renamed(schedule, symbol.symbol, f"{name}{number}_"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loop_index_of_any_name_is_found_where_its_loop_is_not(name: str) -> None:
+    """An index over another stage's loop, and an outer loop's in a local buffer."""
     schedule = softmax_schedule()
-    body = mutated(body_of(schedule, 1), "exp", operation="frobnicate")
-    with pytest.raises(VerificationError, match="unknown operation frobnicate"):
-        verify(with_body(schedule, 1, body))
+    kernel = next(step for step in schedule.steps if isinstance(step, Kernel))
+    inner = kernel.stages[0].inner[0].symbol
+    moved = renamed(schedule, inner, f"{name}_")
+    body = body_of(moved, 0)
+    broken = replace(moved, steps=with_body(moved, 0, body).steps)
+    steps = tuple(
+        replace(step, stages=(replace(step.stages[0], inner=()), *step.stages[1:]))
+        if isinstance(step, Kernel)
+        else step
+        for step in broken.steps
+    )
+    with pytest.raises(VerificationError, match=f"unknown symbol {name}_"):
+        verify(replace(broken, steps=steps))
+    outer = renamed(schedule, kernel.outer[0].symbol, f"{name}_")
+    renamed_kernel = next(step for step in outer.steps if isinstance(step, Kernel))
+    local = renamed_kernel.local_buffers[0].name
+    number, body = next(
+        (k, s.body) for k, s in enumerate(renamed_kernel.stages) if s.body.loads(local)
+    )
+    position = body.instructions.index(body.loads(local)[0])
+    load = body.instructions[position]
+    at_outer = load.operation.instruction((local, renamed_kernel.outer[0].symbol), load.dtype)
+    instructions = (*body.instructions[:position], at_outer, *body.instructions[position + 1 :])
+    with pytest.raises(VerificationError, match="indexed by more than the inner loops"):
+        verify(with_body(outer, number, LoopBody(instructions, body.result)))
+
+
+def test_unknown_buffer() -> None:
+    schedule = softmax_schedule()
     body = mutated(body_of(schedule, 1), "load", arguments=("nowhere", sympy.S.Zero))
     with pytest.raises(VerificationError, match="buffer nowhere is not declared"):
         verify(with_body(schedule, 1, body))
@@ -110,8 +179,8 @@ def test_reduction_outside_a_reduction_stage() -> None:
 def test_reduction_result_used_in_its_own_stage() -> None:
     schedule = softmax_schedule()
     body = body_of(schedule, 0)
-    position = next(k for k, i in enumerate(body.instructions) if i.operation == "reduction")
-    extra = Instruction("exp", (Value(position),), torch.float32)
+    position = body.instructions.index(body.reductions()[0])
+    extra = operation_named("exp").instruction((Value(position),), torch.float32)
     with pytest.raises(VerificationError, match="used by more than a store"):
         verify(with_body(schedule, 0, LoopBody((*body.instructions, extra))))
 
@@ -126,8 +195,8 @@ def test_arithmetic_on_half_precision() -> None:
     graph = make_fx(lambda x: (x.to(torch.bfloat16),), tracing_mode="fake")(torch.randn(4))
     schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
     body = body_of(schedule, 0)
-    conversion = next(k for k, i in enumerate(body.instructions) if i.operation == "to_dtype")
-    extra = Instruction("neg", (Value(conversion),), torch.bfloat16)
+    conversion = next(k for k, i in enumerate(body.instructions) if isinstance(i, Conversion))
+    extra = operation_named("neg").instruction((Value(conversion),), torch.bfloat16)
     with pytest.raises(VerificationError, match="half-precision"):
         verify(with_body(schedule, 0, LoopBody((*body.instructions, extra))))
 
@@ -136,7 +205,7 @@ def test_operands_of_different_dtypes() -> None:
     graph = make_fx(lambda x, y: (x + y,), tracing_mode="fake")(torch.randn(4), torch.arange(4))
     schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
     body = body_of(schedule, 0)
-    loads = [k for k, i in enumerate(body.instructions) if i.operation == "load"]
+    loads = [k for k, i in enumerate(body.instructions) if isinstance(i, Load)]
     broken = mutated(body, "add", arguments=tuple(Value(k) for k in loads))
     with pytest.raises(VerificationError, match="different dtypes"):
         verify(with_body(schedule, 0, broken))

@@ -8,7 +8,16 @@ from typing import NamedTuple
 import sympy
 import torch
 import weft_loop_ir
-from weft_loop_ir import Buffer, Kernel, LoopVariable, SizeFloat, Stage, Unsupported, ops
+from weft_loop_ir import (
+    OPERATIONS,
+    Buffer,
+    Kernel,
+    LoopVariable,
+    SizeFloat,
+    Stage,
+    Unsupported,
+    ops,
+)
 
 from c_codegen.operations import ATOMIC, REDUCTIONS, TYPES, spelling
 
@@ -18,7 +27,6 @@ INDEX = weft_loop_ir.IndexSpelling(
     integer="INT64_C({})".format,
 )
 NARROWING = {torch.bfloat16: "narrowed({})", torch.bool: "{} != 0"}
-TO_BOOL = (*ops.UNARY_TO_BOOL, *ops.BINARY_TO_BOOL)
 HEAD = "void {}(void **pointers, const int64_t *sizes, const double *numbers, bool *outside) {{"
 
 
@@ -93,7 +101,8 @@ class KernelPrinter:
             if form is None:
                 raise Unsupported("no C for an operation", f"{operation} of {values[0].dtype}")
             text = form.format(*(value.name for value in values))
-            return self.new(torch.bool if operation in TO_BOOL else values[0].dtype, text)
+            to_bool = OPERATIONS[operation].gives_bool
+            return self.new(torch.bool if to_bool else values[0].dtype, text)
 
         if operation in ops.ELEMENTWISE:
             return elementwise

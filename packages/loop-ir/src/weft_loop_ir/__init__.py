@@ -1,6 +1,6 @@
 """A define-by-run loop IR for ATen graphs: lowering, fusion, memory planning, a reference evaluator."""
 
-from weft_loop_ir import ops
+from weft_loop_ir import bodies, ops
 from weft_loop_ir.attention import (
     AttentionGradientKernel,
     AttentionKernel,
@@ -12,6 +12,16 @@ from weft_loop_ir.attention import (
     ScoreProduct,
     fuse_attention,
     fuse_attention_gradients,
+)
+from weft_loop_ir.bodies import (
+    COMBINED,
+    LEFT,
+    OPERATIONS,
+    RIGHT,
+    Combination,
+    Instruction,
+    LoopBody,
+    Value,
 )
 from weft_loop_ir.callees import (
     CALLEES,
@@ -32,22 +42,16 @@ from weft_loop_ir.host_interpreter import HostInterpreter
 from weft_loop_ir.host_walk import HostWalk, StepVisitor
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
-    COMBINED,
-    LEFT,
-    RIGHT,
     Branch,
     Buffer,
     BufferKind,
     BufferView,
-    Combination,
     Count,
     ExternCall,
-    Instruction,
     Kernel,
     Layout,
     LocalBuffer,
     Loop,
-    LoopBody,
     LoopVariable,
     MemoryPlan,
     ParallelKernels,
@@ -58,7 +62,6 @@ from weft_loop_ir.ir import (
     Step,
     SymbolDefinition,
     SymbolInput,
-    Value,
     size_hints,
 )
 from weft_loop_ir.library_results import settle
@@ -70,11 +73,9 @@ from weft_loop_ir.loop_graph import (
     changes_state,
     copied_results,
     devices_of,
-    holds_scan,
     item_reads,
     item_writes,
     last_uses,
-    load_indices,
 )
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler
@@ -103,6 +104,7 @@ __all__ = [
     "CALLEES",
     "COMBINED",
     "LEFT",
+    "OPERATIONS",
     "RIGHT",
     "AttentionGradientKernel",
     "AttentionKernel",
@@ -163,6 +165,7 @@ __all__ = [
     "VerificationError",
     "accepts",
     "all_items",
+    "bodies",
     "bytes_outside_arena",
     "call_library",
     "callee_of",
@@ -178,13 +181,11 @@ __all__ = [
     "fuse_attention",
     "fuse_attention_gradients",
     "has_effects",
-    "holds_scan",
     "independent_iterations",
     "is_dear",
     "item_reads",
     "item_writes",
     "last_uses",
-    "load_indices",
     "lower",
     "merge_products",
     "needs_check",

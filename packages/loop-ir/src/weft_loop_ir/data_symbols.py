@@ -7,15 +7,8 @@ from typing import Any
 
 import sympy
 
-from weft_loop_ir.ir import (
-    Buffer,
-    ExternCall,
-    Kernel,
-    Loop,
-    LoopBody,
-    Region,
-    SymbolDefinition,
-)
+from weft_loop_ir.bodies import LoopBody
+from weft_loop_ir.ir import Buffer, ExternCall, Kernel, Loop, Region, SymbolDefinition
 from weft_loop_ir.loop_graph import Item, LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.size_float import SizeFloat
 
@@ -88,7 +81,7 @@ def _symbols_in(value: Any) -> set[sympy.Symbol]:
     if isinstance(value, sympy.Expr | SizeFloat):
         return set(value.free_symbols)
     if isinstance(value, LoopBody):
-        return set().union(*(_symbols_in(i.arguments) for i in value.instructions))
+        return value.free_symbols | value.host_symbols
     if isinstance(value, list | tuple):
         return set().union(*map(_symbols_in, value))
     size = getattr(value, "size", None)  # of a buffer view

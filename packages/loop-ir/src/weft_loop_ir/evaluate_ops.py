@@ -9,8 +9,9 @@ import sympy
 import torch
 
 from weft_loop_ir import ops
+from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, Combination
+from weft_loop_ir.bodies.operations import POSITIONS
 from weft_loop_ir.evaluate_index import evaluate_index
-from weft_loop_ir.ir import COMBINED, LEFT, RIGHT, Combination
 from weft_loop_ir.random_numbers import normal, uniform
 from weft_loop_ir.size_float import SizeFloat
 
@@ -32,10 +33,6 @@ DIRECT: dict[str, Callable[..., Tensor]] = {
 _ATOMIC = {"atomic_mul": "prod", "atomic_max": "amax", "atomic_min": "amin"}
 EMPTY = {"max": 0, "min": 0, "argmax": 0, "argmin": 0}
 """Reductions that torch refuses over no elements: eager has raised, or nothing reads the result."""
-
-
-def _position_or(kind: str, dtype: torch.dtype) -> torch.dtype:
-    return torch.int64 if kind.startswith("arg") else dtype
 
 
 class TorchOps:
@@ -62,7 +59,7 @@ class TorchOps:
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
         if name in DIRECT:
             return DIRECT[name]
-        if name in ops.UNARY + ops.UNARY_TO_BOOL + ops.BINARY + ops.BINARY_TO_BOOL:
+        if name in ops.ELEMENTWISE:
             function: Callable[..., Tensor] = getattr(torch, name)
             return function
         raise AttributeError(name)
@@ -125,16 +122,16 @@ class TorchOps:
     def reduction(self, kind: str, dtype: torch.dtype, value: Tensor) -> Tensor:
         grid = value.expand(self.shape)
         if self.shape[1] == 0 and kind in EMPTY:
-            return grid.new_full((self.shape[0], 1), EMPTY[kind], dtype=_position_or(kind, dtype))
+            return grid.new_full(
+                (self.shape[0], 1), EMPTY[kind], dtype=torch.int64 if kind in POSITIONS else dtype
+            )
         if kind == "sum":
             return grid.sum(1, keepdim=True, dtype=dtype)
         if kind == "prod":
             return grid.prod(1, keepdim=True, dtype=dtype)
-        if kind in ("any", "all"):
-            return getattr(torch, kind)(grid, dim=1, keepdim=True)  # type: ignore[no-any-return]
         if kind in ("max", "min"):
             return getattr(torch, "a" + kind)(grid, dim=1, keepdim=True)  # type: ignore[no-any-return]
-        if kind in ("argmax", "argmin"):
+        if kind in ("any", "all", *POSITIONS):
             return getattr(torch, kind)(grid, dim=1, keepdim=True)  # type: ignore[no-any-return]
         mean = grid.mean(1, keepdim=True)
         if kind == "welford_mean":

@@ -7,29 +7,34 @@ from typing import Any
 
 import torch
 
+from weft_loop_ir.bodies import (
+    Combination,
+    Constant,
+    Conversion,
+    IndexValue,
+    Indirect,
+    Instruction,
+    Load,
+    LoopBody,
+    Masked,
+    Reduction,
+    Scalar,
+    Store,
+    Value,
+)
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
     BufferView,
-    Combination,
     ExternCall,
-    Instruction,
     Kernel,
-    LoopBody,
     LoopVariable,
     ParallelKernels,
     Schedule,
     SymbolDefinition,
     SymbolInput,
-    Value,
 )
 from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode
-
-INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "eq": "==", "ne": "!=",
-    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "bitwise_and": "&", "bitwise_or": "|",
-    "bitwise_xor": "^", "left_shift": "<<", "right_shift": ">>",
-}  # fmt: skip
 
 
 def format_schedule(schedule: Schedule) -> str:
@@ -189,11 +194,11 @@ def _loops(lines: list[str], loops: Sequence[LoopVariable], depth: int, word: st
 def _body(lines: list[str], body: LoopBody, depth: int) -> None:
     pad = "    " * depth
     for position, instruction in enumerate(body.instructions):
-        if instruction.operation == "masked":
-            mask, nested, other = instruction.arguments
-            lines.append(f"{pad}t{position} = {other} unless t{mask.index}:")
-            _body(lines, nested, depth + 1)
-            lines.append(f"{pad}    yield t{nested.result.index}")
+        if isinstance(instruction, Masked):
+            body, mask = instruction.body, _operand(instruction.mask)
+            lines.append(f"{pad}t{position} = {instruction.other} unless {mask}:")
+            _body(lines, body, depth + 1)
+            lines.append(f"{pad}    yield {_operand(body.result)}")
             continue
         lines.append(pad + _instruction(position, instruction))
 
@@ -215,22 +220,24 @@ def _combination(combination: Combination) -> str:
 
 
 def _instruction(position: int, instruction: Instruction) -> str:
-    operation = instruction.operation
-    arguments = [_operand(a) for a in instruction.arguments]
-    if operation == "store":
-        sign = "+=" if len(arguments) > 3 else "="
-        return f"{arguments[0]}[{arguments[1]}] {sign} {arguments[2]}"
-    if operation == "indirect":
-        value, symbol, size, check = arguments
-        return f"{symbol} = index({value}, size={size}, check={check})"
-    if operation == "load":
-        text = f"{arguments[0]}[{arguments[1]}]"
-    elif operation in INFIX:
-        text = f"{arguments[0]} {INFIX[operation]} {arguments[1]}"
-    elif operation in ("constant", "scalar", "to_dtype", "index_expr"):
-        text = f"{arguments[1]}({arguments[0]})"
-    elif operation == "reduction":
-        text = f"{arguments[0]}({arguments[2]})"
-    else:
-        text = f"{operation}({', '.join(arguments)})"
+    match instruction:
+        case Store():
+            place = f"{instruction.buffer}[{instruction.index}]"
+            return f"{place} {instruction.mode or '='} {_operand(instruction.value)}"
+        case Indirect():
+            value, size = _operand(instruction.value), instruction.size
+            return f"{instruction.symbol} = index({value}, size={size}, check={instruction.check})"
+        case Load():
+            text = f"{instruction.buffer}[{instruction.index}]"
+        case Reduction():
+            text = f"{instruction.kind}({_operand(instruction.value)})"
+        case Constant() | Scalar() | Conversion() | IndexValue():
+            first, *_ = instruction.arguments
+            text = f"{_operand(instruction.dtype)}({_operand(first)})"
+        case _:
+            operands = [_operand(a) for a in instruction.arguments]
+            operation = instruction.operation
+            text = f" {operation.infix} ".join(operands)
+            if operation.infix is None:
+                text = f"{operation}({', '.join(operands)})"
     return f"t{position} = {text}"

@@ -30,6 +30,7 @@ import sympy
 import torch
 
 from weft_loop_ir._torch import OpOverload
+from weft_loop_ir.bodies.instructions import LoopBody
 
 
 @dataclass(frozen=True)
@@ -61,72 +62,6 @@ class Buffer:
     name: str
     kind: BufferKind
     layout: Layout
-
-
-@dataclass(frozen=True)
-class Value:
-    """The result of the instruction at position ``index`` of the enclosing body."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One call of an operation of :mod:`weft_loop_ir.ops`.
-
-    ``arguments`` holds :class:`Value`, SymPy expressions, ``SizeFloat``s, buffer names, numbers, dtypes,
-    or for ``masked`` a nested :class:`LoopBody`.  ``dtype`` is the result's, None where there is none.
-    """
-
-    operation: str
-    arguments: tuple[Any, ...]
-    dtype: torch.dtype | None
-
-
-@dataclass(frozen=True)
-class LoopBody:
-    """A straight-line program executed at each point of an iteration space.
-
-    ``result`` is set only for the nested body of ``masked``: the value that it yields.
-    """
-
-    instructions: tuple[Instruction, ...]
-    result: Value | None = None
-
-    def replay(self, handler: Any) -> Any:
-        """Call ``handler.<operation>(*arguments)`` for each instruction, in order.
-
-        Values are replaced by what the handler returned for them; a nested body of ``masked`` is handed
-        over as a function without arguments that replays it.  Returns the value of ``result``.
-        """
-        results: list[Any] = []
-
-        def resolve(argument: Any) -> Any:
-            if isinstance(argument, Value):
-                return results[argument.index]
-            if isinstance(argument, LoopBody):
-                return lambda: argument.replay(handler)
-            return argument
-
-        for instruction in self.instructions:
-            method = getattr(handler, instruction.operation)
-            results.append(method(*(resolve(a) for a in instruction.arguments)))
-        return None if self.result is None else results[self.result.index]
-
-
-@dataclass(frozen=True)
-class Combination:
-    """An associative function of two groups of values, by which a scan combines elements in any grouping.
-
-    ``body`` loads the values of what comes first at 0 of :data:`LEFT` with a number appended, those of what
-    follows at 0 of :data:`RIGHT`, and stores its results at 0 of :data:`COMBINED`.  ``dtypes`` are theirs.
-    """
-
-    body: LoopBody
-    dtypes: tuple[torch.dtype, ...]
-
-
-LEFT, RIGHT, COMBINED = "left", "right", "combined"
 
 
 @dataclass(frozen=True)
@@ -188,6 +123,21 @@ class Kernel:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     origins: tuple[str, ...]
+
+    @property
+    def all_loops(self) -> tuple[LoopVariable, ...]:
+        """Its outer loops, and those of its stages."""
+        return (*self.outer, *(v for stage in self.stages for v in stage.inner))
+
+    @property
+    def free_sizes(self) -> tuple[sympy.Symbol, ...]:
+        """The sizes and numbers of the program that it depends on: what no loop and no value binds."""
+        bodies = [stage.body for stage in self.stages]
+        free = {s for v in self.all_loops for s in v.size.free_symbols}
+        free.update(*(buffer.size.free_symbols for buffer in self.local_buffers))
+        free.update(*(body.free_symbols for body in bodies))
+        bound = {v.symbol for v in self.all_loops}.union(*(body.bound_symbols for body in bodies))
+        return tuple(sorted(free - bound, key=lambda s: str(s.name)))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import sympy
 import torch
 
 from weft_loop_ir import _torch
+from weft_loop_ir.bodies import LoopBody, Scan
 from weft_loop_ir.ir import (
     Buffer,
     BufferKind,
@@ -17,7 +18,6 @@ from weft_loop_ir.ir import (
     ExternCall,
     Kernel,
     Loop,
-    LoopBody,
     LoopVariable,
     ParallelKernels,
     Region,
@@ -46,12 +46,7 @@ class LoopNode:
     @property
     def is_scan(self) -> bool:
         """Whether it scans along its reduction loop."""
-        return any(i.operation == "scan" for i in self.body.instructions)
-
-
-def holds_scan(body: LoopBody) -> bool:
-    """Whether ``body`` combines the elements of a row in order, by ``ops.scan`` or ``ops.fold``."""
-    return any(i.operation in ("scan", "fold") for i in body.instructions)
+        return self.body.holds(Scan)
 
 
 @dataclass(frozen=True)
@@ -230,47 +225,3 @@ def extern_reads(call: ExternCall) -> tuple[str, ...]:
 def extern_writes(call: ExternCall) -> tuple[str, ...]:
     """The names of the buffers that ``call`` makes."""
     return tuple(name for name in call.outputs if name is not None)
-
-
-def body_accesses(body: LoopBody) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The buffers that ``body`` loads from and stores to, nested bodies included."""
-    reads: dict[str, None] = {}
-    writes: dict[str, None] = {}
-    for instruction in body.instructions:
-        if instruction.operation == "load":
-            reads[instruction.arguments[0]] = None
-        elif instruction.operation == "store":
-            writes[instruction.arguments[0]] = None
-        elif instruction.operation == "masked":
-            nested_reads, nested_writes = body_accesses(instruction.arguments[1])
-            reads.update(dict.fromkeys(nested_reads))
-            writes.update(dict.fromkeys(nested_writes))
-    return tuple(reads), tuple(writes)
-
-
-def checks_positions(body: LoopBody) -> bool:
-    """Whether ``body`` checks a position that it reads from memory."""
-    for instruction in body.instructions:
-        if instruction.operation == "indirect" and instruction.arguments[3]:
-            return True
-        if instruction.operation == "masked" and checks_positions(instruction.arguments[1]):
-            return True
-    return False
-
-
-def reads_only_at_store(body: LoopBody, name: str) -> bool:
-    """Whether each element of the buffer is read only where ``body`` stores."""
-    stored = {i.arguments[1] for i in body.instructions if i.operation == "store"}
-    return all(index in stored for index in load_indices(body, name))
-
-
-def load_indices(body: LoopBody, name: str) -> list[sympy.Expr]:
-    """Where ``body`` loads from a buffer, nested bodies included."""
-    found = []
-    for instruction in body.instructions:
-        if instruction.operation == "load" and instruction.arguments[0] == name:
-            found.append(instruction.arguments[1])
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                found += load_indices(argument, name)
-    return found

@@ -1,6 +1,7 @@
 """The operations that loop bodies are made of, and the rules about their dtypes.
 
-Every operation is a method of :class:`OpsHandler`.  All operands of an elementwise operation have the same
+Every operation is a method of :class:`OpsHandler`, and has its rules in the table
+:data:`~weft_loop_ir.bodies.OPERATIONS`.  All operands of an elementwise operation have the same
 dtype, which is the result's, except that comparisons and ``logical_*``, ``isnan``, ``isinf``, ``signbit``
 give bool and the condition of ``where`` is bool: lowering inserts ``to_dtype`` wherever eager promotes.
 float16, bfloat16 and both kinds of float8 appear only as the operand or result of ``load``, ``store`` and
@@ -17,53 +18,40 @@ from typing import Any, Protocol, TypeVar
 import sympy
 import torch
 
-from weft_loop_ir.ir import Combination
+from weft_loop_ir.bodies.instructions import Combination
+from weft_loop_ir.bodies.operations import (
+    ATOMIC_MODES,
+    FLOAT8,
+    HALVES,
+    OPERATIONS,
+    REDUCTIONS,
+    STORAGE_ONLY,
+)
 from weft_loop_ir.size_float import SizeFloat
 
 V = TypeVar("V")
 
-UNARY = (
-    "abs neg reciprocal relu sigmoid sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos "
-    "atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma floor ceil trunc round sign "
-    "bitwise_not"
-).split()
-"""``round`` is half-to-even; ``sign`` is ``torch.sign``."""
+__all__ = [
+    "ATOMIC_MODES",
+    "ELEMENTWISE",
+    "FLOAT8",
+    "HALVES",
+    "REDUCTIONS",
+    "STORAGE_ONLY",
+    "TOO_LARGE_IN_FLOAT8",
+    "OpsHandler",
+    "define_elementwise",
+]
 
-UNARY_TO_BOOL = "logical_not isnan isinf signbit".split()
-
-BINARY = (
-    "add sub mul truediv floordiv truncdiv fmod remainder pow maximum minimum atan2 hypot copysign "
-    "nextafter bitwise_and bitwise_or bitwise_xor left_shift right_shift"
-).split()
-"""``truediv`` is on floats only; ``floordiv``, ``remainder`` round toward minus infinity as Python's,
-``truncdiv``, ``fmod`` toward zero as C's.  Integer division by zero follows eager's error where it has
-one: lowering leaves such operators extern."""
-
-BINARY_TO_BOOL = "eq ne lt le gt ge logical_and logical_or logical_xor".split()
-
-ELEMENTWISE = (*UNARY, *UNARY_TO_BOOL, *BINARY, *BINARY_TO_BOOL)
-
-REDUCTIONS = ("sum prod max min any all argmax argmin welford_mean welford_m2").split()
-"""``argmax`` and ``argmin`` give the int64 position in the row-major order of the stage's inner loops, the
-first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the same value share one pass."""
-
-
-ATOMIC_MODES = ("atomic_add", "atomic_mul", "atomic_max", "atomic_min")
-"""Modes of ``store``.  NaN propagates through the last two; all but the first are for the CPU only."""
-
-HALVES = (torch.float16, torch.bfloat16)
-"""Conversions to these and back may be left out where rounding is not asked for."""
-
-FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-"""Conversions round to nearest, ties to even."""
+ELEMENTWISE = tuple(name for name, operation in OPERATIONS.items() if operation.is_elementwise)
+"""``round`` is half-to-even; ``sign`` is ``torch.sign``.  ``truediv`` is on floats only; ``floordiv``,
+``remainder`` round toward minus infinity as Python's, ``truncdiv``, ``fmod`` toward zero as C's.  Integer
+division by zero follows eager's error where it has one: lowering leaves such operators extern."""
 
 TOO_LARGE_IN_FLOAT8 = {
     dtype: int(torch.tensor([1e30]).to(dtype).view(torch.uint8)) for dtype in FLOAT8
 }
 """The bits of a number that is too large: infinity, or the largest for ``e4m3fn`` (NaN in torch 2.11)."""
-
-STORAGE_ONLY = (*HALVES, *FLOAT8)
-"""Dtypes that values may have only between a memory access and a conversion."""
 
 
 def define_elementwise(
@@ -75,13 +63,13 @@ def define_elementwise(
     """
     for operation in operations:
         if operation not in vars(handler):
-            method = make(operation, operation in UNARY_TO_BOOL or operation in BINARY_TO_BOOL)
+            method = make(operation, OPERATIONS[operation].gives_bool)
             method.__name__ = operation
             setattr(handler, operation, method)
 
 
 class OpsHandler(Protocol[V]):
-    """The methods besides the elementwise ones in the tables above, which take and return ``V``."""
+    """The methods besides :data:`ELEMENTWISE`, which take and return ``V``."""
 
     def load(self, buffer: str, index: sympy.Expr) -> V: ...
 

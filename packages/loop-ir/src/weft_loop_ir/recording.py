@@ -7,15 +7,24 @@ nothing, and infers the dtype of every instruction by the rules of :mod:`weft_lo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
 
 from weft_loop_ir import ops
+from weft_loop_ir.bodies import (
+    STORE,
+    Combination,
+    Constant,
+    Conversion,
+    Instruction,
+    LoopBody,
+    Value,
+    operation_named,
+)
 from weft_loop_ir.index_simplify import IndexRanges
-from weft_loop_ir.ir import Combination, Instruction, LoopBody, Value
 from weft_loop_ir.size_float import SizeFloat
 
 
@@ -55,76 +64,89 @@ class BodyRecorder:
         assert dtype is not None
         return dtype
 
-    def _append(
-        self, operation: str, arguments: tuple[Any, ...], dtype: torch.dtype | None
-    ) -> Value:
+    def at(self, value: Value) -> Instruction:
+        """The instruction that gives ``value``."""
+        return self.instructions[value.index]
+
+    def _append(self, instruction: Instruction) -> Value:
         value = Value(len(self.instructions))
-        self.instructions.append(Instruction(operation, arguments, dtype))
+        self.instructions.append(instruction)
         return value
 
-    def record(self, operation: str, arguments: tuple[Any, ...], dtype: torch.dtype) -> Value:
-        """Append an instruction without side effects, or find the equal one recorded before."""
-        key = (operation, tuple((type(a), _exact_key(a)) for a in arguments), dtype)
+    def record(self, name: str, *arguments: Any) -> Value:
+        """Append a call of the operation ``name``, without side effects, or find the equal one before.
+
+        The dtype of its result follows from the table of operations.
+        """
+        operation = operation_named(name)
+        dtype = operation.result(arguments, self)
+        key = (name, tuple((type(a), _exact_key(a)) for a in arguments), dtype)
         known = self._numbers.get(key)
         if known is None:
-            known = self._numbers[key] = self._append(operation, arguments, dtype)
+            made = operation.instruction(arguments, dtype)
+            known = self._numbers[key] = self._append(made)
         return known
+
+    def again(self, instruction: Instruction, operands: Mapping[Value, Value | None]) -> Value:
+        """Record a call like ``instruction`` on other operands."""
+        arguments = (operands[a] if isinstance(a, Value) else a for a in instruction.arguments)
+        return self.record(instruction.operation.name, *arguments)
 
     # -- memory ----------------------------------------------------------------------------------------
 
     def load(self, buffer: str, index: sympy.Expr) -> Value:
-        return self.record("load", (buffer, self.ranges.simplify(index)), self.buffer_dtype(buffer))
+        return self.record("load", buffer, self.ranges.simplify(index))
 
     def store(self, buffer: str, index: sympy.Expr, value: Value, mode: str | None = None) -> None:
-        index = self.ranges.simplify(index)
-        arguments: tuple[Any, ...] = (buffer, index, value)
-        self._append("store", arguments if mode is None else (*arguments, mode), None)
+        arguments = (buffer, self.ranges.simplify(index), value, mode)
+        self._append(STORE.instruction(arguments, None))
 
     # -- values ----------------------------------------------------------------------------------------
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Value:
-        return self.record("constant", (value, dtype), dtype)
+        return self.record("constant", value, dtype)
 
     def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Value:
         expression = self.ranges.simplify(expression)
         if isinstance(expression, sympy.Integer):
             return self.constant(int(expression), dtype)
-        return self.record("index_expr", (expression, dtype), dtype)
+        return self.record("index_expr", expression, dtype)
 
     def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Value:
-        return self.record("scalar", (number, dtype), dtype)
+        return self.record("scalar", number, dtype)
 
     def to_dtype(self, value: Value, dtype: torch.dtype) -> Value:
-        if self.dtype_of(value) == dtype:
+        source = self.at(value)
+        if source.dtype == dtype:
             return value
-        source = self.instructions[value.index]
-        if source.operation == "constant" and dtype not in ops.STORAGE_ONLY:
-            folded = _convert_constant(source.arguments[0], source.arguments[1], dtype)
+        if isinstance(source, Constant) and dtype not in ops.STORAGE_ONLY:
+            assert source.dtype is not None
+            folded = _convert_constant(source.number, source.dtype, dtype)
             if folded is not None:
                 return self.constant(folded, dtype)
-        if not self.round_low_precision and source.operation == "to_dtype":
-            original: Value = source.arguments[0]
-            if source.dtype in ops.HALVES and self.dtype_of(original) == dtype:
+        is_rounding = isinstance(source, Conversion) and source.dtype in ops.HALVES
+        if is_rounding and not self.round_low_precision:
+            (original,) = source.operands
+            if self.dtype_of(original) == dtype:
                 return original
-        return self.record("to_dtype", (value, dtype), dtype)
+        return self.record("to_dtype", value, dtype)
 
     def to_dtype_bitcast(self, value: Value, dtype: torch.dtype) -> Value:
         if self.dtype_of(value) == dtype:
             return value
-        return self.record("to_dtype_bitcast", (value, dtype), dtype)
+        return self.record("to_dtype_bitcast", value, dtype)
 
     def where(self, condition: Value, value: Value, other: Value) -> Value:
-        return self.record("where", (condition, value, other), self.dtype_of(value))
+        return self.record("where", condition, value, other)
 
     def reduction(self, kind: str, dtype: torch.dtype, value: Value) -> Value:
-        result = torch.int64 if kind in ("argmax", "argmin") else dtype
-        return self.record("reduction", (kind, dtype, value), result)
+        return self.record("reduction", kind, dtype, value)
 
     def scan(self, combination: Combination, number: int, *values: Value) -> Value:
-        return self.record("scan", (combination, number, *values), combination.dtypes[number])
+        return self.record("scan", combination, number, *values)
 
     def fold(self, combination: Combination, number: int, *values: Value) -> Value:
-        return self.record("fold", (combination, number, *values), combination.dtypes[number])
+        return self.record("fold", combination, number, *values)
 
     def masked(
         self, mask: Value, body: Callable[..., Value] | LoopBody, other: bool | int | float
@@ -138,10 +160,7 @@ class BodyRecorder:
             )
             result = body(nested)
             nested_body = nested.body(result)
-        assert nested_body.result is not None
-        dtype = nested_body.instructions[nested_body.result.index].dtype
-        assert dtype is not None
-        return self.record("masked", (mask, nested_body, other), dtype)
+        return self.record("masked", mask, nested_body, other)
 
     # -- indirect indices --------------------------------------------------------------------------------
 
@@ -153,20 +172,15 @@ class BodyRecorder:
             number = next(self._symbol_numbers)
             symbol = sympy.Symbol(f"indirect{number}", integer=True, nonnegative=True)
             self._bound[key] = symbol
-            self._append("indirect", (value, symbol, size, check), None)
+            bound = operation_named("indirect").instruction((value, symbol, size, check), None)
+            self._append(bound)
         return symbol
 
     def rand(self, seed: Value, offset: Value) -> Value:
-        return self.record("rand", (seed, offset), torch.float32)
+        return self.record("rand", seed, offset)
 
     def randn(self, seed: Value, offset: Value) -> Value:
-        return self.record("randn", (seed, offset), torch.float32)
-
-    def unary(self, operation: str, value: Value) -> Value:
-        return self.record(operation, (value,), self.dtype_of(value))
-
-    def binary(self, operation: str, left: Value, right: Value) -> Value:
-        return self.record(operation, (left, right), self.dtype_of(left))
+        return self.record("randn", seed, offset)
 
 
 def _exact_key(argument: Any) -> Any:
@@ -196,8 +210,7 @@ def _convert_constant(
 
 def _elementwise(operation: str, to_bool: bool) -> Callable[..., Value]:
     def method(self: BodyRecorder, *operands: Value) -> Value:
-        dtype = torch.bool if to_bool else self.dtype_of(operands[0])
-        return self.record(operation, operands, dtype)
+        return self.record(operation, *operands)
 
     return method
 

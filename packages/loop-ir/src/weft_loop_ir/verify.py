@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import sympy
 import torch
 
-from weft_loop_ir import ops
+from weft_loop_ir.bodies import (
+    Combining,
+    Indirect,
+    Instruction,
+    Load,
+    LoopBody,
+    Scalar,
+    Store,
+    Value,
+)
+from weft_loop_ir.bodies.symbols import SymbolKind
 from weft_loop_ir.data_symbols import defined_symbols, item_symbols, layout_symbols
 from weft_loop_ir.ir import (
     Branch,
@@ -16,20 +25,16 @@ from weft_loop_ir.ir import (
     BufferKind,
     BufferView,
     ExternCall,
-    Instruction,
     Kernel,
-    LoopBody,
     LoopVariable,
     ParallelKernels,
     Region,
     Schedule,
-    Value,
 )
 from weft_loop_ir.loop_graph import (
     Item,
     LoopGraph,
     LoopNode,
-    body_accesses,
     extern_reads,
     extern_writes,
 )
@@ -43,7 +48,7 @@ def verify(program: LoopGraph | Schedule) -> None:
     """Check ``program``; raises :class:`VerificationError` at the first fault.
 
     Checked: every buffer is known and written before it is read; the dtype rules of
-    :mod:`weft_loop_ir.ops`; values are defined before use; indices use symbols that are in scope;
+    the table of operations; values are defined before use; indices use symbols that are in scope;
     reductions are in reduction stages only, and their results only stored; the memory plan covers what it
     must and nothing else; kernels that run in parallel are independent; sequential stages have one loop.
     """
@@ -149,11 +154,10 @@ def _verify_kernel(
             raise VerificationError(f"{kernel.name}: nothing ends a sequential stage")
         checker = _Checker(kernel.name, buffers, local, sizes)
         checker.stage(kernel.outer, stage.inner, stage.body, stage.is_reduction, written)
-        _, stage_writes = body_accesses(stage.body)
-        for name in stage_writes:
+        for name in stage.body.writes:
             if name not in local and name not in kernel.writes:
                 raise VerificationError(f"{kernel.name}: stores to {name}, not in its writes")
-        written.update(stage_writes)
+        written.update(stage.body.writes)
     missing = [n for n in kernel.writes if n not in written]
     if missing:
         raise VerificationError(f"{kernel.name}: {missing[0]} is in its writes but not stored")
@@ -183,6 +187,8 @@ def _verify_memory(schedule: Schedule) -> None:
 
 
 class _Checker:
+    """Checks bodies.  ``sizes`` are the symbols of the program; loops and values bind others."""
+
     def __init__(
         self,
         where: str,
@@ -193,7 +199,8 @@ class _Checker:
         self.where = where
         self.buffers = buffers
         self.local = local
-        self.symbols = set(sizes)
+        self.kinds = dict.fromkeys(sizes, SymbolKind.SIZE)
+        self.body = LoopBody(())
 
     def stage(
         self,
@@ -204,13 +211,29 @@ class _Checker:
         written: set[str],
     ) -> None:
         variables = [v.symbol for v in (*outer, *inner)]
-        if len(set(variables)) != len(variables):
-            raise VerificationError(f"{self.where}: two loops share a symbol")
-        self.symbols.update(variables)
-        self.inner = {v.symbol for v in inner}
-        self._body(body, is_reduction, set(written), set(self.symbols))
+        if len({*self.kinds, *variables}) != len(self.kinds) + len(variables):
+            raise VerificationError(
+                f"{self.where}: two loops, or a loop and a size, share a symbol"
+            )
+        self.kinds |= dict.fromkeys((v.symbol for v in outer), SymbolKind.LOOP)
+        self.kinds |= dict.fromkeys((v.symbol for v in inner), SymbolKind.INNER_LOOP)
+        self.is_row = len(inner) == 1
+        self._body(body, is_reduction, set(written), dict(self.kinds))
 
-    def _fail(self, body: LoopBody, position: int, problem: str) -> None:
+    # -- what rules ask --------------------------------------------------------------------------------
+
+    def dtype_of(self, value: Value) -> torch.dtype:
+        dtype = self.body.at(value).dtype
+        assert dtype is not None
+        return dtype
+
+    def buffer_dtype(self, name: str) -> torch.dtype:
+        return self.local[name] if name in self.local else self.buffers[name].layout.dtype
+
+    # -- bodies ----------------------------------------------------------------------------------------
+
+    def _fail(self, position: int, problem: str) -> None:
+        body = self.body
         lines = [f"{self.where}, instruction {position}: {problem}"]
         for k in range(max(0, position - 3), min(len(body.instructions), position + 4)):
             mark = "->" if k == position else "  "
@@ -218,146 +241,101 @@ class _Checker:
         raise VerificationError("\n".join(lines))
 
     def _body(
-        self, body: LoopBody, is_reduction: bool, written: set[str], symbols: set[sympy.Symbol]
+        self,
+        body: LoopBody,
+        is_reduction: bool,
+        written: set[str],
+        kinds: dict[sympy.Symbol, SymbolKind],
     ) -> None:
         for position, instruction in enumerate(body.instructions):
-            problem = self._operands(body, position, instruction)
-            problem = problem or self._index(instruction, written, symbols)
-            problem = problem or self._dtypes(body, instruction)
-            problem = problem or self._reduction(body, position, instruction, is_reduction)
+            self.body = body
+            problem = (
+                self._operands(position, instruction)
+                or self._index(instruction, written, kinds)
+                or self._dtypes(instruction)
+                or self._reduction(instruction, is_reduction, kinds)
+            )
             if problem is not None:
-                self._fail(body, position, problem)
-            if instruction.operation == "indirect":
-                symbols.add(instruction.arguments[1])
-            elif instruction.operation == "masked":
-                nested = instruction.arguments[1]
-                if nested.result is None:
-                    self._fail(body, position, "the nested body has no result")
-                self._body(nested, False, written, set(symbols))
-            elif instruction.operation == "store":
-                written.add(instruction.arguments[0])
+                self._fail(position, problem)
+            if isinstance(instruction, Indirect):
+                kinds[instruction.symbol] = SymbolKind.INDIRECT
+            elif isinstance(instruction, Store):
+                written.add(instruction.buffer)
+            for nested in instruction.bodies:
+                self._body(nested, False, written, dict(kinds))
 
-    def _operands(self, body: LoopBody, position: int, instruction: Instruction) -> str | None:
-        for argument in instruction.arguments:
-            if isinstance(argument, Value):
-                if not 0 <= argument.index < position:
-                    return f"value {argument.index} is not defined before it"
-                if body.instructions[argument.index].dtype is None:
-                    return f"instruction {argument.index} has no value"
+    def _operands(self, position: int, instruction: Instruction) -> str | None:
+        for value in instruction.operands:
+            if not 0 <= value.index < position:
+                return f"value {value.index} is not defined before it"
+            if self.body.at(value).dtype is None:
+                return f"instruction {value.index} has no value"
+        for nested in instruction.bodies:
+            if nested.result is None:
+                return "the nested body has no result"
         return None
 
     def _index(
-        self, instruction: Instruction, written: set[str], symbols: set[sympy.Symbol]
+        self,
+        instruction: Instruction,
+        written: set[str],
+        kinds: dict[sympy.Symbol, SymbolKind],
     ) -> str | None:
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation in ("load", "store"):
-            name = arguments[0]
+        if isinstance(instruction, Load | Store):
+            name = instruction.buffer
             if name not in self.buffers and name not in self.local:
                 return f"buffer {name} is not declared"
-            if operation == "load" and name not in written:
+            if isinstance(instruction, Load) and name not in written:
                 return f"buffer {name} is read before it is written"
-            index = arguments[1]
-            if name in self.local and not (index.free_symbols <= self.inner | _size_symbols(index)):
+            used = {kinds.get(symbol) for symbol in instruction.index.free_symbols}
+            if name in self.local and not used <= {SymbolKind.INNER_LOOP, SymbolKind.SIZE, None}:
                 return f"local buffer {name} is indexed by more than the inner loops"
-        elif operation in ("index_expr", "scalar"):
-            index = arguments[0]
-        else:
+        symbols = instruction.free_symbols
+        if isinstance(instruction, Scalar):
+            symbols |= instruction.number.free_symbols
+        if isinstance(instruction, Indirect):
+            if instruction.symbol in kinds:
+                return f"{instruction.symbol} is bound before"
+            symbols.remove(instruction.symbol)
+        unknown = min((s for s in symbols if s not in kinds), key=str, default=None)
+        if unknown is None:
             return None
-        unknown = [s for s in index.free_symbols if s not in symbols]
-        return f"unknown symbol {unknown[0]} in {index}" if unknown else None
+        where = ", ".join(map(str, instruction.expressions))
+        return f"unknown symbol {unknown} in {where or instruction.operation}"
 
-    def _dtype_of_buffer(self, name: str) -> torch.dtype:
-        return self.local[name] if name in self.local else self.buffers[name].layout.dtype
-
-    def _dtypes(self, body: LoopBody, instruction: Instruction) -> str | None:
-        operation, arguments, dtype = (
-            instruction.operation,
-            instruction.arguments,
-            instruction.dtype,
-        )
-        operands = [body.instructions[a.index].dtype for a in arguments if isinstance(a, Value)]
-        if operation == "load":
-            expected: torch.dtype | None = self._dtype_of_buffer(arguments[0])
-        elif operation == "store":
-            target = self._dtype_of_buffer(arguments[0])
+    def _dtypes(self, instruction: Instruction) -> str | None:
+        operation = instruction.operation
+        operands = [self.dtype_of(value) for value in instruction.operands]
+        problem = operation.check(instruction, operands)
+        if problem is not None:
+            return problem
+        if isinstance(instruction, Store):
+            target = self.buffer_dtype(instruction.buffer)
             return f"stores {operands[0]} to {target}" if operands[0] != target else None
-        elif operation in ("constant", "scalar", "index_expr", "to_dtype", "to_dtype_bitcast"):
-            expected = arguments[1]
-        elif operation == "where":
-            if operands[0] != torch.bool:
-                return f"the condition is {operands[0]}"
-            operands, expected = operands[1:], operands[1]
-        elif operation == "masked":
-            if operands != [torch.bool]:
-                return f"the mask is {operands[0]}"
-            return None
-        elif operation == "reduction":
-            position = arguments[0] in ("argmax", "argmin")
-            if operands[0] != arguments[1]:
-                return f"reduces {operands[0]} in {arguments[1]}"
-            expected = torch.int64 if position else arguments[1]
-        elif operation in ("scan", "fold"):
-            if operands != list(arguments[0].dtypes):
-                return f"combines {operands} by a function of {arguments[0].dtypes}"
-            return None
-        elif operation in ops.UNARY_TO_BOOL + ops.BINARY_TO_BOOL:
-            expected = torch.bool
-        elif operation in ops.UNARY + ops.BINARY:
-            expected = operands[0]
-        elif operation in ("indirect", "rand", "randn"):
-            return None
-        else:
-            return f"unknown operation {operation}"
-        if dtype != expected:
-            return f"gives {dtype}, expected {expected}"
-        return _operand_problem(operation, operands)
+        expected = operation.result(instruction.arguments, self)
+        if instruction.dtype != expected:
+            return f"gives {instruction.dtype}, expected {expected}"
+        return None
 
     def _reduction(
-        self, body: LoopBody, position: int, instruction: Instruction, is_reduction: bool
+        self,
+        instruction: Instruction,
+        is_reduction: bool,
+        kinds: dict[sympy.Symbol, SymbolKind],
     ) -> str | None:
-        if instruction.operation == "reduction":
+        if instruction.operation.combines:
             if not is_reduction:
-                return "a reduction outside a reduction stage"
-            if instruction.arguments[0] not in ops.REDUCTIONS:
-                return f"unknown reduction {instruction.arguments[0]}"
-            return None
-        if instruction.operation in ("scan", "fold") and not (
-            is_reduction and len(self.inner) == 1
-        ):
-            return "a scan outside a reduction stage of one inner loop"
-        for argument in instruction.arguments:
-            if isinstance(argument, Value):
-                source = body.instructions[argument.index]
-                if source.operation in _OF_ALL and instruction.operation != "store":
-                    return "a reduction's result is used by more than a store"
-        if instruction.operation == "store":
-            value = body.instructions[instruction.arguments[2].index]
-            if value.operation in _OF_ALL and instruction.arguments[1].free_symbols & self.inner:
+                return f"a {instruction.operation} outside a reduction stage"
+            if isinstance(instruction, Combining) and not self.is_row:
+                return "a scan outside a reduction stage of one inner loop"
+        late = [v for v in instruction.operands if self.body.at(v).operation.ends_loop]
+        if late and not isinstance(instruction, Store):
+            return "a reduction's result is used by more than a store"
+        if late and isinstance(instruction, Store):
+            inner = {s for s, kind in kinds.items() if kind is SymbolKind.INNER_LOOP}
+            if instruction.index.free_symbols & inner:
                 return "a reduction's result is stored at an index over the inner loops"
         return None
-
-
-_OF_ALL = ("reduction", "fold")
-"""Instructions whose result is known after the inner loops."""
-
-
-def _operand_problem(operation: str, operands: Sequence[Any]) -> str | None:
-    """The rules on operands of elementwise operations."""
-    if operation in ("to_dtype", "to_dtype_bitcast"):
-        return None
-    if any(d in ops.STORAGE_ONLY for d in operands):
-        return "arithmetic on a half-precision value"
-    if any(d is not None and d.is_complex for d in operands):
-        return "a complex value"
-    if len(set(operands)) > 1:
-        return f"operands of different dtypes: {', '.join(str(d) for d in operands)}"
-    if operation == "truediv" and not operands[0].is_floating_point:
-        return "truediv of integers"
-    return None
-
-
-def _size_symbols(index: sympy.Expr) -> set[sympy.Symbol]:
-    return {s for s in index.free_symbols if not str(s).startswith(("i", "r"))}
 
 
 def describe(instruction: Instruction) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from weft_loop_ir.ir import BufferView, ExternCall, LoopBody, Region, Value
+from weft_loop_ir.bodies import Load, Store, Value
+from weft_loop_ir.bodies.edit import with_buffers
+from weft_loop_ir.ir import BufferView, ExternCall, Region
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
     item_reads,
     item_writes,
-    reads_only_at_store,
 )
 
 
@@ -83,7 +84,7 @@ class _Rewriting:
         return True
 
     def _reads_what_it_stores(self, node: Any, name: str) -> bool:
-        return isinstance(node, LoopNode) and reads_only_at_store(node.body, name)
+        return isinstance(node, LoopNode) and node.body.reads_only_at_store(name)
 
     def rename(self, old: str, new: str) -> None:
         """Let ``new`` stand in the place of the buffer ``old``."""
@@ -113,11 +114,13 @@ def _copies_elements(node: Any, source: str) -> bool:
     """Whether ``node`` stores elements of ``source`` in the same places of another buffer, no more."""
     if not isinstance(node, LoopNode):
         return False
-    instructions = node.body.instructions
-    if [i.operation for i in instructions] != ["load", "store"]:
+    if len(node.body.instructions) != 2:
         return False
-    loaded, stored = (i.arguments for i in instructions)
-    return loaded[0] == source and loaded[1] == stored[1] and stored[2:] == (Value(0),)
+    load, store = node.body.instructions
+    if not (isinstance(load, Load) and isinstance(store, Store)):
+        return False
+    is_plain = load.buffer == source and store.mode is None
+    return is_plain and load.index == store.index and store.value == Value(0)
 
 
 def _with_name(node: Any, old: str, new: str) -> Any:
@@ -131,7 +134,7 @@ def _with_name(node: Any, old: str, new: str) -> Any:
         )
     return replace(
         node,
-        body=_in_body(node.body, old, new),
+        body=with_buffers(node.body, {old: new}),
         reads=_in_names(node.reads, old, new),
         writes=_in_names(node.writes, old, new),
     )
@@ -139,18 +142,6 @@ def _with_name(node: Any, old: str, new: str) -> Any:
 
 def _in_names(names: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(new if name == old else name for name in names))
-
-
-def _in_body(body: LoopBody, old: str, new: str) -> LoopBody:
-    instructions = []
-    for instruction in body.instructions:
-        arguments = tuple(
-            _in_body(a, old, new) if isinstance(a, LoopBody) else a for a in instruction.arguments
-        )
-        if instruction.operation in ("load", "store") and arguments[0] == old:
-            arguments = (new, *arguments[1:])
-        instructions.append(replace(instruction, arguments=arguments))
-    return replace(body, instructions=tuple(instructions))
 
 
 def _in_arguments(value: Any, old: str, new: str) -> Any:

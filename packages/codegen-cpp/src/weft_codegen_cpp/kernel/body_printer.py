@@ -13,11 +13,12 @@ from dataclasses import dataclass, field, replace
 import sympy
 import torch
 from weft_loop_ir import SizeFloat, Unsupported, ops, print_index
+from weft_loop_ir.bodies import POSITIONS, Cost, operation_named
 
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE, NARROW_FLOATS, literal, memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, coefficient
-from weft_codegen_cpp.kernel.loop_structure import HEAVY, by_lane
+from weft_codegen_cpp.kernel.loop_structure import by_lane
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ class BodyPrinter:
     def call(self, function: str, operands: tuple[Text, ...], dtype: torch.dtype) -> Text:
         """``function`` of ``operands``, on vectors if any of them varies."""
         varying = any(o.varying for o in operands)
-        if function in HEAVY:
+        if operation_named(function).cost is Cost.FUNCTION:
             where = OUT_OF_LINE if by_lane(function, operands[0].dtype) else PERHAPS_OUT_OF_LINE
             function = where + function
         arguments = ", ".join(self.vector(o) if varying else o.code for o in operands)
@@ -363,13 +364,13 @@ class BodyPrinter:
         if self._reduce is None or self._tag_is_partial:
             raise CodegenError(f"a reduction ({kind}) outside of a reduction stage")
         key = self._reduce(self, kind, dtype, self.to_dtype(value, dtype))
-        result = torch.int64 if kind in ("argmax", "argmin") else dtype
+        result = torch.int64 if kind in POSITIONS else dtype
         return Text(key, result, False, reduction=key)
 
 
 def _elementwise(name: str, to_bool: bool) -> Callable[..., Text]:
     def method(self: BodyPrinter, *operands: Text) -> Text:
-        if to_bool and name.startswith("logical_"):
+        if to_bool and operation_named(name).connective is not None:
             operands = tuple(self.to_dtype(o, torch.bool) for o in operands)
         return self.call(name, operands, torch.bool if to_bool else operands[0].dtype)
 

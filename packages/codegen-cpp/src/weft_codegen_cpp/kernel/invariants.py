@@ -8,16 +8,17 @@ column.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import sympy
 import torch
 from weft_loop_ir import Instruction, Kernel, LoopBody, LoopVariable, Value
+from weft_loop_ir.bodies import LOAD, STORE, Cost, Indirect, Load, Store
+from weft_loop_ir.bodies.edit import chosen
 
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
-from weft_codegen_cpp.kernel.loop_structure import HEAVY
 
 TABLE_BYTES = 16384
 """All tables of a kernel together: they lie on the stack and should stay in the nearest cache."""
@@ -28,8 +29,14 @@ MIN_ITERATIONS = 32
 WORTH = 3
 """The cost, in instructions, of a value that is rather read from a table."""
 
-SLOW = frozenset(("truediv", "sqrt", "rsqrt", "reciprocal"))
-NOT_KEPT = frozenset(("store", "masked", "indirect", "rand", "randn", "reduction"))
+COSTS = {
+    Cost.FREE: 0,
+    Cost.SIMPLE: 1,
+    Cost.RECIPROCAL: 8,
+    Cost.DIVISION: 8,
+    Cost.FUNCTION: 8,
+}
+"""In instructions."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +80,13 @@ def _roots(
     body: LoopBody, vector: sympy.Symbol, others: set[sympy.Symbol], written: Collection[str]
 ) -> list[int]:
     """The positions of the values that tables are to hold."""
-    bound = others | {i.arguments[1] for i in body.instructions if i.operation == "indirect"}
+    bound = others | body.bound_symbols
     costs: list[float | None] = []  # None: not the same in every iteration
     varies: list[bool] = []
     used = set()
     for instruction in body.instructions:
-        operands = [a.index for a in instruction.arguments if isinstance(a, Value)]
-        indices = [a for a in instruction.arguments if isinstance(a, sympy.Expr)]
-        free = {symbol for index in indices for symbol in index.free_symbols}
+        operands = [value.index for value in instruction.operands]
+        free = instruction.free_symbols
         cost = _cost(instruction, vector, written)
         parts = [costs[k] for k in operands]
         is_same = cost is not None and None not in parts and free.isdisjoint(bound)
@@ -93,50 +99,30 @@ def _roots(
 
 def _cost(instruction: Instruction, vector: sympy.Symbol, written: Collection[str]) -> float | None:
     """Of one instruction by itself; None where it has to run in each iteration."""
-    operation, arguments = instruction.operation, instruction.arguments
-    if operation in NOT_KEPT or (operation == "load" and arguments[0] in written):
+    if not instruction.operation.is_repeatable:
         return None
-    if operation == "load":
-        step = coefficient(arguments[1], vector)
+    if isinstance(instruction, Load):
+        if instruction.buffer in written:
+            return None
+        step = coefficient(instruction.index, vector)
         return 0 if step is not None and step in (0, 1) else 8
-    if operation in HEAVY or operation in SLOW:
-        return 8
-    return 0 if operation in ("constant", "scalar") else 1
+    return COSTS[instruction.operation.cost]
 
 
 def _filling(body: LoopBody, names: dict[int, str], vector: sympy.Symbol) -> LoopBody:
     """The instructions that the values of ``names`` need, and stores to their tables."""
-    instructions = list(body.instructions)
-    stores = [Instruction("store", (name, vector, Value(k)), None) for k, name in names.items()]
-    return _needed(
-        [*instructions, *stores], range(len(instructions), len(instructions) + len(stores))
-    )
+    wanted = body.made_of(*map(Value, names))
+    stores = [STORE.instruction((name, vector, Value(k), None), None) for k, name in names.items()]
+    count = len(body.instructions)
+    kept = [*wanted, *range(count, count + len(stores))]
+    return chosen([*body.instructions, *stores], kept)
 
 
 def _reading(body: LoopBody, names: dict[int, str], vector: sympy.Symbol) -> LoopBody:
     """``body`` with loads in place of the values of ``names``."""
-    instructions = [
-        Instruction("load", (names[k], vector), i.dtype) if k in names else i
+    instructions = tuple(
+        LOAD.instruction((names[k], vector), i.dtype) if k in names else i
         for k, i in enumerate(body.instructions)
-    ]
-    kept = [k for k, i in enumerate(instructions) if i.operation in ("store", "indirect")]
-    return _needed(instructions, kept)
-
-
-def _needed(instructions: Sequence[Instruction], wanted: Sequence[int]) -> LoopBody:
-    """A body of the instructions ``wanted`` and those that they need."""
-    needed = set(wanted)
-    for position in reversed(range(len(instructions))):
-        if position in needed:
-            needed |= set(_operands(instructions[position].arguments))
-    places = {old: Value(new) for new, old in enumerate(sorted(needed))}
-
-    def moved(instruction: Instruction) -> Instruction:
-        arguments = (places[a.index] if isinstance(a, Value) else a for a in instruction.arguments)
-        return replace(instruction, arguments=tuple(arguments))
-
-    return LoopBody(tuple(moved(instructions[k]) for k in sorted(needed)))
-
-
-def _operands(arguments: Sequence[object]) -> list[int]:
-    return [a.index for a in arguments if isinstance(a, Value)]
+    )
+    kept = [k for k, i in enumerate(instructions) if isinstance(i, Store | Indirect)]
+    return chosen(instructions, LoopBody(instructions).made_of(*map(Value, kept)))

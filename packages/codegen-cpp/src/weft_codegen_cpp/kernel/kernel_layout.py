@@ -7,15 +7,14 @@ from collections.abc import Mapping
 
 import sympy
 from weft_loop_ir import Buffer, Kernel, LoopVariable
+from weft_loop_ir.bodies import Reduction, Scalar
 
 from weft_codegen_cpp.kernel.body_printer import Memory, Scope
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
 from weft_codegen_cpp.kernel.invariants import Tables, with_tables
 from weft_codegen_cpp.kernel.loop_structure import (
-    HEAVY,
     VectorPlan,
-    expressions_of,
-    instructions_of,
+    calls_functions,
     plan_vectors,
 )
 from weft_codegen_cpp.kernel.tiles import plan_tiles, tile_names
@@ -44,15 +43,14 @@ class KernelLayout:
         self.tables: Tables | None
         self.kernel, self.tables = with_tables(kernel, self.plan.outer)
         self.bodies = [stage.body for stage in kernel.stages]
+        self.symbols = kernel.free_sizes
         self.numbers = itertools.count()
         used = dict.fromkeys((*kernel.reads, *kernel.writes))
-        instructions = [i for body in self.bodies for i in instructions_of(body)]
-        for instruction in instructions:
-            if instruction.operation in ("load", "store"):
-                used[instruction.arguments[0]] = None
+        instructions = [i for body in self.bodies for i in body.walk()]
+        used |= dict.fromkeys(a.buffer for body in self.bodies for a in body.accesses())
         local = {b.name for b in kernel.local_buffers}
         self.used = tuple(name for name in used if name not in local)
-        self.has_reduction = any(i.operation == "reduction" for i in instructions)
+        self.has_reduction = any(isinstance(i, Reduction) for i in instructions)
         dtypes = {name: buffers[name].layout.dtype for name in self.used}
         self.has_loop = any(s.is_sequential for s in kernel.stages)
         self.tiles = None
@@ -61,9 +59,9 @@ class KernelLayout:
         self.columns = self._column_blocks()
         self.pointers = {name: f"p{k}" for k, name in enumerate(self.used)}
         self.rows = {b.name: f"row{k}" for k, b in enumerate(kernel.local_buffers)}
-        numbers = dict.fromkeys(i.arguments[0] for i in instructions if i.operation == "scalar")
+        numbers = dict.fromkeys(i.number for i in instructions if isinstance(i, Scalar))
         self.scalars = {number: f"scalar{k}" for k, number in enumerate(numbers)}
-        self.checks = any(i.operation == "indirect" and i.arguments[3] for i in instructions)
+        self.checks = any(body.checks_positions for body in self.bodies)
 
     def _column_blocks(self) -> int:
         """How many vectors of the outer vectorised loop a reduction or a program's loop runs abreast."""
@@ -85,42 +83,19 @@ class KernelLayout:
         """
         outer = self.plan.outer
         for body in self.bodies:
-            instructions = list(instructions_of(body))
-            loads = [i.arguments[1] for i in instructions if i.operation == "load"]
-            strided = (outer in i.free_symbols and coefficient(i, outer) != 1 for i in loads)
-            if len(instructions) > SHORT_BODY and any(strided):
+            indices = [load.index for load in body.loads()]
+            strided = (outer in i.free_symbols and coefficient(i, outer) != 1 for i in indices)
+            if len(list(body.walk())) > SHORT_BODY and any(strided):
                 return True
         return False
 
     def is_heavy(self) -> bool:
         """Whether it computes functions that keep a core's units busy by themselves."""
-        return any(
-            i.operation in HEAVY for s in self.kernel.stages for i in instructions_of(s.body)
-        )
+        return any(calls_functions(stage.body) for stage in self.kernel.stages)
 
     def is_tiled(self, variable: LoopVariable) -> bool:
         """Whether the loop is walked in blocks, of which tiles are read."""
         return self.tiles is not None and variable.symbol == self.tiles.variable.symbol
-
-    def symbols(self) -> tuple[sympy.Symbol, ...]:
-        """Size symbols: free symbols that no loop and no ``indirect`` binds."""
-        bound = {v.symbol for v in self.kernel.outer}
-        free: set[sympy.Symbol] = set()
-        for variable in self.kernel.outer:
-            free |= variable.size.free_symbols
-        for local in self.kernel.local_buffers:
-            free |= local.size.free_symbols
-        for stage in self.kernel.stages:
-            bound |= {v.symbol for v in stage.inner}
-            for variable in stage.inner:
-                free |= variable.size.free_symbols
-        for body in self.bodies:
-            for expression in expressions_of(body):
-                free |= expression.free_symbols
-            for instruction in instructions_of(body):
-                if instruction.operation == "indirect":
-                    bound.add(instruction.arguments[1])
-        return tuple(sorted(free - bound, key=lambda s: str(s.name)))
 
     def memories(self, per_lane: bool) -> dict[str, Memory]:
         """The buffers by name; ``per_lane``: local ones have a copy for each lane."""

@@ -72,7 +72,7 @@ class _KernelPrinter:
 
     def print(self) -> PrintedKernel:
         layout = self.layout
-        symbols = layout.symbols()
+        symbols = layout.symbols
         types = {p: memory_type(layout.buffers[n].layout.dtype) for n, p in layout.pointers.items()}
         fields = [f"{t}* {p};" for p, t in types.items()]
         fields += [f"i64 {s.name};" for s in symbols]

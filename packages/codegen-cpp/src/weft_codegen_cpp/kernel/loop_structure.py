@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
 import torch
-from weft_loop_ir import Instruction, Kernel, LoopBody, LoopVariable
+from weft_loop_ir import Kernel, LoopBody, LoopVariable
+from weft_loop_ir.bodies import Cost, Store
+from weft_loop_ir.bodies.edit import with_expressions
 
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
-
-HEAVY = frozenset(
-    (
-        *("sigmoid", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan"),
-        *("asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc"),
-        *("erfinv", "lgamma", "digamma", "pow", "atan2", "hypot", "fmod", "remainder", "floordiv"),
-        *("truncdiv", "nextafter", "rand", "randn"),
-    )
-)
-"""Operations that cost tens of instructions."""
 
 _ON_VECTORS = frozenset(
     (
@@ -31,41 +23,8 @@ _ON_VECTORS = frozenset(
 
 
 def by_lane(operation: str, dtype: torch.dtype) -> bool:
-    """Whether a heavy operation is a library's call for each lane, beside which one more is nothing."""
+    """Whether a function is a library's call for each lane, beside which one more is nothing."""
     return dtype.is_floating_point and (dtype != torch.float32 or operation not in _ON_VECTORS)
-
-
-def instructions_of(body: LoopBody) -> Iterator[Instruction]:
-    """Every instruction of ``body``, nested bodies included."""
-    for instruction in body.instructions:
-        yield instruction
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                yield from instructions_of(argument)
-
-
-def expressions_of(body: LoopBody) -> Iterator[sympy.Expr]:
-    """Every index expression in ``body``."""
-    for instruction in instructions_of(body):
-        for argument in instruction.arguments:
-            if isinstance(argument, sympy.Expr):
-                yield argument
-
-
-def map_expressions(body: LoopBody, function: Callable[[sympy.Expr], sympy.Expr]) -> LoopBody:
-    """``body`` with each index expression replaced."""
-
-    def mapped(argument: object) -> object:
-        if isinstance(argument, LoopBody):
-            return map_expressions(argument, function)
-        return function(argument) if isinstance(argument, sympy.Expr) else argument
-
-    return LoopBody(
-        tuple(
-            replace(i, arguments=tuple(mapped(a) for a in i.arguments)) for i in body.instructions
-        ),
-        body.result,
-    )
 
 
 def _merge(
@@ -76,7 +35,7 @@ def _merge(
         v.symbol: sympy.S.Zero for v in loops if v.size == 1
     }
     kept = [v for v in loops if v.size != 1]
-    expressions = {e.xreplace(substitution) for body in bodies for e in expressions_of(body)}
+    expressions = {e.xreplace(substitution) for body in bodies for e in body.expressions()}
     position = len(kept) - 2
     while position >= 0:
         first, second = kept[position], kept[position + 1]
@@ -89,7 +48,7 @@ def _merge(
     if not substitution:
         return loops, bodies
     return tuple(kept), tuple(
-        map_expressions(b, lambda e: e.xreplace(substitution)) for b in bodies
+        with_expressions(b, lambda e: e.xreplace(substitution)) for b in bodies
     )
 
 
@@ -127,11 +86,11 @@ class VectorPlan:
 def _score(symbol: sympy.Symbol, body: LoopBody, local: frozenset[str]) -> float:
     """How well the accesses of ``body`` suit lanes along ``symbol``: higher is better."""
     total = 0.0
-    for instruction in instructions_of(body):
-        if instruction.operation not in ("load", "store") or instruction.arguments[0] in local:
+    for access in body.accesses():
+        if access.buffer in local:
             continue
-        is_store = instruction.operation == "store"
-        step = coefficient(instruction.arguments[1], symbol)
+        is_store = isinstance(access, Store)
+        step = coefficient(access.index, symbol)
         if step == 1:
             total += 1.5 if is_store else 1.0
         elif step == 0:
@@ -196,11 +155,16 @@ def _best(
 def stage_nanoseconds(body: LoopBody, lanes: int) -> float:
     """A rough cost of one element of ``body`` in nanoseconds, vectorised."""
     total = 0.0
-    for instruction in instructions_of(body):
-        if instruction.operation in ("load", "store"):
+    for instruction in body.walk():
+        if instruction.operation.touches_memory:
             total += 0.12
-        elif instruction.operation in HEAVY:
+        elif instruction.operation.cost is Cost.FUNCTION:
             total += 4.0 / lanes
-        elif instruction.operation not in ("constant", "scalar", "index_expr"):
+        elif instruction.operation.cost is not Cost.FREE:
             total += 0.4 / lanes
     return total
+
+
+def calls_functions(body: LoopBody) -> bool:
+    """Whether ``body`` computes functions that keep a core's units busy by themselves."""
+    return any(i.operation.cost is Cost.FUNCTION for i in body.walk())

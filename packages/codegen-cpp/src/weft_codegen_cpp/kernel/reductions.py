@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import sympy
 import torch
+from weft_loop_ir.bodies import POSITIONS
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Text
@@ -79,7 +80,7 @@ class ReductionSet:
             self._by_value[shared, value.code] = name
             self._step(printer, kind, name, value)
         key = f"{name}.{kind}"
-        is_position = kind in ("argmax", "argmin")
+        is_position = kind in POSITIONS
         result = torch.int64 if is_position else (torch.bool if kind in ("any", "all") else dtype)
         if self.accumulators[name].is_wide:
             result = torch.float64
@@ -94,7 +95,7 @@ class ReductionSet:
         if kind in SIMPLE:
             type_name = f"Accumulator<{SIMPLE[kind]}, {x}>"
             arguments = operand
-        elif kind in ("argmax", "argmin"):
+        elif kind in POSITIONS:
             type_name = f"ArgAccumulator<{'true' if kind == 'argmax' else 'false'}, {x}>"
             position = printer.index_expr(self._position, torch.int64)
             arguments = f"{operand}, {printer.vector(position) if self._varying else position.code}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sympy
 from weft_loop_ir import LoopVariable, Stage, print_index
+from weft_loop_ir.bodies import Reduction
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter
 from weft_codegen_cpp.kernel.dtypes import memory_type
@@ -18,7 +19,7 @@ from weft_codegen_cpp.kernel.loop_nests import (
     one_run,
     totalled,
 )
-from weft_codegen_cpp.kernel.loop_structure import HEAVY, instructions_of
+from weft_codegen_cpp.kernel.loop_structure import calls_functions
 from weft_codegen_cpp.kernel.program_loops import ending, unbounded
 from weft_codegen_cpp.kernel.reductions import ReductionSet
 from weft_codegen_cpp.kernel.tiles import print_tile_reads
@@ -81,9 +82,8 @@ class StagePrinter:
 
     def _reductions(self, stage: Stage, number: int, is_row: bool) -> ReductionSet:
         """The accumulators of a stage with vectors: steps repeat where only results are stored."""
-        body = stage.body.instructions
-        results = {k for k, i in enumerate(body) if i.operation == "reduction"}
-        only_results = all(i.arguments[2].index in results for i in body if i.operation == "store")
+        stored = (stage.body.at(store.value) for store in stage.body.stores())
+        only_results = all(isinstance(value, Reduction) for value in stored)
         repeatable = only_results and not stage.is_sequential
         return ReductionSet(
             f"s{number}_", self._position(stage), True, is_row=is_row, repeatable=repeatable
@@ -136,8 +136,8 @@ class StagePrinter:
         reductions = self._reductions(stage, number, True)
         printer = BodyPrinter(self.layout.scope(symbol, "tag"), reductions.reduce)
         stage.body.replay(printer)
-        heavy = any(i.operation in HEAVY for i in instructions_of(stage.body))
-        copies = ROW_COPIES if reductions.accumulators and not heavy else 1
+        is_light = not calls_functions(stage.body)
+        copies = ROW_COPIES if reductions.accumulators and is_light else 1
         name = vector.symbol.name
         lines = reductions.declare(str(copies))
         step = [f"auto step = [&](auto tag, const int which, const i64 {name}) WEFT_LAMBDA {{"]

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import sympy
 import torch
 from weft_loop_ir import Kernel, LoopVariable, print_index
+from weft_loop_ir.bodies import Load
 
 from weft_codegen_cpp.kernel.body_printer import Memory
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, coefficient, static_int
-from weft_codegen_cpp.kernel.loop_structure import instructions_of
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ def plan_tiles(
     if vector is None or len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
         return None
     body = kernel.stages[0].body
-    if any(i.operation == "indirect" for i in instructions_of(body)):
+    if body.bound_symbols:
         return None
     candidates = {v.symbol: v for v in kernel.outer if v.symbol != vector and _pays(v, lanes)}
     found: dict[sympy.Symbol, list[tuple[str, sympy.Expr]]] = {s: [] for s in candidates}
     for instruction in body.instructions:
-        if instruction.operation != "load":
+        if not isinstance(instruction, Load):
             continue
-        buffer, index = instruction.arguments
+        buffer, index = instruction.buffer, instruction.index
         if buffer in kernel.writes or dtypes[buffer].itemsize > 4:
             continue
         if coefficient(index, vector) in (None, sympy.S.Zero, sympy.S.One):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from weft_loop_ir import AttentionKernel, Buffer, Kernel
+from weft_loop_ir.bodies import Scalar
 
 from weft_codegen_triton.attention.print_attention import print_attention
 from weft_codegen_triton.compilation.cache import keep_choice, read_choice
@@ -83,7 +84,7 @@ class AttentionChooser:
         """Whether it needs nothing but memory, of known sizes."""
         kernel = attention.apart[1]
         bodies = [attention.score, *(stage.body for stage in kernel.stages)]
-        if any(i.operation == "scalar" for body in bodies for i in body.instructions):
+        if any(body.holds(Scalar) for body in bodies):
             return False
         names = {*attention.reads, *attention.writes, *kernel.reads, *kernel.writes}
         layouts = [self._buffers[name].layout for name in names]

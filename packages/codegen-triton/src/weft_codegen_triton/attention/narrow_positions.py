@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import sympy
 import torch
 from weft_loop_ir import Instruction, LoopBody, Value
-from weft_loop_ir.ops import BINARY_TO_BOOL
+from weft_loop_ir.bodies import (
+    ADD,
+    SUB,
+    Constant,
+    Conversion,
+    IndexValue,
+    Indirect,
+    operation_named,
+)
 
 from weft_codegen_triton.kernel.index_bounds import magnitude
 from weft_codegen_triton.options import INT32_SAFE
@@ -31,77 +38,74 @@ class _Narrowing:
         self.wide: dict[int, Value] = {}  # new narrow instructions converted back
 
     def narrowed(self) -> LoopBody:
-        values: list[Value] = []
-        for instruction in self.body.instructions:
-            arguments = tuple(
-                values[a.index] if isinstance(a, Value) else a for a in instruction.arguments
-            )
-            bound = self._bound(instruction, arguments)
-            values.append(
-                self._as_it_was(instruction, arguments)
-                if bound >= INT32_SAFE
-                else self._narrow(instruction, arguments, bound)
-            )
+        values: dict[int, Value] = {}
+        for position, instruction in enumerate(self.body.instructions):
+            moved = instruction.moved(values)
+            bound = self._bound(moved)
+            is_narrow = bound < INT32_SAFE
+            values[position] = self._narrow(moved, bound) if is_narrow else self._as_it_was(moved)
         result = None if self.body.result is None else values[self.body.result.index]
         return LoopBody(tuple(self.instructions), result)
 
-    def _append(
-        self, operation: str, arguments: tuple[Any, ...], dtype: torch.dtype | None
-    ) -> Value:
-        self.instructions.append(Instruction(operation, arguments, dtype))
+    def _append(self, instruction: Instruction) -> Value:
+        self.instructions.append(instruction)
         return Value(len(self.instructions) - 1)
 
-    def _bound(self, instruction: Instruction, arguments: tuple[Any, ...]) -> float:
+    def _converted(self, value: Value, dtype: torch.dtype) -> Value:
+        return self._append(operation_named("to_dtype").instruction((value, dtype), dtype))
+
+    def _bound(self, instruction: Instruction) -> float:
         """What the magnitude of an integer of 64 bits does not pass; infinite for others."""
-        operation = instruction.operation
         if instruction.dtype != torch.int64:
             return float("inf")
-        if operation == "index_expr":
-            return magnitude(arguments[0], self.sizes)
-        if operation == "constant":
-            return float(abs(arguments[0]))
-        if operation in ("add", "sub", "neg", "abs", "maximum", "minimum"):
-            return sum(self.bounds.get(a.index, float("inf")) for a in arguments)
+        if isinstance(instruction, IndexValue):
+            return magnitude(instruction.index, self.sizes)
+        if isinstance(instruction, Constant):
+            return float(abs(instruction.number))
+        if instruction.operation in NO_LARGER_THAN_SUM:
+            return sum(self.bounds.get(v.index, float("inf")) for v in instruction.operands)
         return float("inf")
 
-    def _narrow(self, instruction: Instruction, arguments: tuple[Any, ...], bound: float) -> Value:
-        if instruction.operation in ("index_expr", "constant"):
-            arguments = (arguments[0], torch.int32)
-        made = self._append(instruction.operation, arguments, torch.int32)
+    def _narrow(self, instruction: Instruction, bound: float) -> Value:
+        made = self._append(instruction.in_dtype(torch.int32))
         self.bounds[made.index] = bound
         return made
 
-    def _as_it_was(self, instruction: Instruction, arguments: tuple[Any, ...]) -> Value:
-        operation = instruction.operation
-        if operation == "to_dtype" and instruction.dtype == torch.float32:
-            parts = self._float_parts(arguments[0])
-            if parts is not None:
-                return self._append(*parts, torch.float32)
-        operands = [a for a in arguments if isinstance(a, Value)]
-        are_narrow = all(a.index in self.bounds for a in operands)
-        takes_any = operation in ("indirect", "to_dtype") or operation in BINARY_TO_BOOL
-        if not (takes_any and are_narrow):
-            arguments = tuple(self._widened(a) if isinstance(a, Value) else a for a in arguments)
-        return self._append(operation, arguments, instruction.dtype)
+    def _as_it_was(self, instruction: Instruction) -> Value:
+        takes_any = instruction.operation.gives_bool
+        if isinstance(instruction, Conversion):
+            if instruction.dtype == torch.float32:
+                result = self._in_floats(instruction.value)
+                if result is not None:
+                    return result
+            takes_any = True
+        are_narrow = all(value.index in self.bounds for value in instruction.operands)
+        if not ((takes_any or isinstance(instruction, Indirect)) and are_narrow):
+            wide = {value.index: self._widened(value) for value in instruction.operands}
+            instruction = instruction.moved(wide)
+        return self._append(instruction)
 
-    def _float_parts(self, value: Value) -> tuple[str, tuple[Value, ...]] | None:
-        """``value`` as an operation on floats, exact as on integers; None if it isn't a sum or difference.
+    def _in_floats(self, value: Value) -> Value | None:
+        """A sum or difference, exact on floats as on integers, computed on these; None for another value.
 
         Positions of queries alone, and of keys alone, are few to convert.
         """
         made = self.instructions[value.index]
-        if made.operation not in ("add", "sub") or value.index not in self.bounds:
+        if made.operation not in (ADD, SUB) or value.index not in self.bounds:
             return None
         if self.bounds[value.index] >= FLOAT32_EXACT:
             return None
-        converted = [(a, torch.float32) for a in made.arguments]
-        parts = (self._append("to_dtype", pair, torch.float32) for pair in converted)
-        return made.operation, tuple(parts)
+        parts = tuple(self._converted(operand, torch.float32) for operand in made.operands)
+        return self._append(made.operation.instruction(parts, torch.float32))
 
     def _widened(self, value: Value) -> Value:
         """``value`` in 64 bits, if it was."""
         if value.index not in self.bounds:
             return value
         if value.index not in self.wide:
-            self.wide[value.index] = self._append("to_dtype", (value, torch.int64), torch.int64)
+            self.wide[value.index] = self._converted(value, torch.int64)
         return self.wide[value.index]
+
+
+NO_LARGER_THAN_SUM = [*map(operation_named, "add sub neg abs maximum minimum".split())]
+"""Operations whose results are no larger than the sum of their operands, signs apart."""

@@ -10,12 +10,12 @@ from weft_loop_ir import (
     AttentionGradientKernel,
     AttentionKernel,
     Buffer,
-    Instruction,
     LoopBody,
     Operand,
-    Value,
     print_index,
 )
+from weft_loop_ir.bodies import Constant, Indirect, Load, Masked, Scalar
+from weft_loop_ir.bodies.edit import chosen
 
 from weft_codegen_triton.attention.narrow_positions import with_narrow_positions
 from weft_codegen_triton.kernel.blocks import GRID_LIMIT, power_of_two
@@ -158,7 +158,7 @@ class ScoreTile:
         for digit in self.kernel.lines.digits:
             found |= digit.step.free_symbols | digit.loop.size.free_symbols
         for body in self.bodies:
-            found |= _symbols(body)
+            found |= body.free_symbols - body.bound_symbols
         bound = {Operand.batch, *self.loops}
         return tuple(sorted(found - bound, key=lambda s: str(s.name)))
 
@@ -218,11 +218,10 @@ class ScoreTile:
     def print_elements(self, codes: Mapping[str, str]) -> list[str]:
         """The elements that the bodies compute, where ``codes`` holds the tiles of scores, in float32."""
         for body in self.bodies:
-            for instruction in body.instructions:
-                if instruction.operation == "load" and instruction.arguments[0] in self.scores:
-                    name, index = instruction.arguments
-                    score = Text(codes[name], torch.float32, frozenset("yx"))
-                    self.printer.local[name, self.printer.index(index)[0]] = score
+            for load in body.loads():
+                if load.buffer in self.scores:
+                    score = Text(codes[load.buffer], torch.float32, frozenset("yx"))
+                    self.printer.local[load.buffer, self.printer.index(load.index)[0]] = score
         return [body.replay(self.printer).code for body in self.bodies]
 
     # -- facts -------------------------------------------------------------------------------------------
@@ -247,19 +246,18 @@ class ScoreTile:
 
         ``LOG2_E`` times the lowest number is infinite.
         """
-        for instruction in body.instructions:
-            operation, arguments = instruction.operation, instruction.arguments
-            if operation in ("masked", "scalar"):
-                return True
-            if operation == "constant" and MAX_EXPONENT < abs(arguments[0]) < float("inf"):
-                return True
-            if operation == "load" and arguments[0] not in self.scores:
-                symbols = arguments[1].free_symbols
-                varies = any(s.name.startswith("indirect") for s in symbols)
-                varies = varies or self.kernel.key_loop.symbol in symbols
-                if varies and self.buffers[arguments[0]].layout.dtype.is_floating_point:
-                    return True
-        return False
+        varying = body.bound_symbols | {self.kernel.key_loop.symbol}
+        added = [
+            load
+            for load in body.loads()
+            if load.buffer not in self.scores and not varying.isdisjoint(load.index.free_symbols)
+        ]
+        numbers = [i.number for i in body.instructions if isinstance(i, Constant)]
+        return (
+            body.holds(Masked, Scalar)
+            or any(MAX_EXPONENT < abs(number) < float("inf") for number in numbers)
+            or any(self.buffers[load.buffer].layout.dtype.is_floating_point for load in added)
+        )
 
     def _bounds(self) -> list[Bound]:
         """The bounds of places within a matrix, and of indices of what is done to scores.
@@ -299,37 +297,17 @@ def masked(mask: str) -> str:
     return f", {mask}, other=0.0" if mask else ""
 
 
-def _symbols(body: LoopBody) -> set[sympy.Symbol]:
-    """The symbols that a body mentions and does not define."""
-    found: set[sympy.Symbol] = set()
-    defined: set[sympy.Symbol] = set()
-    for instruction in body.instructions:
-        if instruction.operation == "indirect":
-            defined.add(instruction.arguments[1])
-        for argument in instruction.arguments:
-            if isinstance(argument, sympy.Expr):
-                found |= argument.free_symbols
-            elif isinstance(argument, LoopBody):
-                found |= _symbols(argument)
-    return found - defined
-
-
 def _invariant(
     body: LoopBody, scores: Collection[str], varying: Collection[sympy.Symbol]
 ) -> LoopBody:
     """What ``body`` computes that is the same for all values of ``varying``."""
-    kept: dict[int, Value] = {}
-    instructions: list[Instruction] = []
+    kept: set[int] = set()
+    changing = body.bound_symbols.union(varying)
     for position, instruction in enumerate(body.instructions):
-        arguments = instruction.arguments
-        operands = [a.index for a in arguments if isinstance(a, Value)]
-        symbols = {s for a in arguments if isinstance(a, sympy.Expr) for s in a.free_symbols}
-        varies = any(s in varying or s.name.startswith("indirect") for s in symbols)
-        is_score = instruction.operation == "load" and arguments[0] in scores
-        if instruction.operation in ("indirect", "masked") or varies or is_score:
+        varies = not changing.isdisjoint(instruction.free_symbols)
+        is_score = isinstance(instruction, Load) and instruction.buffer in scores
+        if isinstance(instruction, Indirect | Masked) or varies or is_score:
             continue
-        if all(o in kept for o in operands):
-            kept[position] = Value(len(instructions))
-            moved = tuple(kept[a.index] if isinstance(a, Value) else a for a in arguments)
-            instructions.append(Instruction(instruction.operation, moved, instruction.dtype))
-    return LoopBody(tuple(instructions))
+        if all(value.index in kept for value in instruction.operands):
+            kept.add(position)
+    return chosen(body.instructions, kept)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 from weft_loop_ir import Kernel, LoopBody, LoopVariable
+from weft_loop_ir.bodies import POSITIONS
 
 from weft_codegen_triton.kernel.expressions import unit_stride
 
@@ -35,7 +36,6 @@ MIN_VARYING_BLOCK = 64
 """Elements of a row of any length that are read at once, at least."""
 SHORT_ROW = 1024
 """Elements of a row of which several fit in a few warps: 32 elements a thread then."""
-POSITIONAL = ("argmax", "argmin")
 """Reductions whose results are positions, which the order of loops defines."""
 TILE = 64
 """Points along each side of a tile of a transposition."""
@@ -78,12 +78,7 @@ def power_of_two(value: int) -> int:
 
 def accesses(body: LoopBody, without: Set[str] = frozenset()) -> Iterator[sympy.Expr]:
     """The index of every access to a buffer that is not in ``without``, nested bodies included."""
-    for instruction in body.instructions:
-        if instruction.operation in ("load", "store") and instruction.arguments[0] not in without:
-            yield instruction.arguments[1]
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                yield from accesses(argument, without)
+    return (access.index for access in body.accesses() if access.buffer not in without)
 
 
 def pointwise_block(count: sympy.Expr, max_item: int, varies: bool = False) -> tuple[int, int]:
@@ -205,15 +200,13 @@ def vector_blocks(
 
 def _is_read_again(kernel: Kernel) -> bool:
     """Whether several stages read rows of one buffer."""
-    read = [touched(stage.body)[0] & set(kernel.reads) for stage in kernel.stages if stage.inner]
+    read = [set(stage.body.reads) & set(kernel.reads) for stage in kernel.stages if stage.inner]
     return len(set().union(*read)) < sum(map(len, read))
 
 
 def finds_positions(body: LoopBody) -> bool:
     """Whether a reduction of ``body`` gives a position."""
-    return any(
-        i.operation == "reduction" and i.arguments[0] in POSITIONAL for i in body.instructions
-    )
+    return any(reduction.kind in POSITIONS for reduction in body.reductions())
 
 
 def columns_are_contiguous(kernel: Kernel) -> bool:
@@ -231,18 +224,3 @@ def columns_are_contiguous(kernel: Kernel) -> bool:
                 by_row += unit_stride(index, last)
                 by_column += unit_stride(index, inner)
     return by_row > by_column
-
-
-def touched(body: LoopBody) -> tuple[set[str], set[str]]:
-    """The buffers that ``body`` loads from and stores to."""
-    reads: set[str] = set()
-    writes: set[str] = set()
-    for instruction in body.instructions:
-        if instruction.operation == "load":
-            reads.add(instruction.arguments[0])
-        elif instruction.operation == "store":
-            writes.add(instruction.arguments[0])
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                reads |= touched(argument)[0]
-    return reads, writes

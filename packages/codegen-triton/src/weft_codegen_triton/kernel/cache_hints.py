@@ -60,11 +60,6 @@ class CacheHints:
 def _read(body: LoopBody, recomputed: Mapping[str, LoopBody]) -> set[str]:
     """The buffers that ``body`` loads from, through rows that are computed anew."""
     found: set[str] = set()
-    for instruction in body.instructions:
-        if instruction.operation == "load":
-            name = instruction.arguments[0]
-            found |= _read(recomputed[name], recomputed) if name in recomputed else {name}
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                found |= _read(argument, recomputed)
+    for name in body.reads:
+        found |= _read(recomputed[name], recomputed) if name in recomputed else {name}
     return found

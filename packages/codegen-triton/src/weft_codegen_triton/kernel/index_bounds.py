@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import sympy
-from weft_loop_ir import FloorDiv, Instruction, LoopBody, Mod
+from weft_loop_ir import FloorDiv, LoopBody, Mod
+from weft_loop_ir.bodies import IndexValue, Indirect, Load, Store
 
 from weft_codegen_triton.options import INT32_SAFE
 
@@ -73,16 +74,14 @@ def body_bounds(
     body: LoopBody, sizes: Sizes, registers: Collection[str] = frozenset()
 ) -> list[Bound]:
     """The bounds of the indices that ``body`` computes, except those of buffers that are ``registers``."""
-    known = {**sizes, **_indirect_sizes(body)}
+    known = {**sizes, **{i.symbol: i.size for i in body.walk() if isinstance(i, Indirect)}}
     found = bounds_of(known.values(), known)
-    for instruction in _instructions(body):
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation in ("load", "store") and arguments[0] in registers:
+    for instruction in body.walk():
+        if isinstance(instruction, Load | Store) and instruction.buffer in registers:
             continue
-        indices = [argument for argument in arguments if isinstance(argument, sympy.Expr)]
-        if operation == "index_expr":  # one beyond 32 bits is computed in 64 in any kernel
-            indices = [index for index in indices if not is_beyond(index, known)]
-        found += bounds_of(indices, known)
+        if isinstance(instruction, IndexValue) and is_beyond(instruction.index, known):
+            continue  # computed in 64 bits in any kernel
+        found += bounds_of(instruction.expressions, known)
     return found
 
 
@@ -204,22 +203,3 @@ def _quotient(bound: Bound, divisor: sympy.Expr) -> Bound:
         number = bound.get((), 0)
         return {(): number if math.isinf(number) else -(-number // by)}
     return _sum({key: times / by for key, times in bound.items()}, {(): 1})
-
-
-# -- bodies ----------------------------------------------------------------------------------------------
-
-
-def _instructions(body: LoopBody) -> Iterable[Instruction]:
-    """The instructions of ``body`` and of bodies in it."""
-    for instruction in body.instructions:
-        yield instruction
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                yield from _instructions(argument)
-
-
-def _indirect_sizes(body: LoopBody) -> dict[sympy.Symbol, sympy.Expr]:
-    """The extents below which indices are that ``body`` reads."""
-    return {
-        i.arguments[1]: i.arguments[2] for i in _instructions(body) if i.operation == "indirect"
-    }

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, Kernel, LoopBody, LoopVariable, SizeFloat, holds_scan
+from weft_loop_ir import Buffer, Kernel, SizeFloat
+from weft_loop_ir.bodies import Combining
 from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
 from weft_codegen_triton.kernel.aligned_sizes import aligning_products, is_aligned
@@ -173,7 +174,7 @@ def print_kernel(
     for stage in kernel.stages:
         sizes.update({v.symbol: v.size for v in stage.inner})
     width = indices.width(_bounds(kernel, sizes))
-    symbols = size_symbols(kernel)
+    symbols = kernel.free_sizes
 
     def new_frame() -> KernelFrame:
         tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=dict(sizes))
@@ -262,7 +263,7 @@ def _print_body(
 ) -> _Body:
     """Print the lines of ``frame.kernel``, by what its stages do."""
     stages = frame.kernel.stages
-    if any(holds_scan(stage.body) for stage in stages):
+    if any(stage.body.holds(Combining) for stage in stages):
         if not limits.tile and looks_back(frame.kernel):
             helpers, counts, blocks, warps, words = print_look_back(frame, COMBINE)
             state = Scratch("state", torch.int64, words, begins_zero=True)
@@ -348,37 +349,10 @@ def _bounds(kernel: Kernel, sizes: Sizes) -> list[Bound]:
     """The bounds of all indices of ``kernel``."""
     counts = [extent(kernel.outer), *(extent(stage.inner) for stage in kernel.stages)]
     counts += [extent(kernel.outer) * buffer.size for buffer in kernel.local_buffers]
-    found = bounds_of((*counts, *size_symbols(kernel)), sizes)
+    found = bounds_of((*counts, *kernel.free_sizes), sizes)
     for stage in kernel.stages:
         found += body_bounds(stage.body, sizes)
     return found
-
-
-def size_symbols(kernel: Kernel) -> tuple[sympy.Symbol, ...]:
-    """The size symbols that the kernel's text mentions, by name."""
-    free: set[sympy.Symbol] = set()
-    bound: set[sympy.Symbol] = set()
-
-    def visit(body: LoopBody) -> None:
-        for instruction in body.instructions:
-            for argument in instruction.arguments:
-                if isinstance(argument, sympy.Expr):
-                    free.update(argument.free_symbols)
-                elif isinstance(argument, LoopBody):
-                    visit(argument)
-            if instruction.operation == "indirect":
-                bound.add(instruction.arguments[1])
-
-    loops: list[LoopVariable] = list(kernel.outer)
-    for stage in kernel.stages:
-        loops += stage.inner
-        visit(stage.body)
-    for loop in loops:
-        free |= loop.size.free_symbols
-        bound.add(loop.symbol)
-    for buffer in kernel.local_buffers:
-        free |= buffer.size.free_symbols
-    return tuple(sorted(free - bound, key=lambda s: str(s.name)))
 
 
 def _grid_bounds(frame: KernelFrame) -> list[Bound]:

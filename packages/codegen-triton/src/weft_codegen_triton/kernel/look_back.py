@@ -17,6 +17,7 @@ from collections.abc import Callable
 import sympy
 import torch
 from weft_loop_ir import Combination, Kernel, is_dear
+from weft_loop_ir.bodies import ADD, MUL, Fold
 
 from weft_codegen_triton.kernel.blocks import extent
 from weft_codegen_triton.kernel.body_printer import Text
@@ -58,9 +59,7 @@ def looks_back(kernel: Kernel) -> bool:
     rows, length = extent(kernel.outer), loop.size
     if not (rows.is_Integer and length.is_Integer):
         return False
-    if any(i.operation == "fold" for i in stage.body.instructions) or is_dear(
-        combination_of(kernel)
-    ):
+    if stage.body.holds(Fold) or is_dear(combination_of(kernel)):
         return False
     return 0 < int(rows) < MAX_ROWS and int(length) >= MIN_ROW
 
@@ -203,11 +202,11 @@ def _identity(combination: Combination) -> str | None:
     """
     operations = [i.operation for i in combination.body.instructions]
     (dtype, *others) = combination.dtypes
-    computed = [o for o in operations if o not in ("load", "store")]
+    computed = [o for o in operations if not o.touches_memory]
     if others or len(computed) != 1 or dtype is torch.bool:
         return None
     zero = "-0.0" if dtype.is_floating_point else "0"  # 0.0 would change -0.0
-    return {"add": zero, "mul": "1.0" if dtype.is_floating_point else "1"}.get(computed[0])
+    return {ADD: zero, MUL: "1.0" if dtype.is_floating_point else "1"}.get(computed[0])
 
 
 def _bits(dtype: torch.dtype) -> Callable[[str], str]:

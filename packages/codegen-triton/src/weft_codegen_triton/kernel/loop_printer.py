@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from weft_loop_ir import Stage
 
-from weft_codegen_triton.kernel.blocks import touched
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text
 from weft_codegen_triton.kernel.expressions import loop_bound
 
@@ -15,7 +14,7 @@ def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
     An element that one iteration stores and a later one loads is handled by the same program, whose threads
     wait for each other in between.
     """
-    reads, writes = touched(stage.body)
+    reads, writes = set(stage.body.reads), set(stage.body.writes)
     state = sorted(key for key in printer.local if key[0] in writes)
     everywhere = frozenset(printer.tile.axes)
     variables = {}

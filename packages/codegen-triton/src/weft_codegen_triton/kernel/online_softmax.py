@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft_loop_ir import Instruction, Kernel, LoopBody, Stage, Value
-
-from weft_codegen_triton.kernel.recomputation import slice_of
+from weft_loop_ir import Kernel, LoopBody, Stage
+from weft_loop_ir.bodies import Load, Reduction
+from weft_loop_ir.bodies.edit import slice_of
+from weft_loop_ir.bodies.patterns import call, capture, match
 
 
 def sums_of_exponentials(kernel: Kernel) -> Mapping[int, int]:
@@ -32,49 +33,38 @@ def sums_of_exponentials(kernel: Kernel) -> Mapping[int, int]:
     return found
 
 
-def _only_reduction(stage: Stage, kind: str) -> tuple[Instruction, str] | None:
+def _only_reduction(stage: Stage, kind: str) -> tuple[Reduction, str] | None:
     """The one reduction of ``stage``, if it is a ``kind``, and the buffer that its result is stored in."""
-    reductions = [
-        (k, i) for k, i in enumerate(stage.body.instructions) if i.operation == "reduction"
-    ]
-    if len(reductions) != 1 or reductions[0][1].arguments[0] != kind:
+    reduction = stage.body.only(Reduction)
+    if reduction is None or reduction.kind != kind:
         return None
-    position, reduction = reductions[0]
-    targets = [
-        i.arguments[0]
-        for i in stage.body.instructions
-        if i.operation == "store" and i.arguments[2] == Value(position)
-    ]
-    return (reduction, targets[0]) if len(targets) == 1 else None
+    stores = [s for s in stage.body.stores() if stage.body.at(s.value) is reduction]
+    return (reduction, stores[0].buffer) if len(stores) == 1 else None
 
 
 def _largest(stage: Stage, kernel: Kernel) -> tuple[str, LoopBody] | None:
     """The local scalar that ``stage`` stores a row's maximum in, and what computes an element."""
     found = _only_reduction(stage, "max")
-    if found is None or not found[0].arguments[1].is_floating_point:
+    if found is None or not found[0].accumulated.is_floating_point:
         return None
     reduction, name = found
     is_scalar = any(b.name == name and b.size == 1 for b in kernel.local_buffers)
-    element = slice_of(stage.body, reduction.arguments[2])
+    element = slice_of(stage.body, reduction.value)
     return (name, element) if is_scalar and element is not None else None
+
+
+ELEMENT, LARGEST = capture(), capture()
+EXPONENTIAL = call("exp", call("sub", ELEMENT, LARGEST))
 
 
 def _is_sum(stage: Stage, largest: str, element: LoopBody, kernel: Kernel) -> bool:
     """Whether ``stage`` sums exponentials of ``element - largest``, and else only fills local rows."""
-    found = _only_reduction(stage, "sum")
-    if found is None:
+    body, found = stage.body, _only_reduction(stage, "sum")
+    parts = None if found is None else match(body.at, found[0].value, EXPONENTIAL)
+    if found is None or parts is None or body.at(found[0].value).dtype is not found[0].accumulated:
         return False
-    instructions = stage.body.instructions
-    exponential = instructions[found[0].arguments[2].index]
-    if exponential.operation != "exp" or exponential.dtype is not found[0].arguments[1]:
-        return False
-    difference = instructions[exponential.arguments[0].index]
-    if difference.operation != "sub":
-        return False
-    left, right = difference.arguments
-    subtracted = instructions[right.index]
-    if subtracted.operation != "load" or subtracted.arguments[0] != largest:
+    subtracted = body.at(parts[LARGEST])
+    if not isinstance(subtracted, Load) or subtracted.buffer != largest:
         return False
     local = {buffer.name for buffer in kernel.local_buffers}
-    stores = {i.arguments[0] for i in instructions if i.operation == "store"}
-    return stores <= local and slice_of(stage.body, left) == element
+    return local.issuperset(body.writes) and slice_of(body, parts[ELEMENT]) == element

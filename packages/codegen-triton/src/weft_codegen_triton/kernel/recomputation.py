@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import sympy
-from weft_loop_ir import Instruction, Kernel, LoopBody, Stage, Value
+from weft_loop_ir import Kernel, LoopBody
+from weft_loop_ir.bodies.edit import slice_of
 
 MAX_INSTRUCTIONS = 32
 """Beyond so many, memory is cheaper."""
-
-ONCE = frozenset({"store", "indirect", "masked", "reduction", "rand", "randn"})
-"""Operations that are not repeated."""
 
 
 def recomputable_rows(kernel: Kernel, overwritten: frozenset[str]) -> Mapping[str, LoopBody]:
@@ -32,7 +29,7 @@ def recomputable_rows(kernel: Kernel, overwritten: frozenset[str]) -> Mapping[st
         body = _producer(buffer.name, kernel)
         if body is None or len(body.instructions) > MAX_INSTRUCTIONS:
             continue
-        loads = {i.arguments[0] for i in body.instructions if i.operation == "load"}
+        loads = set(body.reads)
         local = {b.name for b in kernel.local_buffers}
         if loads & local <= scalars | found.keys() and not loads & (
             overwritten | set(kernel.writes)
@@ -43,51 +40,15 @@ def recomputable_rows(kernel: Kernel, overwritten: frozenset[str]) -> Mapping[st
 
 def _producer(name: str, kernel: Kernel) -> LoopBody | None:
     """The part of a stage's body that computes the row ``name``; None where that isn't one place."""
-    stores: list[tuple[Stage, Instruction]] = []
-    uses: set[tuple[object, sympy.Expr]] = set()
-    for stage in kernel.stages:
-        for instruction in stage.body.instructions:
-            if instruction.operation == "masked":
-                if _mentions(instruction.arguments[1], name):
-                    return None
-            elif instruction.operation in ("load", "store") and instruction.arguments[0] == name:
-                uses.add((stage.inner, instruction.arguments[1]))
-                if instruction.operation == "store":
-                    stores.append((stage, instruction))
-    if len(stores) != 1 or len(uses) != 1 or len(stores[0][1].arguments) > 3:
+    uses = {
+        (stage.inner, access.index)
+        for stage in kernel.stages
+        for access in stage.body.accesses()
+        if access.buffer == name
+    }
+    nested = (body for s in kernel.stages for i in s.body.instructions for body in i.bodies)
+    storing = [stage.body for stage in kernel.stages if stage.body.stores(name)]
+    if len(uses) != 1 or len(storing) != 1 or any(body.loads(name) for body in nested):
         return None
-    stage, store = stores[0]
-    return slice_of(stage.body, store.arguments[2])
-
-
-def _mentions(body: LoopBody, name: str) -> bool:
-    return any(
-        name in i.arguments
-        or any(_mentions(a, name) for a in i.arguments if isinstance(a, LoopBody))
-        for i in body.instructions
-    )
-
-
-def slice_of(body: LoopBody, result: Value) -> LoopBody | None:
-    """The instructions that ``result`` depends on; None if one is not to be repeated."""
-    wanted = {result.index}
-    for position in range(result.index, -1, -1):
-        if position in wanted:
-            arguments = body.instructions[position].arguments
-            wanted.update(a.index for a in arguments if isinstance(a, Value))
-    positions = sorted(wanted)
-    bound = {i.arguments[1] for i in body.instructions if i.operation == "indirect"}
-    new = {old: Value(k) for k, old in enumerate(positions)}
-    instructions = []
-    for position in positions:
-        instruction = body.instructions[position]
-        symbols = {
-            s for a in instruction.arguments if isinstance(a, sympy.Expr) for s in a.free_symbols
-        }
-        if instruction.operation in ONCE or symbols & bound:
-            return None
-        arguments = tuple(
-            new[a.index] if isinstance(a, Value) else a for a in instruction.arguments
-        )
-        instructions.append(Instruction(instruction.operation, arguments, instruction.dtype))
-    return LoopBody(tuple(instructions), new[result.index])
+    store = storing[0].only_store(name)
+    return None if store is None else slice_of(storing[0], store.value)

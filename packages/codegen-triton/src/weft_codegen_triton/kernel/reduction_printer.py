@@ -12,6 +12,7 @@ from dataclasses import replace
 import sympy
 import torch
 from weft_loop_ir import FloorDiv, LoopBody, LoopVariable, Stage
+from weft_loop_ir.bodies.edit import slice_of
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators, FoundVector
@@ -20,7 +21,6 @@ from weft_codegen_triton.kernel.blocks import (
     ReductionBlocks,
     extent,
     reduction_blocks,
-    touched,
     vector_blocks,
     widened,
 )
@@ -29,7 +29,7 @@ from weft_codegen_triton.kernel.cache_hints import CacheHints
 from weft_codegen_triton.kernel.expressions import loop_bound
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis, split_index
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
-from weft_codegen_triton.kernel.recomputation import recomputable_rows, slice_of
+from weft_codegen_triton.kernel.recomputation import recomputable_rows
 from weft_codegen_triton.kernel.row_space import RowSpace, Span
 from weft_codegen_triton.kernel.row_vectors import row_start, row_vectors
 
@@ -146,7 +146,7 @@ class ReductionPrinter:
                 self.frame.loop_axes.append(space.axis)
         written: set[str] = set()
         for position, stage in enumerate(kernel.stages):
-            reads, writes = touched(stage.body)
+            reads, writes = set(stage.body.reads), set(stage.body.writes)
             if reads & written - printer.registers - printer.recomputed.keys():
                 printer.emit("tl.debug_barrier()")
             written |= writes
@@ -165,10 +165,10 @@ class ReductionPrinter:
             if buffer.name in printer.recomputed:
                 continue
             uses = {
-                (stage.inner, index)
+                (stage.inner, access.index)
                 for stage in kernel.stages
-                for name, index in _accesses_by_name(stage.body)
-                if name == buffer.name
+                for access in stage.body.accesses()
+                if access.buffer == buffer.name
             }
             if buffer.size == 1 or (self.blocks.persistent and len(uses) == 1):
                 registers.add(buffer.name)
@@ -190,7 +190,7 @@ class ReductionPrinter:
             self.sums = {
                 later: stage
                 for later, stage in self.sums_of_exponentials.items()
-                if touched(kernel.stages[later].body)[1] <= kept
+                if kept.issuperset(kernel.stages[later].body.writes)
             }
 
     # -- ranges ----------------------------------------------------------------------------------------
@@ -330,13 +330,13 @@ class ReductionPrinter:
 
     def _vector_of(self, body: LoopBody, number: int) -> Callable[[str], FoundVector] | None:
         """What prints the operand of a reduction of ``body`` anew, for the vector that begins somewhere."""
-        reductions = [i for i in body.instructions if i.operation == "reduction"]
-        operand = slice_of(body, reductions[number].arguments[2])
+        operand = slice_of(body, body.reductions()[number].value)
         if operand is None:
             return None
         changed = {b.name for b in self.kernel.local_buffers}
         changed -= self.printer.registers | self.printer.recomputed.keys()
-        if touched(operand)[0] & (changed | self.overwritten | set(self.kernel.writes)):
+        changed |= self.overwritten | set(self.kernel.writes)
+        if not changed.isdisjoint(operand.reads):
             return None
         return lambda begin: self._vector_at(operand, begin)
 
@@ -377,16 +377,15 @@ class ReductionPrinter:
     def _sum_found_before(self, position: int, stage: Stage) -> None:
         """Store the sum of exponentials that an earlier stage has found beside a maximum."""
         accumulators, largest = self.finished[self.sums[position]]
-        (reduction,) = (i for i in stage.body.instructions if i.operation == "reduction")
+        (reduction,) = stage.body.reductions()
         total = accumulators.sum_of_exponentials(
-            accumulators.lanes_of(0), largest, reduction.arguments[1]
+            accumulators.lanes_of(0), largest, reduction.accumulated
         )
         self.printer.facts.at_least_one.add(total.code)
-        number = stage.body.instructions.index(reduction)
-        for instruction in stage.body.instructions:
-            if instruction.operation == "store" and instruction.arguments[2].index == number:
+        for store in stage.body.stores():
+            if stage.body.at(store.value) is reduction:
                 self.space.leave()
-                self._store_result(instruction.arguments[0], instruction.arguments[1], total)
+                self._store_result(store.buffer, store.index, total)
 
     def _loops(self, stage: Stage, accumulators: Accumulators, writes: set[str]) -> None:
         """Print the loop over a row's blocks; two where only its first and last hold anything else."""
@@ -427,14 +426,3 @@ class ReductionPrinter:
 def _unrolled(steps: str) -> str:
     """The range of a loop of which several steps are done at once, so that their loads wait together."""
     return f"tl.range({steps}, loop_unroll_factor={UNROLLED})"
-
-
-def _accesses_by_name(body: LoopBody) -> list[tuple[str, sympy.Expr]]:
-    found: list[tuple[str, sympy.Expr]] = []
-    for instruction in body.instructions:
-        if instruction.operation in ("load", "store"):
-            found.append((instruction.arguments[0], instruction.arguments[1]))
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                found += _accesses_by_name(argument)
-    return found

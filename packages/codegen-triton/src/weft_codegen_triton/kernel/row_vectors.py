@@ -8,12 +8,13 @@ not belong to it is masked in its first and last block.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import sympy
 import torch
-from weft_loop_ir import Kernel, LoopBody, LoopVariable, Stage
+from weft_loop_ir import Kernel, LoopBody, LoopVariable
+from weft_loop_ir.bodies import Masked
 
 from weft_codegen_triton.kernel.aligned_sizes import divides
 from weft_codegen_triton.kernel.blocks import VECTOR_BYTES, extent
@@ -63,17 +64,17 @@ def row_vectors(
     if len(extents) != 1:
         return None
     elements = extents.pop()
-    if not elements.is_Integer and any(map(_has_mask, kernel.stages)):
+    if not elements.is_Integer and any(stage.body.holds(Masked) for stage in kernel.stages):
         return None  # parts of rows, say, which begin at multiples already
     local = {buffer.name for buffer in kernel.local_buffers}
     starts: Counter[sympy.Expr] = Counter()
     smallest = VECTOR_BYTES
     for stage in kernel.stages:
-        for name, index in _accesses(stage.body, local) if stage.inner else ():
-            start = row_start(index, stage.inner)
-            if start is not None:
+        for access in stage.body.accesses() if stage.inner else ():
+            start = row_start(access.index, stage.inner)
+            if start is not None and access.buffer not in local:
                 starts[start] += 1
-                smallest = min(smallest, dtype_of(name).itemsize)
+                smallest = min(smallest, dtype_of(access.buffer).itemsize)
     width = VECTOR_BYTES // smallest
     if not starts or width == 1:
         return None
@@ -83,7 +84,7 @@ def row_vectors(
         made = RowVectors(width, None, ranges[0][-1].size)
         is_varying = bool(ranges[0][-1].size.free_symbols)
         return made if is_varying and all(map(made.has_multiple, (elements, *starts))) else None
-    bound = {s for stage in kernel.stages for s in _symbols_of_data(stage.body)}
+    bound = {s for stage in kernel.stages for s in stage.body.bound_symbols}
     known = [start for start, _ in starts.most_common() if bound.isdisjoint(start.free_symbols)]
     return RowVectors(width, known[0]) if known else None
 
@@ -96,28 +97,5 @@ def _is_multiple(expression: sympy.Expr, width: int, whole: sympy.Expr | None = 
     )
 
 
-def _has_mask(stage: Stage) -> bool:
-    return any(i.operation == "masked" for i in stage.body.instructions)
-
-
 def _reduces_by_lanes(body: LoopBody) -> bool:
-    return any(i.operation == "reduction" and i.arguments[0] in BY_LANES for i in body.instructions)
-
-
-def _symbols_of_data(body: LoopBody) -> Iterator[sympy.Symbol]:
-    """The symbols that are read from data, which are not known before the row's loop."""
-    for instruction in body.instructions:
-        if instruction.operation == "indirect":
-            yield instruction.arguments[1]
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                yield from _symbols_of_data(argument)
-
-
-def _accesses(body: LoopBody, without: Set[str]) -> Iterator[tuple[str, sympy.Expr]]:
-    for instruction in body.instructions:
-        if instruction.operation in ("load", "store") and instruction.arguments[0] not in without:
-            yield instruction.arguments[0], instruction.arguments[1]
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                yield from _accesses(argument, without)
+    return any(reduction.kind in BY_LANES for reduction in body.reductions())

@@ -13,6 +13,7 @@ from typing import Any
 import sympy
 import torch
 from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody, is_dear
+from weft_loop_ir.bodies import Combining, Fold, Indirect, Masked
 
 from weft_codegen_triton.kernel.blocks import (
     MAX_BLOCK_SCALE,
@@ -104,15 +105,15 @@ def _blocks_across(
     block = min(block, power_of_two(rows))
     whole = power_of_two(length)
     is_static = stage.inner[0].size.is_Integer
-    operations = [i.operation for i in stage.body.instructions]
+    before = _before_scan(stage.body)
     bytes_read = sum(items[: len(kernel.reads)]) or 1
     unrolled = min(UNROLLED_ELEMENTS, power_of_two(UNROLLED_BYTES // bytes_read + 1) // 2) // block
     columns = min(whole, unrolled)
     if (
         may_unroll
         and columns >= 4 * UNROLLED
-        and "fold" not in operations
-        and "store" not in operations[: operations.index("scan")]
+        and not stage.body.holds(Fold)
+        and not before.stores()
         and not is_dear(combination_of(kernel))
     ):
         ahead = block
@@ -134,20 +135,20 @@ def _blocks_across(
 
 def _is_plain(kernel: Kernel) -> bool:
     """Whether what is scanned is read at places that are known beforehand."""
-    instructions = kernel.stages[0].body.instructions
-    return not {i.operation for i in instructions} & {"indirect", "masked"}
+    return not kernel.stages[0].body.holds(Indirect, Masked)
 
 
 def combination_of(kernel: Kernel) -> Combination:
     """The combination that the kernel scans by."""
-    found = {
-        i.arguments[0]
-        for i in kernel.stages[0].body.instructions
-        if i.operation in ("scan", "fold")
-    }
-    (combination,) = found
-    assert isinstance(combination, Combination)
+    instructions = kernel.stages[0].body.instructions
+    (combination,) = {i.combination for i in instructions if isinstance(i, Combining)}
     return combination
+
+
+def _before_scan(body: LoopBody) -> LoopBody:
+    """What is computed of each element before it is scanned."""
+    position = next(k for k, i in enumerate(body.instructions) if isinstance(i, Combining))
+    return LoopBody(body.instructions[:position])
 
 
 def print_scan(
@@ -255,7 +256,7 @@ class ScanPrinter:
         emit = self.printer.emit
         self._print_elements("element", values)
         emit(f"{self._names('result')} = {self._scan('element')}")
-        if not self.is_whole or any(i.operation == "fold" for i in self.stage.body.instructions):
+        if not self.is_whole or self.stage.body.holds(Fold):
             end = self.length if self.is_whole else f"tl.minimum(roffset + RBLOCK, {self.length})"
             emit(f"is_last = rindex == {end} - 1")
             self._print_totals("running" if self.is_whole else "total", "result")
@@ -316,15 +317,9 @@ class ScanPrinter:
 
     def _loads(self) -> list[tuple[str, sympy.Expr]]:
         """What is loaded of each element before it is scanned."""
-        found: list[tuple[str, sympy.Expr]] = []
-        for instruction in self.stage.body.instructions:
-            if instruction.operation == "scan":
-                break
-            if instruction.operation == "load":
-                buffer, index = instruction.arguments[:2]
-                if self.loop.symbol in index.free_symbols and (buffer, index) not in found:
-                    found.append((buffer, index))
-        return found
+        loads = _before_scan(self.stage.body).loads()
+        along = [load for load in loads if self.loop.symbol in load.index.free_symbols]
+        return list(dict.fromkeys((load.buffer, load.index) for load in along))
 
     def _print_loads(self, begin: str) -> None:
         """Print the loads of the block at ``begin``, which there may not be."""
@@ -352,11 +347,9 @@ class ScanPrinter:
 
     def _values(self) -> tuple[Text, ...]:
         """What is scanned, printed for the tile as it is now."""
-        instructions = self.stage.body.instructions
-        position = next(k for k, i in enumerate(instructions) if i.operation == "scan")
-        values = instructions[position].arguments[2:]
-        before = instructions[:position]
-        return tuple(LoopBody(before, value).replay(self.printer) for value in values)
+        before = _before_scan(self.stage.body).instructions
+        scan = self.stage.body.instructions[len(before)]
+        return tuple(LoopBody(before, value).replay(self.printer) for value in scan.operands)
 
     # -- lines of both ---------------------------------------------------------------------------------
 

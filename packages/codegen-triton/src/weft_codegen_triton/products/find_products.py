@@ -14,7 +14,6 @@ from weft_loop_ir import (
     BufferKind,
     BufferView,
     ExternCall,
-    Instruction,
     Kernel,
     LoopBody,
     LoopVariable,
@@ -24,9 +23,9 @@ from weft_loop_ir import (
     Value,
     item_reads,
     item_writes,
-    load_indices,
     ranges_for,
 )
+from weft_loop_ir.bodies import LOAD, STORE, Indirect
 
 from weft_codegen_triton.products import convolutions  # noqa: F401 - enters its rule
 from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, Contraction, Loops
@@ -36,8 +35,6 @@ from weft_codegen_triton.products.tiles import TileShape, tiles_for
 
 MAX_ELEMENTS = 2**31 - 2**21
 """Of each operand and result, so that 32-bit indices do."""
-REFUSED = frozenset(("indirect",))
-"""Operations that a kernel with a product does not do after it."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +117,9 @@ def _reader(call: ExternCall, steps: Sequence[Step], schedule: Schedule) -> Kern
         return None
     if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
         return None
-    operations = kernel.stages[0].body.instructions
-    accumulates = any(i.operation == "store" and len(i.arguments) > 3 for i in operations)
-    return None if accumulates or any(i.operation in REFUSED for i in operations) else kernel
+    body = kernel.stages[0].body
+    reads_positions = any(isinstance(i, Indirect) for i in body.instructions)
+    return None if body.accumulates or reads_positions else kernel
 
 
 def _with_loops(
@@ -141,7 +138,7 @@ def _with_loops(
         count = sympy.Mul(*layout.size)
         if contraction.is_static and not (count.is_Integer and count < MAX_ELEMENTS):
             return None
-    indices = set(load_indices(kernel.stages[0].body, name))
+    indices = {load.index for load in kernel.stages[0].body.loads(name)}
     if len(indices) != 1:
         return None
     (index,) = indices
@@ -177,8 +174,8 @@ def _alone(
     dtype = schedule.buffers[name].layout.dtype
     body = LoopBody(
         (
-            Instruction("load", (sums, contraction.position), dtype),
-            Instruction("store", (name, contraction.position, Value(0)), None),
+            LOAD.instruction((sums, contraction.position), dtype),
+            STORE.instruction((name, contraction.position, Value(0), None), None),
         )
     )
     return ProductKernel(

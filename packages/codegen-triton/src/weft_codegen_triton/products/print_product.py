@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, load_indices, print_index
+from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, print_index
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
@@ -28,7 +28,6 @@ from weft_codegen_triton.kernel.kernel_printer import (
     PLACEHOLDER,
     Function,
     PrintedKernel,
-    size_symbols,
     stores_half,
 )
 from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, TAP, Loops
@@ -309,7 +308,7 @@ class _ProductPrinter:
         names = self.places("yindex", "xindex")
         self.print_loop_values(printer, product.loops, names)
         body = product.stages[0].body
-        for index in set(load_indices(body, product.sums)):
+        for index in {load.index for load in body.loads(product.sums)}:
             value = Text("product", self.contraction.dtype, frozenset(("y", "x")))
             printer.local[product.sums, printer.index(index)[0]] = value
         body.replay(printer)
@@ -318,7 +317,7 @@ class _ProductPrinter:
     def _symbols(self) -> tuple[sympy.Symbol, ...]:
         """The size symbols that the text mentions, by name."""
         kernels = [s for s in self.product.replaces if isinstance(s, Kernel)]
-        found = {s for kernel in (self.product, *kernels) for s in size_symbols(kernel)}
+        found = {s for kernel in (self.product, *kernels) for s in kernel.free_sizes}
         found.update(s for e in self._indices() for s in e.free_symbols)
         return tuple(sorted(found - set(self.contraction.sizes), key=lambda s: str(s.name)))
 

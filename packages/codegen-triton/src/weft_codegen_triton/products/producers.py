@@ -16,7 +16,6 @@ from weft_loop_ir import (
     BufferView,
     ExternCall,
     Kernel,
-    LoopBody,
     LoopVariable,
     Schedule,
     Step,
@@ -24,18 +23,13 @@ from weft_loop_ir import (
     item_writes,
     ranges_for,
 )
+from weft_loop_ir.bodies import Combining, Cost, Indirect, Load, Reduction
 
 from weft_codegen_triton.products.contraction import Contraction, Loops, Operand, Producer
 from weft_codegen_triton.products.tiles import SQUARE, static
 
-COSTLY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh sigmoid asinh acosh "
-    "atanh erf erfc erfinv lgamma pow atan2 truediv sqrt rand randn".split()
-)
-"""Operations of many instructions."""
-REFUSED = frozenset(("indirect", "reduction", "scan", "fold"))
 COSTLY_BYTES = 4
-"""What is moved in the time that they take for an element."""
+"""What is moved in the time that a division, or a function, takes for an element."""
 HIDDEN = 16
 """One byte more than so many is not noticed."""
 
@@ -61,10 +55,10 @@ def with_producers(
         kernel = _producer(operand.buffer, call, last, steps, schedule)
         if kernel is None or kernel in kernels or not pays(kernel, count, contraction, schedule):
             continue
-        (store,) = (i for i in kernel.stages[0].body.instructions if i.operation == "store")
+        (store,) = kernel.stages[0].body.stores()
         size = schedule.buffers[operand.buffer].layout.size
         loops = loop_values(
-            kernel.outer, store.arguments[1], operand.index, contraction.sizes, sympy.Mul(*size)
+            kernel.outer, store.index, operand.index, contraction.sizes, sympy.Mul(*size)
         )
         if loops is not None:
             changed = replace(operand, producer=Producer(kernel, loops))
@@ -95,22 +89,11 @@ def _producer(
     if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
         return None
     body = kernel.stages[0].body
-    stores = [i for i in body.instructions if i.operation == "store"]
-    if len(stores) != 1 or len(stores[0].arguments) > 3 or REFUSED & _operations(body):
+    if len(body.stores()) != 1 or body.accumulates or body.holds(Indirect, Reduction, Combining):
         return None
     between = steps[steps.index(kernel) + 1 : steps.index(last) + 1]
     written = {n for step in between for n in item_writes(step)}
     return None if written & set(kernel.reads) or name in kernel.reads else kernel
-
-
-def _operations(body: LoopBody) -> set[str]:
-    """The operations of a body and of those in it."""
-    found = {i.operation for i in body.instructions}
-    for instruction in body.instructions:
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                found |= _operations(argument)
-    return found
 
 
 def pays(kernel: Kernel, repeats: int, contraction: Contraction, schedule: Schedule) -> bool:
@@ -123,10 +106,11 @@ def pays(kernel: Kernel, repeats: int, contraction: Contraction, schedule: Sched
     (name,) = kernel.writes
     stored = schedule.buffers[name].layout.dtype.itemsize
     loops = {loop.symbol for loop in kernel.outer if loop.size != 1}
-    made = COSTLY_BYTES * bool(COSTLY & _operations(body)) + sum(
-        schedule.buffers[i.arguments[0]].layout.dtype.itemsize
+    is_costly = any(i.operation.cost >= Cost.DIVISION for i in body.walk())
+    made = COSTLY_BYTES * is_costly + sum(
+        schedule.buffers[i.buffer].layout.dtype.itemsize
         for i in body.instructions
-        if i.operation == "load" and loops <= i.arguments[1].free_symbols
+        if isinstance(i, Load) and loops <= i.index.free_symbols
     )
     elements = math.prod(static(loop.size) for loop in kernel.outer)
     extra = elements * (repeats * made - (made + stored + repeats * stored))

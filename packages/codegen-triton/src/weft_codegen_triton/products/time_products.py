@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import sympy
 import torch
 from weft_loop_ir import Buffer, BufferView, ExternCall, Kernel, SizeFloat
+from weft_loop_ir.bodies import Scalar
 
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, print_kernel
@@ -51,7 +52,7 @@ def can_be_timed(forms: Sequence[ProductKernel]) -> bool:
     stages = [stage for form in forms for stage in form.stages]
     for form in forms:
         stages += [s for step in form.replaces if isinstance(step, Kernel) for s in step.stages]
-    if any(i.operation == "scalar" for stage in stages for i in stage.body.instructions):
+    if any(stage.body.holds(Scalar) for stage in stages):
         return False
     given = [*forms[0].call.arguments, *forms[0].call.keywords.values()]
     return not any(isinstance(a, SizeFloat) for a in given)

@@ -20,11 +20,10 @@ from weft_loop_ir import (
     Schedule,
     Step,
     all_items,
-    holds_scan,
     item_reads,
     item_writes,
 )
-from weft_loop_ir.schedule.iterations import host_symbols
+from weft_loop_ir.bodies import Combining
 
 from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.products.contraction import Contraction
@@ -121,9 +120,9 @@ def _kernels(step: Kernel | ParallelKernels) -> tuple[Kernel, ...]:
 
 def _takes_no_number(kernel: Kernel, counters: Set[sympy.Symbol]) -> bool:
     """Whether ``kernel`` is no scan, and the host computes no number for it in each iteration anew."""
-    if type(kernel) is not Kernel or any(holds_scan(s.body) for s in kernel.stages):
+    if type(kernel) is not Kernel or any(s.body.holds(Combining) for s in kernel.stages):
         return False
-    return not any(symbols & counters for s in kernel.stages for symbols in host_symbols(s.body))
+    return not any(s.body.host_symbols & counters for s in kernel.stages)
 
 
 def _product(call: ExternCall, schedule: Schedule) -> ProductKernel | None:

@@ -9,9 +9,22 @@ from __future__ import annotations
 import sympy
 import torch
 
-from weft_loop_ir.ir import Instruction, LoopBody, Value
+from weft_loop_ir.bodies import (
+    Conversion,
+    IndexValue,
+    Indirect,
+    Instruction,
+    LoopBody,
+    Value,
+    Where,
+)
+from weft_loop_ir.bodies.edit import without_unused
+from weft_loop_ir.bodies.patterns import call, capture, match, number
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.transform import Replayer, without_unused
+
+COMPARED = capture()
+IS_NEGATIVE = call("lt", COMPARED, number(0))
 
 
 def with_computed_positions(body: LoopBody, ops: BodyRecorder) -> LoopBody:
@@ -28,38 +41,31 @@ class _DirectPlaces(Replayer):
         ops: BodyRecorder,
         renamed: dict[sympy.Symbol, sympy.Symbol],
     ) -> Value | None:
-        if instruction.operation == "indirect" and ops is self.ops:
-            place, symbol, size, _ = instruction.arguments
-            value = values[place.index]
+        if isinstance(instruction, Indirect) and ops is self.ops:
+            value = values[instruction.value.index]
             index = None if value is None else _position(value, ops)
-            if index is not None and ops.ranges.in_range(index, size):
-                renamed[symbol] = index
+            if index is not None and ops.ranges.in_range(index, instruction.size):
+                renamed[instruction.symbol] = index
                 return None
         return super()._one(instruction, values, ops, renamed)
 
 
 def _position(value: Value, ops: BodyRecorder) -> sympy.Expr | None:
     """An integer as an expression over loops; None if it is something else."""
-    instruction = ops.instructions[value.index]
-    operation, arguments = instruction.operation, instruction.arguments
+    instruction = ops.at(value)
     if instruction.dtype not in (torch.int64, torch.int32):
         return None
-    if operation == "index_expr":
-        expression: sympy.Expr = arguments[0]
-        return expression
-    if operation == "to_dtype":
-        return _position(arguments[0], ops)
-    if operation == "where" and _is_never_negative(arguments[0], ops):
-        return _position(arguments[2], ops)
+    if isinstance(instruction, IndexValue):
+        return instruction.index
+    if isinstance(instruction, Conversion):
+        return _position(instruction.value, ops)
+    if isinstance(instruction, Where) and _is_never_negative(instruction.condition, ops):
+        return _position(instruction.other, ops)
     return None
 
 
 def _is_never_negative(condition: Value, ops: BodyRecorder) -> bool:
     """Whether ``condition`` asks whether a position is negative that never is."""
-    instruction = ops.instructions[condition.index]
-    if instruction.operation != "lt":
-        return False
-    left, right = instruction.arguments
-    limit, position = ops.instructions[right.index], _position(left, ops)
-    is_zero = limit.operation == "constant" and limit.arguments[0] == 0
-    return is_zero and position is not None and ops.ranges.is_nonnegative(position)
+    found = match(ops.at, condition, IS_NEGATIVE)
+    position = None if found is None else _position(found[COMPARED], ops)
+    return position is not None and ops.ranges.is_nonnegative(position)

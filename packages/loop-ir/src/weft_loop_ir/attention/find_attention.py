@@ -19,24 +19,15 @@ from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import FindWriter, Operand, operand_of
 from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softmax_rows
+from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
+from weft_loop_ir.bodies.edit import without_unused
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import (
-    BufferView,
-    ExternCall,
-    Kernel,
-    Layout,
-    LoopBody,
-    LoopVariable,
-    Schedule,
-    Stage,
-    Value,
-)
-from weft_loop_ir.loop_graph import body_accesses
+from weft_loop_ir.ir import BufferView, ExternCall, Kernel, Layout, LoopVariable, Schedule, Stage
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.memory_plan import plan_memory
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.transform import Replayer, without_unused
 
 aten = torch.ops.aten
 
@@ -212,7 +203,7 @@ def _attention_kernel(
     query, key = _factors(product, writer, schedule)
     value = operand_of(last.arguments[1], writer)
     operands = [operand.buffer for operand in (query, key, value)]
-    loads = [name for name in body_accesses(body)[0] if name != scores]
+    loads = [name for name in body.reads if name != scores]
     reads = tuple(dict.fromkeys([*operands, *loads]))
     early = {query.buffer, key.buffer, *(view.buffer for view in product.arguments)}
     if not around.stay(early.intersection(reads), first, third):
@@ -274,9 +265,8 @@ def _factors(
 
 def _pointwise(name: str, kernel: Kernel, key: LoopVariable, body: LoopBody) -> Kernel:
     """A kernel of ``body`` alone, over the loops of ``kernel`` and ``key``."""
-    reads, writes = (tuple(dict.fromkeys(names)) for names in body_accesses(body))
     loops = (*kernel.outer, key)
-    return Kernel(name, loops, (Stage((), body),), (), reads, writes, kernel.origins)
+    return Kernel(name, loops, (Stage((), body),), (), body.reads, body.writes, kernel.origins)
 
 
 def _are_lines(
@@ -314,17 +304,9 @@ def _only_index(kernel: Kernel, scores: str, weights: str) -> sympy.Expr | None:
     """
     found = set()
     for stage in kernel.stages:
-        for instruction in stage.body.instructions:
-            if instruction.operation in ("load", "store") and instruction.arguments[0] in (
-                scores,
-                weights,
-            ):
-                found.add(instruction.arguments[1])
-            if (
-                instruction.operation == "masked"
-                and scores in body_accesses(instruction.arguments[1])[0]
-            ):
-                return None
+        if any(nested.loads(scores) for i in stage.body.instructions for nested in i.bodies):
+            return None
+        found |= {a.index for a in stage.body.accesses() if a.buffer in (scores, weights)}
     return found.pop() if len(found) == 1 else None
 
 
@@ -375,22 +357,18 @@ def needs_rounding(
     """
 
     def varies(index: sympy.Expr) -> bool:
-        symbols = index.free_symbols
-        is_indirect = any(symbol.name.startswith("indirect") for symbol in symbols)
-        return is_indirect or not lines_and_keys.isdisjoint(symbols)
+        return not varying.isdisjoint(index.free_symbols)
 
     if dtype != torch.float16:
         return dtype == torch.float32
-    for instruction in body.instructions:
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation in ("masked", "scalar"):
-            return True
-        is_other = operation == "load" and arguments[0] not in scores
-        if is_other and dtype_of(arguments[0]).is_floating_point and varies(arguments[1]):
-            return True
-        if operation == "constant" and MIN_EXACT < abs(arguments[0]) < float("inf"):
-            return True
-    return False
+    varying = lines_and_keys | body.bound_symbols
+    others = [load for load in body.loads() if load.buffer not in scores]
+    numbers = [i.number for i in body.instructions if isinstance(i, Constant)]
+    return (
+        body.holds(Masked, Scalar)
+        or any(dtype_of(i.buffer).is_floating_point and varies(i.index) for i in others)
+        or any(MIN_EXACT < abs(number) < float("inf") for number in numbers)
+    )
 
 
 MIN_EXACT = 2048

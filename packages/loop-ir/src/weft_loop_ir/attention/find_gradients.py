@@ -28,25 +28,28 @@ from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import Operand, operand_of
 from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.attention.results import ALONE, Group, result_of, sum_of_load
+from weft_loop_ir.bodies import (
+    ADD,
+    Constant,
+    Conversion,
+    Indirect,
+    Load,
+    LoopBody,
+    Masked,
+    Random,
+    Value,
+    Where,
+)
+from weft_loop_ir.bodies.edit import part_of
+from weft_loop_ir.bodies.patterns import call, capture, match
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import (
-    BufferView,
-    ExternCall,
-    Instruction,
-    Kernel,
-    LoopBody,
-    LoopVariable,
-    Schedule,
-    Stage,
-    Step,
-    Value,
-)
-from weft_loop_ir.loop_graph import body_accesses, item_writes
+from weft_loop_ir.ir import BufferView, ExternCall, Kernel, LoopVariable, Schedule, Stage, Step
+from weft_loop_ir.loop_graph import item_writes
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.memory_plan import plan_memory
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.transform import Replayer, without_unused
 
 
 @dataclass(frozen=True)
@@ -184,12 +187,12 @@ class _Finder:
     def _score_calls(self) -> dict[int, ExternCall]:
         """The products that this kernel alone reads, where it stores, by place."""
         body = self.kernel.stages[0].body
-        stored = {i.arguments[1] for i in body.instructions if i.operation == "store"}
+        stored = {store.index for store in body.stores()}
         loaded: dict[str, set[sympy.Expr]] = {}
         for instruction in body.instructions:
-            if instruction.operation == "load":
-                loaded.setdefault(instruction.arguments[0], set()).add(instruction.arguments[1])
-            elif instruction.operation in ("masked", "reduction", "scan", "fold", "rand", "randn"):
+            if isinstance(instruction, Load):
+                loaded.setdefault(instruction.buffer, set()).add(instruction.index)
+            elif isinstance(instruction, Masked | Random) or instruction.operation.combines:
                 raise _Differs
         calls = {}
         for name in self.kernel.reads:
@@ -261,17 +264,17 @@ class _Finder:
             score = computed.get(buffer)
             return ops.load(buffer, index) if score is None else score(ops, index)
 
-        stores = [i for i in body.instructions if i.operation == "store" and i.arguments[0] == name]
-        if len(stores) != 1 or len(stores[0].arguments) != 3:
+        store = body.only_store(name)
+        if store is None:
             raise _Differs
         ops = BodyRecorder(ranges, dtype_of)
-        part = without_unused(LoopBody(body.instructions, stores[0].arguments[2]), stores=False)
+        part = part_of(body, store.value)
         result = Replayer(ops, lambda e: e.xreplace(self.moved), load).replay(part)
         scores = frozenset(computed)
         made = with_masks_computed(
             ops.body(result), scores, self.outer, self.key, self.schedule, self._writer
         )
-        wide = {n for n in body_accesses(made)[0] if dtype_of(n) == torch.float32}
+        wide = {n for n in made.reads if dtype_of(n) == torch.float32}
         dtype = self.buffers[name].layout.dtype
         if not needs_rounding(
             made, scores | wide, dtype, dtype_of, self.lines.positions | {self.key.symbol}
@@ -401,7 +404,7 @@ class _Finder:
         total: GradientSum | None,
     ) -> AttentionGradientKernel:
         matrices = [p.matrix for p in products] + ([] if total is None else [total.matrix])
-        loads = dict.fromkeys(n for matrix in matrices for n in body_accesses(matrix)[0])
+        loads = dict.fromkeys(n for matrix in matrices for n in matrix.reads)
         scores = tuple(score for name, score in self.scores.items() if name in loads)
         operands = [o for s in scores for o in (s.left, s.right)] + [p.other for p in products]
         reads = [o.buffer for o in operands] + [n for n in loads if n not in self.scores]
@@ -444,7 +447,7 @@ class _Finder:
         extents = self.size[1:]
         found = set()
         for element in elements:
-            names = [n for n in body_accesses(element)[0] if n in self.scores]
+            names = [n for n in element.reads if n in self.scores]
             for name in names[:1]:
                 found.add(
                     key_bounds(
@@ -465,26 +468,18 @@ class _Finder:
 
     def _varies_with_key(self, body: LoopBody) -> bool:
         """Whether ``body`` reads the key's position, or what is loaded at a computed place."""
-        for instruction in body.instructions:
-            if instruction.operation in ("masked", "indirect"):
-                return True
-            for argument in instruction.arguments:
-                if isinstance(argument, sympy.Expr) and self.key.symbol in argument.free_symbols:
-                    return True
-        return False
+        return body.holds(Masked, Indirect) or self.key.symbol in body.free_symbols
 
 
 def _without_conversion(body: LoopBody) -> LoopBody:
     """``body`` with a float32 result, where that is converted last."""
     result = body.result
     assert result is not None
-    instruction = body.instructions[result.index]
-    while instruction.operation == "to_dtype" and instruction.dtype is not None:
-        source: Value = instruction.arguments[0]
-        if body.instructions[source.index].dtype != torch.float32:
-            break
-        result, instruction = source, body.instructions[source.index]
-    return without_unused(LoopBody(body.instructions, result), stores=False)
+    instruction = body.at(result)
+    while isinstance(instruction, Conversion) and body.at(instruction.value).dtype == torch.float32:
+        result = instruction.value
+        instruction = body.at(result)
+    return part_of(body, result)
 
 
 def _weights(matrix: LoopBody) -> tuple[LoopBody, LoopBody] | None:
@@ -496,38 +491,34 @@ def _weights(matrix: LoopBody) -> tuple[LoopBody, LoopBody] | None:
 
     def vanishes(value: Value) -> bool:
         """Whether ``value`` is 0 where the weights are."""
-        instruction = matrix.instructions[value.index]
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation == "exp":
-            parts = _difference(matrix, arguments[0])
-            below = None if parts is None else _difference(matrix, parts[0])
-            if parts is not None and below is not None:
-                found.add((*below, parts[1]))
-                return True
-        if operation == "constant":
-            return bool(arguments[0] == 0)
-        rule = VANISHES.get(operation)
-        operands = arguments[1:] if operation == "where" else arguments
-        return rule is not None and rule(vanishes(v) for v in operands if isinstance(v, Value))
+        instruction = matrix.at(value)
+        parts = match(matrix.at, value, WEIGHT)
+        if parts is not None:
+            found.add((parts[SCORE], parts[LARGEST], parts[LOGARITHM]))
+            return True
+        if isinstance(instruction, Constant):
+            return instruction.number == 0
+        rule = VANISHES.get(instruction.operation.name)
+        operands = instruction.operands
+        if isinstance(instruction, Where):
+            operands = (instruction.chosen, instruction.other)
+        return rule is not None and rule(map(vanishes, operands))
 
     result = matrix.result
     assert result is not None
     if not vanishes(result) or len(found) != 1:
         return None
     element, *numbers = found.pop()
-    total = Instruction("add", tuple(numbers), torch.float32)
-    body = LoopBody((*matrix.instructions, total), Value(len(matrix.instructions)))
-    return LoopBody(matrix.instructions, element), without_unused(body, stores=False)
+    total = ADD.instruction(tuple(numbers), torch.float32)
+    body = LoopBody((*matrix.instructions, total))
+    return LoopBody(matrix.instructions, element), part_of(body, Value(len(matrix.instructions)))
 
 
-def _difference(body: LoopBody, value: Value) -> tuple[Value, Value] | None:
-    """What ``value`` is the difference of, in float32."""
-    instruction = body.instructions[value.index]
-    if instruction.operation != "sub" or instruction.dtype != torch.float32:
-        return None
-    left, right = instruction.arguments
-    return left, right
-
+SCORE, LARGEST, LOGARITHM = capture(), capture(), capture()
+WEIGHT = call(
+    "exp",
+    call("sub", call("sub", SCORE, LARGEST, dtype=torch.float32), LOGARITHM, dtype=torch.float32),
+)
 
 VANISHES: Mapping[str, Callable[[Iterator[bool]], bool]] = {
     "to_dtype": next,

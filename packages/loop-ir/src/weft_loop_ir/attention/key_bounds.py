@@ -7,14 +7,35 @@ its weight is 0.  Conditions that compare linear forms of the positions of query
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
 
 import sympy
 import torch
 
-from weft_loop_ir.ir import Instruction, LoopBody, Value
-from weft_loop_ir.schedule.transform import without_unused
+from weft_loop_ir.bodies import (
+    ADD,
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NEG,
+    SUB,
+    Connective,
+    Constant,
+    Conversion,
+    IndexValue,
+    Indirect,
+    Instruction,
+    Load,
+    LoopBody,
+    Masked,
+    Scalar,
+    Value,
+    Where,
+)
+from weft_loop_ir.bodies.edit import part_of, with_expressions
 
 
 @dataclass(frozen=True)
@@ -109,6 +130,7 @@ class _Reader:
         lowest: float,
     ) -> None:
         self.body = body
+        self.at = body.at
         self.scores = scores
         self.query = query
         self.key = key
@@ -116,27 +138,17 @@ class _Reader:
         self.lowest = lowest
         self.found = _Conditions([], [], [])
 
-    def at(self, value: Value) -> Instruction:
-        return self.body.instructions[value.index]
-
     def visit(self, value: Value) -> None:
         """Collect the conditions under which ``value`` is not hidden."""
         instruction = self.at(value)
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation == "to_dtype":
-            self.visit(arguments[0])
-        elif operation == "where":
-            condition, chosen, other = arguments
-            for visible, hidden, holds in ((chosen, other, True), (other, chosen, False)):
-                fill = self._lost(hidden)
-                if fill is not None:
-                    self._note(condition, holds, fill)
-                    self.visit(visible)
-                    return
-            self.found.is_whole = False
-        elif operation == "add":
-            for operand, other in (arguments, arguments[::-1]):
-                if self._is_of_scores(operand):
+        if isinstance(instruction, Conversion):
+            self.visit(instruction.value)
+        elif isinstance(instruction, Where):
+            self._visit_choice(instruction, self.visit)
+        elif instruction.operation is ADD:
+            left, right = instruction.operands
+            for operand, other in ((left, right), (right, left)):
+                if self.body.under(operand).loads(self.scores):
                     self.visit(operand)
                     self._visit_mask(other)
                     return
@@ -147,19 +159,25 @@ class _Reader:
     def _visit_mask(self, value: Value) -> None:
         """What is added to a score."""
         instruction = self.at(value)
-        if instruction.operation == "to_dtype":
-            self._visit_mask(instruction.arguments[0])
-        elif instruction.operation == "where":
-            condition, chosen, other = instruction.arguments
-            for visible, hidden, holds in ((chosen, other, True), (other, chosen, False)):
-                fill = self._lost(hidden)
-                if fill is not None:
-                    self._note(condition, holds, fill)
-                    self._visit_mask(visible)
-                    return
-            self.found.is_whole = False
+        if isinstance(instruction, Conversion):
+            self._visit_mask(instruction.value)
+        elif isinstance(instruction, Where):
+            self._visit_choice(instruction, self._visit_mask)
         elif not self._is_plain(value):
             self.found.is_whole = False
+
+    def _visit_choice(self, choice: Where, visit: Callable[[Value], None]) -> None:
+        """``visit`` what is seen, if the other value hides a score."""
+        for visible, hidden, holds in (
+            (choice.chosen, choice.other, True),
+            (choice.other, choice.chosen, False),
+        ):
+            fill = self._lost(hidden)
+            if fill is not None:
+                self._note(choice.condition, holds, fill)
+                visit(visible)
+                return
+        self.found.is_whole = False
 
     def _note(self, condition: Value, holds: bool, fill: float) -> None:
         self.found.fills.append(fill)
@@ -170,42 +188,40 @@ class _Reader:
     def _conjuncts(self, condition: Value, holds: bool) -> Iterator[tuple[Value, bool]]:
         """Conditions all of which hold (are true, or false) where ``condition`` is ``holds``."""
         instruction = self.at(condition)
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation in ("logical_not", "bitwise_not") and instruction.dtype == torch.bool:
-            yield from self._conjuncts(arguments[0], not holds)
-        elif operation in (
-            ("bitwise_and", "logical_and") if holds else ("bitwise_or", "logical_or")
-        ):
-            for argument in arguments:
-                yield from self._conjuncts(argument, holds)
-        elif operation == "to_dtype" and self.at(arguments[0]).dtype == torch.bool:
-            yield from self._conjuncts(arguments[0], holds)
-        elif not (operation == "constant" and bool(arguments[0]) == holds):
+        connective = instruction.operation.connective
+        if connective is Connective.NOT and instruction.dtype == torch.bool:
+            yield from self._conjuncts(instruction.operands[0], not holds)
+        elif connective is (Connective.AND if holds else Connective.OR):
+            for operand in instruction.operands:
+                yield from self._conjuncts(operand, holds)
+        elif isinstance(instruction, Conversion) and self.at(instruction.value).dtype == torch.bool:
+            yield from self._conjuncts(instruction.value, holds)
+        elif not (isinstance(instruction, Constant) and bool(instruction.number) == holds):
             yield condition, holds
 
     def _bound(self, compared: Instruction, holds: bool) -> bool:
         """Note what a comparison of positions says of ``key - query``; False where it says something else."""
-        if compared.operation == ("eq" if holds else "ne"):
-            return self._note_equal(*compared.arguments)
-        if compared.operation not in NEGATED:
+        operation = compared.operation if holds else compared.operation.negation
+        if operation is EQ:
+            return self._note_equal(*compared.operands)
+        if operation not in (LT, LE, GT, GE):
             return False
-        operation = compared.operation if holds else NEGATED[compared.operation]
-        left, right = (self._position(v) for v in compared.arguments)
+        left, right = (self._position(v) for v in compared.operands)
         if left is None or right is None:
             return False
         difference = sympy.expand(left - right)
         slope = difference.coeff(self.key)
         if slope == -1:
-            difference, operation = -difference, MIRRORED[operation]
+            difference, operation = -difference, operation.mirror
         elif slope != 1:
             return False
         rest = sympy.expand(difference - self.key + self.query)  # key - query + rest  <op>  0
         if rest.free_symbols & self.positions:
             return False
-        if operation in ("le", "lt"):
-            self.found.last.append(-rest - int(operation == "lt"))
+        if operation in (LE, LT):
+            self.found.last.append(-rest - int(operation is LT))
         else:
-            self.found.first.append(-rest + int(operation == "gt"))
+            self.found.first.append(-rest + int(operation is GT))
         return True
 
     def _note_equal(self, left: Value, right: Value) -> bool:
@@ -222,103 +238,65 @@ class _Reader:
             or self.at(right).dtype not in INTEGERS
         ):
             return False
-        line, key = (
-            without_unused(LoopBody(self.body.instructions, v), False) for v in (left, right)
-        )
-        self.found.equal.append((line, key))
-        if not self.query.is_Symbol or _renamed(line, self.query, self.key) != key.instructions:
+        row, key = part_of(self.body, left), part_of(self.body, right)
+        self.found.equal.append((row, key))
+        at_key = with_expressions(row, lambda e: e.xreplace({self.query: self.key}))
+        if not self.query.is_Symbol or at_key != key:
             return False
         self.found.holds_at_query = True
         return True
 
     def _depends(self, value: Value, symbols: Set[sympy.Symbol]) -> bool:
         """Whether ``value`` may vary with ``symbols``, a score, or what is loaded at a computed place."""
-        for instruction in self._under(value):
-            operation, arguments = instruction.operation, instruction.arguments
-            if operation == "masked" or (operation == "load" and arguments[0] == self.scores):
-                return True
-            for argument in arguments:
-                if isinstance(argument, sympy.Expr) and any(
-                    s in symbols or s.name.startswith("indirect") for s in argument.free_symbols
-                ):
-                    return True
-        return False
+        part = self.body.under(value)
+        varying = symbols | self.body.bound_symbols
+        is_of_scores = part.holds(Masked) or part.loads(self.scores)
+        return bool(is_of_scores) or not varying.isdisjoint(part.free_symbols)
 
     def _position(self, value: Value) -> sympy.Expr | None:
         """An integer as an expression over positions and sizes."""
         instruction = self.at(value)
-        operation, arguments = instruction.operation, instruction.arguments
         if instruction.dtype is None or instruction.dtype.is_floating_point:
             return None
-        if operation == "index_expr":
-            expression: sympy.Expr = arguments[0]
-            return expression
-        if operation == "constant":
-            return sympy.Integer(int(arguments[0]))
-        if operation == "to_dtype":
-            return self._position(arguments[0]) if instruction.dtype == torch.int64 else None
-        if operation not in ("add", "sub", "neg") or instruction.dtype != torch.int64:
+        if isinstance(instruction, IndexValue):
+            return instruction.index
+        if isinstance(instruction, Constant):
+            return sympy.Integer(int(instruction.number))
+        if instruction.dtype != torch.int64:
+            return None
+        if isinstance(instruction, Conversion):
+            return self._position(instruction.value)
+        signs = SIGNS.get(instruction.operation)
+        if signs is None:
             return None
         operands: list[sympy.Expr] = []
-        for argument in arguments:
-            position = self._position(argument)
+        for operand in instruction.operands:
+            position = self._position(operand)
             if position is None:
                 return None
             operands.append(position)
-        signs = {"add": (1, 1), "sub": (1, -1), "neg": (-1,)}[operation]
         return sympy.Add(*(s * o for s, o in zip(signs, operands, strict=True)))
 
     def _lost(self, value: Value) -> float | None:
         """The number that ``value`` is, if it hides a score."""
         instruction = self.at(value)
-        while instruction.operation == "to_dtype":
-            instruction = self.at(instruction.arguments[0])
-        number = instruction.arguments[0] if instruction.operation == "constant" else 0.0
-        return float(number) if isinstance(number, int | float) and number <= self.lowest else None
-
-    def _is_of_scores(self, value: Value) -> bool:
-        return any(
-            i.operation == "load" and i.arguments[0] == self.scores for i in self._under(value)
-        )
+        while isinstance(instruction, Conversion):
+            instruction = self.at(instruction.value)
+        number = instruction.number if isinstance(instruction, Constant) else 0.0
+        return float(number) if number <= self.lowest else None
 
     def _is_plain(self, value: Value) -> bool:
         """Whether nothing is hidden in ``value``: it is made of scores, positions and small numbers."""
-        for instruction in self._under(value):
-            operation, arguments = instruction.operation, instruction.arguments
-            if operation == "load" and arguments[0] != self.scores:
+        for instruction in self.body.under(value).instructions:
+            if isinstance(instruction, Load) and instruction.buffer != self.scores:
                 return False
-            if operation == "constant" and not abs(arguments[0]) < -self.lowest:
+            if isinstance(instruction, Constant) and not abs(instruction.number) < -self.lowest:
                 return False
-            if operation in ("masked", "indirect", "scalar"):
+            if isinstance(instruction, Masked | Indirect | Scalar):
                 return False
         return True
 
-    def _under(self, value: Value) -> Iterator[Instruction]:
-        """The instructions that ``value`` is computed by."""
-        pending, seen = [value], {value}
-        while pending:
-            instruction = self.at(pending.pop())
-            yield instruction
-            for argument in instruction.arguments:
-                if isinstance(argument, Value) and argument not in seen:
-                    seen.add(argument)
-                    pending.append(argument)
 
-
-NEGATED = {"le": "gt", "lt": "ge", "ge": "lt", "gt": "le"}
-MIRRORED = {"le": "ge", "lt": "gt", "ge": "le", "gt": "lt"}
+SIGNS = {ADD: (1, 1), SUB: (1, -1), NEG: (-1,)}
+"""How operations on integers add their operands."""
 INTEGERS = (torch.int64, torch.int32)
-
-
-def _renamed(body: LoopBody, symbol: sympy.Symbol, other: sympy.Symbol) -> tuple[Instruction, ...]:
-    """The instructions of ``body`` at ``other`` in the place of ``symbol``."""
-    return tuple(
-        replace(
-            instruction,
-            arguments=tuple(
-                a.xreplace({symbol: other}) if isinstance(a, sympy.Expr) else a
-                for a in instruction.arguments
-            ),
-        )
-        for instruction in body.instructions
-    )

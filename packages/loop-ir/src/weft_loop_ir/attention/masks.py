@@ -10,20 +10,15 @@ import torch
 
 from weft_loop_ir.attention.computed_positions import with_computed_positions
 from weft_loop_ir.attention.operands import FindWriter
+from weft_loop_ir.bodies import Cost, Instruction, LoopBody, Scalar, Value
+from weft_loop_ir.bodies.edit import part_of, without_unused
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, Kernel, LoopBody, LoopVariable, Schedule, Value
-from weft_loop_ir.loop_graph import body_accesses
+from weft_loop_ir.ir import Buffer, Kernel, LoopVariable, Schedule
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.transform import Replayer, without_unused
 
 MAX_INSTRUCTIONS = 24
 """Of what is computed again for each line and batch; beyond that, memory is cheaper."""
-CHEAP = frozenset(
-    (
-        "load constant index_expr to_dtype where add sub mul neg abs maximum minimum eq ne lt le gt ge "
-        "logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not"
-    ).split()
-)
 MIN_SHRINKING = 8
 """How many times smaller what a mask is made of has to be than the mask."""
 
@@ -42,7 +37,7 @@ def with_masks_computed(
     """
     loops = (*outer, key)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
-    dtypes = {i.arguments[0]: i.dtype for i in body.instructions if i.operation == "load"}
+    dtypes = {load.buffer: load.dtype for load in body.loads()}
 
     def dtype_of(name: str) -> torch.dtype:
         return dtypes.get(name) or schedule.buffers[name].layout.dtype
@@ -72,23 +67,29 @@ def _producer(
     if len(kernel.stages) != 1 or kernel.stages[0].inner:
         return None
     body = kernel.stages[0].body
-    stores = [i for i in body.instructions if i.operation == "store" and i.arguments[0] == name]
-    if len(stores) != 1 or len(stores[0].arguments) != 3:
+    store = body.only_store(name)
+    if store is None:
         return None
-    _, index, value = stores[0].arguments
-    part = without_unused(LoopBody(body.instructions, value), stores=False)
+    part = part_of(body, store.value)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
     part = with_computed_positions(part, BodyRecorder(ranges, lambda n: buffers[n].layout.dtype))
     if len(part.instructions) > MAX_INSTRUCTIONS:
         return None
-    if any(i.operation not in CHEAP for i in part.instructions):
+    if not all(map(_is_cheap, part.instructions)):
         return None
-    read, _ = body_accesses(part)
+    read = part.reads
     if read and not MIN_SHRINKING * sum(_elements(buffers[n]) for n in read) <= _elements(
         buffers[name]
     ):
         return None
-    return part, index, kernel.outer
+    return part, store.index, kernel.outer
+
+
+def _is_cheap(instruction: Instruction) -> bool:
+    """Whether it may be computed for each score: simple, and no number that the host computes."""
+    operation = instruction.operation
+    is_simple = operation.is_repeatable and operation.cost <= Cost.SIMPLE
+    return is_simple and not isinstance(instruction, Scalar)
 
 
 def _elements(buffer: Buffer) -> float:

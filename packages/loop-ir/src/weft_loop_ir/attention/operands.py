@@ -9,9 +9,10 @@ from typing import ClassVar
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Conversion, Load
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import BufferView, Kernel, LoopBody, Value
+from weft_loop_ir.ir import BufferView, Kernel
 from weft_loop_ir.ops import HALVES
 
 FindWriter = Callable[[str], Kernel | None]
@@ -107,18 +108,15 @@ def _copied(
     """The buffer that ``kernel`` copies to ``name``, where it loads and where it stores."""
     if len(kernel.stages) != 1 or kernel.stages[0].inner:
         return None
-    body: LoopBody = kernel.stages[0].body
-    stores = [i for i in body.instructions if i.operation == "store" and i.arguments[0] == name]
-    if len(stores) != 1 or len(stores[0].arguments) != 3:
+    body = kernel.stages[0].body
+    store = body.only_store(name)
+    if store is None:
         return None
-    _, store, value = stores[0].arguments
-    assert isinstance(value, Value)
-    load = body.instructions[value.index]
-    if before_widening and load.operation == "to_dtype" and load.dtype == torch.float32:
-        source = body.instructions[load.arguments[0].index]
+    load = body.at(store.value)
+    if before_widening and isinstance(load, Conversion) and load.dtype == torch.float32:
+        source = body.at(load.value)
         load = source if source.dtype in HALVES else load
-    if load.operation != "load" or load.arguments[1].free_symbols - {
-        loop.symbol for loop in kernel.outer
-    }:
+    loops = {loop.symbol for loop in kernel.outer}
+    if not isinstance(load, Load) or load.index.free_symbols - loops:
         return None
-    return load.arguments[0], load.arguments[1], store
+    return load.buffer, load.index, store.index

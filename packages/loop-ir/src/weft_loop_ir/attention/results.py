@@ -5,13 +5,13 @@ The counterpart of :mod:`~weft_loop_ir.attention.operands`, for what a kernel wr
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import sympy
 
 from weft_loop_ir.attention.operands import Operand, covers
 from weft_loop_ir.attention.replaced_steps import ReplacedSteps
+from weft_loop_ir.bodies import Conversion, Load, Reduction, Store
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferKind, Kernel
@@ -134,23 +134,19 @@ def sum_of_load(kernel: Kernel, name: str) -> tuple[sympy.Expr, sympy.Expr, str]
     None if it does more.
     """
     local = {buffer.name for buffer in kernel.local_buffers}
-    operations = [
-        i
-        for stage in kernel.stages
-        for i in stage.body.instructions
-        if i.operation not in ("load", "store") or i.arguments[0] not in local
-    ]
-    kinds = Counter(i.operation for i in operations)
-    if kinds.keys() - {"load", "store", "to_dtype", "reduction"}:
-        return None
-    if kinds["load"] != 1 or kinds["store"] != 1 or kinds["reduction"] > 1:
-        return None
-    if any(i.dtype is not None and not i.dtype.is_floating_point for i in operations):
-        return None
-    by_kind = {i.operation: i.arguments for i in operations}
+    instructions = [i for stage in kernel.stages for i in stage.body.instructions]
+    accesses = [i for i in instructions if isinstance(i, Load | Store) and i.buffer not in local]
+    reductions = [i.kind for i in instructions if isinstance(i, Reduction)]
     inner = [v for stage in kernel.stages for v in stage.inner if v.size != 1]
-    if bool(inner) != bool(kinds["reduction"]) or by_kind.get("reduction", ("sum",))[0] != "sum":
+    if reductions != ["sum"] * bool(inner) or len(accesses) != 2:
         return None
-    if by_kind["load"][0] != name or len(by_kind["store"]) != 3:
+    if not all(isinstance(i, Load | Store | Conversion | Reduction) for i in instructions):
         return None
-    return by_kind["load"][1], by_kind["store"][1], by_kind["store"][0]
+    if any(i.dtype is not None and not i.dtype.is_floating_point for i in instructions):
+        return None
+    load, store = accesses
+    if not (isinstance(load, Load) and isinstance(store, Store)):
+        return None
+    if load.buffer != name or store.mode is not None:
+        return None
+    return load.index, store.index, store.buffer

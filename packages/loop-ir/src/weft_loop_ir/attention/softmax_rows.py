@@ -15,11 +15,14 @@ from enum import Enum
 import sympy
 import torch
 
+from weft_loop_ir.bodies import LoopBody, Value
+from weft_loop_ir.bodies.edit import part_of, without_unused
+from weft_loop_ir.bodies.patterns import call, capture, converted, match, number, reduced
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Instruction, Kernel, LoopBody, LoopVariable, Value
+from weft_loop_ir.ir import Kernel, LoopVariable
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.transform import Replayer, without_unused
 
 LoadScore = Callable[[BodyRecorder, sympy.Expr], Value]
 """Records the score at an index of the buffer of scores."""
@@ -79,33 +82,30 @@ def softmax_rows(
         return None
     if weights not in rows.stored:
         return None
-    found = _softmax_element(ops.instructions, rows.stored.pop(weights)[1])
+    found = _softmax_element(ops, rows.stored.pop(weights)[1])
     if found is None:
         return None
     element, hidden_are_zero = found
     body = without_unused(ops.body(element))
-    if any(i.operation in NOT_ELEMENTWISE for i in body.instructions):
+    if not _is_of_elements(body):
         return None
     kept = {}
     for name, (place, value) in rows.stored.items():
-        number = _line_number(ops.instructions, value, element)
+        number = _row_statistic(ops, value, element)
         if number is not None:
             kept[name] = (number, place)
             continue
-        made = without_unused(ops.body(value), stores=False).instructions
-        is_apart = not any(i.operation in NOT_ELEMENTWISE or _loads(i, scores) for i in made)
+        made = part_of(ops.body(), value)
+        is_apart = _is_of_elements(made) and not made.loads(scores)
         if not is_apart or key.symbol not in place.free_symbols:
             return None
         ops.store(name, place, value)
     return SoftmaxRows(body, key, hidden_are_zero, kept, without_unused(ops.body()))
 
 
-NOT_ELEMENTWISE = frozenset({"reduction", "scan", "fold", "store", "rand", "randn"})
-"""What computes an element of a row from others, or has effects, or another value at each call."""
-
-
-def _loads(instruction: Instruction, name: str) -> bool:
-    return instruction.operation == "load" and instruction.arguments[0] == name
+def _is_of_elements(body: LoopBody) -> bool:
+    """Whether what ``body`` computes of an element of a row depends on no others, and has no effect."""
+    return all(i.operation.is_of_element for i in body.instructions)
 
 
 class _Rows:
@@ -167,80 +167,34 @@ class _Rows:
             self.stored[name] = (index, value)
 
 
-def _softmax_element(instructions: list[Instruction], stored: Value) -> tuple[Value, bool] | None:
-    """The element whose softmax ``stored`` is, and whether hidden lines are zero; None if it is none."""
+ELEMENT = capture()
+LARGEST = reduced("max", ELEMENT)
+EXPONENTIAL = call("exp", call("sub", ELEMENT, LARGEST, dtype=torch.float32))
+TOTAL = reduced("sum", EXPONENTIAL)
+SOFTMAX = call("truediv", EXPONENTIAL, TOTAL)
+GUARDED_SOFTMAX = call("where", call("eq", LARGEST, number(-math.inf)), number(0), SOFTMAX)
+STATISTICS = {
+    RowStatistic.LARGEST: LARGEST,
+    RowStatistic.TOTAL: TOTAL,
+    RowStatistic.LOGARITHM: call("log", TOTAL),
+}
 
-    def at(value: object) -> Instruction:
-        assert isinstance(value, Value)
-        return instructions[value.index]
 
-    result = at(stored)
-    while result.operation == "to_dtype":
-        result = at(result.arguments[0])
-    guard = None
-    if result.operation == "where":
-        guard, otherwise, chosen = result.arguments
-        if at(otherwise).operation != "constant" or at(otherwise).arguments[0] != 0:
-            return None
-        result = at(chosen)
-    if result.operation != "truediv":
+def _softmax_element(ops: BodyRecorder, stored: Value) -> tuple[Value, bool] | None:
+    """The element whose softmax ``stored`` is, and whether hidden rows are zero; None if it is none."""
+    for pattern, hidden_are_zero in ((SOFTMAX, False), (GUARDED_SOFTMAX, True)):
+        found = match(ops.at, stored, converted(pattern))
+        if found is not None:
+            return found[ELEMENT], hidden_are_zero
+    return None
+
+
+def _row_statistic(ops: BodyRecorder, stored: Value, element: Value) -> RowStatistic | None:
+    """What ``stored`` is of the row of ``element``; None: something else."""
+    if ops.dtype_of(stored) != torch.float32:
         return None
-    exponential, total = result.arguments
-    if at(total).operation != "reduction" or at(total).arguments[0] != "sum":
-        return None
-    if at(total).arguments[2] != exponential or at(exponential).operation != "exp":
-        return None
-    difference = at(at(exponential).arguments[0])
-    if difference.operation != "sub" or difference.dtype != torch.float32:
-        return None
-    element, largest = difference.arguments
-    if at(largest).operation != "reduction" or at(largest).arguments[::2] != ("max", element):
-        return None
-    if guard is not None and not _asks_whether_hidden(at(guard), largest, at):
-        return None
-    return element, guard is not None
-
-
-def _line_number(
-    instructions: list[Instruction], stored: Value, element: Value
-) -> RowStatistic | None:
-    """What ``stored`` is of the line of ``element``; None: something else."""
-
-    def at(value: Value) -> Instruction:
-        return instructions[value.index]
-
-    def is_largest(value: Value) -> bool:
-        instruction = at(value)
-        is_of_all = instruction.operation == "reduction"
-        return is_of_all and instruction.arguments[::2] == ("max", element)
-
-    def is_total(value: Value) -> bool:
-        instruction = at(value)
-        if instruction.operation != "reduction" or instruction.arguments[0] != "sum":
-            return False
-        exponential = at(instruction.arguments[2])
-        difference = at(exponential.arguments[0]) if exponential.operation == "exp" else None
-        if difference is None or difference.operation != "sub":
-            return False
-        minuend, largest = difference.arguments
-        return minuend == element and is_largest(largest)
-
-    if at(stored).dtype != torch.float32:
-        return None
-    if is_largest(stored):
-        return RowStatistic.LARGEST
-    if is_total(stored):
-        return RowStatistic.TOTAL
-    is_logarithm = at(stored).operation == "log" and is_total(at(stored).arguments[0])
-    return RowStatistic.LOGARITHM if is_logarithm else None
-
-
-def _asks_whether_hidden(
-    guard: Instruction, largest: Value, at: Callable[[object], Instruction]
-) -> bool:
-    """Whether ``guard`` is ``largest == -inf``."""
-    if guard.operation != "eq" or largest not in guard.arguments:
-        return False
-    return any(
-        at(a).operation == "constant" and at(a).arguments[0] == -math.inf for a in guard.arguments
-    )
+    for statistic, pattern in STATISTICS.items():
+        found = match(ops.at, stored, pattern)
+        if found is not None and found[ELEMENT] == element:
+            return statistic
+    return None

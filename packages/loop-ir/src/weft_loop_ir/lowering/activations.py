@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, gelu_is_nan_at_infinity
-from weft_loop_ir.ir import Value
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pointwise import convert, elementwise
 from weft_loop_ir.lowering.promotion import Operand, Promotion, promote, require_float

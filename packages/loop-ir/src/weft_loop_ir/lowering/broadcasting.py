@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import sympy
 import torch
 
-from weft_loop_ir.ir import Value
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.context import rounded_scalar
 from weft_loop_ir.lowering.promotion import Operand
 from weft_loop_ir.lowering.tensors import Index, TensorValue

@@ -9,8 +9,8 @@ import sympy
 import torch
 
 from weft_loop_ir._torch import OpOverload
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import dot, product
-from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import (
     LoweringContext,
     compute_dtype,

@@ -13,6 +13,7 @@ import sympy
 import torch
 
 from weft_loop_ir._torch import OpOverload, is_negative, is_symbolic_number, is_view_operator
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.evaluate_index import evaluate_expression
 from weft_loop_ir.expressions import (
     contiguous_stride,
@@ -30,9 +31,8 @@ from weft_loop_ir.ir import (
     LoopVariable,
     Region,
     SymbolDefinition,
-    Value,
 )
-from weft_loop_ir.loop_graph import LoopNode, body_accesses
+from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.lowering.data_dependence import READ, DataSymbols
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import (
@@ -296,10 +296,8 @@ class LoweringContext:
     ) -> None:
         """Append the node whose body ``ops`` has recorded."""
         body = ops.body()
-        reads, writes = body_accesses(body)
-        self.nodes.append(
-            LoopNode(writes[0], loops, reduction_loops, body, reads, writes, tuple(sorted(origins)))
-        )
+        reads, writes, names = body.reads, body.writes, tuple(sorted(origins))
+        self.nodes.append(LoopNode(writes[0], loops, reduction_loops, body, reads, writes, names))
 
     def reduce(
         self,

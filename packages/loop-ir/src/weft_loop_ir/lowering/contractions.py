@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from weft_loop_ir._torch import OpOverload
-from weft_loop_ir.ir import Value
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pointwise import elementwise
 from weft_loop_ir.lowering.pooling_windows import expanded

@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir.ir import Value
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering

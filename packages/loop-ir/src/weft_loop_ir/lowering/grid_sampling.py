@@ -16,8 +16,8 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import contiguous_stride
-from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
 from weft_loop_ir.lowering.indexing import check_atomic, store
 from weft_loop_ir.lowering.interpolation import CUBIC, cubic_weights, polynomial

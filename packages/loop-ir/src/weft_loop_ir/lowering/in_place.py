@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
-from weft_loop_ir.loop_graph import LoopNode, reads_only_at_store
+from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
@@ -74,7 +74,7 @@ def _store(
     context.write_node(name, value.size, stride, value.load, origins, offset)
     node = context.nodes[-1]
     assert isinstance(node, LoopNode)
-    if not (reads_only_at_store(node.body, name) or reads_what_it_keeps(node, name)):
+    if not (node.body.reads_only_at_store(name) or reads_what_it_keeps(node, name)):
         context.nodes.pop()
         value = context.realize(context.copy_of(value))
         context.write_node(name, value.size, stride, value.load, origins, offset)

@@ -8,8 +8,8 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, integer
-from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.broadcasting import broadcast_size, read
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
 from weft_loop_ir.lowering.promotion import check_supported, require_float

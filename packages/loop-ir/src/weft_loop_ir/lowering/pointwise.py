@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from weft_loop_ir.ir import Value
+from weft_loop_ir.bodies import Cost, Value, operation_named
 from weft_loop_ir.lowering.broadcasting import broadcast_size, read, tensors_of
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.promotion import (
@@ -28,13 +28,6 @@ Formula = Callable[..., Value]
 D = Promotion.DEFAULT
 F = Promotion.INT_TO_FLOAT
 B = Promotion.TO_BOOL
-
-LIGHT = frozenset(
-    "abs neg relu sign floor ceil trunc round bitwise_not logical_not isnan isinf signbit add sub mul "
-    "maximum minimum bitwise_and bitwise_or bitwise_xor left_shift right_shift eq ne lt le gt ge "
-    "logical_and logical_or logical_xor copysign".split()
-)
-"""Operations that cost a cycle or two; the others are heavy."""
 
 
 def elementwise(
@@ -182,36 +175,21 @@ def _register_table() -> None:
 
 def _table_rule(operation: str, kind: Promotion) -> Callable[..., TensorValue]:
     formula = _operation(operation)
-    heavy = operation not in LIGHT
+    on_integers = ON_INTEGERS.get(operation, formula)
+    on_bools = ON_BOOLS.get(operation, on_integers)
+    heavy = operation_named(operation).cost > Cost.SIMPLE
 
     def rule(context: LoweringContext, *operands: Operand) -> TensorValue:
-        if operation in ("mul", "maximum", "minimum", "sign", "abs") or kind is B:
-            return _bool_aware(context, operation, operands, kind, formula)
-        return elementwise(context, operands, kind, formula, heavy=heavy)
+        chosen = formula
+        if on_bools is not formula:
+            compute, _ = promote(operands, kind)
+            if compute == torch.bool:
+                chosen = on_bools
+            elif not compute.is_floating_point:
+                chosen = on_integers
+        return elementwise(context, operands, kind, chosen, heavy=heavy)
 
     return rule
-
-
-def _bool_aware(
-    context: LoweringContext,
-    operation: str,
-    operands: Sequence[Operand],
-    kind: Promotion,
-    formula: Formula,
-) -> TensorValue:
-    """The arithmetic that eager also defines on bool: the product is "and", the maximum "or"."""
-    compute, _ = promote(operands, kind)
-    if compute == torch.bool:
-        as_bool = {"mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
-        if operation in as_bool:
-            formula = _operation(as_bool[operation])
-        elif operation == "sign":
-            formula = _identity
-        elif operation == "abs":
-            raise NoLowering("abs of bool")
-    if not compute.is_floating_point and operation in ("isnan", "isinf"):
-        formula = _constant_false
-    return elementwise(context, operands, kind, formula)
 
 
 def _identity(ops: BodyRecorder, value: Value) -> Value:
@@ -221,6 +199,20 @@ def _identity(ops: BodyRecorder, value: Value) -> Value:
 def _constant_false(ops: BodyRecorder, value: Value) -> Value:
     return ops.constant(False, torch.bool)
 
+
+def _refused_on_bools(ops: BodyRecorder, value: Value) -> Value:
+    raise NoLowering("an operation that bools don't have")
+
+
+ON_INTEGERS: dict[str, Formula] = {"isnan": _constant_false, "isinf": _constant_false}
+ON_BOOLS: dict[str, Formula] = {
+    "mul": _operation("logical_and"),
+    "maximum": _operation("logical_or"),
+    "minimum": _operation("logical_and"),
+    "sign": _identity,
+    "abs": _refused_on_bools,
+}
+"""What operations are on dtypes for which they aren't their own."""
 
 _register_table()
 

@@ -10,8 +10,8 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, product
-from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pooling import lowest_value, place_of_maximum
 from weft_loop_ir.lowering.pooling_backward import picked_gradient

@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir.ir import Value
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, scalar
 from weft_loop_ir.lowering.promotion import check_supported

@@ -9,8 +9,8 @@ import sympy
 import torch
 
 from weft_loop_ir import random_numbers as random_numbers  # defines the operators
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import contiguous_stride, dot
-from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.context import LoweringContext
 from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue

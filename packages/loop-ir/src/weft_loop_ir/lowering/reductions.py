@@ -9,8 +9,8 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import product
-from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.broadcasting import read
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.promotion import check_supported

@@ -12,20 +12,21 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir.expressions import contiguous_stride, dot, loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import (
+from weft_loop_ir.bodies import (
     COMBINED,
     LEFT,
     RIGHT,
-    Buffer,
-    BufferKind,
     Combination,
-    Layout,
+    IndexValue,
+    Indirect,
     LoopBody,
-    LoopVariable,
+    Masked,
+    Scalar,
     Value,
 )
+from weft_loop_ir.expressions import contiguous_stride, dot, loop_symbol
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable
 from weft_loop_ir.lowering.activations import log_add_exp
 from weft_loop_ir.lowering.context import (
     LoweringContext,
@@ -40,7 +41,6 @@ from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, InnerFunction, TensorValue
 from weft_loop_ir.lowering.views import normalize_dim
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.size_float import SizeFloat
 
 aten = torch.ops.aten
 
@@ -259,15 +259,10 @@ def _combination(
 
 def _is_of_values(body: LoopBody, known: set[str]) -> bool:
     """Whether ``body`` reads its values alone: no other memory, no places, no numbers of the host's."""
-    for instruction in body.instructions:
-        if instruction.operation == "store":
-            continue
-        if instruction.operation == "load":
-            if instruction.arguments[0] not in known:
-                return False
-        elif any(isinstance(a, sympy.Expr | LoopBody | SizeFloat) for a in instruction.arguments):
-            return False
-    return True
+    if not known.issuperset(body.reads):
+        return False
+    others = (IndexValue, Indirect, Masked, Scalar)
+    return not body.holds(*others)
 
 
 def needed_values(combine: torch.fx.GraphModule, wanted: Sequence[int]) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir.ir import Value
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.context import (
     LoweringContext,
     compute_dtype,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import contiguous_stride, dot
-from weft_loop_ir.ir import Value
 from weft_loop_ir.recording import BodyRecorder
 
 Index = tuple[sympy.Expr, ...]

@@ -10,8 +10,8 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv
-from weft_loop_ir.ir import Value
 from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.interpolation import Axis, axes_of

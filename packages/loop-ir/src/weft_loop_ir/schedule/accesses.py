@@ -11,7 +11,6 @@ import sympy
 
 from weft_loop_ir.expressions import to_int
 from weft_loop_ir.index_simplify import exact_quotient
-from weft_loop_ir.ir import LoopBody
 
 Extent = Any
 """A Python int, or a SymPy expression where the size is symbolic."""
@@ -49,22 +48,6 @@ def linear_form(expression: sympy.Expr, symbols: tuple[sympy.Symbol, ...]) -> Li
     remainder = sympy.Add(*rest)
     opaque = any(s in positions for s in remainder.free_symbols)
     return LinearForm(tuple(coefficients), remainder, opaque)
-
-
-def index_expressions(body: LoopBody) -> list[tuple[str | None, bool, sympy.Expr]]:
-    """Every index expression in ``body``: (buffer, None for a value; is it a store; expression)."""
-    found: list[tuple[str | None, bool, sympy.Expr]] = []
-    for instruction in body.instructions:
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation == "load":
-            found.append((arguments[0], False, arguments[1]))
-        elif operation == "store":
-            found.append((arguments[0], True, arguments[1]))
-        elif operation == "index_expr":
-            found.append((None, False, arguments[0]))
-        elif operation == "masked":
-            found.extend(index_expressions(arguments[1]))
-    return found
 
 
 def divides(divisor: Extent, dividend: Extent) -> Extent | None:

@@ -8,26 +8,20 @@ raised where eager raises it, after what eager does before.  The positions are r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import sympy
-
-from weft_loop_ir.ir import Instruction, LoopBody
+from weft_loop_ir.bodies import Indirect, LoopBody
+from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
     Node,
-    body_accesses,
-    checks_positions,
     has_effect,
     item_writes,
     raises_by_value,
 )
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
-from weft_loop_ir.schedule.transform import without_unused
-
-_COMBINING = frozenset({"reduction", "scan", "fold"})
 
 
 def check_first(loop_graph: LoopGraph) -> LoopGraph:
@@ -68,7 +62,7 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
 
 def _may_raise(node: Node) -> bool:
     if isinstance(node, LoopNode):
-        return checks_positions(node.body)
+        return node.body.checks_positions
     return raises_by_value(node)
 
 
@@ -87,30 +81,15 @@ def _reached(starts: Iterable[int], step: Mapping[int, set[int]]) -> set[int]:
 def _check_of(node: LoopNode, name: str) -> LoopNode | None:
     """What checks the positions of ``node`` and does nothing else."""
     body = without_unused(node.body, stores=False)
-    operations = {instruction.operation for instruction in body.instructions}
-    if "indirect" not in operations or not operations.isdisjoint(_COMBINING):
+    if not body.instructions or any(i.operation.combines for i in body.instructions):
         return None
-    used = set(_symbols(body))
+    used = body.free_symbols
     every = (*node.loops, *node.reduction_loops)
     loops = tuple(v for v in every if v.symbol in used or not v.size.is_positive)
-    return LoopNode(name, loops, (), body, body_accesses(body)[0], (), node.origins)
-
-
-def _symbols(body: LoopBody) -> Iterator[sympy.Symbol]:
-    for instruction in body.instructions:
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                yield from _symbols(argument)
-            elif isinstance(argument, sympy.Expr):
-                yield from argument.free_symbols
+    return LoopNode(name, loops, (), body, body.reads, (), node.origins)
 
 
 def _unchecked(body: LoopBody) -> LoopBody:
     """``body`` that relies on its positions, but for those in a part that is masked."""
-    instructions = tuple(
-        Instruction(i.operation, (*i.arguments[:3], False), i.dtype)
-        if i.operation == "indirect"
-        else i
-        for i in body.instructions
-    )
+    instructions = tuple(i.unchecked() if isinstance(i, Indirect) else i for i in body.instructions)
     return replace(body, instructions=instructions)

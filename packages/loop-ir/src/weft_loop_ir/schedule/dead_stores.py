@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from weft_loop_ir.ir import Buffer, Kernel, LoopBody, LoopVariable
+from weft_loop_ir.bodies import LoopBody
+from weft_loop_ir.ir import Buffer, Kernel, LoopVariable
 from weft_loop_ir.loop_graph import LoopNode, item_reads, item_writes
 from weft_loop_ir.schedule.iterations import ONCE, accesses_in_loop, covers
 from weft_loop_ir.schedule.memory_plan import storage_elements
@@ -51,5 +52,5 @@ def _nests(node: LoopNode | Kernel) -> Iterator[tuple[Sequence[LoopVariable], Lo
     else:
         nests = [((*node.outer, *s.inner), s.body) for s in node.stages if not s.is_reduction]
     for loops, body in nests:
-        if not any(i.operation == "store" and len(i.arguments) > 3 for i in body.instructions):
+        if not body.accumulates:
             yield loops, body

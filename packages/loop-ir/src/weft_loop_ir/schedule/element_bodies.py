@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Combining, Reduction, Value
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, Count, LoopVariable, Value
-from weft_loop_ir.loop_graph import LoopNode, holds_scan
+from weft_loop_ir.ir import Buffer, Count, LoopVariable
+from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.iterations import value_in
-from weft_loop_ir.schedule.transform import Replayer
 
 
 class Unproved(Exception):
@@ -59,7 +60,7 @@ def common_loops(nodes: Sequence[LoopNode]) -> tuple[LoopVariable, ...]:
     for node in nodes:
         sizes = tuple(v.size for v in _loops(node) if v.size != 1)
         if (
-            holds_scan(node.body)
+            node.body.holds(Combining)
             or (node.reduction_loops and node.loops)
             or (sizes and found not in ((), sizes))
         ):
@@ -157,18 +158,17 @@ class _Recording:
         if mode is not None:
             raise Unproved
         self._note_place(name, where)
-        if ops.instructions[value.index].operation == "reduction":
-            value = self._tested(name, where, *ops.instructions[value.index].arguments)
+        stored = ops.at(value)
+        if isinstance(stored, Reduction):
+            value = self._tested(name, where, stored)
         self.last[name] = value
 
-    def _tested(
-        self, name: str, where: sympy.Expr, kind: str, dtype: torch.dtype, operand: Value
-    ) -> Value:
+    def _tested(self, name: str, where: sympy.Expr, test: Reduction) -> Value:
         """What stands for the result of a reduction, which is in the buffer ``name``."""
-        if kind not in ("any", "all") or dtype is not torch.bool:
+        if test.kind not in ("any", "all") or test.accumulated is not torch.bool:
             raise Unproved
-        result = operand if self.in_kernel else self.ops.load(name, where)
-        self.tests.append(Test(kind, operand, result))
+        result = test.value if self.in_kernel else self.ops.load(name, where)
+        self.tests.append(Test(test.kind, test.value, result))
         return result
 
     def _note_place(self, name: str, where: sympy.Expr) -> None:

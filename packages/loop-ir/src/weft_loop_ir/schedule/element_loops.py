@@ -16,6 +16,8 @@ from dataclasses import replace
 
 import sympy
 
+from weft_loop_ir.bodies import Constant, Store
+from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
@@ -35,8 +37,6 @@ from weft_loop_ir.loop_graph import (
     LoopNode,
     Node,
     all_items,
-    body_accesses,
-    checks_positions,
     item_reads,
     item_writes,
 )
@@ -53,12 +53,10 @@ from weft_loop_ir.schedule.iterations import (
     IterationAccess,
     accesses_in_loop,
     covers,
-    host_symbols,
     keep_to_themselves,
     trip_count,
 )
 from weft_loop_ir.schedule.memory_plan import storage_elements
-from weft_loop_ir.schedule.transform import without_unused
 
 
 def element_loops(loop_graph: LoopGraph) -> LoopGraph:
@@ -100,9 +98,9 @@ def _fills(node: LoopNode, buffers: Mapping[str, Buffer]) -> dict[str, float]:
     """The buffers that ``node`` fills with one number, and the number."""
     first, *rest = node.body.instructions
     accesses = accesses_in_loop(node.body, ONCE, node.loops)
-    if first.operation != "constant" or any(i.operation != "store" for i in rest):
+    if not isinstance(first, Constant) or not all(isinstance(i, Store) for i in rest):
         return {}
-    number = float(first.arguments[0])
+    number = float(first.number)
     return {a.buffer: number for a in accesses if covers(a, storage_elements(buffers[a.buffer]))}
 
 
@@ -153,7 +151,7 @@ class _ElementLoop:
         count = self.loop.count
         if count is None:
             return
-        hosts = [symbols for node in self.nodes for symbols in host_symbols(node.body)]
+        hosts = [node.body.host_symbols for node in self.nodes]
         sizes = [v.size.free_symbols for v in self.outer]
         if count.stop is None or any(count.symbol in symbols for symbols in (*hosts, *sizes)):
             raise Unproved
@@ -171,7 +169,7 @@ class _ElementLoop:
         of_each = [name for name in self.state if body.places[name].free_symbols]
         if not set(self.kept) <= set(of_each):
             raise Unproved  # all elements would write to one place
-        if any(checks_positions(node.body) for node in self.nodes):
+        if any(node.body.checks_positions for node in self.nodes):
             raise Unproved  # one that is over goes on beside those that aren't
         if not keep_to_themselves(self._accesses(of_each), sympy.S.One):
             raise Unproved
@@ -198,7 +196,7 @@ class _ElementLoop:
             LocalBuffer(local_name(name), self.buffers[name].layout.dtype, sympy.S.One)
             for name in self.state
         )
-        reads = dict.fromkeys(name for stage in stages for name in body_accesses(stage.body)[0])
+        reads = dict.fromkeys(name for stage in stages for name in stage.body.reads)
         return Kernel(
             self.loop.name,
             self.outer,

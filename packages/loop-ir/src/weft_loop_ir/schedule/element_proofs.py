@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Set
 
-import sympy
-
-from weft_loop_ir.ir import Value
+from weft_loop_ir.bodies import ADD, IndexValue, Load, Value, Where
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.element_bodies import ElementBody, Test, Unproved
 from weft_loop_ir.schedule.simplify_values import Simplifier, constant_of
@@ -71,21 +69,20 @@ def _is_sum(ops: BodyRecorder, first: Value, last: Value, may_be_kept: bool) -> 
 
     The first iteration is made in any case.  State that is not -0.0 before it ``may_be_kept`` by some tests.
     """
-    operation, arguments = (
-        ops.instructions[last.index].operation,
-        ops.instructions[last.index].arguments,
-    )
-    if operation == "where" and may_be_kept:
-        return all(_is_sum(ops, first, value, True) for value in arguments[1:])
-    return (operation == "add" and first in arguments) or (may_be_kept and last == first)
+    instruction = ops.at(last)
+    if isinstance(instruction, Where) and may_be_kept:
+        choices = (instruction.chosen, instruction.other)
+        return all(_is_sum(ops, first, value, True) for value in choices)
+    is_sum = instruction.operation is ADD and first in instruction.operands
+    return is_sum or (may_be_kept and last == first)
 
 
 def _is_plus_zero(ops: BodyRecorder, first: Value, value: Value) -> bool:
     """Whether ``value`` is ``first + 0.0``, which changes -0.0 only."""
-    instruction = ops.instructions[value.index]
-    if instruction.operation != "add" or first not in instruction.arguments:
+    instruction = ops.at(value)
+    if instruction.operation is not ADD or first not in instruction.operands:
         return False
-    left, right = instruction.arguments
+    left, right = instruction.operands
     added = constant_of(ops, right if left == first else left)
     return added == 0 and math.copysign(1, added) > 0
 
@@ -93,8 +90,7 @@ def _is_plus_zero(ops: BodyRecorder, first: Value, value: Value) -> bool:
 def _before_iteration(body: ElementBody, value: Value) -> Value | None:
     """``value``, about the state after an iteration, as it is of the one before; None where there is none."""
     known = {body.last[name]: first for name, first in body.first.items()}
-    moving = {i.arguments[1] for i in body.ops.instructions if i.operation == "indirect"}
-    moving.update(body.counter)
+    moving = body.ops.body().bound_symbols | body.counter
     started = set(body.first.values())
     done: dict[Value, Value | None] = {}
 
@@ -104,17 +100,14 @@ def _before_iteration(body: ElementBody, value: Value) -> Value | None:
         return done[value]
 
     def renewed(value: Value) -> Value | None:
-        instruction = body.ops.instructions[value.index]
-        operation = instruction.operation
-        if value in started or operation in ("masked", "indirect", "rand", "randn"):
+        instruction = body.ops.at(value)
+        if value in started or not instruction.operation.is_repeatable:
             return None
-        if operation in ("load", "index_expr"):
-            index: sympy.Expr = instruction.arguments[int(operation == "load")]
-            return value if moving.isdisjoint(index.free_symbols) else None
-        arguments = [moved(a) if isinstance(a, Value) else a for a in instruction.arguments]
-        if None in arguments:
+        if isinstance(instruction, Load | IndexValue):
+            return value if moving.isdisjoint(instruction.free_symbols) else None
+        operands = {v: moved(v) for v in instruction.operands}
+        if None in operands.values():
             return None
-        assert instruction.dtype is not None
-        return body.ops.record(operation, tuple(arguments), instruction.dtype)
+        return body.ops.again(instruction, operands)
 
     return moved(value)

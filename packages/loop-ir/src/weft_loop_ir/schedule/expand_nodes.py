@@ -8,14 +8,15 @@ from typing import Any
 
 import sympy
 
+from weft_loop_ir.bodies import Value
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, BufferView, Count, ExternCall, Loop, LoopVariable, Value
+from weft_loop_ir.ir import Buffer, BufferView, Count, ExternCall, Loop, LoopVariable
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.iterations import value_in
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.schedule.products_of_iterations import ProductOfAll
-from weft_loop_ir.schedule.transform import Replayer
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import sympy
 
+from weft_loop_ir.bodies import Fold, IndexValue, Instruction, Load, LoopBody, Store
 from weft_loop_ir.expressions import to_int
-from weft_loop_ir.ir import LoopBody, LoopVariable
+from weft_loop_ir.ir import LoopVariable
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.schedule.accesses import (
     Extent,
     LinearForm,
-    index_expressions,
     linear_form,
 )
 
@@ -88,8 +88,8 @@ def group_of_node(node: LoopNode, order: int) -> Group:
     has_reduction = bool(node.reduction_loops)
     variables = node.loops + node.reduction_loops
     symbols = tuple(v.symbol for v in variables)
-    found = index_expressions(node.body)
-    forms = [linear_form(expression, symbols) for _, _, expression in found]
+    found = node.body.indexed()
+    forms = [linear_form(i.index, symbols) for i in found]
     keep = [k for k, v in enumerate(variables) if v.size != 1]
     reduction_start = len(node.loops)
     if has_reduction and not any(k >= reduction_start for k in keep):
@@ -108,14 +108,11 @@ def group_of_node(node: LoopNode, order: int) -> Group:
     mapping_tuple = tuple(mapping)
     member = Member(node, order, mapping_tuple, has_reduction)
     accesses = tuple(
-        _group_access(buffer, is_store, form, mapping_tuple, rank)
-        for (buffer, is_store, _), form in zip(found, forms, strict=True)
-        if buffer is not None
+        _group_access(access, form, mapping_tuple, rank)
+        for access, form in zip(found, forms, strict=True)
+        if not isinstance(access, IndexValue)
     )
-    fusible = bool(node.writes) and not any(
-        i.operation == "fold" or (i.operation == "store" and len(i.arguments) > 3)
-        for i in node.body.instructions
-    )
+    fusible = bool(node.writes) and not (node.body.holds(Fold) or node.body.accumulates)
     return Group(
         outer,
         inner,
@@ -132,10 +129,8 @@ def group_of_node(node: LoopNode, order: int) -> Group:
 
 def _count_instructions(body: LoopBody) -> int:
     """How many there are, nested bodies included, in those on numbers of up to 4 bytes."""
-    nested = (a for i in body.instructions for a in i.arguments if isinstance(a, LoopBody))
-    wide = sum(i.dtype is not None and i.dtype.itemsize > 4 for i in body.instructions)
-    own = len(body.instructions) + (WIDE_INSTRUCTION - 1) * wide
-    return own + sum(map(_count_instructions, nested))
+    wide = [i.dtype is not None and i.dtype.itemsize > 4 for i in body.walk()]
+    return len(wide) + (WIDE_INSTRUCTION - 1) * sum(wide)
 
 
 def _unit(rank: int, position: int, factor: Extent) -> Row:
@@ -144,12 +139,12 @@ def _unit(rank: int, position: int, factor: Extent) -> Row:
 
 def _store_order(
     keep: list[int],
-    found: list[tuple[str | None, bool, sympy.Expr]],
+    found: Sequence[Instruction],
     forms: list[LinearForm],
 ) -> list[int]:
     """The loops of a pointwise node, outermost first, by the strides of what it stores."""
-    for (_, is_store, _), form in zip(found, forms, strict=True):
-        if is_store:
+    for instruction, form in zip(found, forms, strict=True):
+        if isinstance(instruction, Store):
             strides = [form.coefficients[k] for k in keep]
             if not form.opaque and all(isinstance(s, int) for s in strides):
                 return sorted(keep, key=lambda k: -form.coefficients[k])
@@ -201,11 +196,11 @@ def _acts_as_one(
 
 
 def _group_access(
-    buffer: str, is_store: bool, form: LinearForm, mapping: tuple[Row, ...], rank: int
+    access: Load | Store, form: LinearForm, mapping: tuple[Row, ...], rank: int
 ) -> GroupAccess:
-    return GroupAccess(
-        buffer, is_store, combine(form.coefficients, mapping, rank), form.rest, form.opaque
-    )
+    coefficients = combine(form.coefficients, mapping, rank)
+    is_store = isinstance(access, Store)
+    return GroupAccess(access.buffer, is_store, coefficients, form.rest, form.opaque)
 
 
 def combine(coefficients: Row, mapping: Sequence[Row], rank: int) -> Row:

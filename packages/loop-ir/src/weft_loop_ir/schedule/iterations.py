@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import sympy
 
+from weft_loop_ir.bodies import LoopBody, Store
 from weft_loop_ir.expressions import FloorDiv, to_int
-from weft_loop_ir.ir import Count, LoopBody, LoopVariable
+from weft_loop_ir.ir import Count, LoopVariable
 from weft_loop_ir.loop_graph import LoopNode
-from weft_loop_ir.schedule.accesses import Extent, divides, index_expressions, linear_form
-from weft_loop_ir.size_float import SizeFloat
+from weft_loop_ir.schedule.accesses import Extent, divides, linear_form
 
 ONCE = Count(sympy.Symbol("once", integer=True), sympy.S.Zero, 1, sympy.S.One)
 """The counter of what isn't in a loop."""
@@ -63,46 +63,20 @@ def accesses_in_loop(
     """
     symbols = (count.symbol, *(v.symbol for v in loops))
     extents = tuple(to_int(v.size) for v in loops)
-    given = _bound_by_data(body)
-    for buffer, is_store, expression in index_expressions(body):
-        if buffer is None:
-            continue
-        form = linear_form(settle(expression), symbols)
+    given = body.bound_symbols
+    for access in body.accesses():
+        form = linear_form(settle(access.index), symbols)
         first, *strides = form.coefficients
         start = sympy.sympify(first) * count.start
         yield IterationAccess(
-            buffer,
-            is_store,
+            access.buffer,
+            isinstance(access, Store),
             first * count.step,
             tuple(strides),
             extents,
             form.rest + start,
             form.opaque or not given.isdisjoint(form.rest.free_symbols),
         )
-
-
-def _bound_by_data(body: LoopBody) -> set[sympy.Symbol]:
-    """The symbols of positions that are read from memory."""
-    found = set()
-    for instruction in body.instructions:
-        if instruction.operation == "indirect":
-            found.add(instruction.arguments[1])
-        for argument in instruction.arguments:
-            if isinstance(argument, LoopBody):
-                found |= _bound_by_data(argument)
-    return found
-
-
-def host_symbols(body: LoopBody) -> Iterator[set[sympy.Symbol]]:
-    """The symbols of what isn't an index: numbers that the host computes, and sizes of checked positions."""
-    for instruction in body.instructions:
-        for argument in instruction.arguments:
-            if isinstance(argument, SizeFloat):
-                yield argument.free_symbols
-            elif isinstance(argument, LoopBody):
-                yield from host_symbols(argument)
-        if instruction.operation == "indirect":
-            yield instruction.arguments[2].free_symbols
 
 
 def are_independent(accesses: Iterable[IterationAccess], trips: sympy.Expr) -> bool:

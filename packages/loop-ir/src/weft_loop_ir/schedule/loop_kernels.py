@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 import sympy
 import torch
 
+from weft_loop_ir.bodies import LoopBody, Value
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import IndexRanges, ranges_for
 from weft_loop_ir.ir import (
@@ -19,22 +21,17 @@ from weft_loop_ir.ir import (
     Kernel,
     LocalBuffer,
     Loop,
-    LoopBody,
     LoopVariable,
     ParallelKernels,
     Stage,
-    Value,
 )
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.accesses import index_expressions
 from weft_loop_ir.schedule.iterations import (
     accesses_in_loop,
-    host_symbols,
     keep_to_themselves,
     trip_count,
     value_in,
 )
-from weft_loop_ir.schedule.transform import Replayer
 
 
 def loop_kernel(loop: Loop, buffers: Mapping[str, Buffer]) -> Kernel | ParallelKernels | None:
@@ -64,11 +61,11 @@ def _with_loop(
     if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.stages[0].is_sequential:
         return None
     body = kernel.stages[0].body
-    if any(i.operation == "store" and len(i.arguments) > 3 for i in body.instructions):
+    if body.accumulates:
         return None
     if any(count.symbol in v.size.free_symbols for v in kernel.outer):
         return None
-    if any(count.symbol in symbols for symbols in host_symbols(body)):
+    if count.symbol in body.host_symbols:
         return None
     trips = trip_count(count)
     if not keep_to_themselves(accesses_in_loop(body, count, kernel.outer), trips):
@@ -83,9 +80,9 @@ def _with_loop(
 def _state(kernel: Kernel, body: LoopBody, count: Count) -> dict[str, sympy.Expr]:
     """The buffers that the body writes at one place in all iterations, with the index of that place."""
     places: dict[str, set[sympy.Expr]] = {name: set() for name in kernel.writes}
-    for buffer, _, expression in index_expressions(body):
-        if buffer in places:
-            places[buffer].add(expression)
+    for access in body.accesses():
+        if access.buffer in places:
+            places[access.buffer].add(access.index)
     state = {}
     for name, indices in places.items():
         index = next(iter(indices))

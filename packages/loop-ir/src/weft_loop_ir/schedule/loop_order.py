@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import sympy
 import torch
 
+from weft_loop_ir.bodies import IndexValue, Instruction, Store
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol, to_int
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import LoopVariable, Stage
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.accesses import LinearForm, index_expressions, linear_form
-from weft_loop_ir.schedule.transform import Replayer
+from weft_loop_ir.schedule.accesses import LinearForm, linear_form
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,16 @@ def arranged(nest: Nest, buffer_dtype: Callable[[str], torch.dtype]) -> Nest:
     return _rebuilt(nest, outer_runs, inner_runs, buffer_dtype)
 
 
-def _forms(nest: Nest) -> list[tuple[str | None, bool, LinearForm]]:
+def _forms(nest: Nest) -> list[tuple[Instruction, LinearForm]]:
     symbols = tuple(v.symbol for v in nest.outer + nest.inner)
     return [
-        (buffer, is_store, linear_form(expression, symbols))
+        (instruction, linear_form(instruction.index, symbols))
         for stage in nest.stages
-        for buffer, is_store, expression in index_expressions(stage.body)
+        for instruction in stage.body.indexed()
     ]
 
 
-def _vote(nest: Nest, forms: Sequence[tuple[str | None, bool, LinearForm]]) -> list[int]:
+def _vote(nest: Nest, forms: Sequence[tuple[Instruction, LinearForm]]) -> list[int]:
     """Outer loops, outermost first: innermost the one along which most accesses are contiguous.
 
     Ties, and the other loops, go by the strides of the first store.
@@ -58,10 +59,11 @@ def _vote(nest: Nest, forms: Sequence[tuple[str | None, bool, LinearForm]]) -> l
     count = len(nest.outer)
     votes = [0] * count
     store: LinearForm | None = None
-    for buffer, is_store, form in forms:
+    for instruction, form in forms:
+        is_store = isinstance(instruction, Store)
         if is_store and store is None:
             store = form
-        if buffer is None:
+        if isinstance(instruction, IndexValue):
             continue
         for k in range(count):
             if form.coefficients[k] == 1:
@@ -83,7 +85,7 @@ def _vote(nest: Nest, forms: Sequence[tuple[str | None, bool, LinearForm]]) -> l
 def _runs(
     order: Sequence[int],
     variables: Sequence[LoopVariable],
-    forms: Sequence[tuple[str | None, bool, LinearForm]],
+    forms: Sequence[tuple[Instruction, LinearForm]],
 ) -> list[list[int]]:
     """Split ``order`` in runs of loops that act as one in every access."""
     runs: list[list[int]] = []
@@ -99,11 +101,11 @@ def _acts_as_one(
     outer: int,
     inner: int,
     variables: Sequence[LoopVariable],
-    forms: Sequence[tuple[str | None, bool, LinearForm]],
+    forms: Sequence[tuple[Instruction, LinearForm]],
 ) -> bool:
     extent = to_int(variables[inner].size)
     symbols = (variables[outer].symbol, variables[inner].symbol)
-    for _, _, form in forms:
+    for _, form in forms:
         if form.coefficients[outer] != form.coefficients[inner] * extent:
             return False
         if form.opaque and not form.rest.free_symbols.isdisjoint(symbols):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
+from weft_loop_ir.bodies import Load, Store
 from weft_loop_ir.data_symbols import defined_symbols, layout_symbols
 from weft_loop_ir.expressions import FloorDiv, integer
 from weft_loop_ir.ir import (
@@ -21,7 +22,6 @@ from weft_loop_ir.ir import (
     Step,
 )
 from weft_loop_ir.loop_graph import Item, all_items, extern_writes, item_reads, item_writes
-from weft_loop_ir.schedule.accesses import index_expressions
 from weft_loop_ir.schedule.counter_bounds import counter_bounds, largest
 from weft_loop_ir.schedule.options import ScheduleOptions
 
@@ -350,27 +350,18 @@ def _overwrites_safely(kernel: Kernel, source: str, name: str) -> bool:
     touching = [
         stage
         for stage in kernel.stages
-        if any(b in (source, name) for b, _, _ in index_expressions(stage.body))
+        if any(access.buffer in (source, name) for access in stage.body.accesses())
     ]
     if len(touching) != 1:
         return False
-    load: tuple[int, sympy.Expr] | None = None
-    store: tuple[int, sympy.Expr] | None = None
-    for position, instruction in enumerate(touching[0].body.instructions):
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation == "masked" and any(
-            b in (source, name) for b, _, _ in index_expressions(arguments[1])
-        ):
-            return False
-        if operation == "load" and arguments[0] in (source, name):
-            if load is not None or arguments[0] == name:
-                return False
-            load = (position, arguments[1])
-        if operation == "store" and arguments[0] == name:
-            if store is not None or len(arguments) > 3:
-                return False
-            store = (position, arguments[1])
-    if load is None or store is None or load[0] > store[0] or load[1] != store[1]:
+    body = touching[0].body
+    accesses = [a for a in body.accesses() if a.buffer in (source, name)]
+    if len(accesses) != 2 or not all(a in body.instructions for a in accesses):
+        return False
+    load, store = accesses
+    if not (isinstance(load, Load) and load.buffer == source and isinstance(store, Store)):
+        return False
+    if store.mode is not None or load.index != store.index:
         return False
     loops = kernel.outer + touching[0].inner
-    return all(v.symbol in store[1].free_symbols or v.size == 1 for v in loops)
+    return all(v.symbol in store.index.free_symbols or v.size == 1 for v in loops)

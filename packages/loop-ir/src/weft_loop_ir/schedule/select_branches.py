@@ -9,29 +9,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
 
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Constant, LoopBody, Store, Value
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import (
-    Branch,
-    Buffer,
-    BufferKind,
-    BufferView,
-    Instruction,
-    Loop,
-    LoopBody,
-    Region,
-    Value,
-)
+from weft_loop_ir.ir import Branch, Buffer, BufferKind, BufferView, Loop, Region
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
     Node,
-    body_accesses,
-    checks_positions,
     item_writes,
     touches,
     touches_in_graph,
@@ -39,7 +28,6 @@ from weft_loop_ir.loop_graph import (
 from weft_loop_ir.ops import STORAGE_ONLY
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.transform import Replayer
 
 
 def select_branches(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
@@ -89,15 +77,17 @@ class _Side:
         stored: list[Value] = []
 
         def nested(inner: BodyRecorder) -> Value:
-            def capture(_: BodyRecorder, *arguments: Any) -> None:
-                stored.append(arguments[2])
+            def capture(
+                _: BodyRecorder, name: str, where: sympy.Expr, value: Value, mode: str | None
+            ) -> None:
+                stored.append(value)
 
             Replayer(inner, lambda e: e, self.load, capture).replay(body)
             (value,) = stored
             return _widened(inner, value)
 
         value = ops.masked(holds if self.is_true else ops.logical_not(holds), nested, 0)
-        return ops.to_dtype(value, ops.buffer_dtype(_stores(body)[0].arguments[0]))
+        return ops.to_dtype(value, ops.buffer_dtype(body.stores()[0].buffer))
 
 
 class _Selector:
@@ -161,9 +151,9 @@ class _Selector:
 
     def _may_run_both(self, nodes: Sequence[Node], visible: Set[str]) -> bool:
         for node in nodes:
-            if not isinstance(node, LoopNode) or any(map(_accumulates, _stores(node.body))):
+            if not isinstance(node, LoopNode) or node.body.accumulates:
                 return False
-            if checks_positions(node.body) and not _may_be_masked(node):
+            if node.body.checks_positions and not _may_be_masked(node):
                 return False
             if node.reduction_loops and not visible.isdisjoint(node.writes):
                 return False
@@ -187,15 +177,14 @@ class _Selector:
         loops = (*node.loops, *node.reduction_loops)
         ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
         recorder = BodyRecorder(ranges, lambda name: self.buffers[name].layout.dtype)
-        if checks_positions(node.body):
-            (store,) = _stores(node.body)
-            name, where, _ = store.arguments
-            side.store(recorder, name, where, side.masked(recorder, node.body), None)
+        if node.body.checks_positions:
+            (store,) = node.body.stores()
+            value = side.masked(recorder, node.body)
+            side.store(recorder, store.buffer, store.index, value, None)
         else:
             Replayer(recorder, lambda e: e, side.load, side.store).replay(node.body)
         body = recorder.body()
-        reads, writes = body_accesses(body)
-        return replace(node, body=body, reads=reads, writes=writes)
+        return replace(node, body=body, reads=body.reads, writes=body.writes)
 
 
 def _writes(block: Sequence[Node], name: str) -> bool:
@@ -205,24 +194,15 @@ def _writes(block: Sequence[Node], name: str) -> bool:
 def _sets_flags(block: Sequence[Node]) -> bool:
     """Whether a side stores constants alone, one at least: it ends a loop, so that the other is the rule."""
     bodies = [n.body for n in block if isinstance(n, LoopNode) and not n.loops]
-    operations = {i.operation for body in bodies for i in body.instructions}
-    return bool(block) and len(bodies) == len(block) and operations <= {"constant", "store"}
-
-
-def _stores(body: LoopBody) -> list[Instruction]:
-    return [i for i in body.instructions if i.operation == "store"]
-
-
-def _accumulates(store: Instruction) -> bool:
-    return len(store.arguments) > 3
+    are_set = all(isinstance(i, Constant | Store) for body in bodies for i in body.instructions)
+    return bool(block) and len(bodies) == len(block) and are_set
 
 
 def _may_be_masked(node: LoopNode) -> bool:
     """Whether ``node`` computes one value, for a place that doesn't depend on what it reads."""
-    stores = _stores(node.body)
-    bound = {i.arguments[1] for i in node.body.instructions if i.operation == "indirect"}
+    stores = node.body.stores()
     is_one = len(stores) == 1 and not node.reduction_loops
-    return is_one and bound.isdisjoint(stores[0].arguments[1].free_symbols)
+    return is_one and node.body.bound_symbols.isdisjoint(stores[0].index.free_symbols)
 
 
 def _chosen(ops: BodyRecorder, holds: Value, first: Value, second: Value) -> Value:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
-from weft_loop_ir.ir import Instruction, Value
+from weft_loop_ir.bodies import EQ, NE, Connective, Constant, Conversion, Masked, Number, Value
 from weft_loop_ir.ops import STORAGE_ONLY
 from weft_loop_ir.recording import BodyRecorder
-
-Constant = bool | int | float
-
-_COMPLEMENTS = {"eq": "ne", "ne": "eq"}
-_COMPLEMENTS_OF_INTEGERS = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}  # floats may be NaN
-_ALL_HOLD = ("logical_and", "bitwise_and")
-_NONE_HOLDS = ("logical_or", "bitwise_or")
 
 
 class Simplifier:
@@ -34,18 +26,17 @@ class Simplifier:
     def _assume(self, value: Value, holds: bool) -> None:
         """Note that a bool is ``holds``, and what follows for those that it is made of."""
         self._done[value] = self.ops.constant(holds, torch.bool)
-        operation, operands = _called(self.ops, value)
-        if operation == "logical_not":
-            self._assume(operands[0], not holds)
-        if operation in (_ALL_HOLD if holds else _NONE_HOLDS):
+        instruction = self.ops.at(value)
+        operation, operands = instruction.operation, instruction.operands
+        parts = {Connective.NOT: not holds, Connective.AND if holds else Connective.OR: holds}
+        if operation.connective in parts:
             for operand in operands:
-                self._assume(operand, holds)
-        complement = _COMPLEMENTS.get(operation)
-        if operation in _COMPLEMENTS_OF_INTEGERS:
-            is_float = self.ops.dtype_of(operands[0]).is_floating_point
-            complement = None if is_float else _COMPLEMENTS_OF_INTEGERS[operation]
-        if complement is not None:
-            other = self.ops.record(complement, operands, torch.bool)
+                if self.ops.dtype_of(operand) is torch.bool:
+                    self._assume(operand, parts[operation.connective])
+        negation = operation.negation
+        is_float = negation is not None and self.ops.dtype_of(operands[0]).is_floating_point
+        if negation is not None and (operation in (EQ, NE) or not is_float):  # floats may be NaN
+            other = self.ops.record(negation.name, *operands)
             self._done[other] = self.ops.constant(not holds, torch.bool)
 
     def __call__(self, value: Value) -> Value:
@@ -55,129 +46,108 @@ class Simplifier:
         return found
 
     def _simplified(self, value: Value) -> Value:
-        instruction = self.ops.instructions[value.index]
-        operation, arguments = instruction.operation, instruction.arguments
-        if operation in ("load", "masked", "constant", "index_expr", "scalar"):
+        instruction = self.ops.at(value)
+        if not instruction.operands or isinstance(instruction, Masked):
             return value
-        arguments = tuple(self(a) if isinstance(a, Value) else a for a in arguments)
-        if operation == "to_dtype":
-            return self._converted(*arguments)
-        rule = _RULES.get(operation)
-        constants = [constant_of(self.ops, a) for a in arguments if isinstance(a, Value)]
-        simpler = None if rule is None else rule(self.ops, arguments, constants)
-        if simpler is not None:
-            return simpler
-        assert instruction.dtype is not None
-        return self.ops.record(operation, arguments, instruction.dtype)
+        operands = {operand: self(operand) for operand in instruction.operands}
+        if isinstance(instruction, Conversion):
+            return self._converted(operands[instruction.value], instruction.dtype)
+        rule = _RULES.get(instruction.operation.name)
+        if rule is not None:
+            simpler = rule(self.ops, tuple(operands[o] for o in instruction.operands))
+            if simpler is not None:
+                return simpler
+        return self.ops.again(instruction, operands)
 
-    def _converted(self, value: Value, dtype: torch.dtype) -> Value:
+    def _converted(self, value: Value, dtype: torch.dtype | None) -> Value:
         """A conversion: none of what was widened from the same half precision."""
-        operation, operands = _called(self.ops, value)
-        if operation == "to_dtype" and dtype in STORAGE_ONLY:
-            original: Value = operands[0]
-            if self.ops.dtype_of(original) == dtype and self.ops.dtype_of(value) == torch.float32:
+        assert dtype is not None
+        source = self.ops.at(value)
+        if isinstance(source, Conversion) and dtype in STORAGE_ONLY:
+            original = source.value
+            if self.ops.dtype_of(original) == dtype and source.dtype == torch.float32:
                 return original
         return self.ops.to_dtype(value, dtype)
 
     def negation(self, value: Value) -> Value:
         """The simplified opposite of a bool."""
-        return _logical_not(self.ops, (self(value),), [constant_of(self.ops, self(value))])
+        return _logical_not(self.ops, (self(value),))
 
 
-def constant_of(ops: BodyRecorder, value: Value) -> Constant | None:
+def constant_of(ops: BodyRecorder, value: Value) -> Number | None:
     """The number that ``value`` is, None where it isn't a constant."""
-    instruction = ops.instructions[value.index]
-    return instruction.arguments[0] if instruction.operation == "constant" else None
+    instruction = ops.at(value)
+    return instruction.number if isinstance(instruction, Constant) else None
 
 
-def _called(ops: BodyRecorder, value: Value) -> tuple[str, tuple[Any, ...]]:
-    instruction: Instruction = ops.instructions[value.index]
-    return instruction.operation, instruction.arguments
+Rule = Callable[[BodyRecorder, tuple[Value, ...]], Value | None]
 
 
-Rule = Callable[[BodyRecorder, tuple[Any, ...], list[Constant | None]], Value | None]
-
-
-def _where(
-    ops: BodyRecorder, arguments: tuple[Any, ...], constants: list[Constant | None]
-) -> Value | None:
-    condition, first, second = arguments
-    if constants[0] is not None:
-        chosen: Value = first if constants[0] else second
-        return chosen
+def _where(ops: BodyRecorder, operands: tuple[Value, ...]) -> Value | None:
+    condition, first, second = operands
+    holds = constant_of(ops, condition)
+    if holds is not None:
+        return first if holds else second
     if first == second:
-        return first  # type: ignore[no-any-return]
-    if ops.dtype_of(first) is torch.bool and None not in constants[1:]:
-        holds: Value = condition
-        return holds if constants[1] else _logical_not(ops, (holds,), [None])
+        return first
+    constants = [constant_of(ops, value) for value in (first, second)]
+    if ops.dtype_of(first) is torch.bool and None not in constants:
+        return condition if constants[0] else _logical_not(ops, (condition,))
     return None
 
 
-def _logical_not(
-    ops: BodyRecorder, arguments: tuple[Any, ...], constants: list[Constant | None]
-) -> Value:
-    (value,) = arguments
-    if constants[0] is not None:
-        return ops.constant(not constants[0], torch.bool)
-    operation, operands = _called(ops, value)
-    if operation == "logical_not" and ops.dtype_of(operands[0]) is torch.bool:
-        inner: Value = operands[0]
-        return inner
-    return ops.record("logical_not", (value,), torch.bool)
+def _logical_not(ops: BodyRecorder, operands: tuple[Value, ...]) -> Value:
+    (value,) = operands
+    constant = constant_of(ops, value)
+    if constant is not None:
+        return ops.constant(not constant, torch.bool)
+    instruction = ops.at(value)
+    if instruction.operation.connective is Connective.NOT:
+        (inner,) = instruction.operands
+        if ops.dtype_of(inner) is torch.bool:
+            return inner
+    return ops.record("logical_not", value)
 
 
 def _absorbing(zero: bool) -> Rule:
     """``and`` (``zero`` is false) and ``or`` of bools."""
 
-    def rule(
-        ops: BodyRecorder, arguments: tuple[Any, ...], constants: list[Constant | None]
-    ) -> Value | None:
-        if any(ops.dtype_of(a) is not torch.bool for a in arguments):
+    def rule(ops: BodyRecorder, operands: tuple[Value, ...]) -> Value | None:
+        if any(ops.dtype_of(o) is not torch.bool for o in operands):
             return None
-        if zero in constants:
+        if any(constant_of(ops, o) is not None and constant_of(ops, o) == zero for o in operands):
             return ops.constant(zero, torch.bool)
-        return _other_than(not zero, arguments, constants)
+        return _other_than(not zero, ops, operands)
 
     return rule
 
 
-def _add(
-    ops: BodyRecorder, arguments: tuple[Any, ...], constants: list[Constant | None]
-) -> Value | None:
+def _add(ops: BodyRecorder, operands: tuple[Value, ...]) -> Value | None:
     """``x + 0`` of integers: of floats it is another zero where ``x`` is -0.0."""
-    if ops.dtype_of(arguments[0]).is_floating_point:
+    if ops.dtype_of(operands[0]).is_floating_point:
         return None
-    return _other_than(0, arguments, constants)
+    return _other_than(0, ops, operands)
 
 
-def _sub(
-    ops: BodyRecorder, arguments: tuple[Any, ...], constants: list[Constant | None]
-) -> Value | None:
-    is_zero = constants[1] is not None and str(constants[1]) in ("0", "0.0", "False")
-    value: Value = arguments[0]
-    return value if is_zero else None
+def _sub(ops: BodyRecorder, operands: tuple[Value, ...]) -> Value | None:
+    """``x - 0``, but for ``x - -0.0``, which is another zero where ``x`` is -0.0."""
+    is_zero = str(constant_of(ops, operands[1])) in ("0", "0.0", "False")
+    return operands[0] if is_zero else None
 
 
-def _mul(
-    ops: BodyRecorder, arguments: tuple[Any, ...], constants: list[Constant | None]
-) -> Value | None:
-    dtype = ops.dtype_of(arguments[0])
-    if 0 in constants and not dtype.is_floating_point:
+def _mul(ops: BodyRecorder, operands: tuple[Value, ...]) -> Value | None:
+    dtype = ops.dtype_of(operands[0])
+    if not dtype.is_floating_point and 0 in [constant_of(ops, o) for o in operands]:
         return ops.constant(0, dtype)
-    return _other_than(1, arguments, constants)
+    return _other_than(1, ops, operands)
 
 
-def _other_than(
-    number: Constant, arguments: tuple[Any, ...], constants: list[Constant | None]
-) -> Value | None:
+def _other_than(number: Number, ops: BodyRecorder, operands: tuple[Value, ...]) -> Value | None:
     """The operand beside one that is ``number``."""
-    first, second = arguments
-    found: Value | None = None
-    if constants[0] is not None and constants[0] == number:
-        found = second
-    elif constants[1] is not None and constants[1] == number:
-        found = first
-    return found
+    for operand, other in (operands, operands[::-1]):
+        if constant_of(ops, operand) == number:
+            return other
+    return None
 
 
 _RULES: dict[str, Rule] = {

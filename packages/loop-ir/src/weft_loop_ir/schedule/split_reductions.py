@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import sympy
 import torch
 
+from weft_loop_ir.bodies import LoopBody, Value
+from weft_loop_ir.bodies.replay import IndexFunction, Replayer, StoreFunction
 from weft_loop_ir.expressions import (
     FloorDiv,
     contiguous_stride,
@@ -19,12 +21,11 @@ from weft_loop_ir.expressions import (
     to_int,
 )
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopBody, LoopVariable, Value, size_hints
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node, body_accesses
+from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, size_hints
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.accesses import index_expressions, linear_form
+from weft_loop_ir.schedule.accesses import linear_form
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.transform import IndexFunction, Replayer, StoreFunction
 
 PARTS_OF_FEW = 4
 """Where results count as few below some number, so many times that number of partial results are wanted."""
@@ -151,11 +152,7 @@ def _short_rows(node: LoopNode, options: ScheduleOptions) -> _Cut | None:
     ):
         return None
     symbols = tuple(v.symbol for v in node.loops + node.reduction_loops)
-    forms = [
-        linear_form(index, symbols)
-        for buffer, is_store, index in index_expressions(node.body)
-        if buffer is not None and not is_store
-    ]
+    forms = [linear_form(load.index, symbols) for load in node.body.loads()]
     split = len(node.loops)
     for position, row in enumerate(node.reduction_loops):
         length = int(row.size)
@@ -176,7 +173,7 @@ def _short_rows(node: LoopNode, options: ScheduleOptions) -> _Cut | None:
 
 
 def _kinds(node: LoopNode) -> tuple[str, ...]:
-    return tuple(i.arguments[0] for i in node.body.instructions if i.operation == "reduction")
+    return tuple(reduction.kind for reduction in node.body.reductions())
 
 
 def reads_columns(node: LoopNode) -> bool:
@@ -189,9 +186,9 @@ def reads_columns(node: LoopNode) -> bool:
         return False
     symbols = (loops[-1].symbol, node.reduction_loops[-1].symbol)
     steps = [
-        linear_form(index, symbols).coefficients
-        for buffer, is_store, index in index_expressions(node.body)
-        if buffer is not None and not is_store and symbols[0] in index.free_symbols
+        linear_form(load.index, symbols).coefficients
+        for load in node.body.loads()
+        if symbols[0] in load.index.free_symbols
     ]
     return any(step[0] == 1 for step in steps) and not any(step[1] == 1 for step in steps)
 
@@ -260,26 +257,20 @@ def _replay_within(
     ops: BodyRecorder, body: LoopBody, index: IndexFunction, store: StoreFunction, inside: Value
 ) -> None:
     """Record ``body``, a reduction, which takes no element where ``inside`` is false."""
-    (position,) = [k for k, i in enumerate(body.instructions) if i.operation == "reduction"]
-    kind, dtype, operand = body.instructions[position].arguments
-    value_dtype = body.instructions[operand.index].dtype
+    (reduction,), (target,) = body.reductions(), body.stores()
+    position = body.instructions.index(reduction)
+    value_dtype = body.at(reduction.value).dtype
     assert value_dtype is not None
-    element = LoopBody(body.instructions[:position], operand)
+    element = LoopBody(body.instructions[:position], reduction.value)
 
     def computed(nested: BodyRecorder) -> Value:
         value = Replayer(nested, index).replay(element)
         assert value is not None
         return value
 
-    value = ops.masked(inside, computed, _identity(kind, value_dtype))
-    (target,) = [i for i in body.instructions if i.operation == "store"]
-    store(
-        ops,
-        target.arguments[0],
-        index(target.arguments[1]),
-        ops.reduction(kind, dtype, value),
-        None,
-    )
+    value = ops.masked(inside, computed, _identity(reduction.kind, value_dtype))
+    result = ops.reduction(reduction.kind, reduction.accumulated, value)
+    store(ops, target.buffer, index(target.index), result, None)
 
 
 def _identity(kind: str, dtype: torch.dtype) -> bool | int | float:
@@ -332,19 +323,18 @@ def _node(
     origin: LoopNode,
 ) -> LoopNode:
     body = ops.body()
-    reads, writes = body_accesses(body)
-    return LoopNode(writes[0], loops, reduction_loops, body, reads, writes, origin.origins)
+    name, *_ = body.writes
+    return LoopNode(name, loops, reduction_loops, body, body.reads, body.writes, origin.origins)
 
 
 def _tail(joined: _Joined, partial: Buffer, dtype_of: Callable[[str], torch.dtype]) -> LoopNode:
     """The node that reduces the parts and stores the results where the node did."""
     node = joined.node
-    (reduction,) = [i for i in node.body.instructions if i.operation == "reduction"]
-    (target,) = [i for i in node.body.instructions if i.operation == "store"]
+    (reduction,), (target,) = node.body.reductions(), node.body.stores()
     ops = joined.recorder(dtype_of)
-    kind, dtype = reduction.arguments[:2]
-    value = ops.reduction(kind, dtype, ops.load(partial.name, joined.place(partial.layout)))
-    ops.store(target.arguments[0], target.arguments[1], value)
+    part = ops.load(partial.name, joined.place(partial.layout))
+    value = ops.reduction(reduction.kind, reduction.accumulated, part)
+    ops.store(target.buffer, target.index, value)
     return _node(ops, node.loops, joined.reduction_loops, node)
 
 
@@ -361,9 +351,7 @@ def _tail_of_moments(
     """
     node = joined.node
     mean, deviations = node.writes
-    stores = {
-        i.arguments[0]: i.arguments[1] for i in node.body.instructions if i.operation == "store"
-    }
+    stores = {store.buffer: store.index for store in node.body.stores()}
     size = tuple(v.size for v in node.loops)
     within, between = f"{deviations}_within", f"{deviations}_between"
     for name in (within, between):

@@ -11,6 +11,9 @@ from dataclasses import replace
 import sympy
 import torch
 
+from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, Combination, Cost, Scan, Value
+from weft_loop_ir.bodies.edit import without_unused
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import (
     FloorDiv,
     Mod,
@@ -21,28 +24,12 @@ from weft_loop_ir.expressions import (
     product,
 )
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import (
-    COMBINED,
-    LEFT,
-    RIGHT,
-    Buffer,
-    BufferKind,
-    Combination,
-    Layout,
-    LoopVariable,
-    Value,
-    size_hints,
-)
-from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node, body_accesses
+from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, size_hints
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.split_reductions import Hints, reads_columns
-from weft_loop_ir.schedule.transform import Replayer, without_unused
 
-COSTLY = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh pow truediv sigmoid".split()
-)
-"""Operations that take many instructions."""
 MIN_PIECE = 2048
 """Elements of a piece of a row, at least; of columns side by side as many in :data:`SIDE_BY_SIDE` of them."""
 SIDE_BY_SIDE = 16
@@ -106,14 +93,11 @@ def _stays_whole(node: LoopNode, options: ScheduleOptions) -> bool:
 
 def is_dear(combination: Combination) -> bool:
     """Whether elements are combined by more than a few instructions of a processor."""
-    return any(i.operation in COSTLY for i in combination.body.instructions)
+    return any(i.operation.cost >= Cost.DIVISION for i in combination.body.instructions)
 
 
 def _combination_of(node: LoopNode) -> Combination:
-    found: Combination = next(
-        i.arguments[0] for i in node.body.instructions if i.operation == "scan"
-    )
-    return found
+    return next(i.combination for i in node.body.instructions if isinstance(i, Scan))
 
 
 class _Split:
@@ -231,7 +215,7 @@ class _Split:
         self, loops: tuple[LoopVariable, ...], along: LoopVariable, ops: BodyRecorder
     ) -> LoopNode:
         body = without_unused(ops.body())
-        reads, writes = body_accesses(body)
+        reads, writes = body.reads, body.writes
         return LoopNode(writes[0], loops, (along,), body, reads, writes, self.node.origins)
 
 

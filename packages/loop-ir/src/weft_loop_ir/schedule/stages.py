@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 import sympy
 import torch
 
+from weft_loop_ir.bodies import Value
+from weft_loop_ir.bodies.edit import without_unused
+from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import integer, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Kernel, LocalBuffer, LoopVariable, Stage, Value
-from weft_loop_ir.loop_graph import body_accesses
+from weft_loop_ir.ir import Kernel, LocalBuffer, LoopVariable, Stage
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.accesses import Extent, linear_form
 from weft_loop_ir.schedule.groups import Group, Member
 from weft_loop_ir.schedule.loop_order import Nest, arranged
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.transform import Replayer, without_unused
 
 
 def build_kernel(
@@ -39,9 +40,8 @@ def build_kernel(
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
     for body in bodies:
-        body_reads, body_writes = body_accesses(body)
-        reads.update(dict.fromkeys(n for n in body_reads if n not in local))
-        writes.update(dict.fromkeys(n for n in body_writes if n not in local))
+        reads.update(dict.fromkeys(n for n in body.reads if n not in local))
+        writes.update(dict.fromkeys(n for n in body.writes if n not in local))
     origins = sorted({origin for m in group.members for origin in m.node.origins})
     return Kernel(
         name,
@@ -238,8 +238,8 @@ class _Builder:
             name
             for member in part.members
             for i in member.node.body.instructions
-            if i.operation == "masked"
-            for name in body_accesses(i.arguments[1])[0]
+            for body in i.bodies
+            for name in body.reads
         }
         for member in part.members:
             for name in member.node.writes:

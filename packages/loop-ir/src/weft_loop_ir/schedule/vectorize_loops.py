@@ -44,7 +44,6 @@ from weft_loop_ir.schedule.iterations import (
     IterationAccess,
     accesses_in_loop,
     are_independent,
-    host_symbols,
     trip_count,
 )
 from weft_loop_ir.schedule.memory_plan import storage_elements
@@ -190,7 +189,7 @@ def _accesses(
         loops = (*around, *node.loops, *node.reduction_loops)
         if any(count.symbol in v.size.free_symbols for v in loops):
             return None
-        if any(count.symbol in symbols for symbols in host_symbols(node.body)):
+        if count.symbol in node.body.host_symbols:
             return None
         return list(accesses_in_loop(node.body, count, loops))
     if not isinstance(node, Loop) or node.count is None or node.count.stop is None:

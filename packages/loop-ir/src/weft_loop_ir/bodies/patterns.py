@@ -1,0 +1,166 @@
+"""Patterns of values: what a value is computed by, as a tree with captures.
+
+``call("truediv", call("exp", X), reduced("sum", call("exp", X)))`` matches what divides exponentials by
+their sum.  A capture that stands in several places, or a pattern that does, has to be the same value in all
+of them; recorders give equal computations one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from weft_loop_ir.bodies.instructions import (
+    Constant,
+    Conversion,
+    Elementwise,
+    Instruction,
+    Number,
+    Reduction,
+    Value,
+    Where,
+)
+from weft_loop_ir.bodies.operations import OPERATIONS, Operation
+
+At = Callable[[Value], Instruction]
+Found = dict["Pattern", Value]
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A value of any kind: a capture."""
+
+    dtype: torch.dtype | None = field(default=None, kw_only=True)
+
+    def matches(self, at: At, value: Value, found: Found) -> Found | None:
+        """``found`` and what this captures of ``value``; None where it does not match."""
+        known = found.get(self)
+        if known is not None:
+            return found if known == value else None
+        instruction = at(value)
+        if self.dtype is not None and instruction.dtype != self.dtype:
+            return None
+        within = self._within(at, instruction, found)
+        return None if within is None else {**within, self: value}
+
+    def _within(self, at: At, instruction: Instruction, found: Found) -> Found | None:
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Call(Pattern):
+    operation: Operation
+    operands: tuple[Pattern, ...]
+
+    def _within(self, at: At, instruction: Instruction, found: Found) -> Found | None:
+        if instruction.operation is not self.operation:
+            return None
+        orders = [instruction.operands]
+        if self.operation.commutes:
+            orders.append(instruction.operands[::-1])
+        for order in orders:
+            matched = _all(self.operands, at, order, found)
+            if matched is not None:
+                return matched
+        return None
+
+
+def _all(
+    patterns: tuple[Pattern, ...], at: At, values: tuple[Value, ...], found: Found
+) -> Found | None:
+    matched: Found | None = found
+    for pattern, value in zip(patterns, values, strict=True):
+        if matched is None:
+            return None
+        matched = pattern.matches(at, value, matched)
+    return matched
+
+
+@dataclass(frozen=True, eq=False)
+class _Reduced(Pattern):
+    kind: str
+    value: Pattern
+
+    def _within(self, at: At, instruction: Instruction, found: Found) -> Found | None:
+        if not isinstance(instruction, Reduction) or instruction.kind != self.kind:
+            return None
+        return self.value.matches(at, instruction.value, found)
+
+
+@dataclass(frozen=True, eq=False)
+class _Number(Pattern):
+    number: Number
+
+    def _within(self, at: At, instruction: Instruction, found: Found) -> Found | None:
+        is_it = isinstance(instruction, Constant) and instruction.number == self.number
+        return found if is_it else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Converted(Pattern):
+    """A value, or a conversion of it, of that, ..."""
+
+    value: Pattern
+
+    def _within(self, at: At, instruction: Instruction, found: Found) -> Found | None:
+        while isinstance(instruction, Conversion):
+            source = instruction.value
+            matched = self.value.matches(at, source, found)
+            if matched is not None:
+                return matched
+            instruction = at(source)
+        return None
+
+    def matches(self, at: At, value: Value, found: Found) -> Found | None:
+        return self.value.matches(at, value, found) or super().matches(at, value, found)
+
+
+@dataclass(frozen=True, eq=False)
+class _OneOf(Pattern):
+    choices: tuple[Pattern, ...]
+
+    def matches(self, at: At, value: Value, found: Found) -> Found | None:
+        matched = (choice.matches(at, value, found) for choice in self.choices)
+        return next((m for m in matched if m is not None), None)
+
+
+def capture(dtype: torch.dtype | None = None) -> Pattern:
+    """A value of any kind, of ``dtype`` if one is given."""
+    return Pattern(dtype=dtype)
+
+
+def call(name: str, *operands: Pattern, dtype: torch.dtype | None = None) -> Pattern:
+    """An operation of ``operands``, in either order where it commutes."""
+    operation = OPERATIONS[name]
+    assert operation.form in (Elementwise, Where)
+    return _Call(operation, operands, dtype=dtype)
+
+
+def reduced(kind: str, value: Pattern, dtype: torch.dtype | None = None) -> Pattern:
+    """A reduction over the inner loops."""
+    return _Reduced(kind, value, dtype=dtype)
+
+
+def number(value: Number) -> Pattern:
+    """A constant."""
+    return _Number(value)
+
+
+def converted(value: Pattern) -> Pattern:
+    """``value`` through any number of conversions."""
+    return _Converted(value)
+
+
+def one_of(*choices: Pattern) -> Pattern:
+    """What the first of ``choices`` that matches does."""
+    return _OneOf(choices)
+
+
+def match(at: At, value: Value, pattern: Pattern) -> Found | None:
+    """What the parts of ``pattern`` are where ``value`` matches it, None where it does not.
+
+    ``at`` gives the instruction of a value: ``body.at``, or a recorder's.
+    """
+    return pattern.matches(at, value, {})
