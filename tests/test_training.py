@@ -250,6 +250,7 @@ def test_checkpointed_modules() -> None:
 
 RECURRENT = {
     "LSTM": lambda: nn.LSTM(5, 7, 2, batch_first=True, bidirectional=True),
+    "LSTM with projections": lambda: nn.LSTM(5, 7, proj_size=3),
     "GRU": lambda: nn.GRU(5, 7, batch_first=True),
     "RNN": lambda: nn.RNN(5, 7, batch_first=True, bidirectional=True),
 }
@@ -260,7 +261,7 @@ def test_recurrent_layers_train(name: str) -> None:
     torch.manual_seed(0)
     plain = RECURRENT[name]()
     model = copy.deepcopy(plain)
-    compiled = weft.compile(model)
+    compiled = weft.compile(model, fullgraph=True)
     for length in (4, 6):
         x = torch.randn(2, length, 5)
         for called, owner in ((plain, plain), (compiled, model)):
@@ -270,6 +271,16 @@ def test_recurrent_layers_train(name: str) -> None:
             sum(value.square().sum() for value in (output, *state)).backward()
         for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
             torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_long_sequences_stay_the_librarys() -> None:
+    model = nn.LSTM(2, 3, 2, batch_first=True)
+    log = weft.CompileLog()
+    with weft.observe(log):
+        compiled = weft.compile(model, backend="eager")
+        for length in (64, 65):
+            compiled(torch.randn(1, length, 2))
+    assert [b.kind for b in log.graph_breaks] == ["function that stays eager in training"]
 
 
 @torch.library.custom_op("weft_tests::scaled", mutates_args=())

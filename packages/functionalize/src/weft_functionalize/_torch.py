@@ -276,6 +276,17 @@ def without_modes() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def without_onednn() -> Iterator[None]:
+    """Let composite operators be made of torch's own ones."""
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
+
+
 def is_data_dependent(symbol: Any) -> bool:
     """Whether a symbol stands for a number that depends on data."""
     return bool(free_unbacked_symbols(symbol))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from ._torch import OpOverload, resized_shape, without_python_forms
+from ._torch import OpOverload, resized_shape, without_onednn, without_python_forms
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -61,10 +61,22 @@ def as_kernels_compute(function: Any) -> contextlib.AbstractContextManager[None]
     return contextlib.nullcontext()
 
 
+def _needs_gradients(arguments: Any) -> bool:
+    if isinstance(arguments, (tuple, list)):
+        return any(map(_needs_gradients, arguments))
+    return isinstance(arguments, torch.Tensor) and arguments.requires_grad
+
+
 def call_as_kernels_compute(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """What ``interpolate`` gives by factors, or of integers, of symbolic sizes; NotImplemented for others."""
+    """What ``interpolate`` gives by factors, or of integers, of symbolic sizes; NotImplemented for others.
+
+    And what ``lstm`` gives where it trains, step by step.
+    """
+    if function is torch.lstm and torch.is_grad_enabled() and _needs_gradients(args):
+        with without_onednn():
+            return function(*args, **kwargs)
     if function in _POOLING and _holds_integers(args[0]):
         raise Unsupported(
             "operands that the operator refuses", "max_pool1d of integers", "pool a float tensor"

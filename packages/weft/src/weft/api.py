@@ -28,9 +28,15 @@ from .standing_observers import standing_observers
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=torch.nn.Module)
 
-_EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset({torch.lstm, *BROADCASTS})
-"""On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows;
-a broadcast has no formula, and what eager makes of its gradient comes with a warning."""
+_EAGER_IN_TRAINING: frozenset[Callable[..., object]] = frozenset(BROADCASTS)
+"""A broadcast has no formula, and what eager makes of its gradient comes with a warning."""
+
+_STEPS_IN_TRAINING: Mapping[Callable[..., object], int] = {torch.lstm: 128}
+"""On the CPU oneDNN computes ``torch.lstm`` and leaves a workspace for backward whose size only it knows.
+
+So it is unrolled into its steps, of each layer and direction.  A step is a dozen operators in forward, and
+compiling as many as 128 takes some seconds; longer sequences stay oneDNN's.
+"""
 
 _SPARSE_GRADIENTS: Mapping[Callable[..., object], int] = {
     torch.embedding: 4,
@@ -188,6 +194,7 @@ def _compile_frames(
             error_on_recompile=options.error_on_recompile,
             guard_filter=of_guards(options.guard_filter_fn),
             eager_in_training=_EAGER_IN_TRAINING,
+            steps_in_training=_STEPS_IN_TRAINING,
             sparse_gradients=_SPARSE_GRADIENTS,
             backend_folders=stage_folders(),
             check_operands=check_operands,

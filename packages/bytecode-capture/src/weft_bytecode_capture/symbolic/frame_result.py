@@ -49,8 +49,10 @@ class CaptureOptions:
     ``rolled_loop_length`` iterations; the others are unrolled.  ``region_devices``: the types of devices of
     which a region may take tensors, those whose code generator has loops and branches.
     ``eager_in_training``: functions of torch whose calls that need gradients stay Python's, because the
-    stages behind cannot differentiate them.  ``sparse_gradients``: likewise functions where their argument
-    ``sparse``, whose position is beside the function, is true.
+    stages behind cannot differentiate them.  ``steps_in_training``: likewise recurrent functions of more
+    steps, over layers and directions, than the number beside them, and where the steps are not known.
+    ``sparse_gradients``: likewise functions where their argument ``sparse``, whose position is beside the
+    function, is true.
     ``backend_folders``: folders of packages whose code runs inside compiled calls, a backward pass for one,
     and is not captured.
     ``data_dependent_scalars``: numbers that the program reads from tensors (``item()``) are symbols of the
@@ -78,6 +80,7 @@ class CaptureOptions:
     rolled_loop_length: int = 16
     region_devices: frozenset[str] = frozenset({"cpu", "cuda", "meta"})
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
+    steps_in_training: Mapping[Callable[..., object], int] = field(default_factory=dict)
     sparse_gradients: Mapping[Callable[..., object], int] = field(default_factory=dict)
     backend_folders: frozenset[str] = frozenset()
     check_operands: Callable[[Any, Sequence[Any], Mapping[str, Any]], None] | None = None

@@ -107,6 +107,10 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         options = evaluator.state.options
         if self.value in options.eager_in_training:
             return True
+        steps = options.steps_in_training.get(self.value)
+        if steps is not None:
+            count = _recurrent_steps(evaluator, arguments)
+            return count is None or count > steps
         position = options.sparse_gradients.get(self.value)
         if position is None:
             return False
@@ -127,6 +131,20 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
 
     def __repr__(self) -> str:
         return f"TorchFunction({getattr(self.value, '__name__', self.value)})"
+
+
+def _recurrent_steps(evaluator: Evaluator, arguments: Arguments) -> int | None:
+    """How many steps a recurrent function takes on the CPU; None for packed sequences and other devices."""
+    sequence, state = arguments[:2]
+    if not isinstance(sequence, TensorVariable) or isinstance(state, TensorVariable):
+        return None  # its second argument is the sizes of batches
+    if len(arguments) < 9 or sequence.fake.device.type != "cpu" or sequence.fake.dim() != 3:
+        return None
+    layers, bidirectional, batch_first = (
+        arguments[position].as_constant() for position in (4, 7, 8)
+    )
+    length = evaluator.graph.shapes.specialise(sequence.fake.shape[1 if batch_first else 0])
+    return int(length * layers * (2 if bidirectional else 1))
 
 
 class TorchQueryVariable(TorchFunctionVariable):
