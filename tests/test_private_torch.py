@@ -173,7 +173,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
         ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"),
         torch.nn.Module,
     ),
-    **dict.fromkeys(("_buffers", "_modules"), torch.nn.Module),
+    **dict.fromkeys(("_buffers", "_call_impl", "_modules"), torch.nn.Module),
     **dict.fromkeys(("_backward_fn", "_setup_context_fn"), custom_operator),
     "_erased": lambda: next(iter(graph().graph.nodes)),
     "_root": lambda: graph().graph,
