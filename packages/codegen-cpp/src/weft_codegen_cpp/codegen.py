@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
+import platform
+import re
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,6 +33,7 @@ from weft_loop_ir import (
     convolve_channels_last,
     use_library_attention,
 )
+from weft_loop_ir.disk_cache import has_entry, private_folder, write_entry
 
 from weft_codegen_cpp.cache import (
     cache_directory,
@@ -47,7 +51,7 @@ from weft_codegen_cpp.kernel.kernel_printer import PLACEHOLDER, PrintedKernel, p
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.program import CppProgram, GeneratedProgram
-from weft_codegen_cpp.toolchain import find_toolchain, idle_processes, lanes
+from weft_codegen_cpp.toolchain import cpu_flags, find_toolchain, idle_processes, lanes
 from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit
 
 LAID_DTYPES = (torch.float32, torch.bfloat16)
@@ -98,6 +102,11 @@ UNOPTIMIZED_FLAGS = ("-O0",)
 Processor time, gradients of pooling and of grid sampling: 7.5 and 18.4 s at -O2, 3.0 and 10.2 at -O1, 0.8 and
 2.0 at -O0.
 """
+
+VECTOR_INSTRUCTIONS = re.compile(
+    r"(avx|amx|sse|ssse|fma|f16c|bmi|aes|vaes|sha|gfni|vpclmul|pclmul|movbe|popcnt|abm|adx|asimd|sve)"
+)
+"""Flags of a processor, as Linux names them, that say which instructions compilers may use."""
 
 CHARACTERS_A_KERNEL = 2000
 """Of the source, on average."""
@@ -247,6 +256,30 @@ class CppCodegen(Codegen):
         """What generated programs depend on besides their schedules: options, compiler, processor."""
         options = replace(self.options, cache_limit=None)
         return f"{options} {library_key('', find_toolchain(self.options))}"
+
+    def export(self, generated: GeneratedProgram) -> tuple[GeneratedProgram, bytes]:
+        """The program without its source, and its library."""
+        unit = TranslationUnit(generated.unit.name, (), "")
+        return replace(generated, unit=unit), self._library(generated.unit).read_bytes()
+
+    def load_exported(self, generated: GeneratedProgram, code: bytes) -> CppProgram:
+        """The program whose library is ``code``; no compiler is looked for."""
+        name = f"{hashlib.sha256(code).hexdigest()[:32]}.so"
+        folder = private_folder("saved")
+        if not has_entry(folder, name):
+            write_entry(folder, name, code)
+        library = load_library(folder / name)
+        entry = make_entry(library, generated.objects)
+        return CppProgram(entry, generated, "", library)
+
+    def target(self) -> Mapping[str, Sequence[str]]:
+        """The system, and what of the processor's instructions a program may use."""
+        instructions = sorted(flag for flag in cpu_flags() if VECTOR_INSTRUCTIONS.match(flag))
+        return {
+            "system": [platform.system()],
+            "machine": [platform.machine()],
+            "instructions": instructions,
+        }
 
     def print(
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]

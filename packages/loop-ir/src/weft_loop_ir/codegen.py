@@ -130,3 +130,20 @@ class Codegen(ABC):
     def load(self, generated: Any) -> CompiledProgram:
         """The program that another one, maybe of another process, had as its ``generated``."""
         raise NotImplementedError(f"{type(self).__name__} has an environment(), but no load()")
+
+    # -- programs saved in files -------------------------------------------------------------------------
+
+    def export(self, generated: Any) -> tuple[Any, bytes] | None:
+        """What :meth:`load_exported` makes a program of without a compiler; None where that can't be done.
+
+        The first is plain data, as ``generated`` of a program is, the second machine code.
+        """
+        return None
+
+    def load_exported(self, generated: Any, code: bytes) -> CompiledProgram:
+        """The program that :meth:`export` gave; the machine code is run."""
+        raise NotImplementedError(f"{type(self).__name__} has no load_exported()")
+
+    def target(self) -> Mapping[str, Sequence[str]]:
+        """What exported code needs of a machine: by kind, names that another has to have all of."""
+        return {}

@@ -30,6 +30,10 @@ from .registry import register_backend as register_backend
 from .registry import register_codegen as register_codegen
 from .report import CompileLog as CompileLog
 from .report import observe as observe
+from .saved_file import SavedProgramError as SavedProgramError
+from .saved_programs import SavedProgram as SavedProgram
+from .saved_programs import load as load
+from .saved_programs import save as save
 
 __version__ = "0.1.0"
 
@@ -40,6 +44,8 @@ __all__ = [
     "GraphReport",
     "GuardEntry",
     "RecompileError",
+    "SavedProgram",
+    "SavedProgramError",
     "StageError",
     "WeftError",
     "WeftWarning",
@@ -51,6 +57,7 @@ __all__ = [
     "explain",
     "is_compiling",
     "list_backends",
+    "load",
     "load_cache_artifacts",
     "mark_dynamic",
     "mark_static",
@@ -60,6 +67,7 @@ __all__ = [
     "register_backend",
     "register_codegen",
     "reset",
+    "save",
     "save_cache_artifacts",
     "set_stance",
     "substitute_in_graph",

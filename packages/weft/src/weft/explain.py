@@ -91,7 +91,7 @@ def explain(function: Callable[..., Any], **options: Any) -> Callable[..., Expla
 
     :raises TypeError: ``function`` is not callable.
     """
-    original = _original(function)
+    original = original_of(function)
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         failures = capture.failed_guards(_compiled_frame(function), args, kwargs)
@@ -127,7 +127,7 @@ def _without_tensors(report: capture.CaptureReport) -> capture.CaptureReport:
     return dataclasses.replace(report, graph=graph)
 
 
-def _original(function: Any) -> Any:
+def original_of(function: Any) -> Any:
     """What a compiled function or module was made from."""
     if isinstance(function, CompiledModule):
         return function._orig_mod

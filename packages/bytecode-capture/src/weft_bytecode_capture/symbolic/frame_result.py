@@ -99,6 +99,11 @@ class Replayable(Protocol):
     def emit(self, emitter: Emitter) -> None:
         """Emit code that replays every effect, in the order of the program."""
 
+    @property
+    def are_seen(self) -> bool:
+        """Whether any is on an object that was there before the call, or is a call."""
+        ...
+
 
 @dataclass(frozen=True)
 class Return:

@@ -58,6 +58,11 @@ class SideEffects:
     def __len__(self) -> int:
         return len(self._effects)
 
+    @property
+    def are_seen(self) -> bool:
+        """Whether any is on an object that was there before the call, or is a call."""
+        return any(getattr(effect, "source", effect) is not None for effect in self._effects)
+
     def mutated(self, variable: Mutated) -> None:
         """Record that a pre-existing object's variable no longer equals the object."""
         if id(variable) not in self._seen:
