@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ import weft_bytecode_capture as capture
 import weft_functionalize
 from weft_functionalize import check_operands, storage_identity
 
+from .errors import WeftWarning
 from .explain import original_of
 from .graph_description import GraphDescription
 from .options import CompileOptions
@@ -44,7 +46,8 @@ def save(
 
     ``weft.load(path)`` gives a callable for arguments of the same shapes, dtypes and containers, whose
     numbers and texts are those of this call; no gradients are recorded.  The file has the parameters and
-    buffers, and machine code for this kind of processor.  Programs on the CPU are saved that are one graph.
+    buffers, and machine code for this kind of processor.  Programs on the CPU are saved that are one graph;
+    a warning names what they change besides tensors, which is not saved.
 
     :raises SavedProgramError: it can't be saved; the message says why.
     """
@@ -248,8 +251,12 @@ def _record_call(function: Any, arguments: Any, leaves: list[Any], recorder: _Re
         raise SavedProgramError(
             f"only a program that is one graph can be saved, this is {len(calls)}"
         )
-    if any(report.has_side_effects for report in reports):
-        raise SavedProgramError("a program that changes Python objects can't be saved")
+    changed = {name for report in reports for name in report.side_effects} - _own_dictionaries(
+        function
+    )
+    if changed:
+        text = f"weft: what the program changes besides tensors is not saved: {sorted(changed)}"
+        capture.warn(text, WeftWarning)
     inputs, outputs = calls[0]
     found: list[Any] = []
     described = flatten(result, found)
@@ -258,6 +265,16 @@ def _record_call(function: Any, arguments: Any, leaves: list[Any], recorder: _Re
         described,
         [_describe_output(leaf, outputs, leaves) for leaf in found],
     )
+
+
+def _own_dictionaries(function: Any) -> set[str]:
+    """The names of the dictionaries and tuples that a call makes of its arguments."""
+    code = getattr(getattr(function, "forward", function), "__code__", None)
+    if code is None:
+        return set()
+    first = code.co_argcount + code.co_kwonlyargcount
+    count = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return {f"L[{name!r}]" for name in code.co_varnames[first : first + count]}
 
 
 def _place_of(value: Any, among: Sequence[Any], what: str) -> int:

@@ -76,7 +76,7 @@ class CaptureReport:
     failed on, ``seconds`` the wall-clock time of all of it, ``instruction_count`` how many instructions
     were evaluated, those of inlined calls included.  ``unkept_regions`` are the branches and loops that were
     tried and are not in the graph.  ``transformed_code`` takes the frame's place where the guards hold.
-    ``has_side_effects``: that code changes objects that were there before the call, or makes calls.
+    ``side_effects`` names the objects of before the call that this code changes, and the calls that it makes.
     ``callers`` are the frames that the call was made in, outermost first, the compiler's own among them.
     """
 
@@ -93,7 +93,7 @@ class CaptureReport:
     instruction_count: int = 0
     unkept_regions: tuple[UnkeptRegion, ...] = ()
     transformed_code: types.CodeType | None = None
-    has_side_effects: bool = False
+    side_effects: tuple[str, ...] = ()
     callers: tuple[UserLocation, ...] = ()
 
 
@@ -202,7 +202,7 @@ class _Conversion:
         self._break: GraphBreak | None = None
         self._dropped: list[UnkeptRegion] = []  # all regions, by the backend
         self._transformed_code: types.CodeType | None = None
-        self._has_side_effects = False
+        self._side_effects: tuple[str, ...] = ()
 
     @property
     def is_recompilation(self) -> bool:
@@ -314,7 +314,7 @@ class _Conversion:
         )
         entry.watch(*guard_set.references(), *self._optimizers(result.guards))
         self._transformed_code = transformed.code
-        self._has_side_effects = result.side_effects.are_seen
+        self._side_effects = result.side_effects.names
         self._frame.history.versions += 1
         if result.graph is not None:
             # No way back from the graph, so that tensors that the module holds go with the entry at once.
@@ -461,7 +461,7 @@ class _Conversion:
                     *(result.unkept_regions if result is not None else ()),
                 ),
                 transformed_code=self._transformed_code,
-                has_side_effects=self._has_side_effects,
+                side_effects=self._side_effects,
                 callers=running_frames(),
             )
         )

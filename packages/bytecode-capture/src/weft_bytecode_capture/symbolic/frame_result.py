@@ -100,8 +100,8 @@ class Replayable(Protocol):
         """Emit code that replays every effect, in the order of the program."""
 
     @property
-    def are_seen(self) -> bool:
-        """Whether any is on an object that was there before the call, or is a call."""
+    def names(self) -> tuple[str, ...]:
+        """What changes that was there before the call, by where it is read, and what is called."""
         ...
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weft_guards import Source
+
 from .variables.base import Variable
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ class JournaledCall:
         self.arguments = arguments
         self.keywords = keywords
 
+    def __repr__(self) -> str:
+        return f"{getattr(self.function, '__qualname__', self.function)}()"
+
     def emit_mutation(self, emitter: Emitter) -> None:
         emitter.load_callable(self.function)
         for value in (*self.arguments, *self.keywords.values()):
@@ -39,6 +44,9 @@ class EmittedEffect:
 
     def __init__(self, emit: Callable[[Emitter], None]) -> None:
         self.emit_mutation = emit
+
+    def __repr__(self) -> str:
+        return "a write"
 
 
 class SideEffects:
@@ -59,9 +67,14 @@ class SideEffects:
         return len(self._effects)
 
     @property
-    def are_seen(self) -> bool:
-        """Whether any is on an object that was there before the call, or is a call."""
-        return any(getattr(effect, "source", effect) is not None for effect in self._effects)
+    def names(self) -> tuple[str, ...]:
+        """What changes that was there before the call, by where it is read, and what is called."""
+        found = []
+        for effect in self._effects:
+            source = getattr(effect, "source", effect)
+            if source is not None:
+                found.append(source.name() if isinstance(source, Source) else repr(effect))
+        return tuple(found)
 
     def mutated(self, variable: Mutated) -> None:
         """Record that a pre-existing object's variable no longer equals the object."""
