@@ -122,6 +122,7 @@ class CppCodegen(Codegen):
     device_type = "cpu"
     schedule_options = ScheduleOptions(parallel_kernels=256, split_short_rows=64)
     writes_inputs = True
+    checks_first = True
 
     def __init__(self, options: CppOptions | None = None) -> None:
         self.options = options if options is not None else CppOptions()

@@ -39,6 +39,7 @@ from weft_loop_ir import (
     fuse_attention,
     fuse_attention_gradients,
     merge_products,
+    raises_by_value,
     recompute_shares,
     settle,
     size_hints,
@@ -124,6 +125,7 @@ class TritonCodegen(Codegen):
     """
 
     device_type = "cuda"
+    writes_inputs = True
     schedule_options = ScheduleOptions(
         min_outer_iterations=128,
         max_serial_elements=1 << 17,
@@ -274,6 +276,7 @@ class TritonCodegen(Codegen):
             is_recordable=is_recordable(schedule),
             is_dynamic=bool(schedule.symbols) or not all(isinstance(i, str) for i in host.inputs),
             device=next(iter(devices_of(schedule)), None),
+            calls_may_raise=any(map(may_raise, _calls(schedule))),
         )
         return self._load(generated, device)
 
@@ -442,6 +445,13 @@ class TritonCodegen(Codegen):
         if not torch.cuda.is_available():
             raise DeviceUnavailable("the graph is on a CUDA device, and torch finds none")
         return CudaDevice(next(iter(devices), None), folder, self.options)
+
+
+def may_raise(call: ExternCall) -> bool:
+    """Whether ``call`` may raise an error that its operands' shapes don't tell."""
+    operator = call.operator
+    waits = any(tag in operator.tags for tag in NOT_RECORDABLE)
+    return waits or operator.namespace != "aten" or raises_by_value(call)
 
 
 def _calls(schedule: Schedule) -> list[ExternCall]:

@@ -42,6 +42,7 @@ class GeneratedProgram:
     none do.
     ``scalars`` and ``constant_scalars`` are the positions of inputs and constants without dimensions.
     ``is_recordable``: calls of one size do the same work, without waiting.  ``is_dynamic``: sizes vary.
+    ``calls_may_raise``: an operator that is called may raise an error for some values.
     ``device`` is where its buffers are; None where it has none.
     """
 
@@ -54,6 +55,12 @@ class GeneratedProgram:
     is_recordable: bool
     is_dynamic: bool
     device: torch.device | None
+    calls_may_raise: bool = True
+
+    @property
+    def checks_indices(self) -> bool:
+        """Whether kernels assert that indices are in range, of which a GPU tells later."""
+        return any(f.checks_indices for f in self.printed.functions.values())
 
     @property
     def for_larger_sizes(self) -> GeneratedProgram | None:

@@ -22,10 +22,12 @@ NOT_RECORDED = "not asked for, not sound, or too short"
 class Device(Protocol):
     """Where a program runs.
 
-    ``turn`` is held for a call of any program there: recordings share memory.
+    ``turn`` is held for a call of any program there: recordings share memory.  ``asserts_later``: a call
+    ends before what its kernels assert is known.
     """
 
     turn: threading.RLock
+    asserts_later: bool
 
     def move(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor``, copied there if it is elsewhere."""
@@ -49,7 +51,7 @@ class TritonProgram:
     as they are: the tensors that ``compute`` gives for them are copied, unless :meth:`donate` donates them.
     Inputs and constants without dimensions may be on the CPU.  ``generated`` is what the program was made
     of.  Calls whose sizes are too large for the indices of its kernels are run by another program, which
-    ``load_wider`` gives.
+    ``load_wider`` gives.  Where ``may_fail`` is false a call raises nothing once its first kernel has begun.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class TritonProgram:
         self.source = generated.printed.source
         self.kernel_count = generated.kernel_count
         self.extern_count = generated.extern_count
+        asserts = generated.checks_indices and not device.asserts_later
+        self.may_fail = generated.calls_may_raise or asserts
         self._compute = compute
         self._finish = finish
         self._constants = generated.constants
@@ -80,7 +84,9 @@ class TritonProgram:
             host, steps = generated.printed.host, generated.steps_before_tail
             counts = len(host.returned), len(host.donated)
             is_dynamic = generated.is_dynamic
-            self._replays = Replays(compute, steps, *counts, is_dynamic, copied_bytes)
+            self._replays = Replays(
+                compute, steps, *counts, is_dynamic, copied_bytes, written=host.written
+            )
 
     @property
     def not_recorded(self) -> str | None:

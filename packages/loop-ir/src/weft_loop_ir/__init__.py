@@ -75,6 +75,7 @@ from weft_loop_ir.loop_graph import (
     devices_of,
     item_reads,
     item_writes,
+    raises_by_value,
     last_uses,
 )
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
@@ -193,6 +194,7 @@ __all__ = [
     "plan_memory",
     "print_index",
     "print_number",
+    "raises_by_value",
     "ranges_for",
     "recompute_shares",
     "register_lowering",

@@ -58,6 +58,8 @@ class Codegen(ABC):
     schedule_options: ClassVar[ScheduleOptions] = ScheduleOptions()
     writes_inputs: ClassVar[bool] = False
     """Whether kernels may store to buffers of kind INPUT and CONSTANT (:func:`write_back`)."""
+    checks_first: ClassVar[bool] = False
+    """Whether programs raise for an index out of range, and so have to check before they write."""
 
     @property
     def lowering_options(self) -> LoweringOptions:

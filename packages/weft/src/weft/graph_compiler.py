@@ -85,7 +85,9 @@ class GraphCompiler:
         self.device_types.add(device_type)
         codegen = self.codegens.of_device(device_type)
         if codegen.writes_inputs:
-            loop_graph = weft_loop_ir.check_first(weft_loop_ir.write_back(loop_graph, written))
+            loop_graph = weft_loop_ir.write_back(loop_graph, written)
+        if codegen.checks_first:
+            loop_graph = weft_loop_ir.check_first(loop_graph)
         self.dump.text(f"4_loop_ir{suffix}.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph))
         schedule_options = dataclasses.replace(codegen.schedule_options, verify=self.verify)
         schedule = weft_loop_ir.schedule(loop_graph, schedule_options)

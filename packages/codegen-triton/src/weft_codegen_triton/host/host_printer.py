@@ -81,7 +81,8 @@ class PrintedHost:
     ``returned`` and ``donated`` name the buffers that ``compute`` gives and that results are made of, the
     latter private ones; ``tail_steps`` counts the steps that ``finish`` runs.  ``may_not_fit``: indices may
     be too large.  ``aligned`` are the sizes, or products of them, that kernels would have multiples of 16;
-    ``begins_aligned``: they are where the graph was made.
+    ``begins_aligned``: they are where the graph was made.  ``written`` are the positions of ``inputs`` that
+    kernels write to.
     """
 
     source: str
@@ -95,6 +96,7 @@ class PrintedHost:
     may_not_fit: bool
     aligned: tuple[sympy.Expr, ...]
     begins_aligned: bool
+    written: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class _HostPrinter(HostWalk):
         self.kernel_launches = launches
         self.lines: list[str] = []
         self.is_beside_recordings = False  # where products that are being printed run
+        self.moved: list[str] = []  # what is written, maybe in a copy that is aligned
         self.launches = LaunchPrinter(self.emit, varied)
         self.objects: dict[str, Any] = {}
         self.tensors: dict[str, str] = {}  # buffers to the variable of their tensor
@@ -146,6 +149,12 @@ class _HostPrinter(HostWalk):
         self.constants = tuple(n for n, b in self.buffers.items() if b.kind is BufferKind.CONSTANT)
         self.inputs = tuple(
             i for i in schedule.inputs if not (isinstance(i, str) and i in self.constants)
+        )
+        self.written = frozenset(
+            name
+            for step in schedule.steps
+            for name in item_writes(step)
+            if self.buffers[name].kind in (BufferKind.INPUT, BufferKind.CONSTANT)
         )
         self.returned = tuple(
             dict.fromkeys(
@@ -182,6 +191,7 @@ class _HostPrinter(HostWalk):
         self._reserve(steps[:edge])
         self._arena()
         self._steps(0, edge)
+        self._copy_back()
         touched = self._touched_before(edge)
         returned = tuple(n for n in self.returned if n in touched and n not in private)
         donated = tuple(n for n in self.returned if n in touched and n in private)
@@ -215,6 +225,7 @@ class _HostPrinter(HostWalk):
             bool(self.bounds),
             self.aligned,
             self.begins_aligned,
+            tuple(k for k, name in enumerate(self.inputs) if name in self.written),
         )
 
     def _steps(self, start: int, end: int) -> None:
@@ -268,6 +279,7 @@ class _HostPrinter(HostWalk):
             if uses_arena:
                 self._arena_views()
             self._steps(edge, len(self.schedule.steps))
+            self._copy_back()
         self.allocate_unwritten()
         self._results()
 
@@ -327,17 +339,20 @@ class _HostPrinter(HostWalk):
         self.held.update(dict.fromkeys(taken))
 
     def _align(self, steps: Sequence[Step]) -> None:
-        """Copy inputs and constants that kernels read where they aren't aligned as allocations are."""
-        read = {
+        """Copy inputs and constants that kernels touch where they aren't aligned as allocations are."""
+        touched = {
             name
             for step in steps
             if step.name in self.kernel_launches or isinstance(step, Region)
-            for name in item_reads(step)
+            for name in (*item_reads(step), *item_writes(step))
         }
         kinds = (BufferKind.INPUT, BufferKind.CONSTANT)
-        given = [n for n in self.tensors if n in read and self.buffers[n].kind in kinds]
+        given = [n for n in self.tensors if n in touched and self.buffers[n].kind in kinds]
+        self.moved = [name for name in given if name in self.written]
         for name in given:
             self._pointer(name)
+        for name in self.moved:
+            self.emit(f"given_{name} = {self.tensors[name]}")
         if given:
             self.emit(f"if ({' | '.join(self.pointers[n] for n in given)}) % {ALIGNMENT}:")
             for name in given:
@@ -345,6 +360,15 @@ class _HostPrinter(HostWalk):
                 self.emit(f"    if {pointer} % {ALIGNMENT}:")
                 self.emit(f"        {tensor} = copy_memory({tensor})")
                 self.emit(f"        {pointer} = {tensor}.data_ptr()")
+
+    def _copy_back(self) -> None:
+        """Give what the caller passed the values of copies that were written in its place."""
+        for name in self.moved:
+            tensor, given = self.tensors[name], f"given_{name}"
+            self.emit(f"if {tensor} is not {given}:")
+            self.emit(f"    {given}.copy_({tensor})")
+            self.emit(f"    {tensor} = {given}")
+        self.moved = []
 
     def _named(self, buffer: str) -> str:
         self.tensors[buffer] = f"t_{buffer}"

@@ -71,6 +71,8 @@ def product_forms(
         return ()
     reader = _reader(call, steps, schedule)
     found: list[ProductKernel | None] = []
+    if reader is not None and _is_written_between(contraction, call, reader, steps):
+        reader = None
     for after in (reader, None) if reader is not None else (None,):
         joined = with_producers(contraction, call, after or call, steps, schedule)
         for form, before in (joined, (contraction, ())) if joined[1] else (joined,):
@@ -120,6 +122,16 @@ def _reader(call: ExternCall, steps: Sequence[Step], schedule: Schedule) -> Kern
     body = kernel.stages[0].body
     reads_positions = any(isinstance(i, Indirect) for i in body.instructions)
     return None if body.accumulates or reads_positions else kernel
+
+
+def _is_written_between(
+    contraction: Contraction, call: ExternCall, reader: Kernel, steps: Sequence[Step]
+) -> bool:
+    """Whether a step between the two writes to what the contraction reads, an input of the program."""
+    positions = {id(step): k for k, step in enumerate(steps)}
+    between = steps[positions[id(call)] + 1 : positions[id(reader)]]
+    written = {name for step in between for name in item_writes(step)}
+    return not written.isdisjoint(contraction.reads)
 
 
 def _with_loops(

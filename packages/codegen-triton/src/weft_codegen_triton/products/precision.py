@@ -84,6 +84,11 @@ class ProgramByPrecision:
         return self._first.extern_count
 
     @property
+    def may_fail(self) -> bool:
+        """As :attr:`TritonProgram.may_fail`."""
+        return self._first.may_fail
+
+    @property
     def not_recorded(self) -> str | None:
         """As :attr:`TritonProgram.not_recorded`."""
         return self._first.not_recorded

@@ -42,6 +42,7 @@ class CudaDevice:
     """The GPU ``device``; None is the current one."""
 
     records = True
+    asserts_later = True
 
     def __init__(self, device: torch.device | None, folder: Path, options: TritonOptions) -> None:
         index = None if device is None else device.index

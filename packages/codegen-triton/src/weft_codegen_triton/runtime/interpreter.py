@@ -33,6 +33,7 @@ class InterpretedDevice:
     """
 
     records = False
+    asserts_later = False
 
     def __init__(self, folder: Path) -> None:
         try:

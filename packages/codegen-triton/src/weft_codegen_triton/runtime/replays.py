@@ -23,6 +23,9 @@ MAX_SURPRISES = 2
 MAX_SIZES = 16
 """Sizes (on each stream) for which a program has recordings; others run step by step."""
 
+MAX_PLACES = 16
+"""Places of inputs that a program writes to for which it has recordings: those used last."""
+
 MAX_TRIES = 6
 """Calls in a row whose large inputs are elsewhere before a program is not recorded, or no longer replayed.
 
@@ -34,7 +37,8 @@ class Replays:
     """The recordings of one program, for each stream and, where sizes are symbolic, each size.
 
     The first call for a size runs step by step and so warms libraries up, the second records, later ones
-    replay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, the next
+    replay.  The inputs at the positions ``written`` are written to where they are: with those elsewhere it is
+    recorded anew, and both recordings stay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, the next
     ``donated_count`` are donated (see :class:`GraphRecording`), others are read before the next call.
     ``refusal`` says why recording was given up, None if it wasn't.  ``copied_bytes`` is the option of that
     name.
@@ -48,6 +52,7 @@ class Replays:
         donated_count: int,
         is_dynamic: bool,
         copied_bytes: int,
+        written: Sequence[int] = (),
     ) -> None:
         self.refusal: str | None = None
         self._compute = compute
@@ -55,6 +60,7 @@ class Replays:
         self._counts = returned_count, donated_count
         self._is_dynamic = is_dynamic
         self._copied_bytes = copied_bytes
+        self._written = tuple(written)
         self._known: dict[Any, _Replay] = {}
 
     def run(
@@ -66,9 +72,9 @@ class Replays:
         inputs_donated: bool = False,
     ) -> tuple[torch.Tensor, ...]:
         """What the program computes, replayed if possible; nobody reads ``inputs_donated`` again."""
-        key = _key(inputs, stream) if self._is_dynamic else stream
+        key = self._key(inputs, stream)
         replay = self._known.get(key)
-        if self.refusal is not None or (replay is None and len(self._known) >= MAX_SIZES):
+        if self.refusal is not None or (replay is None and not self._make_room()):
             return self._compute(inputs, constants, stream)
         if replay is None:
             return self._run_first(key, inputs, constants, stream, inputs_donated)
@@ -81,6 +87,20 @@ class Replays:
                 if buffers is not None:
                     return buffers
         return self._compute(inputs, constants, stream)
+
+    def _key(self, inputs: Sequence[Any], stream: int) -> Any:
+        """What tells recordings apart: the stream, sizes, and where what is written to lies."""
+        key = _sizes_and_stream(inputs, stream) if self._is_dynamic else stream
+        if not self._written:
+            return key
+        return key, *(inputs[k].data_ptr() for k in self._written)
+
+    def _make_room(self) -> bool:
+        """Whether there may be one more recording: of other places that are written to the oldest goes."""
+        if self._written:
+            while len(self._known) >= MAX_PLACES:
+                del self._known[next(iter(self._known))]
+        return len(self._known) < MAX_SIZES
 
     def _run_first(
         self,
@@ -100,7 +120,9 @@ class Replays:
             return buffers  # each size would keep as much
         limits = _Limits(self._steps, self._copied_bytes)
         if limits.allow(_bytes(returned), held, inputs_donated):
-            self._known[key] = _Replay(addresses, returned, donated_count, donated, limits)
+            written = frozenset(self._written)
+            replay = _Replay(addresses, returned, donated_count, donated, limits, written)
+            self._known[key] = replay
         elif not self._is_dynamic:
             self._give_up("results are too large to copy out of a recording")
         return buffers
@@ -129,7 +151,8 @@ class _Replay:
     """The recording for one size and stream, made at its first run and again when something has moved.
 
     ``addresses`` are those of a call's inputs, ``returned`` its results, all like those that a replay
-    copies.  It donates ``donated_count`` others, of ``donated_bytes``.
+    copies.  It donates ``donated_count`` others, of ``donated_bytes``.  The inputs at the positions
+    ``written`` never move.
     """
 
     def __init__(
@@ -139,7 +162,9 @@ class _Replay:
         donated_count: int,
         donated_bytes: int,
         limits: _Limits,
+        written: frozenset[int],
     ) -> None:
+        self._written = written
         self._counts = len(returned), donated_count
         self._returned_bytes = _bytes(returned)
         self._donated_bytes = donated_bytes
@@ -243,7 +268,8 @@ class _Replay:
             and k not in self._moving
             and tensor.data_ptr() == address
         )
-        certain = frozenset(k for k in stay if _is_parameter(inputs[k]))
+        certain = self._written | {k for k in stay if _is_parameter(inputs[k])}
+        stay |= certain
         if donated is not None:
             certain |= donated.positions
             stay |= donated.positions
@@ -270,7 +296,7 @@ def _addresses(inputs: Sequence[Any]) -> list[int]:
     return [t.data_ptr() if isinstance(t, torch.Tensor) else 0 for t in inputs]
 
 
-def _key(inputs: Sequence[Any], stream: int) -> Any:
+def _sizes_and_stream(inputs: Sequence[Any], stream: int) -> Any:
     """The stream, and every number that a symbol may stand for."""
     numbers = [(*t.shape, *t.stride()) if isinstance(t, torch.Tensor) else t for t in inputs]
     return stream, *numbers

@@ -163,8 +163,6 @@ def find_recovery(
     values = [node.meta["example_value"] for node in changed]
     if any(map(_has_history, values)):
         return None
-    if any(value.device.type != "cpu" for value in values):
-        return None
     placeholders = graph.find_nodes(op="placeholder")
     return Recovery(
         tuple(i for i, node in enumerate(placeholders) if node in changed),
