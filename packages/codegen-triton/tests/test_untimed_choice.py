@@ -78,6 +78,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...], bool]] = {
         (half(4, 512).float(), half(512, 512).float()),
         False,
     ),
+    "1 row by columns": (lambda x, w: x @ w.t(), (half(1, 512), half(300, 512)), True),
+    "1 row by columns, and a vector": (lambda w, x: w @ x, (half(300, 70), half(70)), True),
+    "1 row by rows": (lambda x, w: x @ w, (half(1, 512), half(512, 512)), False),
+    "1 row in float32": (
+        lambda x, w: x @ w.t(),
+        (half(1, 512).float(), half(512, 512).float()),
+        False,
+    ),
     "many rows": (lambda x, w: (x @ w).relu(), (half(512, 512), half(512, 512)), False),
 }
 

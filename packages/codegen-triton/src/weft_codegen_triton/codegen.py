@@ -75,6 +75,7 @@ from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.load_launches import load_launches
 from weft_codegen_triton.options import TritonOptions, options_for_mode
 from weft_codegen_triton.products.choose_products import ProductChooser
+from weft_codegen_triton.products.early_loads import load_early
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
 from weft_codegen_triton.products.precision import (
@@ -248,6 +249,7 @@ class TritonCodegen(Codegen):
             chosen = self._with_products(schedule, device, precision)
             if self.options.program_loops:
                 chosen = put_loops_into_programs(chosen)
+            chosen = load_early(chosen)
             return chosen, self._program(chosen, bound, device, precision)
 
         precision = Precision.current()

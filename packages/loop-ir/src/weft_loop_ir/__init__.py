@@ -75,8 +75,8 @@ from weft_loop_ir.loop_graph import (
     devices_of,
     item_reads,
     item_writes,
-    raises_by_value,
     last_uses,
+    raises_by_value,
 )
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
 from weft_loop_ir.ops import OpsHandler

@@ -22,13 +22,17 @@ def triton_version() -> str:
 
 @dataclass(frozen=True)
 class KernelBinary:
-    """Machine code.  ``scratch_parameters`` pointers (null here) follow the kernel's own arguments."""
+    """Machine code.  ``scratch_parameters`` pointers (null here) follow the kernel's own arguments.
+
+    ``overlaps``: it may begin before the kernel before it ends, for which it waits.
+    """
 
     name: str
     cubin: bytes
     shared_bytes: int
     warps: int
     scratch_parameters: int
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class CompileJob:
 
     ``module`` is the text of a Python module that defines the function ``name``.  ``signature`` gives each
     parameter's type by Triton's names, ``constexpr`` for those in ``constants``.  Pointers and sizes named in
-    ``aligned`` are multiples of 16.  ``checks`` compiles assertions in.
+    ``aligned`` are multiples of 16.  ``checks`` compiles assertions in.  ``overlaps`` as in the result.
     """
 
     module: str
@@ -49,6 +53,7 @@ class CompileJob:
     stages: int
     capability: int
     checks: bool
+    overlaps: bool = False
 
     def key(self) -> str:
         """The name of the result in a cache: a hash of everything that it depends on."""

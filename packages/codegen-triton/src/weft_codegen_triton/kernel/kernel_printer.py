@@ -82,7 +82,8 @@ class Function:
     steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
     ``stages``: steps of a loop whose loads are in flight.  ``alternatives``: the same with other constants,
     where only these are to be timed.  ``numbers`` says what the parameters are that sizes determine, and
-    ``aligned`` which are taken for multiples of 16, besides addresses.
+    ``aligned`` which are taken for multiples of 16, besides addresses.  ``parts_wait``: each function that
+    the last one calls, one in each program, waits for the kernel before (see :mod:`.overlapping`).
     """
 
     template: str
@@ -97,6 +98,7 @@ class Function:
     alternatives: tuple[Function, ...] = ()
     aligned: tuple[str, ...] = ()
     numbers: tuple[tuple[str, sympy.Expr], ...] = ()
+    parts_wait: bool = False
 
     def for_aligned(self, products: Collection[sympy.Expr]) -> Function:
         """The function for calls in which ``products`` of sizes, or sizes, are multiples of 16."""

@@ -43,7 +43,8 @@ class ProductKernel(Kernel):
 
     The one stage loads elements of ``sums``, which has no memory, and stores others; ``loops`` says where the
     loops are for a batch, a row and a column.  ``replaces`` are the steps that it does the work of, in
-    their order: producers of operands, the library's call, the loops after it.
+    their order: producers of operands, the library's call, the loops after it.  ``loads_early``: its first
+    block of the right operand is loaded before the kernel before it is done.
     """
 
     contraction: Contraction
@@ -51,6 +52,7 @@ class ProductKernel(Kernel):
     loops: Loops
     replaces: tuple[Kernel | ExternCall, ...]
     tile: TileShape
+    loads_early: bool = False
 
     @property
     def call(self) -> ExternCall:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from weft_loop_ir import Kernel, ParallelKernels, Step, item_reads, item_writes
 
 from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.tiles import MANY_TILES
+from weft_codegen_triton.products.tiles import MANY_ROW_TILES, MANY_TILES
 
 MAX_MEMBERS = 8
 
@@ -87,10 +87,11 @@ def _fits(step: Step, product: ProductKernel) -> bool:
 
 
 def _is_small(product: ProductKernel) -> bool:
-    """Whether the product has fewer tiles than a device works on at once, twice."""
+    """Whether the product has fewer tiles than a device works on at once, twice: one of one row is small."""
     contraction, tile = product.contraction, product.tile
     if not contraction.is_static or contraction.groups is not None:
         return False
     rows = -(-int(contraction.rows) // tile.rows)
     columns = -(-int(contraction.columns) // tile.columns)
-    return int(contraction.batch) * rows * columns <= 2 * MANY_TILES
+    many = MANY_ROW_TILES if tile.rows == 1 else MANY_TILES
+    return int(contraction.batch) * rows * columns <= 2 * many

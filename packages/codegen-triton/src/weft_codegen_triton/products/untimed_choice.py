@@ -4,16 +4,18 @@ A rule names a kind of contraction whose result loops read, or an operand of whi
 kernel saves a launch and what would be stored between.  Measured on an H200 in float16, beside the library
 and the loops apart: convolutions of 1 x 1 at 64 images 1.06 to 1.62 times as fast, those of each channel
 with 3 x 3 taps 1.34, products of 4 and 16 rows 1.11 to 1.48, with weights of 8 bits 1.96.  Large products
-gained as often as they lost (0.77 to 1.39), so they are the library's unless they are timed.
+gained as often as they lost (0.77 to 1.39), so they are the library's unless they are timed.  Products of one
+row by columns that lie in memory one after another gain alone too (see :data:`.tiles.ROW_TILES`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import sympy
 import torch
 
-from weft_codegen_triton.products.contraction import Contraction
+from weft_codegen_triton.products.contraction import INNER, Contraction
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.tiles import FEW_ROWS, MANY_TILES, squares
 
@@ -53,10 +55,23 @@ RULES: tuple[Callable[[Contraction], bool], ...] = (
 )
 
 
+def is_row_by_columns(contraction: Contraction) -> bool:
+    """One row times a matrix each of whose columns lies side by side."""
+    if contraction.is_convolution or contraction.groups is not None or contraction.taps != 1:
+        return False
+    along = sympy.expand(contraction.right.index).coeff(INNER)
+    is_row = contraction.batch == 1 and contraction.rows == 1
+    return bool(is_row and along == 1 and contraction.right.producer is None)
+
+
 def choose_untimed(forms: Sequence[ProductKernel]) -> ProductKernel | None:
-    """The first of ``forms``, if a rule holds for it and it does more than the library's call."""
+    """The first of ``forms``, if a rule holds for it, one of which asks that it do more than the library."""
     form = forms[0]
     contraction = form.contraction
-    if len(form.replaces) < 2 or contraction.dtype not in HALVES or not contraction.is_static:
+    if contraction.dtype not in HALVES or not contraction.is_static:
+        return None
+    if is_row_by_columns(contraction):
+        return form
+    if len(form.replaces) < 2:
         return None
     return form if any(rule(contraction) for rule in RULES) else None

@@ -17,6 +17,7 @@ from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.errors import LaunchError
 from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.kernel.overlapping import CAPABILITY, waiting, without_waits
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.runtime.autotuning import (
     Choice,
@@ -51,6 +52,7 @@ class CudaDevice:
         self._folder = folder
         self._threads = threading.local()
         self._autotunes = options.autotune
+        self._overlaps = options.overlap_kernels
         self._native_list = functools.partial(native_launch_list, as_graph=options.launch_graphs)
         self._server = compile_server(folder, options.compile_processes)
 
@@ -119,7 +121,7 @@ class CudaDevice:
 
     def _job(self, function: Function) -> CompileJob:
         major, minor = torch.cuda.get_device_capability(self.index)
-        return compile_job(function, 10 * major + minor)
+        return compile_job(function, 10 * major + minor, overlaps=self._overlaps)
 
     def load_each(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None] | None]:
         """The launchers of ``functions`` as they are, by name; None for one that does not fit the device."""
@@ -149,11 +151,20 @@ def _turn(device: int) -> threading.RLock:
     return threading.RLock()
 
 
-def compile_job(function: Function, capability: int) -> CompileJob:
-    """What the compile server is told about ``function``, for ``capability`` (90 for 9.0)."""
+def compile_job(function: Function, capability: int, *, overlaps: bool = True) -> CompileJob:
+    """What the compile server is told about ``function``, for ``capability`` (90 for 9.0).
+
+    ``overlaps``: the kernel may begin before the one before it ends, where the device can do that.
+    """
     constants = dict(function.constants)
+    module = function.module(ENTRY)
+    overlaps &= capability >= CAPABILITY
+    if not overlaps:
+        module = without_waits(module)
+    elif not function.parts_wait:
+        module = waiting(module, ENTRY)
     return CompileJob(
-        module=function.module(ENTRY),
+        module=module,
         name=ENTRY,
         signature={**dict(function.parameters), **dict.fromkeys(constants, "constexpr")},
         constants=constants,
@@ -166,4 +177,5 @@ def compile_job(function: Function, capability: int) -> CompileJob:
         stages=function.stages,
         capability=capability,
         checks=function.checks_indices,
+        overlaps=overlaps,
     )

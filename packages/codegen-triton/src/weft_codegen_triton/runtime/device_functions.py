@@ -6,8 +6,16 @@ broadcasts.  Triton reads annotations as its own, so there are none.
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from weft_codegen_triton.runtime import device_math
+
+
+@triton.jit
+def after_previous_kernel():
+    """Go on when the kernel before this one is done, and let the next one begin."""
+    gdc_wait()
+    gdc_launch_dependents()
 
 
 @triton.jit

@@ -38,8 +38,9 @@ class Replays:
 
     The first call for a size runs step by step and so warms libraries up, the second records, later ones
     replay.  The inputs at the positions ``written`` are written to where they are: with those elsewhere it is
-    recorded anew, and both recordings stay.  The first ``returned_count`` tensors that ``compute`` gives are the caller's, the next
-    ``donated_count`` are donated (see :class:`GraphRecording`), others are read before the next call.
+    recorded anew, and both recordings stay.  The first ``returned_count`` tensors that ``compute`` gives are
+    the caller's, the next ``donated_count`` are donated (see :class:`GraphRecording`), others are read before
+    the next call.
     ``refusal`` says why recording was given up, None if it wasn't.  ``copied_bytes`` is the option of that
     name.
     """
@@ -96,7 +97,7 @@ class Replays:
         return key, *(inputs[k].data_ptr() for k in self._written)
 
     def _make_room(self) -> bool:
-        """Whether there may be one more recording: of other places that are written to the oldest goes."""
+        """Whether there may be one more recording: of those for other places the one used last stays."""
         if self._written:
             while len(self._known) >= MAX_PLACES:
                 del self._known[next(iter(self._known))]
