@@ -137,6 +137,23 @@ def test_rows_are_stored_where_the_cache_is(program: Callable[..., Tensor], offs
         assert Recording.made == 3
 
 
+@pytest.mark.parametrize("calls", [4, 12])
+def test_a_program_that_is_replayed_is_recorded_at_once_elsewhere(calls: int) -> None:
+    """With few calls for each cache it is first run step by step for each."""
+    compiled = weft.compile(stored, fullgraph=True)
+    caches = [rows() for _ in range(5)]
+    made, held = [], []
+    for cache in caches:
+        for step in range(calls):
+            position, row = torch.tensor([step % 7]), torch.randn(3, 1, 4)
+            held.append((position, row))  # so that the next ones are elsewhere
+            check(compiled, stored, [cache, position, row], [cache.clone(), position, row], 1e-5)
+            made.append(Recording.made)
+    firsts = made[calls::calls]
+    assert firsts == ([2, 3, 4, 5] if calls == 12 else [1, 2, 3, 4])
+    assert made[-1] == 5
+
+
 class Attention(nn.Module):
     """Keeps keys and values of the tokens so far in buffers."""
 

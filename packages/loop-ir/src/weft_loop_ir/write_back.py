@@ -59,8 +59,6 @@ class _Rewriting:
         whole = view.size == layout.size and view.stride == layout.stride and view.offset == 0
         if not whole or layout != known or new in self._graph.inputs:
             return False
-        if not layout.size and layout.device.type != "cpu":
-            return False  # a call may have it on the CPU
         if self._returned[new] != 1 or self._returned[name] or name in self._writers:
             return False
         writers = self._writers.get(new, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,13 @@ MAX_SIZES = 16
 """Sizes (on each stream) for which a program has recordings; others run step by step."""
 
 MAX_PLACES = 16
-"""Places of inputs that a program writes to for which it has recordings: those used last."""
+"""Places of inputs that a program writes to for which it has recordings: those recorded last."""
+
+MIN_REPLAYS = 8
+"""Replays of each recording so far from which a program is recorded at the first call for other places.
+
+To record takes the host about as long as to run step by step, and the next call would do so as well.
+"""
 
 MAX_TRIES = 6
 """Calls in a row whose large inputs are elsewhere before a program is not recorded, or no longer replayed.
@@ -63,6 +70,7 @@ class Replays:
         self._copied_bytes = copied_bytes
         self._written = tuple(written)
         self._known: dict[Any, _Replay] = {}
+        self._replays = 0
 
     def run(
         self,
@@ -78,6 +86,8 @@ class Replays:
         if self.refusal is not None or (replay is None and not self._make_room()):
             return self._compute(inputs, constants, stream)
         if replay is None:
+            replay = self._replay_elsewhere(key, inputs)
+        if replay is None:
             return self._run_first(key, inputs, constants, stream, inputs_donated)
         if not torch.cuda.is_current_stream_capturing():  # or the caller records a graph of its own
             try:
@@ -86,8 +96,17 @@ class Replays:
                 self._give_up(str(error))
             else:
                 if buffers is not None:
+                    self._replays += 1
                     return buffers
         return self._compute(inputs, constants, stream)
+
+    def _replay_elsewhere(self, key: Any, inputs: Sequence[Any]) -> _Replay | None:
+        """A new replay for other places of what is written to, where the program is known to be replayed."""
+        if self._is_dynamic or not self._known or self._replays < MIN_REPLAYS * len(self._known):
+            return None
+        found = next(reversed(self._known.values())).elsewhere(_addresses(inputs))
+        self._known[key] = found
+        return found
 
     def _key(self, inputs: Sequence[Any], stream: int) -> Any:
         """What tells recordings apart: the stream, sizes, and where what is written to lies."""
@@ -174,6 +193,14 @@ class _Replay:
         self._moving: set[int] = set()
         self._tries = 0  # calls in a row whose large inputs were elsewhere
         self._recording: GraphRecording | None = None
+        self._copied: frozenset[int] = frozenset()  # positions of inputs, by the last recording
+
+    def elsewhere(self, addresses: list[int]) -> _Replay:
+        """The same for calls whose inputs are at ``addresses``; what is copied here is copied there."""
+        found = copy.copy(self)
+        found._addresses = [0 if k in self._copied else a for k, a in enumerate(addresses)]
+        found._tries, found._recording = 0, None
+        return found
 
     def run(
         self,
@@ -212,6 +239,7 @@ class _Replay:
             self._addresses = _addresses(inputs)
             self._miss(False)
             return None
+        self._copied = frozenset(range(len(inputs))) - fixed
         self._recording = recording = self._record(
             compute, inputs, constants, stream, fixed, donated
         )
