@@ -275,3 +275,76 @@ def test_a_second_process_runs_no_stage(tmp_path: Path) -> None:
     ]
     assert outputs[0].startswith("program cache,functionalize,")
     assert outputs[1] == "program cache\n"
+
+
+class Decoder(nn.Module):
+    """Layers of one token's attention to those before it, whose keys and values are in buffers."""
+
+    def __init__(self, width: int, layers: int, length: int) -> None:
+        super().__init__()
+        self.length = length
+        self.into = nn.ModuleList(nn.Linear(width, 3 * width, bias=False) for _ in range(layers))
+        self.out = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(layers, 1, width // 64, length, 64))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        mask = torch.arange(self.length, device=x.device)[None] <= at[:, None]
+        for layer, (into, out) in enumerate(zip(self.into, self.out, strict=True)):
+            y = nn.functional.rms_norm(x, x.shape[-1:])
+            q, k, v = into(y).view(1, 1, 3, -1, 64).permute(2, 0, 3, 1, 4)
+            self.keys[layer][:, :, at] = k
+            self.values[layer][:, :, at] = v
+            kept = self.keys[layer], self.values[layer]
+            y = nn.functional.scaled_dot_product_attention(q, *kept, attn_mask=mask)
+            x = x + out(y.transpose(1, 2).reshape(x.shape))
+        return x
+
+
+@each_mode
+@pytest.mark.parametrize("width", [128, 2048])
+def test_caches_are_written_where_they_are(mode: str, width: int) -> None:
+    """While other kernels change the weights between calls, which the next call has to see."""
+    torch.manual_seed(0)
+    model = Decoder(width, 3, 32).cuda().bfloat16()
+    twin = copy.deepcopy(model)
+    compiled = weft.compile(model, mode=mode, fullgraph=True)
+    places = model.keys.data_ptr(), model.values.data_ptr()
+    with torch.no_grad():
+        for step in range(24):
+            x = torch.randn(1, 1, width, device="cuda", dtype=torch.bfloat16)
+            at = torch.tensor([step], device="cuda")
+            got, want = compiled(x, at), twin(x, at)
+            torch.testing.assert_close(got, want, rtol=5e-2, atol=5e-2)
+            torch.testing.assert_close(model.keys, twin.keys, rtol=5e-2, atol=5e-2)
+            torch.testing.assert_close(model.values, twin.values, rtol=5e-2, atol=5e-2)
+            for kept, other in zip(model.parameters(), twin.parameters(), strict=True):
+                change = torch.randn_like(kept) * 0.02
+                kept.copy_(change)
+                other.copy_(change)
+    assert places == (model.keys.data_ptr(), model.values.data_ptr())
+
+
+def test_weights_that_a_kernel_of_another_program_has_just_written_are_seen() -> None:
+    """Each call of one compiled function changes the weights of the other's products."""
+    torch.manual_seed(0)
+    weights = [torch.randn(2048, 2048, device="cuda").bfloat16() / 45 for _ in range(4)]
+    x = torch.randn(1, 2048, device="cuda").bfloat16()
+
+    def change(weights: list[torch.Tensor], by: torch.Tensor) -> None:
+        for weight in weights:
+            weight.mul_(by)
+
+    def product(x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+        for weight in weights:
+            x = nn.functional.rms_norm(x, x.shape[-1:]) @ weight.t()
+        return x
+
+    changing, multiplying = (weft.compile(f, fullgraph=True) for f in (change, product))
+    with torch.no_grad():
+        for step in range(60):
+            changing(weights, torch.tensor(-1.0 if step % 2 else 2.0, device="cuda").bfloat16())
+            got = multiplying(x, weights)
+            torch.testing.assert_close(got, product(x, weights), rtol=5e-2, atol=5e-2)
+            if step % 2:
+                change(weights, torch.tensor(0.5, device="cuda").bfloat16())
