@@ -12,7 +12,7 @@ from compiled_beside_eager import assert_equals_eager, compiled, schedule_of
 from product_cases import randn
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.kernel.kernel_printer import Function
-from weft_codegen_triton.kernel.overlapping import WAIT
+from weft_codegen_triton.kernel.overlapping import FIRST_WAIT, WAIT, Overlap
 from weft_codegen_triton.products.early_loads import load_early
 from weft_codegen_triton.products.fuse_products import fuse_products
 from weft_codegen_triton.products.untimed_choice import choose_untimed
@@ -100,8 +100,20 @@ def test_every_kernel_waits_once_in_each_program(codegen: TritonCodegen, name: s
     for one in functions_of(function, inputs, codegen):
         text = compile_job(one, 90).module
         parts = re.split(r"^@triton.jit$", text, flags=re.MULTILINE)[1:]
-        waits = [part.count(WAIT) for part in parts]
+        waits = [part.count(WAIT) + part.count(FIRST_WAIT) for part in parts]
         assert waits[-1] == 1 or (waits[-1] == 0 and all(n == 1 for n in waits[:-1]) and waits[:-1])
         assert compile_job(one, 90).overlaps
+        assert (FIRST_WAIT in text) == (one.overlap is Overlap.FIRST)
         for job in (compile_job(one, 80), compile_job(one, 90, overlaps=False)):
-            assert WAIT not in job.module and not job.overlaps
+            assert WAIT not in job.module and FIRST_WAIT not in job.module and not job.overlaps
+
+
+def test_kernels_of_many_programs_do_not(codegen: TritonCodegen) -> None:
+    for size, expected in (((64, 64), Overlap.FIRST), ((4096, 4096), Overlap.NONE)):
+        (one,) = functions_of(lambda x: x.sin(), (torch.empty(size),), codegen)
+        assert one.overlap is expected
+
+
+def test_only_the_first_waits_for_what_ran_before(codegen: TritonCodegen) -> None:
+    functions = functions_of(normalised, (vector(1, 96), vector(33, 96)), codegen)
+    assert [one.overlap for one in functions] == [Overlap.FIRST, Overlap.LATER]

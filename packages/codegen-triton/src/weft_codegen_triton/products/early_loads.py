@@ -11,20 +11,28 @@ from dataclasses import replace
 
 from weft_loop_ir import BufferKind, Kernel, ParallelKernels, Schedule, Step, item_writes
 
+from weft_codegen_triton.host.regions import every_step
 from weft_codegen_triton.products.find_products import ProductKernel
 
 GIVEN = (BufferKind.INPUT, BufferKind.CONSTANT)
+
+
+def first_steps(schedule: Schedule) -> frozenset[str]:
+    """The names of the steps up to the first kernel that runs in every call, with those inside them."""
+    names: set[str] = set()
+    for step in schedule.steps:
+        names.update(inner.name for inner in every_step([step]))
+        if _surely_runs(step):
+            break
+    return frozenset(names)
 
 
 def load_early(schedule: Schedule) -> Schedule:
     """``schedule`` with those of its products that may do so loading early."""
     written = {name for step in schedule.steps for name in item_writes(step)}
     weights = {n for n, b in schedule.buffers.items() if b.kind in GIVEN and n not in written}
-    steps: list[Step] = []
-    has_waited = False
-    for step in schedule.steps:
-        steps.append(_loading(step, weights) if has_waited else step)
-        has_waited = has_waited or _surely_runs(step)
+    firsts = first_steps(schedule)
+    steps = (s if s.name in firsts else _loading(s, weights) for s in schedule.steps)
     return replace(schedule, steps=tuple(steps))
 
 

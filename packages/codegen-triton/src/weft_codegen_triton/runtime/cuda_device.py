@@ -17,7 +17,14 @@ from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.errors import LaunchError
 from weft_codegen_triton.kernel.kernel_printer import Function
-from weft_codegen_triton.kernel.overlapping import CAPABILITY, waiting, without_waits
+from weft_codegen_triton.kernel.overlapping import (
+    CAPABILITY,
+    FIRST_WAIT,
+    WAIT,
+    Overlap,
+    waiting,
+    without_waits,
+)
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.runtime.autotuning import (
     Choice,
@@ -158,11 +165,12 @@ def compile_job(function: Function, capability: int, *, overlaps: bool = True) -
     """
     constants = dict(function.constants)
     module = function.module(ENTRY)
-    overlaps &= capability >= CAPABILITY
+    overlaps &= capability >= CAPABILITY and function.overlap is not Overlap.NONE
     if not overlaps:
         module = without_waits(module)
     elif not function.parts_wait:
-        module = waiting(module, ENTRY)
+        is_first = function.overlap is Overlap.FIRST
+        module = waiting(module, ENTRY, FIRST_WAIT if is_first else WAIT)
     return CompileJob(
         module=module,
         name=ENTRY,

@@ -13,7 +13,14 @@ from weft_codegen_triton.runtime import device_math
 
 @triton.jit
 def after_previous_kernel():
-    """Go on when the kernel before this one is done, and let the next one begin."""
+    """Let the next kernel begin, and go on when the one before this one is done."""
+    gdc_launch_dependents()
+    gdc_wait()
+
+
+@triton.jit
+def after_what_ran_before():
+    """Go on when all kernels before this one are done, and let the next one begin only then."""
     gdc_wait()
     gdc_launch_dependents()
 
