@@ -154,3 +154,63 @@ def test_autograd_sees_what_was_written() -> None:
         weft.compile(program, fullgraph=True)(y)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         product.sum().backward()
+
+
+class Normalised(torch.nn.Module):
+    """Statistics in buffers, and a count that the caller hands over and gets back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)
+
+    def forward(self, x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        count.add_(1)
+        return (self.norm(self.linear(x)) * count).sum(), count
+
+
+class Kept(torch.nn.Module):
+    """A buffer whose new value the gradient is made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4))
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        self.mean.mul_(0.5).add_(x.mean(0))
+        count.sub_(x[0, 0].detach())
+        return (self.weight * self.mean).sum(), count
+
+
+def versions(model: torch.nn.Module, count: Tensor) -> list[int]:
+    return [t._version for t in (*model.buffers(), count)]
+
+
+@pytest.mark.parametrize("make", [Normalised, Kept])
+def test_what_training_writes_to(make: Callable[[], torch.nn.Module]) -> None:
+    """Buffers and inputs keep their memory, move their versions as in eager, and have eager's values."""
+    torch.manual_seed(0)
+    model, twin = make(), make()
+    twin.load_state_dict(model.state_dict())
+    compiled = weft.compile(model, fullgraph=True)
+    counts = [torch.zeros(1) for _ in range(2)]
+    places = [b.data_ptr() for b in model.buffers()]
+    for _ in range(3):
+        x = torch.randn(5, 4)
+        before = versions(model, counts[0]) + versions(twin, counts[1])
+        loss, count = compiled(x, counts[0])
+        want, _ = twin(x, counts[1])
+        assert count is counts[0]
+        loss.backward()
+        want.backward()
+        after = versions(model, counts[0]) + versions(twin, counts[1])
+        moved = [b > a for a, b in zip(before, after, strict=True)]
+        half = len(moved) // 2
+        # eager's batch norm does not move the versions of its buffers
+        assert all(a >= b for a, b in zip(moved[:half], moved[half:], strict=True))
+        torch.testing.assert_close(loss, want)
+        torch.testing.assert_close(counts[0], counts[1])
+        torch.testing.assert_close(dict(model.named_buffers()), dict(twin.named_buffers()))
+        grads = [[p.grad for p in m.parameters()] for m in (model, twin)]
+        torch.testing.assert_close(*grads)
+    assert places == [b.data_ptr() for b in model.buffers()]

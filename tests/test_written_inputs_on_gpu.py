@@ -23,7 +23,16 @@ from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
 from weft_codegen_triton.runtime import replays  # noqa: E402
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice  # noqa: E402
 
-from tests.test_written_inputs import INPUTS, PROGRAMS, copied  # noqa: E402
+from tests.test_written_inputs import (  # noqa: E402
+    INPUTS,
+    PROGRAMS,
+    Kept,
+    Normalised,
+    copied,
+)
+from tests.test_written_inputs import (  # noqa: E402
+    test_what_training_writes_to as check_training,
+)
 
 
 class Recording:
@@ -199,3 +208,8 @@ def test_writes_in_handled_code_are_captured() -> None:
     compiled = weft.compile(in_handled_code, fullgraph=True)
     cache = torch.randn(3, 4)
     check(compiled, in_handled_code, [cache.clone(), torch.ones(4)], [cache, torch.ones(4)], 1e-6)
+
+
+@pytest.mark.parametrize("make", [Normalised, Kept])
+def test_what_training_writes_to_on_gpu(make: Callable[[], nn.Module]) -> None:
+    check_training(make)

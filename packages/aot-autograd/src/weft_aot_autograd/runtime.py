@@ -66,7 +66,12 @@ class TrainingProgram:
         for stage in reversed(self._plan.stages[1:]):
             later = LaterStage.apply(stage, values, later, *stage.select(arguments))  # type: ignore[no-untyped-call]
         results: tuple[Any, ...] = CompiledFunction.apply(self._plan, values, later, *arguments)  # type: ignore[no-untyped-call]
-        return results
+        written, values.written = values.written, {}
+        return (
+            tuple(written.get(k, result) for k, result in enumerate(results))
+            if written
+            else results
+        )
 
 
 def _unreached(plan: Plan, partitioned: PartitionedGraph) -> tuple[int, ...]:
@@ -115,12 +120,15 @@ class CompiledFunction(torch.autograd.Function):
         index = plan.given.flags_index
         ctx.edges = plan.missing.edges(later, arguments)
         ctx.flags = None if index is None else results[index]
-        constants = list(plan.constants)
+        values.written = written = plan.written_in_place(results, arguments)
+        constants = [k for k in plan.constants if k not in written]
         if plan.given.in_some_calls:
             constants += plan.given.without_gradients(ctx.flags)
         if constants:
             ctx.mark_non_differentiable(*(results[index] for index in constants))
-        return tuple(results[: plan.returned_count])
+        returned = results[: plan.returned_count]
+        # autograd would make a view of an argument that it is given back
+        return tuple(None if k in written else result for k, result in enumerate(returned))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:

@@ -34,6 +34,8 @@ class Values:
         self.absent: frozenset[int] = frozenset()
         # Whether nobody reads the known values after this backward.
         self.are_last_read = True
+        # Results of forward that are inputs, written in place, by position.
+        self.written: dict[int, torch.Tensor] = {}
 
 
 class Stage:
@@ -187,6 +189,10 @@ class Plan:
         differentiated = {tangent.output_index for tangent in self.tangents}
         self.returned_count = self.output_count - (partitioned.flags is not None)
         self.constants = tuple(i for i in range(self.returned_count) if i not in differentiated)
+        self.mutated = tuple(
+            (output, functional.lifted.get(index), order.get(index, 0))
+            for output, index in functional.mutated_inputs.items()
+        )
         self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
         self.given = GivenGradients(partitioned, self.gradients)
         if callable(backward):
@@ -221,6 +227,16 @@ class Plan:
         self.random = bool(drawn)
         # A code generator's own random operators give other numbers.
         self.draws_alike = drawn == _draws(self._partitioned.forward)
+
+    def written_in_place(
+        self, results: Sequence[Any], arguments: Sequence[Any]
+    ) -> dict[int, torch.Tensor]:
+        """The results that are the very inputs whose new values they are, by position."""
+        return {
+            output: results[output]
+            for output, lifted, position in self.mutated
+            if results[output] is (arguments[position] if lifted is None else lifted)
+        }
 
     def is_unreached(self, gradients: Sequence[Any]) -> bool:
         """Whether no output has a gradient, so that no input has one and nothing saved matters.

@@ -12,6 +12,36 @@ LARGE = 1 << 20
 """Bytes from which a copy is worth a launch of its own: the kernel for many copies is slower by the byte."""
 
 
+def copies_of(sources: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """A copy of each, in few launches; their elements don't overlap.
+
+    Small floats are multiplied by one: that makes all results of a list in one call, where copying takes
+    tensors that Python has made one by one.
+    """
+    found: list[torch.Tensor | None] = [None] * len(sources)
+    small: dict[torch.dtype, list[int]] = {}
+    for k, source in enumerate(sources):
+        if source.is_floating_point() and source.numel() * source.itemsize < LARGE:
+            small.setdefault(source.dtype, []).append(k)
+    for numbers in small.values():
+        copies = torch._foreach_mul([sources[k] for k in numbers], 1)
+        for k, made in zip(numbers, copies, strict=True):
+            found[k] = made if made.stride() == sources[k].stride() else None
+    others = [k for k, made in enumerate(found) if made is None]
+    targets = [_like(sources[k]) for k in others]
+    copy_all(targets, [sources[k] for k in others])
+    for k, target in zip(others, targets, strict=True):
+        found[k] = target
+    return [made for made in found if made is not None]
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """Uninitialised memory of the same size and strides, which don't overlap."""
+    return torch.empty_strided(
+        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+
+
 def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     """Copy each source to its target, of the same dtype, in few launches.
 

@@ -78,6 +78,7 @@ class TritonProgram:
         self._scalars = generated.scalars
         self._constant_scalars = generated.constant_scalars
         self._load_wider = load_wider
+        self._moved: dict[int, tuple[Any, torch.Tensor]] = {}
         self._wider: TritonProgram | None = None
         self._replays = None
         if record:
@@ -137,7 +138,7 @@ class TritonProgram:
             constants: Sequence[torch.Tensor] = self._constants
             if self._constant_scalars:
                 constants = list(constants)
-                self._move(constants, self._constant_scalars)
+                self._move(constants, self._constant_scalars, ~0)
             buffers: tuple[torch.Tensor, ...] | None
             try:
                 if self._replays is not None and is_replayable:
@@ -152,7 +153,20 @@ class TritonProgram:
                 return self._wider_program()._run(inputs, donates, inputs_donated)
             return self._finish(inputs, constants, stream, buffers)
 
-    def _move(self, tensors: list[Any], scalars: tuple[int, ...]) -> None:
-        """Move those of ``tensors`` at the positions ``scalars`` to the device."""
+    def _move(self, tensors: list[Any], scalars: tuple[int, ...], sign: int = 0) -> None:
+        """Move those of ``tensors`` at the positions ``scalars`` to the device.
+
+        A number that is what it was at the call before is there already: nothing writes to it, and where a
+        recording reads it.  ``sign`` tells constants' positions from inputs'.
+        """
         for position in scalars:
-            tensors[position] = self._device.move(tensors[position])
+            tensor = tensors[position]
+            if tensor.is_cpu:
+                number = repr(tensor.item())  # which tells zeros apart, and NaNs not
+                known = self._moved.get(position ^ sign)
+                if known is None or known[0] != (number, tensor.dtype):
+                    moved = self._device.move(tensor)
+                    if moved is tensor:
+                        continue  # the device is the CPU
+                    known = self._moved[position ^ sign] = (number, tensor.dtype), moved
+                tensors[position] = known[1]

@@ -49,13 +49,14 @@ class GraphCompiler:
         graph_module: torch.fx.GraphModule,
         constants: Mapping[int, torch.Tensor],
         private: Collection[int] = (),
+        written: Mapping[int, int] | None = None,
     ) -> Callable[[], CompiledProgram]:
         """As :meth:`compile`, but generating may go on until the program is asked for, which it has to be.
 
         ``private``: the positions of outputs that only our own programs read.
         """
         with self.record.stage("loop-ir"):
-            schedule, codegen = self._schedule(graph_module, constants, "", {})
+            schedule, codegen = self._schedule(graph_module, constants, "", written or {})
             schedule = weft_loop_ir.with_private_results(schedule, private)
         with self.record.stage("codegen"):
             begun = codegen.begin(schedule, _bound(schedule, constants))

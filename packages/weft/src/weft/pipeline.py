@@ -246,7 +246,8 @@ class Pipeline:
         compiler = compilation.compiler
         (results,) = partitioned.forward.graph.find_nodes(op="output")
         private = range(partitioned.output_count, len(results.args[0]))
-        forward_begun = compiler.begin(partitioned.forward, functional.lifted, private)
+        written = _apart_from_gradients(functional, partitioned)
+        forward_begun = compiler.begin(partitioned.forward, functional.lifted, private, written)
         bucket_bytes = data_parallel_bucket_bytes()
         try:
             if bucket_bytes is None:
@@ -308,6 +309,20 @@ class Pipeline:
         if message not in self._warned:
             self._warned.add(message)
             warn(message, WeftWarning)
+
+
+def _apart_from_gradients(
+    functional: FunctionalGraph, partitioned: PartitionedGraph
+) -> dict[int, int]:
+    """The mutated inputs, by outputs, whose values neither have gradients nor are saved for some."""
+    used = {tangent.output_index for tangent in partitioned.tangents}
+    used.update(s.output_index for s in partitioned.saved if s.output_index is not None)
+    saved = {s.input_index for s in partitioned.saved}
+    return {
+        output: index
+        for output, index in functional.mutated_inputs.items()
+        if output not in used and index not in saved
+    }
 
 
 def _with_gradients_on(run: Callable[..., Any]) -> Callable[..., Any]:

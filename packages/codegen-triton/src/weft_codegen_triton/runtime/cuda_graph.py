@@ -21,12 +21,13 @@ from typing import Any
 import torch
 
 from weft_codegen_triton._torch import (
+    copies_of,
     copy_all,
     current_device,
     free_library_workspaces,
 )
 from weft_codegen_triton.runtime.donations import DonatedInputs, Donation, alias
-from weft_codegen_triton.runtime.memory import empty_memory, freeing, like, refill, spans_itself
+from weft_codegen_triton.runtime.memory import empty_memory, freeing, refill, spans_itself
 
 Compute = Callable[[list[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
 """Takes inputs, some of which it takes out of their list, constants and a stream."""
@@ -222,7 +223,6 @@ class GraphRecording:
         for k, own in self._scattered:
             refill(own, inputs[k])
         self._graph.replay()
-        results = tuple(like(tensor) for tensor in self._returned)
-        copy_all(results, self._returned)
+        results = copies_of(self._returned)
         donated = () if self._donation is None else self._donation.donate()
         return (*results, *donated, *self._others_made)

@@ -58,13 +58,6 @@ def copy_memory(tensor: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(_memory(tensor).clone(), tensor.size(), tensor.stride())
 
 
-def like(tensor: torch.Tensor) -> torch.Tensor:
-    """Uninitialised memory of the same size and strides, which don't overlap."""
-    return torch.empty_strided(
-        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
-
-
 def spans_itself(tensor: torch.Tensor) -> bool:
     """Whether the tensor has one element for each place between its first and last."""
     return _span(tensor) == tensor.numel() and 0 not in tensor.stride()
