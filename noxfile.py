@@ -351,6 +351,21 @@ def families(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation site, in `.nox/site`; a warning is an error."""
+    environment = ENVIRONMENTS / "docs"
+    document = nox.project.load_toml(ROOT / "pyproject.toml")
+    requirements = nox.project.dependency_groups(document, "docs")
+    stamp = digest(*requirements)
+    if not is_stamped(environment, stamp):
+        create(session, environment)
+        pip = [python_of(environment), "-m", "pip", "install", "--quiet"]
+        session.run_install(*pip, *requirements, silent=False)
+        (environment / "stamp").write_text(stamp)
+    session.run(python_of(environment), "-m", "mkdocs", "build", "--strict", *session.posargs)
+
+
+@nox.session
 def cpython(session: nox.Session) -> None:
     """CPython's own test modules under the frame hook; `nox -s cpython -- test_scope` runs one."""
     environment = development_environment(session, "bytecode-capture")

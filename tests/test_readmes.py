@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 READMES = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
-PAGES = [page for page in sorted(ROOT.glob("docs/*.md")) if "```python" in page.read_text()]
+PAGES = [page for page in sorted(ROOT.glob("docs/**/*.md")) if "```python" in page.read_text()]
 
 
 @pytest.mark.parametrize(

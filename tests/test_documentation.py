@@ -1,0 +1,52 @@
+"""The documentation names all that there is: torch's API, variables, logs, options, public names, pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import weft
+from weft.doctor import VARIABLES
+from weft.logs import ALL_LOGS
+
+DOCS = Path(__file__).parents[1] / "docs"
+NAV = re.findall(r"^ +- .*?: (\S+\.md)$", (DOCS.parent / "mkdocs.yml").read_text(), re.MULTILINE)
+
+
+def text(page: str) -> str:
+    return (DOCS / page).read_text()
+
+
+@pytest.mark.parametrize("name", torch.compiler.__all__)
+def test_the_table_of_migration_has_all_of_torchs_compiler(name) -> None:
+    assert f"`{name}`" in text("coming_from_torch_compile.md")
+
+
+@pytest.mark.parametrize("name", [*VARIABLES, *ALL_LOGS])
+def test_variables_and_logs_are_told(name) -> None:
+    assert f"`{name}`" in text("caches_and_variables.md")
+
+
+@pytest.mark.parametrize("name", weft.__all__)
+def test_public_names_are_in_the_reference(name) -> None:
+    assert f"::: weft.{name}\n" in text("reference/weft.md")
+    assert getattr(weft, name).__doc__
+
+
+def test_options_are_described() -> None:
+    names = {field.name for field in dataclasses.fields(weft.CompileOptions)}
+    assert all(f"``{name}``" in weft.CompileOptions.__doc__ for name in names)
+
+
+def test_every_page_has_a_place_in_the_site() -> None:
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert pages == set(NAV) and len(NAV) == len(pages)
+
+
+@pytest.mark.parametrize("page", NAV)
+def test_links_between_pages_lead_somewhere(page) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(page)):
+        assert ((DOCS / page).parent / link).exists(), link
