@@ -327,6 +327,8 @@ class GraphBuilder:
     def _placeholder(self, source: Source, example: Any) -> torch.fx.Node:
         with self._after(self._last_placeholder):
             node = self.outermost.placeholder(_readable_name(source))
+        # x and X, or d["a-b"] and d["a_b"], read alike, and one called inf would hide the number.
+        node.target = node.name
         self._last_placeholder = node
         self._sources.append(source)
         self._examples.append(example)
