@@ -584,6 +584,31 @@ def state_dict_read():
     return f, change
 
 
+def _shadowing(name, value):
+    """A case: the instance dict gets an entry that hides what ``nn.Module.__getattr__`` would find."""
+
+    def make():
+        m = nn.Module()
+        m.sub = nn.Linear(3, 3)
+        m.p = nn.Parameter(torch.ones(3) * 2)
+        m.register_buffer("b", torch.ones(3) * 3)
+
+        def f(x):
+            return m.sub(x) * m.p + m.b
+
+        return f, lambda: m.__dict__.__setitem__(name, value()), lambda: m.__dict__.pop(name)
+
+    return make
+
+
+SHADOWS = {"sub": lambda: nn.Linear(3, 3), "p": lambda: 5.0, "b": lambda: torch.ones(3) * 7}
+
+
+@pytest.mark.parametrize("name", SHADOWS)
+def test_an_entry_of_the_instance_dict_hides_a_member(name):
+    check(_shadowing(name, SHADOWS[name]))
+
+
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_a_change_between_calls_is_seen(make):
     check(make)

@@ -58,9 +58,7 @@ class ModuleInstanceVariable(UserObjectVariable):
                 members = self.value.__dict__[registry]
                 if name in members and not self._was_changed(evaluator, registry):
                     self._guard_lookup(evaluator, name)
-                    if not evaluator.state.is_identified(self.source):
-                        own = InstanceDictSource(self.source)
-                        evaluator.guard(own, DictContains(name, False))
+                    evaluator.guard(InstanceDictSource(self.source), DictContains(name, False))
                     source = ItemSource(InstanceDictSource(self.source, registry), name)
                     return evaluator.builder.wrap(members[name], source)
         return super().get_attribute(evaluator, name)
