@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from changes import check, collected
+from torch import nn
 
 case, CASES = collected()
 
@@ -224,6 +225,44 @@ def subclass_tensor():
         h[0] = torch.ones(3).as_subclass(T)
 
     return f, change
+
+
+@case
+def buffer_swap():
+    h = [torch.ones(3)]
+
+    def f(x):
+        kinds = nn.Buffer, (int, nn.Buffer), nn.Buffer | None, nn.Parameter, torch.Tensor
+        answers = tuple(isinstance(h[0], kind) for kind in kinds)
+        return x * 2 if answers[0] else x * 3, answers, isinstance(x, nn.Buffer)
+
+    def change():
+        h[0] = nn.Buffer(torch.ones(3))
+
+    return f, change
+
+
+@case
+def parameter_swap():
+    h = [torch.ones(3)]
+
+    def f(x):
+        return x * 2 if isinstance(h[0], nn.Parameter) else x * 3, isinstance(h[0], nn.Buffer)
+
+    def change():
+        h[0] = nn.Parameter(torch.ones(3))
+
+    return f, change
+
+
+@case
+def buffer_marked():
+    h = [torch.ones(3)]
+
+    def f(x):
+        return x * 2 if isinstance(h[0], nn.Buffer | nn.Parameter) else x * 3
+
+    return f, lambda: setattr(h[0], "_is_buffer", True), lambda: delattr(h[0], "_is_buffer")
 
 
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)

@@ -20,16 +20,22 @@ from ..regions.decisions import RegionRefused
 Given = tuple[Source, torch.Tensor, torch.Tensor]
 """A tensor from outside: where it was found, itself, and its fake."""
 
-HELD_METHODS = frozenset(
+
+def _of_tensors(names: str) -> frozenset[str]:
+    """Those of the names that this torch's tensors have: 2.13 has done away with ``names``."""
+    return frozenset(name for name in names.split() if hasattr(torch.Tensor, name))
+
+
+HELD_METHODS = _of_tensors(
     "size dim numel nelement stride is_contiguous element_size is_floating_point is_complex ndimension "
     "is_signed get_device storage_offset is_inference __len__ is_conj is_neg dim_order "
-    "sparse_dim dense_dim has_names".split()
+    "sparse_dim dense_dim has_names"
 )
 """Methods whose answers ``TensorMatches`` holds; ``storage_offset``'s :func:`guard_offset` does."""
 
-HELD_ATTRIBUTES = frozenset(
+HELD_ATTRIBUTES = _of_tensors(
     "dtype device layout ndim requires_grad is_cuda is_cpu is_leaf is_sparse is_quantized is_meta "
-    "itemsize names is_mps is_xpu is_sparse_csr is_mkldnn is_nested".split()
+    "itemsize names is_mps is_xpu is_sparse_csr is_mkldnn is_nested"
 )
 """Attributes whose values ``TensorMatches`` holds; ``is_leaf``'s :func:`guard_leaf` does."""
 

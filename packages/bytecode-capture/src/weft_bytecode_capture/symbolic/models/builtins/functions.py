@@ -60,7 +60,7 @@ def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable, /) -> Va
     checked = _by_metaclass(evaluator, value, kinds)
     if checked is not None:
         return checked
-    if _is_subclass(evaluator, value.python_type(), kinds):
+    if _is_subclass(evaluator, value.python_type(), kinds) or _is_marked(evaluator, value, kinds):
         return ConstantVariable(True)
     shown = _shown_class(evaluator, value)
     return ConstantVariable(shown is not None and _is_subclass(evaluator, shown, kinds))
@@ -147,10 +147,37 @@ def _plain_checks(metaclass: type) -> bool:
 
 
 def _tensor_metaclass(kind: type) -> bool:
-    """Classes of torch whose metaclass only adds tensors marked as parameters, which are subclasses."""
+    """Classes of torch whose metaclass only adds the tensors that :func:`_is_marked` finds."""
     import torch
 
-    return kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    return kind is torch.Tensor or kind in _marks()
+
+
+def _is_marked(evaluator: Evaluator, value: Variable, kinds: Variable) -> bool:
+    """Whether a tensor has the attribute by which an ``nn.Buffer`` is known: it has no class of its own."""
+    import torch
+
+    if not issubclass(value.python_type(), torch.Tensor):
+        return False
+    if isinstance(kinds, ClassVariable):
+        mark = _marks().get(kinds.value)
+        no = ConstantVariable(False)
+        return mark is not None and _getattr(evaluator, value, mark, no).truth(evaluator)
+    parts = kinds
+    if kinds.python_type() in _UNION_TYPES:
+        parts = kinds.get_attribute(evaluator, "__args__")
+    elif kinds.python_type() is not tuple:
+        return False
+    return any(_is_marked(evaluator, value, part) for part in parts.iterate(evaluator))
+
+
+def _marks() -> dict[type, Variable]:
+    import torch
+
+    return {
+        torch.nn.Parameter: ConstantVariable("_is_param"),
+        torch.nn.Buffer: ConstantVariable("_is_buffer"),
+    }
 
 
 @model(getattr)
