@@ -70,6 +70,29 @@ class Lower(dict):
         return -1 + super().__len__()
 
 
+class Hiding(dict):
+    """What it says of itself is not what it holds."""
+
+    def __iter__(self):
+        return iter(["a"])
+
+    def keys(self):
+        return ["a"]
+
+
+class HidingInOrder(collections.OrderedDict):
+    __iter__ = Hiding.__iter__
+    keys = Hiding.keys
+
+
+class Scaling(Hiding):
+    def __getitem__(self, key):
+        return super().__getitem__(key) * 10
+
+    def values(self):
+        return [5]
+
+
 class Halving(torch.nn.Module):
     def __init__(self, by=2):
         super().__init__()
@@ -128,6 +151,37 @@ def reads_a_dict(x, items):
 
 def copies_a_dict(x, items):
     return x * 2, dict(items), {**items}
+
+
+READINGS_OF_DICTS = {
+    "contains": lambda x, d: ("b" in d, "a" in d, x * 1),
+    "get": lambda x, d: (d["b"] * x, d.get("b"), dict.get(d, "b"), dict.__getitem__(d, "b")),
+    "length": lambda x, d: (x * len(d), bool(d)),
+    "copied": lambda x, d: (x * 1, dict(d), {**d}, (lambda **k: k)(**d), {}.update(d)),
+    "equal": lambda x, d: (x * 1, [d == p or p == d for p in ({"a": 1, "b": 2}, {"a": 1})]),
+    "views": lambda x, d: (x * 1, list(d), [*d.items()], [*d.values()], list(reversed(d))),
+    "dict's own": lambda x, d: (x * 1, list(dict.items(d)), list(dict.keys(d))),
+    "copy": lambda x, d: (x * 1, list(dict.items(d.copy()))),
+    "union": lambda x, d: (x * 1, {"q": 0} | d, d | {"q": 0}),
+    "union in place": lambda x, d: (into := {"q": 0}, into.__ior__(d), x * 1),
+    "written": lambda x, d: (d.__setitem__("n", x), d.pop("a"), list(dict.items(d)), x * 1),
+}
+
+
+def joins_in_place(x, d):
+    into = {"q": 0}
+    into |= d
+    return x * 1, into
+
+
+READINGS_OF_DICTS["joined"] = joins_in_place
+
+
+@pytest.mark.parametrize("kind", [Hiding, HidingInOrder, Scaling], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("reading", READINGS_OF_DICTS)
+def test_what_a_dict_holds_and_what_it_says(kind, reading):
+    calls = [(x(), kind(a=1, b=2)), (x(), kind(a=1, b=3))]
+    check(READINGS_OF_DICTS[reading], calls, fullgraph=False)
 
 
 def writes_a_dict(x, items):

@@ -24,6 +24,7 @@ from .mappings import (
     MappingProxyVariable,
     new_keyword_dict,
     reads_as_dict,
+    require_plain_reading,
 )
 from .sequences import TupleVariable, owner_of, storage_of
 from .sets import SetVariable, as_set
@@ -227,6 +228,7 @@ def _iter(evaluator: Evaluator, self: DictVariable, /) -> Variable:
 
 @method_model("copy", *_READABLE)
 def _copy(evaluator: Evaluator, self: DictVariable, /) -> Variable:
+    require_plain_reading(self)
     return self.new_like(dict(self.all_entries(evaluator)))
 
 

@@ -230,19 +230,18 @@ class DictVariable(Variable):
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
         storage = storage_of(other)
+        if operator == "ior":
+            evaluator.call_method(self, "update", other)
+            return self
         if not isinstance(storage, DictVariable):
-            if operator == "ior":
-                evaluator.call_method(self, "update", other)
-                return self
             return None
         if operator in ("eq", "ne"):
             return evaluator.wrap_constant(
                 equal_dicts(evaluator, self, storage) == (operator == "eq")
             )
-        if operator == "ior":
-            evaluator.call_method(self, "update", storage)
-            return self
         if operator == "or":
+            require_plain_reading(self)
+            require_plain_reading(other)
             left, right = (storage, self) if reflected else (self, storage)
             result = self.new_like(dict(left.all_entries(evaluator)))
             result.entries.update(right.all_entries(evaluator))
@@ -388,6 +387,13 @@ def reads_as_dict(kind: type) -> bool:
     Copying looks at the iterator alone: where that is dict's own, the entries are taken directly.
     """
     return find_raw(kind, "__iter__") is vars(dict)["__iter__"] or _has_no_readers(kind)
+
+
+def require_plain_reading(mapping: Variable) -> None:
+    """Refuse to copy an instance by what it holds, where CPython asks its own methods."""
+    owner = owner_of(mapping)
+    if not reads_as_dict(owner.python_type()):
+        raise Unsupported("method of a builtin type", f"copy of {owner!r}")
 
 
 def _has_no_readers(kind: type) -> bool:

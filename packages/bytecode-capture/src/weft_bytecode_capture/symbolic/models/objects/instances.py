@@ -170,6 +170,11 @@ def tuple_elements(value: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple.__getitem__(value, slice(None))
 
 
+def dict_elements(value: dict[Any, Any]) -> dict[Any, Any]:
+    """What a dict holds, whatever its class answers: ``dict.copy`` asks its ``__iter__`` and ``keys``."""
+    return dict(dict.items(value))
+
+
 def ordered_dict_elements(value: collections.OrderedDict[Any, Any]) -> dict[Any, Any]:
     """What an OrderedDict holds, in its order, whatever its class answers."""
     return dict(collections.OrderedDict.items(value))
@@ -177,7 +182,7 @@ def ordered_dict_elements(value: collections.OrderedDict[Any, Any]) -> dict[Any,
 
 # What gives the elements of an instance whose class has methods of its own to read them.
 _ELEMENTS: dict[type, Callable[[Any], Any]] = {
-    dict: dict.copy,
+    dict: dict_elements,
     collections.OrderedDict: ordered_dict_elements,
     list: list_elements,
     tuple: tuple_elements,
