@@ -139,7 +139,15 @@ def of_a_detached_one(change: Change, x: torch.Tensor) -> Any:
     return detached, x * 1
 
 
+def of_what_views_are_made_of(change: Change, x: torch.Tensor) -> Any:
+    y = x * 2
+    whole, part = y.view(-1), y.flatten()[:2]
+    change(y)
+    return whole, part * 2, y
+
+
 PROGRAMS = (
+    of_what_views_are_made_of,
     of_an_argument, before_a_write, after_a_write, of_a_view, of_a_result, of_a_result_with_a_view,
     of_one_of_several_results, in_a_loop, of_a_result_in_a_loop, of_a_tensor_kept_over_a_loop,
     in_a_branch, without_gradients, where_errors_are_caught, of_an_attribute, of_a_detached_one,

@@ -262,7 +262,68 @@ def of_what_only_integers_are_made_of(x: torch.Tensor) -> Any:
     return y.var(0), z.argmin(-1)
 
 
+def two(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x * 2
+    return y, y.sin()
+
+
+def four(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y, z = two(x)
+    return (y, z, *two(z * y))
+
+
+class Keeps(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = x * 3
+        return self.kept.cos()
+
+
+def of_a_callees_first(x: torch.Tensor) -> Any:
+    y, z = two(x)
+    y.register_hook(lambda g: g * 3)
+    return y + z
+
+
+def of_a_callees_last(x: torch.Tensor) -> Any:
+    y, z = two(x)
+    z.register_hook(lambda g: g * 3)
+    return y + z
+
+
+def of_what_callees_call(x: torch.Tensor) -> Any:
+    results = four(x)
+    for k, y in enumerate(results):
+        y.register_hook(lambda g, k=k: g * (k + 2))
+    return results
+
+
+def of_what_a_module_keeps(x: torch.Tensor) -> Any:
+    module = Keeps()
+    y = module(x)
+    module.kept.register_hook(lambda g: g * 3)
+    return y, module.kept
+
+
+def gradient_between_a_callees_results(x: torch.Tensor) -> Any:
+    y, z = two(x)
+    return torch.autograd.grad(z.sum(), y, retain_graph=True)[0], z
+
+
+def of_a_callee_of_before(x: torch.Tensor) -> Any:
+    z = two(x)[1]
+    y, other = two(z)
+    y.retain_grad()
+    LOG.append(y)
+    return y * other
+
+
 PROGRAMS = (
+    of_a_callees_first,
+    of_a_callees_last,
+    of_what_callees_call,
+    of_what_a_module_keeps,
+    gradient_between_a_callees_results,
+    of_a_callee_of_before,
     of_what_only_integers_are_made_of,
     behind_a_loop,
     behind_a_branch,

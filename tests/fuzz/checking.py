@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -157,8 +158,8 @@ def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[A
         leaf: bool | str = x.is_leaf
         unrecorded = x._is_view() and x.grad_fn is None  # under no_grad: says what its base says
         needed: Any = Unsaid() if unrecorded else x.requires_grad
-    except RuntimeError as error:  # a view of what was written to since
-        leaf, needed = str(error), True
+    except RuntimeError as error:  # a view of what was written to since, made by whichever operator
+        leaf, needed = re.sub(r"Output \d+ of \w+", "It", str(error)), True
     return str(x.dtype), tuple(x.shape), needed, leaf, storage, layout
 
 

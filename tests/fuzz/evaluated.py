@@ -6,7 +6,7 @@ All stages but the compiler and what it makes are the same, so a program takes a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,11 +20,21 @@ class EvaluatedProgram:
     """A schedule that the reference evaluator runs, in the memory that it plans."""
 
     def __init__(
-        self, source: str, schedule: Schedule, constants: Mapping[str, torch.Tensor]
+        self,
+        source: str,
+        schedule: Schedule,
+        constants: Mapping[str, torch.Tensor],
+        early_errors: str,
     ) -> None:
         self.source = source
         self.kernel_count = self.extern_count = 1
+        self.early_errors = {"IndexError": IndexError, "Exception": Exception}.get(early_errors)
         self._schedule, self._constants = schedule, constants
+        self._left_changes = False
+
+    def left_changes(self) -> bool:
+        """Whether the last call that raised had written to an input, or drawn a number."""
+        return self._left_changes
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         rest = iter(inputs)
@@ -32,9 +42,20 @@ class EvaluatedProgram:
             self._constants[e] if e in self._constants else next(rest)
             for e in self._schedule.inputs
         ]
-        with torch.no_grad():
-            results = weft_loop_ir.evaluate(self._schedule, every, use_arena=True)
+        before = _state(every)
+        try:
+            with torch.no_grad():
+                results = weft_loop_ir.evaluate(self._schedule, every, use_arena=True)
+        except Exception:
+            self._left_changes = _state(every) != before
+            raise
         return tuple(_apart(r) if isinstance(r, torch.Tensor) else r for r in results)
+
+
+def _state(inputs: Sequence[Any]) -> list[Any]:
+    """What tells of a write to an input, or of a number drawn."""
+    versions = [x._version for x in inputs if isinstance(x, torch.Tensor) and not x.is_inference()]
+    return [*versions, torch.get_rng_state().tolist()]
 
 
 def _apart(result: torch.Tensor) -> torch.Tensor:
@@ -51,8 +72,8 @@ class EvaluatedCpp(CppCodegen):
     def compile(  # type: ignore[override]
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
     ) -> EvaluatedProgram:
-        unit, _ = self.print(schedule, constants)
-        return EvaluatedProgram(unit.whole, schedule, constants)
+        unit, host = self.print(schedule, constants)
+        return EvaluatedProgram(unit.whole, schedule, constants, host.early_errors)
 
     def begin(  # type: ignore[override]
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]

@@ -24,11 +24,16 @@ DTYPES = (
 )
 
 
-def check(function: Callable[..., Any], *inputs: torch.Tensor, exact: bool = False) -> None:
+def check(
+    function: Callable[..., Any],
+    *inputs: torch.Tensor,
+    exact: bool = False,
+    lowered: bool = True,
+) -> None:
     graph = make_fx(lambda *v: tuple(tree_leaves(function(*v))), tracing_mode="fake")(*inputs)
     schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
     weft_loop_ir.verify(schedule)
-    assert not schedule.fallbacks
+    assert not (lowered and schedule.fallbacks)
     results = weft_loop_ir.evaluate(schedule, list(inputs), use_arena=True)
     for result, expected in zip(results, tree_leaves(function(*inputs)), strict=True):
         tolerance = {"rtol": 0.0, "atol": 0.0} if exact else {}
@@ -117,6 +122,13 @@ def test_special_values_propagate_as_in_eager() -> None:
     check(
         lambda a: (a.isnan(), a.isinf(), a.signbit(), a.sign(), a.nan_to_num(), a.round()), SPECIAL
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_next_number_is_the_next_of_its_dtype(dtype: torch.dtype) -> None:
+    x = SPECIAL.to(dtype)
+    lowered = dtype != torch.bfloat16
+    check(torch.nextafter, x[:, None], x[None, :], exact=True, lowered=lowered)
 
 
 def test_ties_of_extrema_take_the_first_position() -> None:

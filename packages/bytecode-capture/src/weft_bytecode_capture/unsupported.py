@@ -47,3 +47,7 @@ class BreakEarlier(Unsupported):
     def __init__(self, position: int, error: Unsupported) -> None:
         super().__init__(error.kind, error.context, error.explanation, error.hints)
         self.position = position
+
+
+class BreakForHistory(BreakEarlier):
+    """The operation at ``position`` has to give its tensor a place of its own in autograd's graph."""

@@ -120,6 +120,7 @@ class FrameConverter:
         self._lock = ConversionLock()
         self._resume_functions = ResumeFunctions()
         self._histories: dict[int, tuple[types.CodeType, ValueHistory]] = {}
+        self._separated: dict[int, types.CodeType] = {}  # by identity, as histories
         self._context: weakref.ref[_frame_hook.Context] | None = None
 
     def attach(self, context: _frame_hook.Context) -> None:
@@ -130,6 +131,7 @@ class FrameConverter:
         """Forget resume functions and sizes seen, after the context has forgotten its entries."""
         self._resume_functions.clear()
         self._histories.clear()
+        self._separated.clear()
 
     def __call__(
         self,
@@ -159,7 +161,13 @@ class FrameConverter:
         try:
             import_what_fake_tensors_need()
             frame = FrameInput(
-                code, arguments, globals_dictionary, builtins, closure, self._history(code)
+                code,
+                arguments,
+                globals_dictionary,
+                builtins,
+                closure,
+                self._history(code),
+                id(self._resume_functions.original(code)) in self._separated,
             )
             conversion = _Conversion(self, frame)
             if stance == _frame_hook.STANCE_FAIL_ON_RECOMPILE:
@@ -183,6 +191,14 @@ class FrameConverter:
             known = code, ValueHistory(functions.varying(code), is_resumed)
             self._histories[id(code)] = known
         return known[1]
+
+    def separate_histories(self, code: types.CodeType) -> None:
+        """Let all that ``code`` returns have places of their own in autograd's graph, from now on."""
+        original = self._resume_functions.original(code)
+        if id(original) not in self._separated:
+            self._separated[id(original)] = original
+            for entry in self.entries(original):
+                entry.retire()
 
     def entries(self, code: types.CodeType) -> tuple[_frame_hook.Entry, ...]:
         context = self._context() if self._context is not None else None
@@ -273,6 +289,8 @@ class _Conversion:
                 raise GraphBreakError(self._break)
             return result
         self._result = result
+        for code in result.separate_in:
+            self._converter.separate_histories(code)
         if isinstance(result.ending, Break):
             self._break = result.ending.reason
             if options.fullgraph:

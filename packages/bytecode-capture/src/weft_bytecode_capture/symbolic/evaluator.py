@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from weft_guards import ConstantSource, Predicate, Reason, Source
@@ -113,6 +113,13 @@ class FrameEvaluator:
             text = f"{self.parent._callers_trace()}{_traced(self.parent.location())}\n"
             self._callers = self.parent.index, text
         return text
+
+    def inlined_codes(self) -> Iterator[types.CodeType]:
+        """Of the frame being evaluated now and those that called it, but for the root frame."""
+        frame = self.state.current or self
+        while frame.parent is not None:
+            yield frame.code
+            frame = frame.parent
 
     # Running.
 

@@ -25,7 +25,8 @@ class FrameInput:
     ``arguments`` maps names of argument slots (positional, keyword-only, ``*args``, ``**kwargs``) to
     values, in slot order.  ``code`` may be a resume function's: its arguments then include the values of
     the interrupted frame's stack and locals, and its first instructions push them and jump.
-    ``history`` is what earlier compilations of ``code`` have seen.
+    ``history`` is what earlier compilations of ``code`` have seen.  ``separate_histories``: the caller may
+    ask for the place in autograd's graph of each tensor that the frame returns.
     """
 
     code: types.CodeType
@@ -34,6 +35,7 @@ class FrameInput:
     builtins: Mapping[str, Any]
     closure: Mapping[str, types.CellType]
     history: ValueHistory = field(default_factory=ValueHistory)
+    separate_histories: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,9 @@ class FrameResult:
     unkept_regions: tuple[UnkeptRegion, ...] = ()
     has_tensors: bool = True
     """Whether the frame met a tensor, although there may be no operation on it."""
+
+    separate_in: frozenset[types.CodeType] = frozenset()
+    """Functions called behind the break: each of their results needs its own place in autograd's graph."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import types
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ import torch
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
 from ..captured_graph import DropDataDependence, GraphBreak
-from ..unsupported import BreakEarlier, Unsupported
+from ..unsupported import BreakEarlier, BreakForHistory, Unsupported
 from ..user_location import UserLocation
 from . import handlers as handlers
 from .aliasing import guard_mutated_objects
@@ -74,12 +75,17 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
     global_state = GlobalState.current()
     cache = DecodeCache()
     breaks: dict[int, GraphBreak] = {}
+    separate_in: dict[int, frozenset[types.CodeType]] = {}  # by instruction
     restarts = 0
     while restarts < _MAXIMAL_RESTARTS:
         capture = _Capture(frame, options, cache, breaks, global_state)
         try:
             result = capture.run()
-            return dataclasses.replace(result, unkept_regions=tuple(cache.regions.unkept))
+            return dataclasses.replace(
+                result,
+                unkept_regions=tuple(cache.regions.unkept),
+                separate_in=separate_in.get(capture.evaluator.index, frozenset()),
+            )
         except (NothingToCapture, _NoRecovery, FrameIsSeen) as error:
             skip = _left_alone(capture, error)
             capture.state.release()
@@ -100,6 +106,9 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
             if isinstance(error, BreakEarlier) and error.position not in breaks:
                 capture.evaluator.index = error.position
             position = capture.evaluator.index
+            if isinstance(error, BreakForHistory):
+                inlined = capture.evaluator.graph.inlined_at.get(position, ())
+                separate_in[position] = separate_in.get(position, frozenset()).union(inlined)
             if position in breaks:
                 capture.state.release()
                 return Skip(
@@ -279,7 +288,8 @@ class _Capture:
         state.graph.marked_leaves.require_unmarked(
             output.node for output in outputs if isinstance(output, TensorVariable)
         )
-        if isinstance(ending, Break) and asks_for_histories(self.frame.code):
+        asked = isinstance(ending, Break) and asks_for_histories(self.frame.code)
+        if asked or self.frame.separate_histories:
             self._require_one_history(outputs)
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
@@ -323,7 +333,7 @@ class _Capture:
         if len(tensors) > 1:
             position = first_history(self.evaluator, tensors.items())
             if position is not None:
-                raise BreakEarlier(
+                raise BreakForHistory(
                     position, Unsupported("hook of a tensor", "behind another break")
                 )
 

@@ -180,6 +180,8 @@ def _table_rule(operation: str, kind: Promotion) -> Callable[..., TensorValue]:
     heavy = operation_named(operation).cost > Cost.SIMPLE
 
     def rule(context: LoweringContext, *operands: Operand) -> TensorValue:
+        if operation == "nextafter" and len(set(promote(operands, kind))) > 1:
+            raise NoLowering("next number of a dtype that is computed in a wider one")
         chosen = formula
         if on_bools is not formula:
             compute, _ = promote(operands, kind)

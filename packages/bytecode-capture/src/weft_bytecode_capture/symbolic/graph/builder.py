@@ -6,6 +6,7 @@ import itertools
 import keyword
 import operator
 import re
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -129,6 +130,7 @@ class GraphBuilder:
         ] = {}  # of inputs' and attributes' fake tensors
         self.data_place: DataPlace | None = None  # of the number that is being read
         self.made_at: dict[Any, int] = {}
+        self.inlined_at: dict[int, set[types.CodeType]] = {}
         """The root frame's instruction that each node comes from."""
         self.marked_leaves = MarkedLeaves(self.graph)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
@@ -480,6 +482,8 @@ class GraphBuilder:
         evaluator.state.aliases.note_node(node, self.is_in_region)
         if evaluator.state.root is not None:
             self.made_at[node] = evaluator.state.root.index
+            codes = self.inlined_at.setdefault(evaluator.state.root.index, set())
+            codes.update(evaluator.frame.inlined_codes())
         node.meta["stack_trace"] = evaluator.stack_trace()
         return node
 

@@ -3,7 +3,8 @@
 To autograd all that a compiled graph gives comes from one function.  A hook of one result does not see the
 gradients of others that are computed from it, ``torch.autograd.grad`` finds no way from one to another, and
 the hook of a result that gets no gradient is called with None where another gets one.  So the operation that
-makes such a tensor runs in eager.
+makes such a tensor runs in eager.  Where that is a call, the function called is a frame of its own, of which
+the same holds for all that it gives (``FrameInput.separate_histories``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch.fx
 
 from ..._torch import pytree, storage_identity
 from ..._torch.symbols import has_symbolic_layout
-from ...unsupported import OPERATOR_REJECTS, BreakEarlier, Unsupported
+from ...unsupported import OPERATOR_REJECTS, BreakEarlier, BreakForHistory, Unsupported
 from ..protocol import Evaluator
 from .answers import guard_offset
 from .purity import possibly_written, writes
@@ -33,7 +34,7 @@ def with_history(
     with it.
     """
     position = first_history(evaluator, tensors)
-    return error if position is None else BreakEarlier(position, error)
+    return error if position is None else BreakForHistory(position, error)
 
 
 def first_history(
@@ -117,6 +118,8 @@ def check_views(
             tensor.grad_fn  # noqa: B018
         except RuntimeError as error:
             raise_for_view(evaluator, error, tensor)
+        except ValueError as error:  # of a fake whose base has other dims since: it views that anew
+            _break_before_view(evaluator, [tensor], str(error))
 
 
 _SCATTERS = frozenset({"select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter"})

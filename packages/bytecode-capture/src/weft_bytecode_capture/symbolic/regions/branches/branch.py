@@ -59,6 +59,7 @@ from ..state.python_state import (
     rebuilt,
     same_constant,
     same_structure,
+    stride_difference,
 )
 from ..state.slots import Slot, find_slots
 from ..subgraph import (
@@ -550,6 +551,10 @@ class Joined:
                 "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
             )
         problem = difference(left, right)
+        if problem is None and left.node.graph is not right.node.graph:
+            problem = stride_difference(
+                left, right
+            )  # of two that are made: data would say how it lies
         if problem is not None:
             raise Unsupported("tensor that differs by side of a branch", f"{what}: {problem}")
         key = (id(left), id(right))

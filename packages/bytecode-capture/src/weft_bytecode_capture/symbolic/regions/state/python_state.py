@@ -249,6 +249,14 @@ def _are_equal(left: Any, right: Any) -> bool:
         return False
 
 
+def stride_difference(left: TensorVariable, right: TensorVariable) -> str | None:
+    """How the strides of two tensors of one shape differ, if anyone can tell."""
+    dimensions = zip(left.fake.shape, left.fake.stride(), right.fake.stride(), strict=True)
+    if all(_are_equal(a, b) or _are_equal(n, 1) for n, a, b in dimensions):
+        return None
+    return f"strides {left.fake.stride()} and {right.fake.stride()}"
+
+
 def difference(left: TensorVariable, right: TensorVariable) -> str | None:
     """How the metadata of two tensors that have to be alike differs."""
     for name in ("dtype", "device", "shape"):
