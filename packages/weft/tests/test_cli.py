@@ -42,7 +42,7 @@ def script(folder, compiler="weft", ending=""):
 def test_bare_command_prints_help(capsys) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
-    assert all(f"\n    {name}" in text for name in ("doctor", "explain", "cache", "demo"))
+    assert all(f"\n    {name}" in text for name in ("doctor", "explain", "cache", "report", "demo"))
 
 
 @pytest.mark.parametrize("compiler", ["weft", "torch"])

@@ -91,6 +91,7 @@ def test_dump_is_readable_and_runs(tmp_path: Path) -> None:
         "4_loop_ir.txt",
         "5_schedule.txt",
         "6_generated.cpp",
+        "report.json",
     ]
     assert "softmax" in (folder / "1_captured.py").read_text()
     steps = (folder / "2_functionalize_steps.txt").read_text()

@@ -179,7 +179,7 @@ def _compile_frames(
 ) -> Callable[[Callable[..., Any]], Any]:
     """What compiles a function's frames, in the context that these settings give it."""
     logs = requested_logs()
-    watch = Watch(standing_observers(logs))
+    watch = Watch(standing_observers(logs, options.dump_directory))
     make_context = functools.partial(
         capture.make_context,
         backend=(

@@ -66,6 +66,15 @@ def _parser() -> argparse.ArgumentParser:
         action.add_argument("file", type=Path)
         action.set_defaults(run=run)
 
+    report = commands.add_parser(
+        "report", help="make one HTML page of what a program run with WEFT_DUMP=DIR has written"
+    )
+    report.add_argument("directory", type=Path)
+    report.add_argument(
+        "--output", type=Path, help="where to write the page (default: DIR/report.html)"
+    )
+    report.set_defaults(run=_report)
+
     demo = commands.add_parser(
         "demo", help="compile a transformer and a convolutional network and compare with eager"
     )
@@ -154,6 +163,18 @@ def _cache_import(options: argparse.Namespace) -> int:
     except (OSError, ArchiveError) as error:
         return _fail(str(error))
     sys.stdout.write(f"{packed.entries} entries, {packed.size} bytes\n")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .report_page import DumpError, write_page
+
+    page = options.output or options.directory / "report.html"
+    try:
+        write_page(options.directory, page)
+    except (DumpError, OSError) as error:
+        return _fail(str(error))
+    sys.stdout.write(f"{page}\n")
     return 0
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.fx
 import weft_functionalize
+import weft_loop_ir
+
+from .dump_facts import graph_facts, report_facts, schedule_facts
+from .graph_report import GraphReport
+
+FACTS = "report.json"
+"""The file in a graph's folder that has what the others have, as data."""
 
 
 class GraphDump:
@@ -17,6 +25,7 @@ class GraphDump:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._facts: dict[str, Any] = {"graphs": {}, "schedules": {}}
 
     def text(self, name: str, content: str | Callable[[], str]) -> None:
         if self._folder is not None:
@@ -37,7 +46,19 @@ class GraphDump:
         return append
 
     def graph(self, name: str, graph_module: torch.fx.GraphModule) -> None:
-        self.text(f"{name}.py", lambda: runnable_python(graph_module))
+        if self._folder is not None:
+            self.text(f"{name}.py", runnable_python(graph_module))
+            self._facts["graphs"][name] = graph_facts(graph_module)
+
+    def schedule(self, name: str, schedule: weft_loop_ir.Schedule) -> None:
+        if self._folder is not None:
+            self.text(f"{name}.txt", weft_loop_ir.format_schedule(schedule))
+            self._facts["schedules"][name] = schedule_facts(schedule)
+
+    def finish(self, report: GraphReport, timeline: Sequence[tuple[str, float, float]]) -> None:
+        """Write all of it as data too, for ``weft report``."""
+        facts = {**report_facts(report, timeline), **self._facts}
+        self.text(FACTS, lambda: json.dumps(facts))
 
 
 def open_dump(directory: Path | None, location: str) -> GraphDump:
@@ -47,7 +68,7 @@ def open_dump(directory: Path | None, location: str) -> GraphDump:
     directory.mkdir(parents=True, exist_ok=True)
     place = location.partition(", through ")[0]
     label = re.sub(r"[^A-Za-z0-9_.-]+", "_", place.rsplit("/", 1)[-1])
-    number = sum(1 for _ in directory.iterdir())
+    number = sum(path.is_dir() for path in directory.iterdir())
     while True:
         folder = directory / f"{number:03d}_{label}"
         try:

@@ -92,7 +92,7 @@ class GraphCompiler:
         self.dump.text(f"4_loop_ir{suffix}.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph))
         schedule_options = dataclasses.replace(codegen.schedule_options, verify=self.verify)
         schedule = weft_loop_ir.schedule(loop_graph, schedule_options)
-        self.dump.text(f"5_schedule{suffix}.txt", lambda: weft_loop_ir.format_schedule(schedule))
+        self.dump.schedule(f"5_schedule{suffix}", schedule)
         return schedule, codegen
 
     def _finished(

@@ -48,8 +48,16 @@ Observers = Callable[[], tuple[GraphObserver, ...]]
 class GraphRecord:
     """Collects what a :class:`GraphReport` says of the graph of the user's ``location``."""
 
-    def __init__(self, location: str, observers: Observers) -> None:
+    def __init__(
+        self,
+        location: str,
+        observers: Observers,
+        note: Callable[[GraphReport, Sequence[tuple[str, float, float]]], None] | None = None,
+    ) -> None:
+        """``note`` is told at the end, with the name, the beginning and the seconds of each stage."""
         self.location = location
+        self._note = note
+        self._timeline: list[tuple[str, float, float]] = []
         self.fallbacks: dict[str, int] = {}
         self._cache: tuple[Counter[str], Counter[str]] | None = None
         self.codegen: str | None = None
@@ -63,13 +71,14 @@ class GraphRecord:
         """The context of one stage: errors name it, its wall-clock seconds are recorded."""
         for observer in self._observers():
             observer.stage_started(self.location, name)
-        start = time.perf_counter()
+        start, began = time.perf_counter(), time.time()
         try:
             with stage(name, self.location):
                 yield
         finally:
             spent = time.perf_counter() - start
             self._seconds[name] = self._seconds.get(name, 0.0) + spent
+            self._timeline.append((name, began, spent))
 
     def count(
         self, programs: Sequence[CompiledProgram], fallbacks: Mapping[str, int], codegen: Codegen
@@ -112,5 +121,7 @@ class GraphRecord:
         self._tell(GraphReport(self.location, 0, 0, {}, {}, reason))
 
     def _tell(self, report: GraphReport) -> None:
+        if self._note is not None:
+            self._note(report, self._timeline)
         for observer in self._observers():
             observer.graph_finished(report)

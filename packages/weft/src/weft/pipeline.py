@@ -120,8 +120,8 @@ class Pipeline:
 
         :raises StageError: a stage refused the graph, or failed.
         """
-        record = GraphRecord(location, self._observers)
         dump = open_dump(self.options.dump_directory, location)
+        record = GraphRecord(location, self._observers, dump.finish)
         compiler = GraphCompiler(self._codegens, record, dump, self.options.verify)
         description = found = None
         if self._warm_start is not None:
