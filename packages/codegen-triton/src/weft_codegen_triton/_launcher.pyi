@@ -12,7 +12,6 @@ class Launcher:
         count: int,
         nulls: int,
         failed: Callable[[int], None],
-        overlaps: bool = False,
     ) -> None: ...
     def __call__(self, stream: int, columns: int, rows: int, *arguments: int) -> None: ...
 

@@ -24,6 +24,8 @@ def copies_of(sources: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if source.is_floating_point() and source.numel() * source.itemsize < LARGE:
             small.setdefault(source.dtype, []).append(k)
     for numbers in small.values():
+        if len(numbers) == 1:
+            continue  # a kernel for many copies has few programs for one
         copies = torch._foreach_mul([sources[k] for k in numbers], 1)
         for k, made in zip(numbers, copies, strict=True):
             found[k] = made if made.stride() == sources[k].stride() else None
@@ -55,8 +57,11 @@ def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -
             alike = small.setdefault(target.dtype, ([], []))
             alike[0].append(target)
             alike[1].append(source)
-    for alike in small.values():
-        torch._foreach_copy_(*alike)
+    for targets, sources in small.values():
+        if len(targets) == 1:
+            targets[0].copy_(sources[0])
+        else:
+            torch._foreach_copy_(targets, sources)
 
 
 def holders(storage: torch.UntypedStorage) -> int:

@@ -72,11 +72,9 @@ from weft_codegen_triton.kernel.kernel_printer import (
 )
 from weft_codegen_triton.kernel.look_back import MAX_ROWS, MIN_ROW
 from weft_codegen_triton.kernel.merging import merge_kernels
-from weft_codegen_triton.kernel.overlapping import Overlap
 from weft_codegen_triton.load_launches import load_launches
 from weft_codegen_triton.options import TritonOptions, options_for_mode
 from weft_codegen_triton.products.choose_products import ProductChooser
-from weft_codegen_triton.products.early_loads import first_steps, load_early
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
 from weft_codegen_triton.products.precision import (
@@ -250,7 +248,6 @@ class TritonCodegen(Codegen):
             chosen = self._with_products(schedule, device, precision)
             if self.options.program_loops:
                 chosen = put_loops_into_programs(chosen)
-            chosen = load_early(chosen)
             return chosen, self._program(chosen, bound, device, precision)
 
         precision = Precision.current()
@@ -348,11 +345,8 @@ class TritonCodegen(Codegen):
         functions: dict[str, Function] = {}
         known: dict[Function, str] = {}
         launches: dict[str, list[KernelLaunch]] = {}
-        firsts = first_steps(schedule)
         for step in every_step(schedule.steps):
-            overlap = Overlap.FIRST if step.name in firsts else Overlap.LATER
-            for own_name, origins, found in self._print_step(step, schedule, precision, indices):
-                printed = found.overlapping(overlap)
+            for own_name, origins, printed in self._print_step(step, schedule, precision, indices):
                 name = known.setdefault(printed.function, own_name)
                 if name not in functions or not printed.function.is_repeatable:
                     functions[name] = printed.function

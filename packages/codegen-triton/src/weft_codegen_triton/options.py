@@ -29,8 +29,6 @@ class TritonOptions:
     parameters.
     ``launch_graphs``: make launches that follow each other as one CUDA graph, in programs that are not
     replayed as a whole.
-    ``overlap_kernels``: let kernels begin, and load weights, while the one before them ends (from compute
-    capability 9.0 on).
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
     ``fuse_products``: let kernels of our own compute products and convolutions, with the loops around them;
     None: where that is faster on the device, if ``autotune`` is on, else where it is known to be.
@@ -53,7 +51,6 @@ class TritonOptions:
     min_recorded_steps: int = 4
     copied_bytes: int = 1 << 28
     launch_graphs: bool = True
-    overlap_kernels: bool = True
     autotune: bool = False
     fuse_products: bool | None = None
     fuse_attention: bool | None = None

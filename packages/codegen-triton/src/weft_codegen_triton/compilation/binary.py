@@ -22,17 +22,13 @@ def triton_version() -> str:
 
 @dataclass(frozen=True)
 class KernelBinary:
-    """Machine code.  ``scratch_parameters`` pointers (null here) follow the kernel's own arguments.
-
-    ``overlaps``: it may begin before the kernel before it ends, for which it waits.
-    """
+    """Machine code.  ``scratch_parameters`` pointers (null here) follow the kernel's own arguments."""
 
     name: str
     cubin: bytes
     shared_bytes: int
     warps: int
     scratch_parameters: int
-    overlaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class CompileJob:
 
     ``module`` is the text of a Python module that defines the function ``name``.  ``signature`` gives each
     parameter's type by Triton's names, ``constexpr`` for those in ``constants``.  Pointers and sizes named in
-    ``aligned`` are multiples of 16.  ``checks`` compiles assertions in.  ``overlaps`` as in the result.
+    ``aligned`` are multiples of 16.  ``checks`` compiles assertions in.
     """
 
     module: str
@@ -53,7 +49,6 @@ class CompileJob:
     stages: int
     capability: int
     checks: bool
-    overlaps: bool = False
 
     def key(self) -> str:
         """The name of the result in a cache: a hash of everything that it depends on."""

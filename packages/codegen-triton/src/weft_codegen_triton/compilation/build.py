@@ -105,7 +105,6 @@ def _build(job: CompileJob, module: str, path: Path) -> KernelBinary:
         metadata.shared,
         metadata.num_warps,
         _parameter_count(compiled.asm["ptx"]) - arguments,
-        job.overlaps,
     )
 
 

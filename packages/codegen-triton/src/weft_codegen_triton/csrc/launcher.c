@@ -21,19 +21,6 @@ typedef struct {
     unsigned int attribute_count;
 } LaunchConfiguration;
 
-/* The driver's CUlaunchAttribute, and the one that lets a kernel begin before the one before it ends. */
-typedef struct {
-    int id;
-    int padding;
-    union {
-        char bytes[64];
-        int is_allowed;
-        void *aligned;
-    } value;
-} LaunchAttribute;
-
-#define PROGRAMMATIC_STREAM_SERIALIZATION 6
-
 typedef int (*LaunchFunction)(const LaunchConfiguration *, void *kernel, void **parameters, void **extra);
 
 typedef struct {
@@ -43,7 +30,6 @@ typedef struct {
     void *kernel;
     PyObject *failed;   /* called with a status that isn't 0, to raise what it means */
     LaunchConfiguration configuration;
-    LaunchAttribute attribute; /* that the configuration may point to */
     Py_ssize_t count;   /* arguments that a call gives */
     int64_t *values;    /* one place of 8 bytes a parameter; those after `count` are null pointers */
     void **addresses;   /* of `values` */
@@ -88,19 +74,17 @@ launcher_call(PyObject *self, PyObject *const *arguments, size_t flags, PyObject
     return launched(launcher, leading[0], leading[1], leading[2]);
 }
 
-/* Launcher(launch, kernel, threads, shared_bytes, count, nulls, failed, overlaps=False) */
+/* Launcher(launch, kernel, threads, shared_bytes, count, nulls, failed) */
 static PyObject *
 launcher_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"launch", "kernel", "threads", "shared_bytes", "count", "nulls", "failed",
-                            "overlaps", NULL};
+    static char *names[] = {"launch", "kernel", "threads", "shared_bytes", "count", "nulls", "failed", NULL};
     PyObject *failed;
-    int overlaps = 0;
     unsigned long long launch, kernel;
     unsigned int threads, shared_bytes;
     Py_ssize_t count, nulls;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "KKIInnO|p", names, &launch, &kernel,
-                                     &threads, &shared_bytes, &count, &nulls, &failed, &overlaps)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "KKIInnO", names, &launch, &kernel,
+                                     &threads, &shared_bytes, &count, &nulls, &failed)) {
         return NULL;
     }
     if (count < 0 || nulls < 0) {
@@ -128,12 +112,6 @@ launcher_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     launcher->count = count;
     LaunchConfiguration configuration = {{1, 1, 1}, {threads, 1, 1}, shared_bytes, NULL, NULL, 0};
     launcher->configuration = configuration;
-    if (overlaps) {
-        launcher->attribute.id = PROGRAMMATIC_STREAM_SERIALIZATION;
-        launcher->attribute.value.is_allowed = 1;
-        launcher->configuration.attributes = &launcher->attribute;
-        launcher->configuration.attribute_count = 1;
-    }
     return (PyObject *)launcher;
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,6 @@ from weft_codegen_triton.kernel.index_bounds import (
 from weft_codegen_triton.kernel.look_back import looks_back, print_look_back
 from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
-from weft_codegen_triton.kernel.overlapping import MAX_PROGRAMS, Overlap
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 from weft_codegen_triton.kernel.scan_printer import print_scan
 from weft_codegen_triton.kernel.size_numbers import SizeNumbers
@@ -84,9 +82,7 @@ class Function:
     steps: both may be changed.  ``is_repeatable``: running it again on the same memory changes nothing.
     ``stages``: steps of a loop whose loads are in flight.  ``alternatives``: the same with other constants,
     where only these are to be timed.  ``numbers`` says what the parameters are that sizes determine, and
-    ``aligned`` which are taken for multiples of 16, besides addresses.  ``parts_wait``: each function that
-    the last one calls, one in each program, waits for the kernel before, if it overlaps with that at all (see
-    :mod:`.overlapping`).
+    ``aligned`` which are taken for multiples of 16, besides addresses.
     """
 
     template: str
@@ -101,8 +97,6 @@ class Function:
     alternatives: tuple[Function, ...] = ()
     aligned: tuple[str, ...] = ()
     numbers: tuple[tuple[str, sympy.Expr], ...] = ()
-    parts_wait: bool = False
-    overlap: Overlap = Overlap.NONE
 
     def for_aligned(self, products: Collection[sympy.Expr]) -> Function:
         """The function for calls in which ``products`` of sizes, or sizes, are multiples of 16."""
@@ -151,21 +145,6 @@ class PrintedKernel:
     blocks: tuple[int, ...]
     bounds: tuple[Bound, ...] = ()
     aligning: frozenset[sympy.Expr] = frozenset()
-
-    @property
-    def programs(self) -> int | None:
-        """How many there are in each call; None where sizes vary."""
-        if not all(count.is_Integer for count in self.counts):
-            return None
-        pairs = zip(self.counts, self.blocks, strict=True)
-        return math.prod(-(-int(count) // block) for count, block in pairs)
-
-    def overlapping(self, overlap: Overlap) -> PrintedKernel:
-        """The same with ``overlap``, if it has few programs."""
-        programs = self.programs
-        if programs is None or programs > MAX_PROGRAMS:
-            return self
-        return replace(self, function=replace(self.function, overlap=overlap))
 
 
 def print_kernel(

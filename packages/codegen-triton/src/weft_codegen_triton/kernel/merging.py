@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import sympy
 
 from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function, PrintedKernel
-from weft_codegen_triton.kernel.overlapping import WAIT, waiting
 
 MAX_PROGRAMS = 4096
 """Programs of a kernel that fills a GPU for long enough without others."""
@@ -91,7 +90,6 @@ def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
         memory += named[:count]
         numbers += named[count:]
     parts: list[str] = []
-    waits = any(WAIT in printed.function.template for printed in kernels)
     lines = ["    program = tl.program_id(0)"]
     start = position = 0
     while position < len(kernels):
@@ -100,8 +98,7 @@ def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
         while alike < len(kernels) and kernels[alike].function == function:
             alike += 1
         name = f"{PLACEHOLDER}_part{len(parts)}"
-        part = function.part(name, ("program",))
-        parts.append(waiting(part, name) if waits else part)
+        parts.append(function.part(name, ("program",)))
         programs = _programs(kernels[position])
         lines += _calls(name, function, range(position, alike), start, programs)
         start += programs * (alike - position)
@@ -120,7 +117,6 @@ def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
             (),
             all(p.function.is_repeatable for p in kernels),
             stages=kernels[0].function.stages,
-            parts_wait=waits,
         ),
         tuple(name for p in kernels for name in p.buffers),
         (),

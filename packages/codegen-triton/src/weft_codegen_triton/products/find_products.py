@@ -43,8 +43,7 @@ class ProductKernel(Kernel):
 
     The one stage loads elements of ``sums``, which has no memory, and stores others; ``loops`` says where the
     loops are for a batch, a row and a column.  ``replaces`` are the steps that it does the work of, in
-    their order: producers of operands, the library's call, the loops after it.  ``loads_early``: its first
-    block of the right operand is loaded before the kernel before it is done.
+    their order: producers of operands, the library's call, the loops after it.
     """
 
     contraction: Contraction
@@ -52,7 +51,6 @@ class ProductKernel(Kernel):
     loops: Loops
     replaces: tuple[Kernel | ExternCall, ...]
     tile: TileShape
-    loads_early: bool = False
 
     @property
     def call(self) -> ExternCall:

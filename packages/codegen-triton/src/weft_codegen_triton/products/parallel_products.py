@@ -87,7 +87,7 @@ def _fits(step: Step, product: ProductKernel) -> bool:
 
 
 def _is_small(product: ProductKernel) -> bool:
-    """Whether the product has fewer tiles than a device works on at once, twice: one of one row is small."""
+    """Whether the product has fewer tiles than a device works on at once, twice."""
     contraction, tile = product.contraction, product.tile
     if not contraction.is_static or contraction.groups is not None:
         return False

@@ -30,12 +30,10 @@ from weft_codegen_triton.kernel.kernel_printer import (
     PrintedKernel,
     stores_half,
 )
-from weft_codegen_triton.kernel.overlapping import WAIT
-from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, TAP, Contraction, Loops
+from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, TAP, Loops
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.precision import Precision
 from weft_codegen_triton.products.print_operand import AXES, Block, OperandPrinter
-from weft_codegen_triton.products.tiles import TileShape
 
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
@@ -194,22 +192,14 @@ class _ProductPrinter:
         left, right = self._operands()
         self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"), *right.hoisted("right"))
         shape = "KBLOCK, XBLOCK" if self.is_row else "YBLOCK, XBLOCK"
-        heads, begun = self._loop_heads(), False
-        if self.product.loads_early and self.is_row:
-            first = [*right.lines("right", "b"), WAIT, *left.lines("left", "a")]
-            self._emit("start = 0", *first, "sums = a.to(tl.float32) * b.to(tl.float32)")
-            heads, begun = [head.replace("range(0, ", "range(KBLOCK, ") for head in heads], True
+        self._emit(f"sums = tl.zeros([{shape}], dtype=tl.float32)", *self._loop_heads())
+        self.lines += [
+            "        " + line for line in (*left.lines("left", "a"), *right.lines("right", "b"))
+        ]
+        if contraction.by_channel or self.is_row:
+            self._emit("    sums += a.to(tl.float32) * b.to(tl.float32)")
         else:
-            self._emit(f"sums = tl.zeros([{shape}], dtype=tl.float32)")
-        if not (begun and is_one_step(contraction, self.product.tile)):
-            self._emit(*heads)
-            self.lines += [
-                "        " + line for line in (*left.lines("left", "a"), *right.lines("right", "b"))
-            ]
-            if contraction.by_channel or self.is_row:
-                self._emit("    sums += a.to(tl.float32) * b.to(tl.float32)")
-            else:
-                self._emit(f'    sums = tl.dot(a, b, sums, input_precision="{self.precision}")')
+            self._emit(f'    sums = tl.dot(a, b, sums, input_precision="{self.precision}")')
         if self.is_row:
             self._emit("sums = tl.sum(sums, 0)[None, :]")
         rows = self._size(contraction.rows) if contraction.groups is None else "bottom"
@@ -360,11 +350,6 @@ def _loop_bounds(
     found = bounds_of((value for _, value in loops), sizes)
     known = {**sizes, **{loop.symbol: loop.size for loop in kernel.outer}}
     return found + body_bounds(kernel.stages[0].body, known, registers)
-
-
-def is_one_step(contraction: Contraction, tile: TileShape) -> bool:
-    """Whether one block along what is added up is all there is."""
-    return bool(contraction.inner.is_Integer and contraction.inner <= tile.step)
 
 
 def _ceiling(size: sympy.Expr, block: int) -> sympy.Expr:

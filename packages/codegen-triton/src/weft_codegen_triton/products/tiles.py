@@ -63,25 +63,23 @@ FLAT_TILES = (
     TileShape(16, 16, 128, 2, 6),
 )
 """For few rows: one tile high, so that the right operand is read once, by as many programs as can be."""
-ROW = TileShape(1, 4, 2048, 4, 1)
-ROW_OF_FEW = TileShape(1, 2, 2048, 8, 1)
-FEW_COLUMNS = 2048
+ROW = TileShape(1, 2, 2048, 8, 1)
 ROW_TILES = (
     ROW,
-    ROW_OF_FEW,
     TileShape(1, 4, 1024, 8, 1),
     TileShape(1, 4, 512, 4, 1),
     TileShape(1, 16, 128, 4, 1),
     TileShape(1, 64, 32, 4, 1),
+    TileShape(1, 4, 2048, 4, 1),
     TileShape(1, 16, 512, 4, 1),
     TileShape(1, 64, 128, 4, 1),
     TileShape(1, 64, 16, 4, 1),
 )
 """For one row, of which an instruction would take 16: products element by element, then sums.
 
-Of 90 tiles on an H100, bfloat16, 12 sizes of 768 x 768 to 128256 x 4096, the first was within 4% of the best
-for each size of 2048 columns and more with as many elements, the second for fewer columns, the one of 512 for
-fewer elements.  They were 1.05 to 1.7 times as fast as the library.
+Of 90 tiles on an H100, bfloat16, 12 sizes of 768 x 768 to 128256 x 4096, the first was within 3% of the best
+for each size of 2048 elements a column and more, the one of 512 for fewer; they were 1.05 to 1.7 times as
+fast as the library.  One tile for many sizes lets products of one row, for which it is, share a launch.
 """
 CHANNEL = TileShape(32, 64, 1, 4, 1)
 CHANNEL_TILES = (
@@ -120,8 +118,6 @@ def tiles_for(contraction: Contraction) -> tuple[TileShape, ...]:
         inner = static(contraction.inner)
         found = (*ROW_TILES, *FLAT_TILES[:2])
         first = next((t for t in ROW_TILES if t.step <= inner), ROW_TILES[-1])
-        if first is ROW and columns < FEW_COLUMNS:
-            first = ROW_OF_FEW
     elif rows <= FEW_ROWS:
         found, first = FLAT_TILES, FLAT
     else:

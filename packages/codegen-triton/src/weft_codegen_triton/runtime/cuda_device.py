@@ -17,14 +17,6 @@ from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.errors import LaunchError
 from weft_codegen_triton.kernel.kernel_printer import Function
-from weft_codegen_triton.kernel.overlapping import (
-    CAPABILITY,
-    FIRST_WAIT,
-    WAIT,
-    Overlap,
-    waiting,
-    without_waits,
-)
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.runtime.autotuning import (
     Choice,
@@ -59,7 +51,6 @@ class CudaDevice:
         self._folder = folder
         self._threads = threading.local()
         self._autotunes = options.autotune
-        self._overlaps = options.overlap_kernels
         self._native_list = functools.partial(native_launch_list, as_graph=options.launch_graphs)
         self._server = compile_server(folder, options.compile_processes)
 
@@ -128,7 +119,7 @@ class CudaDevice:
 
     def _job(self, function: Function) -> CompileJob:
         major, minor = torch.cuda.get_device_capability(self.index)
-        return compile_job(function, 10 * major + minor, overlaps=self._overlaps)
+        return compile_job(function, 10 * major + minor)
 
     def load_each(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None] | None]:
         """The launchers of ``functions`` as they are, by name; None for one that does not fit the device."""
@@ -158,21 +149,11 @@ def _turn(device: int) -> threading.RLock:
     return threading.RLock()
 
 
-def compile_job(function: Function, capability: int, *, overlaps: bool = True) -> CompileJob:
-    """What the compile server is told about ``function``, for ``capability`` (90 for 9.0).
-
-    ``overlaps``: the kernel may begin before the one before it ends, where the device can do that.
-    """
+def compile_job(function: Function, capability: int) -> CompileJob:
+    """What the compile server is told about ``function``, for ``capability`` (90 for 9.0)."""
     constants = dict(function.constants)
-    module = function.module(ENTRY)
-    overlaps &= capability >= CAPABILITY and function.overlap is not Overlap.NONE
-    if not overlaps:
-        module = without_waits(module)
-    elif not function.parts_wait:
-        is_first = function.overlap is Overlap.FIRST
-        module = waiting(module, ENTRY, FIRST_WAIT if is_first else WAIT)
     return CompileJob(
-        module=module,
+        module=function.module(ENTRY),
         name=ENTRY,
         signature={**dict(function.parameters), **dict.fromkeys(constants, "constexpr")},
         constants=constants,
@@ -185,5 +166,4 @@ def compile_job(function: Function, capability: int, *, overlaps: bool = True) -
         stages=function.stages,
         capability=capability,
         checks=function.checks_indices,
-        overlaps=overlaps,
     )

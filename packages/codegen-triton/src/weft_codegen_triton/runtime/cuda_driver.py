@@ -109,7 +109,6 @@ def load_kernel(binary: KernelBinary, parameters: int) -> Launcher:
         shared_bytes=binary.shared_bytes,
         count=parameters,
         nulls=binary.scratch_parameters,  # memory that Triton may ask for and does not need
-        overlaps=binary.overlaps,
         failed=check,
     )
     return made

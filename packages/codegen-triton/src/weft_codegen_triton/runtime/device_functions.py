@@ -6,23 +6,8 @@ broadcasts.  Triton reads annotations as its own, so there are none.
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from weft_codegen_triton.runtime import device_math
-
-
-@triton.jit
-def after_previous_kernel():
-    """Let the next kernel begin, and go on when the one before this one is done."""
-    gdc_launch_dependents()
-    gdc_wait()
-
-
-@triton.jit
-def after_what_ran_before():
-    """Go on when all kernels before this one are done, and let the next one begin only then."""
-    gdc_wait()
-    gdc_launch_dependents()
 
 
 @triton.jit

@@ -20,7 +20,6 @@ from weft_codegen_triton.errors import DeviceUnavailable
 from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE
 from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
 from weft_codegen_triton.kernel.kernel_printer import Function
-from weft_codegen_triton.kernel.overlapping import without_waits
 from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
 
 DTYPES = {name: dtype for dtype, name in POINTER_TYPES.items()}
@@ -74,7 +73,7 @@ class InterpretedDevice:
         return LaunchList(launches)
 
     def _load(self, function: Function) -> Any:
-        text = without_waits(function.module("kernel")).encode()
+        text = function.module("kernel").encode()
         path = self._folder / f"{hashlib.sha256(text).hexdigest()[:32]}.py"
         if not holds(path, text):
             put(path, text)
