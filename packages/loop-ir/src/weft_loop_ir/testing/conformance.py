@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+from weft_loop_ir._torch import FakeTensorMode, enable_python_dispatcher
 from weft_loop_ir.codegen import Codegen, CompiledProgram
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.ir import Schedule
