@@ -95,6 +95,7 @@ from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_mem
 from weft_loop_ir.schedule.check_first import check_first
 from weft_loop_ir.schedule.independent_loops import independent_iterations
 from weft_loop_ir.schedule.iterations import trip_count
+from weft_loop_ir.schedule.kernel_names import kernel_name
 from weft_loop_ir.schedule.split_scans import is_dear
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
@@ -186,6 +187,7 @@ __all__ = [
     "is_dear",
     "item_reads",
     "item_writes",
+    "kernel_name",
     "last_uses",
     "lower",
     "merge_products",

@@ -61,6 +61,8 @@ class LoopGraph:
     outputs: tuple[BufferView | sympy.Expr | int | float | bool | None, ...]
     fallbacks: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    operators: Mapping[str, str] = field(default_factory=dict)
+    """The operators (``aten::add``) of the nodes in ``origins``, by name, in their order."""
 
 
 Node = LoopNode | ExternCall | Region | Kernel

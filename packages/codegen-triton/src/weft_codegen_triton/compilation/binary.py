@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 RUNTIME = Path(__file__).parents[1] / "runtime"
@@ -20,6 +21,13 @@ def triton_version() -> str:
         return "none"
 
 
+ENTRY = f"kernel{'_' * 58}"
+"""What every function is called in its module, so that kernels that are alike have one binary.
+
+It is long enough for the names that they are given when they are loaded (:meth:`KernelBinary.called`).
+"""
+
+
 @dataclass(frozen=True)
 class KernelBinary:
     """Machine code.  ``scratch_parameters`` pointers (null here) follow the kernel's own arguments."""
@@ -29,6 +37,21 @@ class KernelBinary:
     shared_bytes: int
     warps: int
     scratch_parameters: int
+
+    def called(self, name: str) -> KernelBinary:
+        """The same under another name, without the number at its end, for profilers.
+
+        Strings of an ELF file end with a zero byte and are found by where they begin, so that a shorter name
+        takes the place of a longer one.
+        """
+        text = _NUMBER.sub("", name)[: len(ENTRY)].encode("ascii", "replace")
+        if self.name != ENTRY or not text or self.cubin.count(ENTRY.encode()) == 0:
+            return self
+        old, new = ENTRY.encode() + b"\0", text.ljust(len(ENTRY), b"\0") + b"\0"
+        return replace(self, name=text.decode(), cubin=self.cubin.replace(old, new))
+
+
+_NUMBER = re.compile(r"(_(extern)?\d+)+$")
 
 
 @dataclass(frozen=True)

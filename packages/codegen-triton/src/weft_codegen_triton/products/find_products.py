@@ -23,6 +23,7 @@ from weft_loop_ir import (
     Value,
     item_reads,
     item_writes,
+    kernel_name,
     ranges_for,
 )
 from weft_loop_ir.bodies import LOAD, STORE, Indirect
@@ -163,6 +164,7 @@ def _with_loops(
     reads = (n for n in kernel.reads if n != name)
     values["reads"] = tuple(dict.fromkeys((*reads, *contraction.reads)))
     origins = [o for step in before for o in step.origins]
+    values["name"] = f"{_word(call)}_{kernel.name}"
     values["origins"] = (*origins, call.origin, *kernel.origins)
     tile = tiles_for(contraction)[0]
     return ProductKernel(
@@ -173,6 +175,11 @@ def _with_loops(
         replaces=(*before, call, kernel),
         tile=tile,
     )
+
+
+def _word(call: ExternCall) -> str:
+    """What the names of kernels say of ``call``."""
+    return kernel_name([call.operator._schema.name])
 
 
 def _alone(
@@ -191,7 +198,7 @@ def _alone(
         )
     )
     return ProductKernel(
-        name=f"product_{call.name}",
+        name=f"{_word(call)}_{call.name}",
         outer=outer,
         stages=(Stage((), body),),
         local_buffers=(),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from weft_codegen_triton._torch import current_device, current_stream
-from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
+from weft_codegen_triton.compilation.binary import ENTRY, CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.errors import LaunchError
 from weft_codegen_triton.kernel.kernel_printer import Function
@@ -33,9 +33,6 @@ from weft_codegen_triton.runtime.cuda_driver import (
 from weft_codegen_triton.runtime.launch_list import Launches
 
 NOTHING = contextlib.nullcontext()
-
-ENTRY = "kernel"
-"""What every function is called in its module, so that kernels that are alike have one binary."""
 
 
 class CudaDevice:
@@ -84,18 +81,20 @@ class CudaDevice:
         with self.guard():
             for name, job in jobs.items():
                 count = len(functions[name].parameters)
-                loaded[name] = self._loaded(job, binaries[job.key()], count)
+                loaded[name] = self._loaded(job, binaries[job.key()], count, name)
         return loaded
 
-    def _loaded(self, job: CompileJob, binary: KernelBinary, count: int) -> Callable[..., None]:
+    def _loaded(
+        self, job: CompileJob, binary: KernelBinary, count: int, name: str
+    ) -> Callable[..., None]:
         """The kernel of ``job``, which is compiled again if the driver does not take what was kept."""
         try:
-            return load_kernel(binary, count)
+            return load_kernel(binary.called(name), count)
         except LaunchError:
             again = self._server.compile_again(job)
             if again == binary:
                 raise
-        return load_kernel(again, count)
+        return load_kernel(again.called(name), count)
 
     def _load_tuned(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """The functions that have variants, each with those that fit the device, or the one chosen before."""
@@ -112,7 +111,9 @@ class CudaDevice:
         device = torch.device("cuda", self.index)
         for name, numbers in wanted.items():
             named = {str(k): several[name][k] for k in numbers}
-            kernels = {int(k): kernel for k, kernel in self.load_each(named).items() if kernel}
+            kernels = {
+                int(k): kernel for k, kernel in self.load_each(named, name).items() if kernel
+            }
             if 0 in kernels or chosen[name] in kernels:
                 tuned[name] = TunedKernel(kernels, several[name], choices[name], device)
         return tuned
@@ -121,8 +122,13 @@ class CudaDevice:
         major, minor = torch.cuda.get_device_capability(self.index)
         return compile_job(function, 10 * major + minor)
 
-    def load_each(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None] | None]:
-        """The launchers of ``functions`` as they are, by name; None for one that does not fit the device."""
+    def load_each(
+        self, functions: Mapping[str, Function], called: str | None = None
+    ) -> dict[str, Callable[..., None] | None]:
+        """The launchers of ``functions`` as they are, by name; None for one that does not fit the device.
+
+        Profilers show them all as ``called``, where it is given.
+        """
         jobs = {n: self._job(f) for n, f in functions.items()}
         binaries = self._server.compile_each(jobs.values())
         found: dict[str, Callable[..., None] | None] = dict.fromkeys(functions)
@@ -133,7 +139,9 @@ class CudaDevice:
                     with contextlib.suppress(
                         LaunchError
                     ):  # more shared memory than a block may have
-                        found[name] = load_kernel(binary, len(functions[name].parameters))
+                        found[name] = load_kernel(
+                            binary.called(called or name), len(functions[name].parameters)
+                        )
         return found
 
     def launch_list(self, launches: Launches) -> Callable[..., None]:

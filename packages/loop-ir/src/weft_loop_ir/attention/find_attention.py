@@ -26,6 +26,7 @@ from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import BufferView, ExternCall, Kernel, Layout, LoopVariable, Schedule, Stage
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.memory_plan import plan_memory
 from weft_loop_ir.schedule.options import ScheduleOptions
 
@@ -211,7 +212,7 @@ def _attention_kernel(
     if not around.stay(set(loads) - early, second, third) or result in reads:
         return None
     return AttentionKernel(
-        name=kernel.name,
+        name=renamed(kernel.name, "attention"),
         outer=kernel.outer,
         stages=(),
         local_buffers=(),

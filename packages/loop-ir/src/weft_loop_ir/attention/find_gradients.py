@@ -48,6 +48,7 @@ from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import BufferView, ExternCall, Kernel, LoopVariable, Schedule, Stage, Step
 from weft_loop_ir.loop_graph import item_writes
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.memory_plan import plan_memory
 from weft_loop_ir.schedule.options import ScheduleOptions
 
@@ -409,11 +410,11 @@ class _Finder:
         operands = [o for s in scores for o in (s.left, s.right)] + [p.other for p in products]
         reads = [o.buffer for o in operands] + [n for n in loads if n not in self.scores]
         writes = [p.result.buffer for p in products] + ([total.result] if total else [])
-        kind = "columns" if by_columns else f"total_{total.result}" if total else "lines"
+        kind = "dkdv" if by_columns else f"sum_{total.result}" if total else "dq"
         if by_columns and group != ALONE:
             kind += f"_{group.count}_{group.step}"
         return AttentionGradientKernel(
-            f"{self.kernel.name}_{kind}",
+            renamed(self.kernel.name, f"attention_backward_{kind}"),
             self.outer,
             (),
             (),

@@ -94,6 +94,9 @@ class LoweringContext:
         self.buffers: dict[str, Buffer] = {}
         self.nodes: list[LoopNode | ExternCall | Region] = []
         self.node: torch.fx.Node | None = None
+        self.operator_names: dict[
+            str, str
+        ] = {}  # of the nodes that loop nests are made of, in order
         self.data = DataSymbols()
         self.known_symbols: Set[sympy.Symbol] = frozenset()  # of inputs and counters
         self._buffer_numbers = itertools.count()
@@ -144,7 +147,10 @@ class LoweringContext:
         return torch.device(fake.device)
 
     def origin(self) -> frozenset[str]:
-        return frozenset() if self.node is None else frozenset((self.node.name,))
+        if self.node is None:
+            return frozenset()
+        self.operator_names[self.node.name] = _operator_name(self.node.target)
+        return frozenset((self.node.name,))
 
     def buffer_dtype(self, name: str) -> torch.dtype:
         return self.buffers[name].layout.dtype
@@ -525,3 +531,10 @@ def _number(value: bool | int | float, dtype: torch.dtype) -> bool | int | float
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype that arithmetic on ``dtype`` is done in."""
     return torch.float32 if dtype in STORAGE_ONLY else dtype
+
+
+def _operator_name(target: Any) -> str:
+    """``aten::add`` for an overload of that, the plain name for other functions."""
+    if isinstance(target, OpOverload):
+        return str(target._schema.name)
+    return str(getattr(target, "__name__", target))

@@ -467,6 +467,7 @@ class Driver:
             self.outputs,
             dict(self.fallbacks),
             self.constants,
+            self.context.operator_names,
         )
 
 

@@ -25,6 +25,7 @@ from weft_loop_ir.schedule.dependency_graph import DependencyGraph
 from weft_loop_ir.schedule.element_loops import element_loops
 from weft_loop_ir.schedule.fusion import fuse_groups
 from weft_loop_ir.schedule.groups import Group
+from weft_loop_ir.schedule.kernel_names import kernel_name
 from weft_loop_ir.schedule.loop_conditions import turn_conditions
 from weft_loop_ir.schedule.loop_kernels import loop_kernel
 from weft_loop_ir.schedule.memory_plan import plan_memory, storage_elements
@@ -97,6 +98,7 @@ class _Scheduler:
 
     def __init__(self, loop_graph: LoopGraph, options: ScheduleOptions) -> None:
         self.buffers = loop_graph.buffers
+        self.operators = loop_graph.operators
         self.options = options
         self.sizes = _bytes(loop_graph.buffers)
         self.numbers = itertools.count()
@@ -120,7 +122,7 @@ class _Scheduler:
             if isinstance(payload, ExternCall):
                 steps.append(payload)
             elif isinstance(payload, Kernel):
-                steps.append(replace(payload, name=f"kernel{next(self.numbers)}"))
+                steps.append(self._named(payload))
             elif isinstance(payload, Region):
                 outside = {
                     name
@@ -135,17 +137,21 @@ class _Scheduler:
                         return False
                     return readers.get(name, set()) <= {position}
 
-                steps.append(
-                    build_kernel(
-                        f"kernel{next(self.numbers)}",
-                        payload,
-                        lambda name: self.buffers[name].layout.dtype,
-                        is_private,
-                        self.options,
-                    )
+                kernel = build_kernel(
+                    payload,
+                    lambda name: self.buffers[name].layout.dtype,
+                    is_private,
+                    self.options,
                 )
+                steps.append(self._named(kernel))
         steps = list(without_dead_stores(steps, self.buffers))
         return run_in_parallel(steps, self.buffers, self.sizes, self.options, self.batches)
+
+    def _named(self, kernel: Kernel) -> Kernel:
+        """``kernel`` with a name that says what it computes, and a number, by which it is the only one."""
+        origins = set(kernel.origins)
+        words = kernel_name(self.operators[name] for name in self.operators if name in origins)
+        return replace(kernel, name=f"{words}_{next(self.numbers)}")
 
     def _one_kernel(self, region: Region) -> Step:
         """The kernel that a loop can be, else the region."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
@@ -91,16 +91,7 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
         nodes.extend(_split(node, cut, buffers))
     if len(nodes) == len(loop_graph.nodes):
         return loop_graph
-    return LoopGraph(
-        loop_graph.name,
-        loop_graph.inputs,
-        loop_graph.symbols,
-        buffers,
-        tuple(nodes),
-        loop_graph.outputs,
-        loop_graph.fallbacks,
-        loop_graph.constants,
-    )
+    return replace(loop_graph, buffers=buffers, nodes=tuple(nodes))
 
 
 def _is_splittable(node: LoopNode, options: ScheduleOptions, hints: Hints) -> bool:

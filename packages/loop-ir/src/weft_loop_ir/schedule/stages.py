@@ -23,7 +23,6 @@ from weft_loop_ir.schedule.options import ScheduleOptions
 
 
 def build_kernel(
-    name: str,
     group: Group,
     buffer_dtype: Callable[[str], torch.dtype],
     is_private: Callable[[str], bool],
@@ -44,7 +43,7 @@ def build_kernel(
         writes.update(dict.fromkeys(n for n in body.writes if n not in local))
     origins = sorted({origin for m in group.members for origin in m.node.origins})
     return Kernel(
-        name,
+        "kernel",
         nest.outer,
         nest.stages,
         tuple(builder.local_buffers.values()),
