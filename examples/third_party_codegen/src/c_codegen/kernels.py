@@ -8,16 +8,7 @@ from typing import NamedTuple
 import sympy
 import torch
 import weft_loop_ir
-from weft_loop_ir import (
-    OPERATIONS,
-    Buffer,
-    Kernel,
-    LoopVariable,
-    SizeFloat,
-    Stage,
-    Unsupported,
-    ops,
-)
+from weft_loop_ir import OPERATIONS, Buffer, Kernel, LoopVariable, SizeFloat, Stage, Unsupported
 
 from c_codegen.operations import ATOMIC, REDUCTIONS, TYPES, spelling
 
@@ -101,10 +92,10 @@ class KernelPrinter:
             if form is None:
                 raise Unsupported("no C for an operation", f"{operation} of {values[0].dtype}")
             text = form.format(*(value.name for value in values))
-            to_bool = OPERATIONS[operation].gives_bool
-            return self.new(torch.bool if to_bool else values[0].dtype, text)
+            gives_bool = OPERATIONS[operation].gives_bool
+            return self.new(torch.bool if gives_bool else values[0].dtype, text)
 
-        if operation in ops.ELEMENTWISE:
+        if operation in OPERATIONS and OPERATIONS[operation].is_elementwise:
             return elementwise
         raise Unsupported("no C for an operation", operation)
 
