@@ -451,7 +451,7 @@ def place(shape: Shape, index: Index) -> str:
 
 
 def plan_memory(graph: Graph, kernels: Sequence[Kernel]) -> tuple[dict[int, int], int]:
-    """Offsets of intermediate values in one arena, and its length: places are used again after a last reader."""
+    """Offsets of intermediate values in one arena, and its length: places are used more than once."""
     last = {read: step for step, kernel in enumerate(kernels) for read in kernel.reads}
     placed: list[tuple[int, int, int]] = []  # offset, end, last step
     offsets: dict[int, int] = {}
