@@ -195,6 +195,7 @@ def _compile_frames(
             guard_filter=of_guards(options.guard_filter_fn),
             eager_in_training=_EAGER_IN_TRAINING,
             steps_in_training=_STEPS_IN_TRAINING,
+            assume_decisions=None,
             sparse_gradients=_SPARSE_GRADIENTS,
             backend_folders=stage_folders(),
             check_operands=check_operands,

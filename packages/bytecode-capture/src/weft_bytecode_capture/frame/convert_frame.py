@@ -41,7 +41,7 @@ from ..symbolic.frame_result import (
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
 from ..symbolic.graph.transforms import leaving_transforms
 from ..symbolic.policy import guarding_libraries, is_other_compiler
-from ..symbolic.regions.decisions import note_dropped
+from ..symbolic.regions.decisions import Place, note_dropped
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from ..user_location import UserLocation, running_frames
@@ -393,6 +393,8 @@ class _Conversion:
                 result = replace(result, recovery=None)
             if result.recovery is not None:
                 function = result.recovery.around(graph.graph_module, function)
+            if result.assumed and not self._converter._options.fullgraph:
+                function = self._noting_refuted(function, result.assumed)
             function = restoring_modes(graph.graph_module, function)
             compiled = _frame_hook.disabled(in_inference_mode(graph.inference_mode, function))
         try:
@@ -401,6 +403,25 @@ class _Conversion:
             if self._converter._options.fullgraph:
                 raise
             return Skip(f"the frame cannot be rebuilt: {error}")
+
+    def _noting_refuted(
+        self, function: Callable[..., Any], places: tuple[Place, ...]
+    ) -> Callable[..., Any]:
+        """``function``; where it raises, the code is compiled again without relying on its assumptions."""
+        code, history = self._frame.code, self._frame.history
+        converter = weakref.ref(self._converter)
+
+        def run(*arguments: Any) -> Any:
+            try:
+                return function(*arguments)
+            except Exception:
+                history.refuted.update(places)
+                owner = converter()
+                for entry in () if owner is None else owner.entries(code):
+                    entry.retire()
+                raise
+
+        return run
 
     def _argument_names(self) -> tuple[str, ...]:
         return tuple(self._frame.arguments)

@@ -69,6 +69,8 @@ class CaptureOptions:
     ``error_on_recompile``: code that has an entry and needs another raises :class:`RecompileError`.
     ``guard_filter``: which of a frame's guards are checked, a truth value for each; what the others say is
     relied on unchecked.
+    ``assume_decisions``: decisions on data that no region holds fall as they do in the first call, and the
+    graph checks it; None: in frames that would break otherwise.
     ``guard_libraries``: functions and classes that library code finds in library modules are guarded too, so
     that patching them is noticed (see policy.py).
     """
@@ -93,6 +95,7 @@ class CaptureOptions:
     guard_filter: Callable[[Sequence[Guard]], Sequence[bool]] | None = None
     guard_libraries: bool = False
     read_contents: bool | None = None
+    assume_decisions: bool | None = False
 
 
 class Replayable(Protocol):
@@ -172,6 +175,9 @@ class FrameResult:
     """Lets go of the program's objects, whose finalizers may not wait for the garbage collector."""
 
     unkept_regions: tuple[UnkeptRegion, ...] = ()
+    assumed: tuple[tuple[types.CodeType, int], ...] = ()
+    """Places of decisions on data that fall as in this call, which the graph checks."""
+
     has_tensors: bool = True
     """Whether the frame met a tensor, although there may be no operation on it."""
 

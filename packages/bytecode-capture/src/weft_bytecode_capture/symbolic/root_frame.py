@@ -39,6 +39,7 @@ from .models.functions.tracing import FrameIsSeen
 from .models.objects.opaque import OpaqueVariable
 from .models.torch.tensor import TensorVariable
 from .overrides import emit_mode
+from .regions.branches.assumed_decisions import ASSUMABLE, AssumptionsRefused
 from .regions.decisions import Place, RegionRefused
 from .regions.filled_lists.separate_rows import separate
 from .regions.identity.choices import ambiguous_result, choose_results, refused_alias
@@ -93,6 +94,9 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
         except RegionRefused as refusal:
             cache.regions.refuse(refusal)  # each region once: these restarts come to an end
             capture.state.release()
+        except AssumptionsRefused:
+            options = dataclasses.replace(options, assume_decisions=False)
+            capture.state.release()
         except Unsupported as error:
             restarts += 1
             if (
@@ -101,6 +105,10 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
                 and has_small_integers(capture.evaluator.graph)
             ):
                 options = dataclasses.replace(options, read_contents=True)
+                capture.state.release()
+                continue
+            if error.kind in ASSUMABLE and options.assume_decisions is None:
+                options = dataclasses.replace(options, assume_decisions=True)
                 capture.state.release()
                 continue
             if isinstance(error, BreakEarlier) and error.position not in breaks:
@@ -309,6 +317,7 @@ class _Capture:
             recovery,
             state.shapes,
             state.release,
+            assumed=tuple(state.assumed),
             has_tensors=state.graph.has_tensors(),
         )
 
@@ -341,6 +350,8 @@ class _Capture:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""
         graph = self.state.graph
         recovery = find_recovery(graph.graph, graph.first_versions)
+        if self.state.assumed and (recovery is None or recovery.copies):
+            raise AssumptionsRefused
         if any("data_dependent" in node.meta for node in graph.graph.nodes):
             if recovery is None:
                 raise DropDataDependence("what the graph writes cannot be taken back")

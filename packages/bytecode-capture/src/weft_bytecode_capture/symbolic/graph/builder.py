@@ -55,6 +55,7 @@ from .marked_leaves import KIND, MarkedLeaves
 from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
 from .overlap import guard_overlap
+from .present_values import PresentValues
 from .size_nodes import size_node
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
@@ -133,6 +134,7 @@ class GraphBuilder:
         self.inlined_at: dict[int, set[types.CodeType]] = {}
         """The root frame's instruction that each node comes from."""
         self.marked_leaves = MarkedLeaves(self.graph)
+        self.present_values = PresentValues(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
         self.in_handled_code = False  # some node was made where the program catches exceptions
@@ -291,6 +293,7 @@ class GraphBuilder:
         self.root = torch.nn.Module()
         self._inputs.clear()
         self.given.clear()
+        self.present_values.release()
 
     def guard_written(self, evaluator: Evaluator) -> None:
         """Guard which inputs share storage with one that the graph writes to, and which are leaves."""

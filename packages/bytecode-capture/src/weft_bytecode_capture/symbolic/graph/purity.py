@@ -144,16 +144,33 @@ _WRITTEN_ARGUMENTS: dict[Any, tuple[tuple[int, str], ...]] = {
 
 def written_arguments(node: torch.fx.Node) -> list[Any]:
     """The nodes that a function of the table writes to."""
-    rows = _WRITTEN_ARGUMENTS.get(node.target, ())
+    rows = () if _only_reads(node) else _WRITTEN_ARGUMENTS.get(node.target, ())
     given = [node.args[i] if i < len(node.args) else node.kwargs.get(name) for i, name in rows]
     return [argument for argument in given if argument is not None]
+
+
+def _only_reads(node: torch.fx.Node) -> bool:
+    """Whether a normalisation uses the statistics that it is given, and does not update them."""
+    default = _USES_OWN_STATISTICS.get(node.target)
+    if default is None:
+        return False
+    name, otherwise = default
+    given = node.args[5] if len(node.args) > 5 else node.kwargs.get(name, otherwise)
+    return given is False
+
+
+_USES_OWN_STATISTICS: dict[Any, tuple[str, bool]] = {
+    torch.nn.functional.batch_norm: ("training", False),
+    torch.nn.functional.instance_norm: ("use_input_stats", True),
+}
+"""The parameter, the sixth, that says so, and its default."""
 
 
 def _has_effect(node: torch.fx.Node, names: re.Pattern[str]) -> bool:
     """Whether a node does more than to give its result; ``names`` matches the names of operators that do."""
     if node.op == "get_attr" or isinstance(node.target, GradientRule):
         return False
-    if node.target in _OF_TRANSFORMS:
+    if node.target in _OF_TRANSFORMS or _only_reads(node):
         return False
     if node.op == "call_method":
         name = str(node.target)

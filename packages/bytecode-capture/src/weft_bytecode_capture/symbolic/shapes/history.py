@@ -39,6 +39,7 @@ class ValueHistory:
         self._numbers: dict[tuple[Source, type], Any] = {}
         self._changed_numbers: set[tuple[Source, type]] = set()
         self._objects: dict[Source, weakref.ref[Any] | None] = {}  # None: changed
+        self.refuted: set[Any] = set()  # places of decisions on data that fell otherwise later
         self._contents: dict[Source, set[tuple[Any, ...]]] = {}
 
     def changed_extents(self, source: Source, what: str, extents: Sequence[int]) -> frozenset[int]:

@@ -124,7 +124,12 @@ class DataBooleanVariable(Variable):
             known = [known_number(evaluator, number_value(operand)) for operand in self.operands]
             if all(number is not None for number in known):
                 return bool(evaluator.graph.shapes.specialise(self.function(*known)))
-        raise Unsupported(_DECISION, repr(self))
+        from ...regions.branches.assumed_decisions import assumed
+
+        found = assumed(evaluator, self)
+        if found is None:
+            raise Unsupported(_DECISION, repr(self))
+        return found
 
     def reconstruct(self, emitter: Emitter) -> None:
         load_call(emitter, self.function, self.operands)

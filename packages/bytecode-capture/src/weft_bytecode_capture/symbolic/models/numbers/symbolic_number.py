@@ -81,7 +81,9 @@ class SymbolicNumberVariable(NumberVariable):
         return ConstantVariable(self.as_constant())
 
     def truth(self, evaluator: Evaluator) -> bool:
-        return bool(self._symbols.specialise(self.value != 0))
+        from .data_numbers import comparison
+
+        return comparison(self._symbols, "ne", (self, ConstantVariable(0))).truth(evaluator)
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         return HashedKey(self.specialised(), (self.as_constant(),))

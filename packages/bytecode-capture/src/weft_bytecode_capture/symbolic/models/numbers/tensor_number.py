@@ -53,7 +53,12 @@ class TensorNumberVariable(NumberVariable):
         return self.kind
 
     def truth(self, evaluator: Evaluator) -> bool:
-        raise Unsupported("decision by a number that the graph computes", repr(self))
+        from ...regions.branches.assumed_decisions import assumed
+
+        found = assumed(evaluator, self)
+        if found is None:
+            raise Unsupported("decision by a number that the graph computes", repr(self))
+        return found
 
     def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
         if other.python_type() is not self.kind:

@@ -51,7 +51,7 @@ def rely_on_other_side(
     graph = evaluator.graph
     if start is None or graph.is_in_region or _is_handled(evaluator):
         return False
-    if not _check(evaluator, condition, jump_if is (start == instruction.target)):
+    if not check_condition(evaluator, condition, jump_if is (start == instruction.target)):
         return False
     evaluator.state.relied_on.append(place)
     evaluator.next_index = start
@@ -81,7 +81,7 @@ def _is_handled(evaluator: FrameEvaluator) -> bool:
     return False
 
 
-def _check(evaluator: FrameEvaluator, condition: Variable, wanted: bool) -> bool:
+def check_condition(evaluator: FrameEvaluator, condition: Variable, wanted: bool) -> bool:
     """Let the graph check that ``condition`` is ``wanted``; False where it cannot."""
     graph = evaluator.graph
     if isinstance(condition, DataBooleanVariable) and condition.value is not None:

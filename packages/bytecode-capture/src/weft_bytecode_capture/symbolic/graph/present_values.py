@@ -1,0 +1,102 @@
+"""What the graph's nodes give in the call that is captured: its operators, run on the call's own tensors.
+
+A value found so is right for this call alone: a hint, and whatever relies on it is checked in each call.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.fx
+
+from ..._torch import HigherOrderOperator, set_grad_enabled, storage_identity
+from ...gradient_rule import GradientRule
+from .modes import MODE_CALLS
+from .purity import draws, possibly_written, writes
+
+if TYPE_CHECKING:
+    from .builder import GraphBuilder
+
+_MAX_BYTES = 1 << 30  # of results that are held while a frame is captured
+
+
+class _NotRun(Exception):
+    """A node would change what the program has, or draw its random numbers."""
+
+
+class PresentValues:
+    """Values of nodes of the outermost graph, found in the order of the graph."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self._builder = builder
+        self._values: dict[torch.fx.Node, Any] = {}
+        self._bytes = 0
+        self._ended = False
+
+    def value(self, node: torch.fx.Node) -> Any:
+        """What ``node`` gives; None where the graph cannot be run for it."""
+        if self._ended:
+            return None
+        try:
+            with torch.no_grad():
+                self._run()
+        except Exception:  # what an operator raises is raised where the program runs it
+            self._ended = True
+            self._values.clear()
+            return None
+        return self._values.get(node)
+
+    def _run(self) -> None:
+        inputs = self._builder.inputs_by_node()
+        outside = {storage_identity(tensor) for _, tensor, _ in self._builder.given}
+        for node in self._builder.outermost.nodes:
+            if node in self._values or node.target is torch._check:
+                continue
+            if node.op == "placeholder":
+                given = inputs.get(node)
+                self._values[node] = _number(node) if given is None else given.tensor
+            elif node.op == "get_attr":
+                self._values[node] = getattr(self._builder.root, str(node.target))
+            elif node.target is not set_grad_enabled:
+                self._require_harmless(node, outside)
+                self._values[node] = self._result(node)
+                self._count(self._values[node])
+
+    def _require_harmless(self, node: torch.fx.Node, outside: set[int]) -> None:
+        if draws(node) or node.target in MODE_CALLS or isinstance(node.target, HigherOrderOperator):
+            raise _NotRun
+        if not writes(node):
+            return
+        for written in possibly_written(node):
+            value = self._values[written]
+            if not isinstance(value, torch.Tensor) or storage_identity(value) in outside:
+                raise _NotRun
+
+    def _result(self, node: torch.fx.Node) -> Any:
+        arguments: Any = torch.fx.map_arg(node.args, self._values.__getitem__)
+        keywords: Any = torch.fx.map_arg(node.kwargs, self._values.__getitem__)
+        if isinstance(node.target, GradientRule):
+            return arguments[0]
+        if node.op == "call_method":
+            return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
+        function: Any = node.target
+        return function(*arguments, **keywords)
+
+    def _count(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            self._bytes += value.numel() * value.element_size()
+            if self._bytes > _MAX_BYTES:
+                raise _NotRun
+
+    def release(self) -> None:
+        """Let go of all values."""
+        self._ended = True
+        self._values.clear()
+
+
+def _number(node: torch.fx.Node) -> Any:
+    example = node.meta["example_value"]
+    if not isinstance(example, (torch.SymInt, torch.SymFloat)) or not example.node.has_hint():
+        raise _NotRun
+    return example.node.hint

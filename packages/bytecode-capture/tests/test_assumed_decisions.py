@@ -1,0 +1,158 @@
+"""Decisions on data that no region holds: as in the first call, checked, and a break once they differ."""
+
+import pytest
+import torch
+from torch import nn
+from weft_bytecode_capture import CaptureOptions, capture
+
+OPTIONS = CaptureOptions(assume_decisions=None, read_contents=False)
+norm = nn.BatchNorm1d(1).eval()
+
+
+def early_return(x):
+    places = (x > 0).nonzero()
+    if places.numel() == 0:
+        return x, "none"
+    return x[places[:, 0]].sum() + x, "some"
+
+
+def best(x):
+    chosen = x[x > 0]
+    values, _ = chosen.topk(min(3, chosen.shape[0]))
+    return values * 2
+
+
+def other_sizes(x):
+    if (x > 0).any():
+        return x[:2], 1
+    return x, "none"
+
+
+def number(x):
+    count = (x > 0).sum().item()
+    return (x * 2, count) if count else x[:1]
+
+
+def normalized(x):
+    y = norm(x[:, None])[:, 0].relu_()
+    if y.max() > 0:
+        return y[:2]
+    return {"all": y}
+
+
+def in_callee(x):
+    return [early_return(x), early_return(-x.abs())]
+
+
+def in_between(x, seen):
+    seen.append("before")
+    if x.max() > 0:
+        seen.append("in")
+        return x[:1]
+    seen.append("else")
+    return x
+
+
+FUNCTIONS = [early_return, best, other_sizes, number, normalized, in_callee]
+
+
+def calls():
+    """Positive and negative tensors, in an order in which decisions stay, change and change back."""
+    generator = torch.Generator().manual_seed(3)
+    for length, sign in ((6, 1), (7, 1), (8, 1), (9, 1), (6, -1), (7, 1), (8, -1), (9, 1), (5, -1)):
+        yield sign * (torch.rand(length, generator=generator) + 0.1)
+
+
+def same(left, right) -> bool:
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right) and left.shape == right.shape
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[k], right[k]) for k in left)
+    return type(left) is type(right) and left == right
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_as_eager_whatever_the_data_decides(function) -> None:
+    captured = capture(function, options=OPTIONS)
+    for number_of_call, x in enumerate(calls()):
+        result = captured(x.clone())
+        assert same(result.result, function(x.clone()))
+        if number_of_call < 4:
+            assert not result.breaks, result.breaks
+            assert number_of_call < 2 or not result.graphs
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_differed_is_not_relied_on_again(function) -> None:
+    captured = capture(function, options=OPTIONS)
+    reports = [len(captured(x).reports) for _ in range(3) for x in calls()]
+    assert sum(reports[-9:]) == 0
+
+
+def test_effects_are_those_of_the_way_taken() -> None:
+    captured = capture(in_between, options=OPTIONS)
+    for x in calls():
+        found, wanted = [], []
+        assert same(captured(x, found).result, in_between(x, wanted))
+        assert found == wanted
+
+
+def test_every_call_fits_one_graph_under_fullgraph() -> None:
+    captured = capture(early_return, options=CaptureOptions(assume_decisions=None, fullgraph=True))
+    results = [captured(x) for x in calls()]
+    assert all(same(r.result, early_return(x)) for r, x in zip(results, calls(), strict=True))
+    assert sum(len(r.graphs) for r in results) <= 2
+
+
+def test_gradients() -> None:
+    captured = capture(early_return, options=OPTIONS)
+    for x in calls():
+        mine, plain = x.clone().requires_grad_(), x.clone().requires_grad_()
+        captured(mine).result[0].square().sum().backward()
+        early_return(plain)[0].square().sum().backward()
+        torch.testing.assert_close(mine.grad, plain.grad)
+
+
+def loop(x):
+    while x.sum() > 1 and len(x) > 1:
+        x = x[:-1]
+    return x
+
+
+def writes(x):
+    x.add_(1)
+    return x[:1] if x.max() > 0 else (x,)
+
+
+def draws(x):
+    y = torch.dropout(x, 0.5, True)
+    return y[:1] if y.max() > 0 else (y,)
+
+
+def trains(x):
+    y = nn.functional.batch_norm(x[:, None], torch.zeros(1), torch.ones(1), training=True)
+    return y[:1] if y.max() > 0 else (y,)
+
+
+@pytest.mark.parametrize("function", [loop, writes, draws])
+def test_what_cannot_be_tried_breaks(function) -> None:
+    captured = capture(function, options=OPTIONS)
+    for number_of_call, x in enumerate(calls()):
+        torch.manual_seed(0)
+        result = captured(x.clone())
+        torch.manual_seed(0)
+        assert same(result.result, function(x.clone()))
+        assert number_of_call or result.breaks
+
+
+def test_statistics_made_in_the_graph_may_be_written() -> None:
+    captured = capture(trains, options=OPTIONS)
+    for x in calls():
+        assert same(captured(x).result, trains(x))
+
+
+def test_no_assumption_where_none_is_asked_for() -> None:
+    result = capture(other_sizes)(torch.ones(3))
+    assert [b.kind for b in result.breaks] == ["branch on a tensor's value"]
