@@ -31,6 +31,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._prims_common import suggest_memory_format as suggested_format
 from torch._refs import expand as checked_expand
+from torch.distributions.utils import _lazy_property_and_property as LazyPropertyOfClass
 from torch.fx.graph_module import _loader as _source_loader
 from torch.optim.optimizer import _get_value as optimizer_value
 from torch.optim.optimizer import _stack_if_compiling as optimizer_values
@@ -38,7 +39,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._device import DeviceContext
 
 __all__ = [
-    "HigherOrderOperator", "InferenceMode", "OpOverload", "OpOverloadPacket", "TensorBase",
+    "HigherOrderOperator", "InferenceMode", "LazyPropertyOfClass", "OpOverload",
+    "OpOverloadPacket", "TensorBase",
     "associative_scan", "checked_expand", "enable_python_dispatcher", "group_tensors",
     "is_autocast_available", "is_torch_function_mode_enabled", "log_api_usage_once",
     "optimizer_value", "optimizer_values", "pop_torch_function_mode", "private_backend_name",

@@ -41,7 +41,7 @@ HELD_ATTRIBUTES = _of_tensors(
 
 _HELD_FUNCTIONS = (HELD_METHODS - {"storage_offset"}) | set(
     "result_type promote_types can_cast broadcast_shapes is_same_size type _parse_to _nnpack_available "
-    "_has_compatible_shallow_copy_type _use_cudnn_rnn_flatten_weight".split()
+    "_has_compatible_shallow_copy_type _use_cudnn_rnn_flatten_weight item".split()
 )
 _ABSOLUTE = {"as_strided": 3, "as_strided_": 3, "as_strided_copy": 3, "as_strided_scatter": 4}
 """Operators that are given a place in the storage, whatever their operand's own: the argument's position."""

@@ -54,6 +54,15 @@ def _read_runs_code(raw: Any) -> bool:
     return hasattr(type(raw), "__get__")
 
 
+def is_property(raw: Any) -> bool:
+    """Whether an attribute of a class is a property, or one of a class that reads as properties do."""
+    if not isinstance(raw, property):
+        return False
+    return all(find_raw(type(raw), name) is vars(property)[name] for name in _PROPERTY)
+
+
+_PROPERTY = ("__get__", "__set__", "__delete__")
+
 _METHODS = (types.FunctionType, functools._lru_cache_wrapper)
 """What binds to an instance as a function does."""
 
@@ -82,7 +91,7 @@ def bind_attribute(
     found = _python_get(evaluator, kind, raw, source, receiver)
     if found is not None:
         return found
-    if type(raw) is property:
+    if is_property(raw):
         if raw.fget is None:
             evaluator.raise_error(AttributeError, f"property {name!r} has no getter")
         getter = evaluator.builder.wrap(raw.fget, AttributeSource(source, "fget"))
@@ -126,7 +135,7 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
         return BoundMethodVariable(function, evaluator.wrap_known(kind))
     if isinstance(raw, _METHODS):
         return evaluator.builder.wrap(raw, source)
-    if type(raw) is property:
+    if is_property(raw):
         return evaluator.builder.wrap(raw, source)
     found = _python_get(evaluator, kind, raw, source, ConstantVariable(None))
     if found is not None:

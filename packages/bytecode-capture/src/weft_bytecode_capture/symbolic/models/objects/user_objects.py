@@ -24,6 +24,7 @@ from .class_attributes import (
     guard_default,
     is_builtin_descriptor,
     is_data_descriptor,
+    is_property,
     raise_no_attribute,
 )
 from .finalizers import require_no_finalizer
@@ -227,7 +228,7 @@ class UserObjectVariable(InstanceProtocols):
         qualified = f"{self.kind.__qualname__}.{name}"
         what = "deleter" if value is None else "setter"
         arguments: Arguments = [self] if value is None else [self, value]
-        if type(raw) is property:
+        if is_property(raw):
             function = raw.fdel if value is None else raw.fset
             if function is None:
                 evaluator.raise_error(
