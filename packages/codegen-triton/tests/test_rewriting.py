@@ -271,3 +271,62 @@ def test_sums_at_places_of_few_bits(codegen: TritonCodegen, dtype: torch.dtype) 
     assert not schedule.fallbacks
     if dtype is not torch.bool:
         rewritten(codegen, lambda t, i, s: t.index_add(0, i[:, 0], s), target, index, source)
+
+
+def repeated(x: torch.Tensor, count: int) -> torch.Tensor:
+    b, h, n, d = x.shape
+    return x[:, :, None].expand(b, h, count, n, d).reshape(b, h * count, n, d)
+
+
+def grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    count = q.shape[1] // k.shape[1]
+    keys, values = repeated(k, count), repeated(v, count)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+
+
+def in_another_order(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Heads one after another, then again."""
+    keys, values = (x.repeat(1, q.shape[1] // x.shape[1], 1, 1) for x in (k, v))
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
+
+
+def read_besides(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    keys, values = repeated(k, 2), repeated(v, 2)
+    return F.scaled_dot_product_attention(q, keys, values, attn_mask=mask), keys
+
+
+@pytest.mark.parametrize(
+    ("function", "heads"), [(grouped, 2), (in_another_order, 4), (read_besides, 4)]
+)
+def test_heads_that_several_queries_share_are_not_copied(
+    codegen: TritonCodegen, function: Callable[..., Any], heads: int
+) -> None:
+    q, k, v = (torch.randn(2, h, n, 16) for h, n in ((4, 3), (2, 9), (2, 9)))
+    schedule = rewritten(codegen, function, q, k, v, torch.randn(3, 9))
+    (call,) = externs(schedule, "scaled_dot_product")
+    assert [view.size[1] for view in call.arguments[:3]] == [4, heads, heads]
+
+
+@pytest.mark.parametrize("wanted", [(True, True, True), (False, True, True), (False, False, True)])
+@pytest.mark.parametrize("sizes", [((2, 4, 7), (6, 4, 3)), ((2, 4, 6, 5), (4, 1, 3, 3))], ids=str)
+def test_gradients_of_biases_are_sums_of_their_own(
+    codegen: TritonCodegen, sizes: tuple[tuple[int, ...], ...], wanted: tuple[bool, ...]
+) -> None:
+    x, weight = (torch.randn(size) for size in sizes)
+    groups, spatial = x.shape[1] // weight.shape[1], x.dim() - 2
+
+    def backward(gradient: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+        window = [1] * spatial, [1] * spatial, [1] * spatial, False, [0] * spatial, groups
+        gradient = gradient * 2
+        results = torch.ops.aten.convolution_backward(gradient, x, w, [len(w)], *window, wanted)
+        return [result for result, is_wanted in zip(results, wanted, strict=True) if is_wanted]
+
+    gradient = torch.randn(2, len(weight), *x.shape[2:])
+    schedule = rewritten(codegen, backward, gradient, x, weight)
+    calls = externs(schedule, "convolution_backward")
+    masks = [list(call.arguments[10]) for call in calls]
+    assert masks == [[*wanted[:2], False]] * any(wanted[:2])

@@ -1,10 +1,12 @@
 """Convolutions without their bias, which is added in the kernel that reads the result.
 
 cuDNN's convolution is followed by a kernel of torch's that adds the bias in memory; added in a fused kernel
-it is read and rounded the same.
+it is read and rounded the same.  So is the gradient of a bias, a sum that torch's own kernel makes.
 """
 
 from __future__ import annotations
+
+import operator
 
 import torch
 import torch.fx
@@ -30,3 +32,33 @@ def separate_biases(graph: torch.fx.Graph) -> None:
         node.replace_all_uses_with(
             total, delete_user_cb=lambda user, total=total: user is not total
         )
+
+
+def sum_bias_gradients(graph: torch.fx.Graph) -> None:
+    """Have the gradients of convolutions' biases made by sums of their own."""
+    target = aten.convolution_backward.default
+    for node in graph.find_nodes(op="call_function", target=target):
+        gradient, mask = node.args[0], list(node.args[10])
+        users = [u for u in node.users if u.target is operator.getitem and u.args[1] == 2]
+        if not mask[2] or not users or not isinstance(gradient, torch.fx.Node):
+            continue
+        value = gradient.meta["val"]
+        dims = [0, *range(2, value.dim())]
+        with value.fake_mode:
+            sums = aten.sum.dim_IntList(value, dims)
+        if any(_differs(user, sums) for user in users):
+            continue
+        total = insert_call(node, sums, aten.sum.dim_IntList, gradient, dims)
+        for user in users:
+            user.replace_all_uses_with(total)
+            graph.erase_node(user)
+        node.update_arg(10, [*mask[:2], False])
+        node.meta["val"] = (*node.meta["val"][:2], None)
+        if not node.users:
+            graph.erase_node(node)
+
+
+def _differs(user: torch.fx.Node, sums: torch.Tensor) -> bool:
+    """Whether ``sums`` is another tensor than the bias' gradient that ``user`` is."""
+    value = user.meta["val"]
+    return bool(value.dtype != sums.dtype or value.shape != sums.shape)

@@ -11,19 +11,22 @@ import torch.fx
 from weft_loop_ir import convolve_channels_last
 
 from weft_codegen_triton.rewriting.aligned_products import align_products
-from weft_codegen_triton.rewriting.convolution_bias import separate_biases
+from weft_codegen_triton.rewriting.convolution_bias import separate_biases, sum_bias_gradients
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
+from weft_codegen_triton.rewriting.repeated_heads import share_heads
 from weft_codegen_triton.rewriting.scalars import move_scalars
 from weft_codegen_triton.rewriting.small_sums import widen_small_sums
 
 PASSES = (
     move_scalars,
+    share_heads,
     draw_in_kernels,
     widen_small_sums,
     sum_few_rows,
     align_products,
     separate_biases,
+    sum_bias_gradients,
     convolve_channels_last,
 )
 """In order."""
