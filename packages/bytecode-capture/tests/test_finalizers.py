@@ -203,3 +203,48 @@ def test_a_generator_cleans_up_when_the_loop_over_it_is_left(function):
     compile_frames(function, run_graph)(got)
     gc.collect()  # what the first capture knew of the frame's arguments
     assert got == wanted
+
+
+def listed(found, held):
+    return [item.name for item in held if item is not found]
+
+
+def keyed(found, held):
+    return {item.name: item for item in held if item is not found}.keys()
+
+
+def in_turn(found, held):
+    names = set()
+    for item in held:
+        names |= {other.name for other in item.others if other is not found}
+    return names
+
+
+def restored(item, held):
+    names = {item.name for item in held if item.name != "a"}
+    return sorted(names), item.name
+
+
+@pytest.mark.parametrize("program", [listed, keyed, in_turn, restored])
+def test_variables_of_comprehensions_let_go_of_objects_with_finalizers(program):
+    """Behind the break there, the variable holds what it held before: nothing, or the outer one."""
+
+    def generated(items):
+        yield from items
+
+    def function(x, items):
+        print("a break")
+        names = list(program(items[0], generated(items)))
+        return x + len(names), names
+
+    items = [Noted("a"), Noted("b")]
+    for item in items:
+        item.others = items
+    compiled = compile_frames(function, run_graph)
+    for size in (2, 3, 2):
+        x = torch.ones(size)
+        found, names = compiled(x, items)
+        wanted, wanted_names = function(x, items)
+        assert torch.equal(found, wanted)
+        assert names == wanted_names
+    LOG.clear()

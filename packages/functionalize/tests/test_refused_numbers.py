@@ -43,6 +43,10 @@ PROGRAMS: dict[str, Any] = {
     "threshold": lambda t, n: F.threshold(t, 0, n),
     "where": lambda t, n: torch.where(t > 0, t, n),
 }
+CLAMPS = {"clamp", "clamp_", "clamp_min", "hardtanh"}
+TAKES_BOUNDS_BEYOND = torch.__version__ >= "2.15"
+"""Whether eager clamps integers to bounds beyond their dtype, where only one side has to fit."""
+
 INFINITY, NAN = float("inf"), float("nan")
 NUMBERS: dict[torch.dtype, tuple[float, ...]] = {
     torch.uint8: (255, 256, -1, -256, -1.5, -1.0),
@@ -81,6 +85,8 @@ def test_refused_where_eager_raises(name: str) -> None:
                     with pytest.raises((Unsupported, RuntimeError, ValueError, OverflowError)):
                         functionalize(module, [t])
             else:
+                if name in CLAMPS and TAKES_BOUNDS_BEYOND and not dtype.is_floating_point:
+                    continue  # refused, and then eager's own
                 check(module, t)
     assert (refused > 0) == (name not in ("add", "greater", "multiply")), refused
 

@@ -411,8 +411,13 @@ class BreakEmission:
         lasting = {name for name, value in self.restored.items() if is_lasting(value, stack)}
         lasting.update(stored)
         if last.name == "STORE_FAST" and last.local is not None:
-            bound.add(last.local)
-            lasting.add(last.local)
+            if (
+                stack[-1] is None
+            ):  # an inlined comprehension ends, whose variable was unbound before
+                bound.discard(last.local)
+            else:
+                bound.add(last.local)
+                lasting.add(last.local)
         elif last.name == "DELETE_FAST":
             bound.discard(str(last.local))
         live = self.original.live[position]

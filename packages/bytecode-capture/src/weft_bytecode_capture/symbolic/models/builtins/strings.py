@@ -5,6 +5,7 @@ from __future__ import annotations
 import _string  # type: ignore[import-not-found]
 import dataclasses
 import operator as operators
+import reprlib
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -122,13 +123,17 @@ class PrintedInstance:
         raise Unsupported("text of an instance", f"{self._instance!r}.{name} in a format")
 
 
-def _without_recursion_check(raw: Any) -> Any:
-    """The function in a data class's ``__repr__``, whose wrapper against recursion asks for ids.
+_RECURSION_CHECKS = (dataclasses.__file__, reprlib.__file__)
 
+
+def _without_recursion_check(raw: Any) -> Any:
+    """The function in a ``__repr__`` as data classes have it, whose wrapper against recursion asks for ids.
+
+    The wrapper is ``reprlib.recursive_repr``'s, or ``dataclasses``' copy of it before CPython 3.14.
     Evaluation ends by its own limit of depth where an instance holds itself.
     """
     code = getattr(raw, "__code__", None)
-    if isinstance(code, types.CodeType) and code.co_filename == dataclasses.__file__:
+    if isinstance(code, types.CodeType) and code.co_filename in _RECURSION_CHECKS:
         return getattr(raw, "__wrapped__", None)
     return None
 

@@ -322,7 +322,7 @@ def _register_comparison(name: str, compare: Callable[[Any, Any], bool]) -> None
     key = hashed_key if name in _ONLY_HASHES else element_key
 
     @method_model(name, set, frozenset)
-    def _compared(evaluator: Evaluator, self: SetVariable, iterable: Variable) -> Variable:
+    def _compared(evaluator: Evaluator, self: SetVariable, iterable: Variable, /) -> Variable:
         other = as_set(evaluator, iterable, key)
         return ConstantVariable(compare(self.members(evaluator), other.members(evaluator)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
@@ -317,3 +318,49 @@ def _pairwise(evaluator: Evaluator, iterable: Variable, /) -> Variable:
         return [iterator] if previous is None else [iterator, previous]
 
     return LazyIteratorVariable(itertools.pairwise, step, parts, rebuilding.pairwise)
+
+
+def _batches(
+    evaluator: Evaluator, iterable: Variable, size: Variable, strict: Variable | None
+) -> Variable:
+    """``itertools.batched``: tuples of ``size`` elements, the last of as many as are left."""
+    count = index_value(evaluator, size)
+    if count < 1:
+        evaluator.raise_error(ValueError, "n must be at least one")
+    is_strict = strict is not None and strict.truth(evaluator)
+    iterator = iterable.iterator(evaluator)
+    has_ended = False
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal has_ended
+        elements: list[Variable] = []
+        while not has_ended and len(elements) < count:
+            element = iterator.next_or_none(evaluator)
+            if element is None:
+                has_ended = is_strict or not elements
+                break
+            elements.append(element)
+        if elements and is_strict and len(elements) < count:
+            evaluator.raise_error(ValueError, "batched(): incomplete batch")
+        return TupleVariable(elements) if elements else None
+
+    def parts() -> list[Variable]:
+        left = TupleVariable([]).iterator(evaluator) if has_ended else iterator
+        return [left, ConstantVariable(count), ConstantVariable(is_strict)]
+
+    return LazyIteratorVariable(vars(itertools)["batched"], step, parts, rebuilding.batched)
+
+
+if sys.version_info >= (3, 13):
+
+    @model(itertools.batched)
+    def _batched(
+        evaluator: Evaluator, iterable: Variable, n: Variable, *, strict: Variable | None = None
+    ) -> Variable:
+        return _batches(evaluator, iterable, n, strict)
+
+elif sys.version_info >= (3, 12):
+
+    @model(itertools.batched)
+    def _batched(evaluator: Evaluator, iterable: Variable, n: Variable) -> Variable:
+        return _batches(evaluator, iterable, n, None)

@@ -89,6 +89,13 @@ def pairwise(rest: Iterator[Any], *previous: Any) -> Iterator[Any]:
     return itertools.pairwise(itertools.chain(previous, rest))
 
 
+def batched(rest: Iterator[Any], size: int, is_strict: bool) -> Iterator[Any]:
+    """``batched`` of the elements that are left; CPython 3.12 has it, without ``strict``."""
+    make: Any = vars(itertools)["batched"]
+    made: Iterator[Any] = make(rest, size, **({"strict": True} if is_strict else {}))
+    return made
+
+
 def combinatoric(
     kind: Callable[..., Iterator[Any]], position: int, *arguments: Any
 ) -> Iterator[Any]:

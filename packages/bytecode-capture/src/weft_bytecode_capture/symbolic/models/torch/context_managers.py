@@ -49,7 +49,7 @@ def _decrement_nesting(evaluator: Evaluator) -> Variable:
 
 
 @model(log_api_usage_once)
-def _log_api_usage_once(evaluator: Evaluator, event: Variable) -> Variable:
+def _log_api_usage_once(evaluator: Evaluator, event: Variable, /) -> Variable:
     """A note for torch's own statistics."""
     return ConstantVariable(None)
 

@@ -65,7 +65,7 @@ def _register_state(setter: Any, getter: Any) -> None:
         return ConstantVariable(getter())
 
     @model(setter)
-    def _set(evaluator: Evaluator, value: Variable) -> Variable:
+    def _set(evaluator: Evaluator, value: Variable, /) -> Variable:
         wanted = value.as_constant()
         if getter() != wanted:
             if not evaluator.graph.transforms.active:
