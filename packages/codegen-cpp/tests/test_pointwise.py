@@ -11,14 +11,14 @@ import sympy
 import torch
 from building import Builder, i
 from weft_codegen_cpp import CppCodegen
-from weft_loop_ir import BufferKind, SymbolInput, ops
+from weft_codegen_cpp.kernel.body_printer import UNSUPPORTED, BodyPrinter, Scope
+from weft_loop_ir import BufferKind, SymbolInput, Unsupported, ops
 from weft_loop_ir.bodies import OPERATIONS
 
 SIZES = (0, 1, 7, 8, 15, 16, 17, 31, 100, 1000)
 FLOATS = (torch.float32, torch.float64)
 SIGNED = (torch.int8, torch.int16, torch.int32, torch.int64)
 INTEGERS = (*SIGNED, torch.uint8)
-ANY_DTYPE = ("abs", "neg", "sign", "relu", "bitwise_not", "floor", "ceil", "trunc", "round")
 
 REFERENCE: dict[str, Callable[..., torch.Tensor]] = {
     "truediv": torch.true_divide,
@@ -132,29 +132,17 @@ class Family:
         return lambda *inputs: dict(zip(self.names, program(*inputs), strict=True))
 
 
-def of_arity(arity: int) -> list[str]:
-    return [name for name in ops.ELEMENTWISE if OPERATIONS[name].arity == arity]
-
-
-def excluded(name: str, dtype: torch.dtype) -> bool:
-    """Operations that don't exist on a dtype."""
-    if dtype.is_floating_point:
-        return (
-            name in ("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor") or "shift" in name
-        )
-    if OPERATIONS[name].gives_bool:
-        return False
-    if OPERATIONS[name].arity == 1:
-        return name not in ANY_DTYPE
-    return name in ("truediv", "atan2", "hypot", "copysign", "nextafter", "fmod_float")
+def of_arity(arity: int, dtype: torch.dtype) -> list[str]:
+    """The operations on values of ``dtype``: all of them have a C++ form."""
+    found = (OPERATIONS[name] for name in ops.ELEMENTWISE)
+    return [o.name for o in found if o.arity == arity and o.takes(dtype)]
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.int8, torch.int32, torch.int64, torch.uint8])
 def test_unary(codegen: CppCodegen, dtype: torch.dtype) -> None:
     family = Family()
     family.input("x", dtype)
-    names = [n for n in of_arity(1) if not excluded(n, dtype)]
-    for name in names:
+    for name in of_arity(1, dtype):
         result = torch.bool if OPERATIONS[name].gives_bool else dtype
         family.operation(name, result, lambda o, n=name: o.record(n, o.load("x", i(0))))
     run = family.compile(codegen)
@@ -209,12 +197,11 @@ def test_binary(codegen: CppCodegen, dtype: torch.dtype) -> None:
     family = Family()
     family.input("x", dtype)
     family.input("y", dtype)
-    names = [n for n in of_arity(2) if not excluded(n, dtype)]
 
     def both(o: Any) -> tuple[Any, Any]:
         return o.load("x", i(0)), o.load("y", i(0))
 
-    for name in names:
+    for name in of_arity(2, dtype):
         result = torch.bool if OPERATIONS[name].gives_bool else dtype
         family.operation(name, result, lambda o, n=name: o.record(n, *both(o)))
     x, y = pairs(dtype)
@@ -386,3 +373,13 @@ def test_erf_is_exactly_one_where_it_rounds_to_one(codegen: CppCodegen) -> None:
     assert torch.equal(
         family.compile(codegen)(torch.cat([x, -x]))["erf"], torch.cat([x, -x]).sign()
     )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_has_a_form_or_is_said_to_have_none(name: str) -> None:
+    printer = BodyPrinter(Scope({}, {}, None, "One{}"))
+    if name in UNSUPPORTED:
+        with pytest.raises(Unsupported, match=name):
+            getattr(printer, name)
+    else:
+        assert callable(getattr(printer, name))

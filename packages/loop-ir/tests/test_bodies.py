@@ -222,3 +222,19 @@ def test_dumps_say_how_a_store_combines() -> None:
 def test_an_instruction_shows_its_operation() -> None:
     instruction: Instruction = OPERATIONS["exp"].instruction((Value(0),), torch.float32)
     assert repr(instruction.operation) == "exp"
+
+
+@pytest.mark.parametrize("name", ops.ELEMENTWISE)
+def test_the_verifier_knows_the_dtypes_of_arithmetic(name: str) -> None:
+    """Eager has an operation on a dtype of its domain; outside, a body that uses it is refused."""
+    operation = OPERATIONS[name]
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool):
+        operands = [dtype] * int(operation.arity or 0)
+        instruction = operation.instruction(tuple(map(Value, range(len(operands)))), dtype)
+        assert (operation.check(instruction, operands) is None) == operation.takes(dtype)
+        if operation.takes(dtype) and dtype is not torch.bool:
+            handler = TorchOps(lambda _: torch.ones(1), {}, {}, (1, 1), False)
+            made = getattr(handler, name)(*(torch.ones(2, dtype=d) for d in operands))
+            assert made.dtype == (torch.bool if operation.gives_bool else dtype)
+    for dtype in ops.STORAGE_ONLY:
+        assert not operation.takes(dtype)

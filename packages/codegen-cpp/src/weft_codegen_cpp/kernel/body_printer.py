@@ -62,6 +62,9 @@ OUT_OF_LINE = "far::"
 PERHAPS_OUT_OF_LINE = "@far@"
 """Before a large function that is to be inlined where there are few of them."""
 
+UNSUPPORTED = ("scan", "fold")
+"""Operations without a C++ form: :class:`~weft_loop_ir.LoweringOptions` doesn't ask for them."""
+
 
 class BodyPrinter:
     """Appends statements to ``lines``.
@@ -84,6 +87,11 @@ class BodyPrinter:
             False  # inside `masked` with a varying mask: perhaps no lane is active
         )
         self._varying_symbols: set[sympy.Symbol] = set()
+
+    def __getattr__(self, name: str) -> Callable[..., Text]:
+        if name in UNSUPPORTED:
+            raise Unsupported("no C++ form for an operation", name)
+        raise AttributeError(name)
 
     # -- naming ------------------------------------------------------------------------------------------
 

@@ -89,6 +89,15 @@ class Effect(enum.Flag):
     """It runs a nested body where a mask holds."""
 
 
+class Domain(enum.Enum):
+    """The dtypes that arithmetic is on: complex ones and those of storage are in none."""
+
+    ANY = "any"
+    FLOATS = "floats"
+    INTEGERS = "integers"
+    """Bools included."""
+
+
 class Connective(enum.Enum):
     """What a function of bools says of them."""
 
@@ -129,6 +138,7 @@ class Operation:
     effects: Effect = Effect.NONE
     check: Check = lambda instruction, operands: None
     arity: int | None = None
+    domain: Domain = Domain.ANY
     commutes: bool = False
     infix: str | None = None
     negated: str | None = None
@@ -142,6 +152,13 @@ class Operation:
     def called(self, arguments: tuple[Any, ...], dtypes: Dtypes) -> Instruction:
         """A call of it, its result's dtype by the rule."""
         return self.form(self, arguments, self.result(arguments, dtypes))
+
+    def takes(self, dtype: torch.dtype) -> bool:
+        """Whether arithmetic by it is on values of ``dtype``."""
+        if dtype in STORAGE_ONLY or dtype.is_complex:
+            return False
+        of_floats = {Domain.ANY: None, Domain.FLOATS: True, Domain.INTEGERS: False}[self.domain]
+        return of_floats is None or of_floats == dtype.is_floating_point
 
     @property
     def is_elementwise(self) -> bool:
@@ -257,13 +274,9 @@ def _check_alike(instruction: Instruction, operands: list[torch.dtype]) -> str |
         return "a complex value"
     if len(set(operands)) > 1:
         return f"operands of different dtypes: {', '.join(map(str, operands))}"
+    if not instruction.operation.takes(operands[0]):
+        return f"{instruction.operation} of {operands[0]}"
     return None
-
-
-def _check_floats(instruction: Instruction, operands: list[torch.dtype]) -> str | None:
-    if not operands[0].is_floating_point:
-        return f"{instruction.operation} of integers"
-    return _check_alike(instruction, operands)
 
 
 def _check_where(instruction: Instruction, operands: list[torch.dtype]) -> str | None:
@@ -301,31 +314,30 @@ def _check_combining(instruction: Combining, operands: list[torch.dtype]) -> str
 OPERATIONS: dict[str, Operation] = {}
 
 
-def _elementwise(names: str, arity: int, cost: Cost, result: Rule = _first) -> None:
-    for name in names.split():
-        OPERATIONS[name] = Operation(
-            name, Elementwise, result, cost, check=_check_alike, arity=arity
+ANY, FLOATS, INTEGERS = Domain.ANY, Domain.FLOATS, Domain.INTEGERS
+_ELEMENTWISE: tuple[tuple[str, int, Cost, Domain, Rule], ...] = (
+    ("abs neg relu sign floor ceil trunc round", 1, Cost.SIMPLE, ANY, _first),
+    ("bitwise_not", 1, Cost.SIMPLE, INTEGERS, _first),
+    ("rsqrt reciprocal", 1, Cost.RECIPROCAL, FLOATS, _first),
+    ("sqrt", 1, Cost.DIVISION, FLOATS, _first),
+    ("sigmoid exp exp2 expm1 log log2 log10 log1p", 1, Cost.FUNCTION, FLOATS, _first),
+    ("sin cos tan asin acos atan sinh cosh tanh asinh", 1, Cost.FUNCTION, FLOATS, _first),
+    ("acosh atanh erf erfc erfinv lgamma digamma", 1, Cost.FUNCTION, FLOATS, _first),
+    ("logical_not isnan isinf signbit", 1, Cost.SIMPLE, ANY, _bool),
+    ("add sub mul maximum minimum", 2, Cost.SIMPLE, ANY, _first),
+    ("copysign", 2, Cost.SIMPLE, FLOATS, _first),
+    ("bitwise_and bitwise_or bitwise_xor", 2, Cost.SIMPLE, INTEGERS, _first),
+    ("left_shift right_shift", 2, Cost.SIMPLE, INTEGERS, _first),
+    ("truediv", 2, Cost.DIVISION, FLOATS, _first),
+    ("floordiv truncdiv fmod remainder pow", 2, Cost.FUNCTION, ANY, _first),
+    ("atan2 hypot nextafter", 2, Cost.FUNCTION, FLOATS, _first),
+    ("eq ne lt le gt ge logical_and logical_or logical_xor", 2, Cost.SIMPLE, ANY, _bool),
+)
+for _names, _arity, _cost, _domain, _result in _ELEMENTWISE:
+    for _name in _names.split():
+        OPERATIONS[_name] = Operation(
+            _name, Elementwise, _result, _cost, check=_check_alike, arity=_arity, domain=_domain
         )
-
-
-_elementwise("abs neg relu sign floor ceil trunc round bitwise_not", 1, Cost.SIMPLE)
-_elementwise("rsqrt reciprocal", 1, Cost.RECIPROCAL)
-_elementwise("sqrt", 1, Cost.DIVISION)
-_elementwise(
-    "sigmoid exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
-    "erf erfc erfinv lgamma digamma",
-    1,
-    Cost.FUNCTION,
-)
-_elementwise("logical_not isnan isinf signbit", 1, Cost.SIMPLE, _bool)
-_elementwise(
-    "add sub mul maximum minimum copysign bitwise_and bitwise_or bitwise_xor left_shift right_shift",
-    2,
-    Cost.SIMPLE,
-)
-_elementwise("truediv", 2, Cost.DIVISION)
-_elementwise("floordiv truncdiv fmod remainder pow atan2 hypot nextafter", 2, Cost.FUNCTION)
-_elementwise("eq ne lt le gt ge logical_and logical_or logical_xor", 2, Cost.SIMPLE, _bool)
 
 for _operation in (
     Operation("load", Load, _of_buffer, effects=Effect.READS),
@@ -356,7 +368,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "add": {"infix": "+", "commutes": True},
     "sub": {"infix": "-"},
     "mul": {"infix": "*", "commutes": True},
-    "truediv": {"infix": "/", "check": _check_floats},
+    "truediv": {"infix": "/"},
     "floordiv": {"infix": "//"},
     "bitwise_and": {"infix": "&", "commutes": True, "connective": Connective.AND},
     "bitwise_or": {"infix": "|", "commutes": True, "connective": Connective.OR},
