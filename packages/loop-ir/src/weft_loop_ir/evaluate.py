@@ -17,14 +17,9 @@ import torch
 
 from weft_loop_ir.evaluate_ops import TorchOps
 from weft_loop_ir.host_interpreter import HostInterpreter
-from weft_loop_ir.ir import (
-    Kernel,
-    LoopVariable,
-    MemoryPlan,
-    Schedule,
-    Stage,
-)
+from weft_loop_ir.ir import FusedKernel, Kernel, LoopVariable, MemoryPlan, Schedule, Stage
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode
+from weft_loop_ir.schedule.memory_plan import storage_elements
 
 
 def evaluate(
@@ -56,6 +51,9 @@ class _Evaluator(HostInterpreter):
         return torch.full((bytes_,), 0x7B, dtype=torch.uint8)
 
     def kernel(self, kernel: Kernel) -> None:
+        if isinstance(kernel, FusedKernel):
+            self._fused(kernel)
+            return
         outer = self._grid(kernel.outer)
         iterations = self._count(kernel.outer)
         local: dict[str, torch.Tensor] = {}
@@ -67,6 +65,17 @@ class _Evaluator(HostInterpreter):
                 self._stage(kernel.outer, outer, stage, local)
                 continue
             self._sequential(kernel.outer, outer, stage, local)
+
+    def _fused(self, kernel: FusedKernel) -> None:
+        """The loop nests that the kernel stands for, with memory between them."""
+        expansion, before = kernel.expanded(self.buffers), dict(self.memory)
+        for name, buffer in expansion.buffers.items():
+            count = self.value(storage_elements(buffer))
+            dtype = buffer.layout.dtype
+            self.memory[name] = self.new_memory(count * dtype.itemsize).view(dtype)
+        for nest in expansion.kernels:
+            self.kernel(nest)
+        self.memory = before
 
     def _sequential(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from weft_loop_ir.ir import (
     Buffer,
     BufferView,
     ExternCall,
+    FusedKernel,
     Kernel,
     LoopVariable,
     ParallelKernels,
@@ -35,6 +36,8 @@ from weft_loop_ir.ir import (
     SymbolInput,
 )
 from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode
+
+Buffers = Mapping[str, Buffer]
 
 
 def format_schedule(schedule: Schedule) -> str:
@@ -46,7 +49,7 @@ def format_schedule(schedule: Schedule) -> str:
         place = schedule.memory.reused.get(name) if offset is None else offset
         lines.append(_buffer(buffer) + ("" if place is None else f"  @ {place}"))
     for step in schedule.steps:
-        lines += ["", *_item(step)]
+        lines += ["", *_item(step, schedule.buffers)]
     lines.append("")
     lines.append(_outputs(schedule.outputs))
     return "\n".join(lines) + "\n"
@@ -57,7 +60,7 @@ def format_loop_graph(loop_graph: LoopGraph) -> str:
     lines = _header("loop graph", loop_graph)
     lines.extend(_buffer(b) for b in loop_graph.buffers.values())
     for node in loop_graph.nodes:
-        lines += ["", *_item(node)]
+        lines += ["", *_item(node, loop_graph.buffers)]
     lines.append("")
     lines.append(_outputs(loop_graph.outputs))
     return "\n".join(lines) + "\n"
@@ -112,30 +115,30 @@ def _argument(argument: Any) -> str:
     return str(argument)
 
 
-def _item(item: Item) -> list[str]:
+def _item(item: Item, buffers: Buffers) -> list[str]:
     if isinstance(item, Kernel):
-        return _kernel(item)
+        return _kernel(item, buffers)
     if isinstance(item, ParallelKernels):
-        return [f"in parallel, {item.name}:", *_block(item.kernels)]
+        return [f"in parallel, {item.name}:", *_block(item.kernels, buffers)]
     if isinstance(item, LoopNode):
         return _node(item)
     if isinstance(item, ExternCall):
         return _extern(item)
     if isinstance(item, Branch):
-        lines = [f"if {_view(item.predicate)}:", *_block(item.true_block)]
-        return [*lines, "else:", *_block(item.false_block)]
+        lines = [f"if {_view(item.predicate)}:", *_block(item.true_block, buffers)]
+        return [*lines, "else:", *_block(item.false_block, buffers)]
     head, count = "while True", item.count
     if count is not None:
         stop = "" if count.stop is None else str(count.stop)
         head = f"for {count.symbol} from {count.start} to {stop} by {count.step}"
     lines = [f"# {item.origin}", f"{head}:  # carries {', '.join(item.carried)}"]
     if item.predicate is not None:
-        lines += [*_block(item.condition), f"    break unless {_view(item.predicate)}"]
-    return lines + _block(item.body)
+        lines += [*_block(item.condition, buffers), f"    break unless {_view(item.predicate)}"]
+    return lines + _block(item.body, buffers)
 
 
-def _block(block: Sequence[Item]) -> list[str]:
-    return ["    " + line for item in block for line in _item(item)]
+def _block(block: Sequence[Item], buffers: Buffers) -> list[str]:
+    return ["    " + line for item in block for line in _item(item, buffers)]
 
 
 def _node(node: LoopNode) -> list[str]:
@@ -165,9 +168,14 @@ def _definition(definition: SymbolDefinition) -> str:
     return result if definition.dimension is None else f"{result}.size({definition.dimension})"
 
 
-def _kernel(kernel: Kernel) -> list[str]:
+def _kernel(kernel: Kernel, buffers: Buffers) -> list[str]:
     lines = [f"# {', '.join(kernel.origins)}"]
     lines.append(f"kernel {kernel.name}({', '.join(kernel.reads)} -> {', '.join(kernel.writes)}):")
+    if isinstance(kernel, FusedKernel):
+        expansion = kernel.expanded(buffers)
+        lines += [f"    temporary {_buffer(buffer)}" for buffer in expansion.buffers.values()]
+        nests = [_kernel(nest, buffers)[1:] for nest in expansion.kernels]
+        return lines + ["    " + line for nest in nests for line in nest]
     depth = _loops(lines, kernel.outer, 1)
     pad = "    " * depth
     for buffer in kernel.local_buffers:

@@ -141,6 +141,23 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Expansion:
+    """Kernels of ordinary loop nests, in order, and the buffers that only they use."""
+
+    buffers: Mapping[str, Buffer]
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True)
+class FusedKernel(Kernel):
+    """A kernel that does what several do, without the memory between them."""
+
+    def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
+        """The loop nests that it stands for, on the ``buffers`` of its program."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
 class ParallelKernels:
     """Kernels none of which touches what another one writes: one parallel region, or one launch, for all."""
 

@@ -25,19 +25,14 @@ from weft_loop_ir.ir import (
     BufferKind,
     BufferView,
     ExternCall,
+    FusedKernel,
     Kernel,
     LoopVariable,
     ParallelKernels,
     Region,
     Schedule,
 )
-from weft_loop_ir.loop_graph import (
-    Item,
-    LoopGraph,
-    LoopNode,
-    extern_reads,
-    extern_writes,
-)
+from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, extern_reads, extern_writes, touches
 
 
 class VerificationError(Exception):
@@ -145,6 +140,10 @@ def _require_written(
 def _verify_kernel(
     kernel: Kernel, buffers: Mapping[str, Buffer], sizes: set[sympy.Symbol], written: set[str]
 ) -> None:
+    if isinstance(kernel, FusedKernel):
+        _require_written(kernel.name, kernel.reads, written, buffers)
+        _verify_expansion(kernel, buffers, sizes, written)
+        return
     local = {b.name: b.dtype for b in kernel.local_buffers}
     for stage in kernel.stages:
         if stage.is_sequential and (len(stage.inner) > 1 or stage.is_reduction):
@@ -164,11 +163,28 @@ def _verify_kernel(
     written.difference_update(local)
 
 
+def _verify_expansion(
+    kernel: FusedKernel,
+    buffers: Mapping[str, Buffer],
+    sizes: set[sympy.Symbol],
+    written: set[str],
+) -> None:
+    """Check the loop nests that a kernel stands for: they read no other buffers, and write all of its."""
+    expansion = kernel.expanded(buffers)
+    known = set(kernel.reads)
+    for nest in expansion.kernels:
+        _require_written(nest.name, nest.reads, known, {**buffers, **expansion.buffers})
+        _verify_kernel(nest, {**buffers, **expansion.buffers}, sizes, known)
+    if not known.issuperset(kernel.writes):
+        raise VerificationError(f"{kernel.name}: not all of its writes are stored")
+    written.update(kernel.writes)
+
+
 def _verify_memory(schedule: Schedule) -> None:
     from weft_loop_ir.schedule.memory_plan import allocated_by_extern
 
     external = allocated_by_extern(schedule.steps)
-    late = defined_symbols(schedule.steps)
+    late, used = defined_symbols(schedule.steps), touches(schedule.steps)
     for name, buffer in schedule.buffers.items():
         memory = schedule.memory
         source = memory.reused.get(name)
@@ -179,7 +195,7 @@ def _verify_memory(schedule: Schedule) -> None:
         planned = [name in memory.offsets, source is not None, name in memory.alone].count(
             True
         ) == 1
-        wanted = buffer.kind is BufferKind.INTERMEDIATE and name not in external
+        wanted = buffer.kind is BufferKind.INTERMEDIATE and name in used and name not in external
         wanted = wanted and not layout_symbols(buffer) & late
         if planned != wanted:
             problem = "has no place" if wanted else "has a place but isn't in the arena"

@@ -7,12 +7,13 @@ used, so that they need no memory and bounds of keys show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 import sympy
 import torch
 
+from weft_loop_ir.attention.expansion import expanded_attention
 from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
@@ -24,7 +25,18 @@ from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import BufferView, ExternCall, Kernel, Layout, LoopVariable, Schedule, Stage
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferView,
+    Expansion,
+    ExternCall,
+    FusedKernel,
+    Kernel,
+    Layout,
+    LoopVariable,
+    Schedule,
+    Stage,
+)
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.memory_plan import plan_memory
@@ -38,7 +50,7 @@ ADDED_PRODUCTS = (aten.baddbmm.default,)
 
 
 @dataclass(frozen=True)
-class AttentionKernel(Kernel):
+class AttentionKernel(FusedKernel):
     """``softmax(f(query @ key)) @ value`` for each matrix of a batch; it has no stages.
 
     ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``.  ``score`` gives ``f`` of a score in float32,
@@ -64,6 +76,9 @@ class AttentionKernel(Kernel):
     def result(self) -> str:
         """The buffer of the result, ``[n, l, d]``."""
         return self.writes[0]
+
+    def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
+        return expanded_attention(self, buffers)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import sympy
 import torch
 
+from weft_loop_ir.attention.expansion import expanded_gradients
 from weft_loop_ir.attention.find_attention import (
     PRODUCTS,
     computed_score,
@@ -45,7 +46,18 @@ from weft_loop_ir.bodies.patterns import call, capture, match
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import BufferView, ExternCall, Kernel, LoopVariable, Schedule, Stage, Step
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferView,
+    Expansion,
+    ExternCall,
+    FusedKernel,
+    Kernel,
+    LoopVariable,
+    Schedule,
+    Stage,
+    Step,
+)
 from weft_loop_ir.loop_graph import item_writes
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
@@ -83,7 +95,7 @@ class GradientSum:
 
 
 @dataclass(frozen=True)
-class AttentionGradientKernel(Kernel):
+class AttentionGradientKernel(FusedKernel):
     """Products or a sum of matrices that are computed from ``scores``, element by element; it has no stages.
 
     ``products`` are by lines, or all by columns; else there is ``total``.  Results by columns, and the
@@ -107,6 +119,9 @@ class AttentionGradientKernel(Kernel):
         """What computes the elements of each matrix."""
         summed = () if self.total is None else (self.total.matrix,)
         return (*(product.matrix for product in self.products), *summed)
+
+    def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
+        return expanded_gradients(self, buffers)
 
 
 def fuse_attention_gradients(

@@ -36,6 +36,11 @@ class Lines:
     first_key: sympy.Expr
 
     @property
+    def number(self) -> sympy.Expr:
+        """The number of the line among those of all matrices."""
+        return sympy.Add(*(digit.loop.symbol * digit.step for digit in self.digits))
+
+    @property
     def positions(self) -> frozenset[sympy.Symbol]:
         """The loops that vary with the line of a matrix."""
         loops = frozenset(digit.loop.symbol for digit in self.digits)

@@ -1,0 +1,148 @@
+"""Kernels of attention as ordinary loop nests: what they compute, product by product.
+
+``verify`` checks these, ``evaluate`` runs them and dumps show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import sympy
+import torch
+
+from weft_loop_ir.attention.operands import Operand
+from weft_loop_ir.attention.softmax_rows import RowStatistic
+from weft_loop_ir.bodies import LoopBody, Value
+from weft_loop_ir.bodies.replay import Replayer
+from weft_loop_ir.expressions import loop_symbol
+from weft_loop_ir.ir import Buffer, Expansion, LocalBuffer, LoopVariable
+from weft_loop_ir.loop_nests import LoopNests, dense
+from weft_loop_ir.recording import BodyRecorder
+
+if TYPE_CHECKING:
+    from weft_loop_ir.attention.find_attention import AttentionKernel
+    from weft_loop_ir.attention.find_gradients import AttentionGradientKernel
+
+ROW, COLUMN, INNER = (loop_symbol(name, 0) for name in ("row", "column", "inner"))
+ZERO, ONE = sympy.S.Zero, sympy.S.One
+
+
+def element(operand: Operand, row: sympy.Expr, column: sympy.Expr) -> tuple[str, sympy.Expr]:
+    """Where an element of a matrix lies; the matrix is counted by :attr:`Operand.batch`."""
+    steps = operand.steps
+    return operand.buffer, sympy.expand(operand.base + row * steps[0] + column * steps[1])
+
+
+def _add_product(nests: LoopNests, left: Operand, right: Operand, result: str) -> None:
+    """``result = left @ right``, matrix by matrix, into dense memory."""
+    batches, rows, inner = left.size
+    outer = (
+        LoopVariable(Operand.batch, batches),
+        LoopVariable(ROW, rows),
+        LoopVariable(COLUMN, right.size[2]),
+    )
+    summed = (LoopVariable(INNER, inner),)
+    place = (result, dense(outer))
+    nests.contract(outer, summed, element(left, ROW, INNER), element(right, INNER, COLUMN), place)
+
+
+def _recorded(ops: BodyRecorder, body: LoopBody) -> Value:
+    value = Replayer(ops, lambda index: index).replay(body)
+    assert value is not None
+    return value
+
+
+def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -> Expansion:
+    """The scores, their softmax row by row, and the product of that with the values."""
+    nests, lines, key = LoopNests(kernel.name, buffers), kernel.lines, kernel.key_loop
+    nests.temporary(kernel.scores, (lines.batches, lines.queries, key.size))
+    _add_product(nests, kernel.query, kernel.key, kernel.scores)
+    weights = nests.temporary(f"{kernel.name}_weights", (lines.batches, lines.queries, key.size))
+    row, largest, total = (f"{kernel.name}_{name}" for name in ("row", "largest", "total"))
+    local = [LocalBuffer(row, torch.float32, key.size)]
+    local += [LocalBuffer(name, torch.float32, ONE) for name in (largest, total)]
+
+    def find_largest(ops: BodyRecorder) -> None:
+        value = _recorded(ops, kernel.score)
+        ops.store(row, key.symbol, value)
+        ops.store(largest, ZERO, ops.reduction("max", torch.float32, value))
+
+    def exponential(ops: BodyRecorder) -> Value:
+        return ops.exp(ops.sub(ops.load(row, key.symbol), ops.load(largest, ZERO)))
+
+    def add_up(ops: BodyRecorder) -> None:
+        ops.store(total, ZERO, ops.reduction("sum", torch.float32, exponential(ops)))
+
+    def divide(ops: BodyRecorder) -> None:
+        value = ops.truediv(exponential(ops), ops.load(total, ZERO))
+        if kernel.hidden_are_zero:
+            lowest = ops.constant(float("-inf"), torch.float32)
+            is_hidden = ops.eq(ops.load(largest, ZERO), lowest)
+            value = ops.where(is_hidden, ops.constant(0.0, torch.float32), value)
+        ops.store(weights, lines.first_key + key.symbol, value)
+
+    def keep(ops: BodyRecorder) -> None:
+        for statistic, name in kernel.kept:
+            value = ops.load(largest if statistic is RowStatistic.LARGEST else total, ZERO)
+            value = ops.log(value) if statistic is RowStatistic.LOGARITHM else value
+            ops.store(name, lines.number, value)
+
+    stages = [((key,), find_largest), ((key,), add_up), ((key,), divide)]
+    nests.add(kernel.outer, *stages, *([((), keep)] if kernel.kept else []), local=local)
+    steps = (lines.queries * key.size, key.size, ONE)
+    size = (lines.batches, lines.queries, key.size)
+    of_weights = Operand(weights, size, Operand.batch * steps[0], steps[1:])
+    _add_product(nests, of_weights, kernel.value, kernel.result)
+    return nests.expansion()
+
+
+def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Buffer]) -> Expansion:
+    """The scores, the matrices made of them, and their products or sum."""
+    nests, lines, key = LoopNests(kernel.name, buffers), kernel.lines, kernel.key_loop
+    size = (lines.batches, lines.queries, kernel.keys)
+    for score in kernel.scores:
+        nests.temporary(score.name, size)
+        _add_product(nests, score.left, score.right, score.name)
+    steps = (lines.queries * kernel.keys, kernel.keys, ONE)
+    made = []
+    for number, body in enumerate(kernel.matrices):
+        name = nests.temporary(f"{kernel.name}_matrix{number}", size)
+        made.append(Operand(name, size, Operand.batch * steps[0], steps[1:]))
+
+        def store(ops: BodyRecorder, name: str = name, body: LoopBody = body) -> None:
+            ops.store(name, lines.first_key + key.symbol, _recorded(ops, body))
+
+        nests.add((*kernel.outer, key), ((), store))
+    # Matrices that are added up: ``member`` of the group that ``major`` and ``minor`` tell.
+    count, step = kernel.group.count, kernel.group.step
+    major, minor, member = (loop_symbol(name, 0) for name in ("major", "minor", "member"))
+    first = {Operand.batch: major * count * step + minor}
+    batch = {Operand.batch: (major * count + member) * step + minor}
+    groups = (
+        LoopVariable(major, sympy.cancel(lines.batches / (count * step))),
+        LoopVariable(minor, step),
+    )
+
+    def at(operand: Operand, row: sympy.Symbol, column: sympy.Symbol) -> tuple[str, sympy.Expr]:
+        name, index = element(operand, row, column)
+        return name, sympy.expand(index.xreplace(batch))
+
+    members = LoopVariable(member, count)
+    for product, matrix in zip(kernel.products, made, strict=False):
+        matrix = matrix.turned() if kernel.by_columns else matrix
+        _, rows, inner = matrix.size
+        outer = (*groups, LoopVariable(ROW, rows), LoopVariable(COLUMN, product.other.size[2]))
+        name, index = element(product.result, ROW, COLUMN)
+        nests.contract(
+            outer,
+            (members, LoopVariable(INNER, inner)),
+            at(matrix, ROW, INNER),
+            at(product.other, INNER, COLUMN),
+            (name, sympy.expand(index.xreplace(first))),
+        )
+    if kernel.total is not None:
+        outer = (*groups, LoopVariable(ROW, size[1]), LoopVariable(COLUMN, size[2]))
+        place = at(made[-1], ROW, COLUMN)
+        nests.contract(outer, (members,), place, place, (kernel.total.result, dense(outer)))
+    return nests.expansion()

@@ -1,0 +1,122 @@
+"""Builds kernels nest by nest: what a fused kernel stands for, as ordinary loops over temporary buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import sympy
+import torch
+
+from weft_loop_ir.bodies import LoopBody, Value
+from weft_loop_ir.expressions import contiguous_stride
+from weft_loop_ir.index_simplify import ranges_for
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferKind,
+    Expansion,
+    Kernel,
+    Layout,
+    LocalBuffer,
+    LoopVariable,
+    Stage,
+)
+from weft_loop_ir.recording import BodyRecorder
+
+Record = Callable[[BodyRecorder], None]
+
+
+class LoopNests:
+    """The kernels that stand for one called ``name``, on ``buffers`` and temporary ones."""
+
+    def __init__(self, name: str, buffers: Mapping[str, Buffer]) -> None:
+        self.name = name
+        self.buffers = dict(buffers)
+        self._temporary: dict[str, Buffer] = {}
+        self._kernels: list[Kernel] = []
+
+    def expansion(self) -> Expansion:
+        return Expansion(self._temporary, tuple(self._kernels))
+
+    def temporary(
+        self, name: str, size: Sequence[sympy.Expr], dtype: torch.dtype = torch.float32
+    ) -> str:
+        """A dense buffer between kernels."""
+        device = next(iter(self.buffers.values())).layout.device
+        layout = Layout(device, dtype, tuple(size), contiguous_stride(tuple(size)))
+        made = Buffer(name, BufferKind.INTERMEDIATE, layout)
+        self.buffers[name] = self._temporary[name] = made
+        return name
+
+    def add(
+        self,
+        outer: Sequence[LoopVariable],
+        *stages: tuple[Sequence[LoopVariable], Record],
+        local: Sequence[LocalBuffer] = (),
+    ) -> None:
+        """Append a kernel; a stage is its inner loops and what records its body."""
+        dtypes = {name: buffer.layout.dtype for name, buffer in self.buffers.items()}
+        dtypes |= {buffer.name: buffer.dtype for buffer in local}
+        made = []
+        for inner, record in stages:
+            ranges = ranges_for(tuple((v.symbol, v.size) for v in (*outer, *inner)))
+            ops = BodyRecorder(ranges, dtypes.__getitem__)
+            record(ops)
+            body = ops.body()
+            made.append(Stage(tuple(inner), body, bool(body.reductions())))
+        self._kernels.append(self._kernel(outer, made, local))
+
+    def _kernel(
+        self, outer: Sequence[LoopVariable], stages: Sequence[Stage], local: Sequence[LocalBuffer]
+    ) -> Kernel:
+        own = {buffer.name for buffer in local}
+        bodies: list[LoopBody] = [stage.body for stage in stages]
+        reads = dict.fromkeys(n for body in bodies for n in body.reads if n not in own)
+        writes = dict.fromkeys(n for body in bodies for n in body.writes if n not in own)
+        name = f"{self.name}_{len(self._kernels)}"
+        return Kernel(
+            name, tuple(outer), tuple(stages), tuple(local), tuple(reads), tuple(writes), ()
+        )
+
+    def contract(
+        self,
+        outer: Sequence[LoopVariable],
+        summed: Sequence[LoopVariable],
+        left: tuple[str, sympy.Expr],
+        right: tuple[str, sympy.Expr],
+        result: tuple[str, sympy.Expr],
+        finish: Callable[[BodyRecorder, Value], Value] | None = None,
+    ) -> None:
+        """Sums over ``summed`` of products in float32, of elements of two buffers; a sum, if these are one.
+
+        With ``finish`` they go through a buffer of their own, and what it makes of them is the result.
+        """
+        name, index = result
+        target = self.buffers[name].layout.dtype
+        sums = name
+        if finish is not None or target != torch.float32:
+            sums, index = (
+                self.temporary(f"{self.name}_sums{len(self._kernels)}", [v.size for v in outer]),
+                dense(outer),
+            )
+
+        def add_up(ops: BodyRecorder) -> None:
+            factors = [ops.to_dtype(ops.load(*f), torch.float32) for f in (left, right)]
+            product = factors[0] if left == right else ops.mul(*factors)
+            ops.store(sums, index, ops.reduction("sum", torch.float32, product))
+
+        def convert(ops: BodyRecorder) -> None:
+            value = ops.load(sums, index)
+            value = value if finish is None else finish(ops, value)
+            ops.store(name, result[1], ops.to_dtype(value, target))
+
+        self.add(outer, (summed, add_up))
+        if sums != name:
+            self.add(outer, ((), convert))
+
+
+def dense(loops: Sequence[LoopVariable]) -> sympy.Expr:
+    """The row-major position in ``loops``."""
+    position: sympy.Expr = sympy.S.Zero
+    for variable in loops:
+        position = position * variable.size + variable.symbol
+    return sympy.expand(position)
