@@ -24,7 +24,7 @@ RUNNERS = frozenset(sys._current_frames())
 @pytest.fixture(autouse=True)
 def runner_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runner's own threads, which wake now and then, are none that may draw random numbers."""
-    from weft_bytecode_capture.symbolic.graph import drawn_numbers
+    from weft_bytecode_capture.symbolic.graph import recovery as drawn_numbers
 
     times = drawn_numbers._times_of_others
 

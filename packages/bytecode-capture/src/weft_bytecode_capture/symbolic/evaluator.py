@@ -13,7 +13,7 @@ from ..user_location import UserLocation
 from .capture_state import CaptureState, source_line
 from .captured_exception import CapturedException
 from .decode import Instruction
-from .handled_code import handler_sees
+from .frame_ends import handler_sees
 from .models.objects.finalizers import check_dropped
 from .side_effects import SideEffects
 from .variables.base import Arguments, Keywords, Variable

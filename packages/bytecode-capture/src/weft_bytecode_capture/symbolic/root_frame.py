@@ -20,8 +20,8 @@ from .aliasing import guard_mutated_objects
 from .capture_state import CaptureState, DecodeCache, NothingToCapture
 from .captured_exception import CapturedException
 from .evaluator import FrameEvaluator
+from .frame_ends import exit_runs_code
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
-from .generator_exit import exit_runs_code
 from .graph import GraphBuilder
 from .graph.histories import (
     asks_for_histories,

@@ -48,18 +48,14 @@ from .data_dependence import (
     require_small,
 )
 from .fake_mode import OperandCheck, RememberingFakeMode
-from .gradient_rules import GradientRules
-from .histories import raise_for_view
-from .layouts import Layout
+from .histories import GradientRules, raise_for_view
 from .marked_leaves import KIND, MarkedLeaves
-from .metadata_changes import refuse_change_by_eager
 from .modes import SWITCHES, ModeSwitches
-from .overlap import guard_overlap
 from .present_values import PresentValues
 from .size_nodes import size_node
+from .storages import Layout, guard_overlap, refuse_change_by_eager, version_of
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
-from .versions import version_of
 
 if TYPE_CHECKING:
     from ..models.numbers.symbolic_integer import LoopCounter

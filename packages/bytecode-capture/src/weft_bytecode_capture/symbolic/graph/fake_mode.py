@@ -24,8 +24,7 @@ from ..._torch import (
 )
 from ..._torch.fakes import FakeForm, FakeTensor, FakeTensorMode, computed_constant, hold_constant
 from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
-from .fake_layouts import has_eager_strides, with_eager_strides
-from .fake_sizes_of_data import rule_for
+from .fake_corrections import has_eager_strides, rule_for, with_eager_strides
 
 _Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """Gives what an operator gives again, of its arguments."""

@@ -17,7 +17,7 @@ from ..._torch import storage_identity
 from ..._torch.symbols import substituted, unbacked_symbols
 from ...unsupported import Unsupported
 from .purity import has_effect
-from .versions import version_of
+from .storages import version_of
 
 if TYPE_CHECKING:
     from ..models.torch.tensor import TensorVariable

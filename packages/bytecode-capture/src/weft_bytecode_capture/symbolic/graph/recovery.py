@@ -7,6 +7,9 @@ numbers are put back unless another thread may have drawn some too.
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +18,15 @@ import torch
 import torch.fx
 
 from ..._torch.symbols import size_hint
-from .drawn_numbers import DrawnNumbers
-from .purity import draws, is_tracked_write, writes, written_arguments
-from .region_writes import storages, storages_written_in_regions
-from .versions import UNCOUNTED, version_of
+from .purity import (
+    draws,
+    is_tracked_write,
+    storages,
+    storages_written_in_regions,
+    writes,
+    written_arguments,
+)
+from .storages import UNCOUNTED, version_of
 
 _LITTLE = 1 << 14
 """Bytes of a tensor that is copied in about the time that making the copy takes anyway."""
@@ -193,3 +201,36 @@ def _changed(
     for node in first_versions:
         if inside & storages([node.meta["example_value"]]):
             yield node
+
+
+# Taking back what a graph drew from torch's random numbers, unless another thread may have drawn too.
+#
+# The generator belongs to the whole process.  To put it back after another thread has drawn would give out
+# that thread's numbers a second time, which is worse than numbers other than eager's after an error.
+
+
+class DrawnNumbers:
+    """The state of the CPU's default generator, and which threads might draw from it from then on."""
+
+    def __init__(self) -> None:
+        self._times = _times_of_others()
+        self._state = torch.get_rng_state()
+
+    def take_back(self) -> None:
+        """Put the generator back if no other thread has run since."""
+        if self._times is not None and _times_of_others() == self._times:
+            torch.set_rng_state(self._state)
+
+
+def _times_of_others() -> dict[int, int] | None:
+    """By identity, for how long each other Python thread has run, in ns; None where that cannot be known.
+
+    Threads that never ran Python, as those of torch's parallel loops, draw no numbers.  One that begins and
+    ends between two looks is not seen, but then the graph has started it, or a thread that has run.
+    """
+    clock = getattr(time, "pthread_getcpuclockid", None)
+    if clock is None:
+        return None
+    # a thread that has a frame lives as long as this one holds the interpreter's lock
+    others = sys._current_frames().keys() - {threading.get_ident()}
+    return {identity: time.clock_gettime_ns(clock(identity)) for identity in others}

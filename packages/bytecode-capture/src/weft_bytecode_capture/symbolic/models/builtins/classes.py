@@ -236,6 +236,6 @@ def _reversed_by_index(evaluator: Evaluator, sequence: Variable) -> Variable:
 
 @model(super)
 def _super(evaluator: Evaluator, *arguments: Variable) -> Variable:
-    from ..objects.supers import super_variable
+    from ..objects.classes import super_variable
 
     return super_variable(evaluator, list(arguments))

@@ -17,8 +17,8 @@ from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.operations import COMPARISONS, SYMBOLS
 from ...variables.python_protocols import find_raw
 from ..containers.sequences import storage_of
+from ..functions.identified_functions import BuiltinFunctionVariable
 from ..table import model_of
-from .c_functions import BuiltinFunctionVariable
 
 UNBOUND_KINDS = (
     types.WrapperDescriptorType,

@@ -20,7 +20,6 @@ from ...variables.python_protocols import find_raw, has_finalizer
 from ..builtins.methods import call_method_of, method_of
 from ..numbers.representations import is_invariant
 from ..table import method_model
-from .list_forms import ListForm
 from .selections import selected_element, varying_length
 from .slices import SliceVariable, index_value
 
@@ -519,3 +518,37 @@ def sort_variables(
         ordered.sort(reverse=descending)
     finally:
         items[:] = [element.item for element in ordered]
+
+
+# What a control-flow region knows of a list beside its elements, or in their place.
+
+
+class ListForm:
+    """What a list asks before it answers by its elements, which it does where None is given."""
+
+    hides_elements = False
+
+    def state(self) -> tuple[Any, ...]:
+        """What the program may change of the list without changing its elements."""
+        return ()
+
+    def look(self, target: ListVariable) -> None:
+        """Its elements are needed."""
+
+    def truth(self) -> bool | None:
+        return None
+
+    def length(self) -> Variable | None:
+        return None
+
+    def get_item(
+        self, evaluator: Evaluator, target: ListVariable, key: Variable
+    ) -> Variable | None:
+        return None
+
+    def append(self, item: Variable) -> bool:
+        """Whether it takes the item."""
+        return False
+
+    def reversed(self) -> ListForm | None:
+        return None

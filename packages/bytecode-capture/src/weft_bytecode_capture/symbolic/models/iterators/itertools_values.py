@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
+from ...variables.operations import values_equal
 from ..containers.sequences import TupleVariable
 from ..containers.slices import index_value
 from ..table import model
 from . import rebuilding
-from .builtin_iterators import LazyIteratorVariable
+from .builtin_iterators import LazyIteratorVariable, Step
 
 
 @model(itertools.chain)
@@ -364,3 +367,155 @@ elif sys.version_info >= (3, 12):
     @model(itertools.batched)
     def _batched(evaluator: Evaluator, iterable: Variable, n: Variable) -> Variable:
         return _batches(evaluator, iterable, n, None)
+
+
+# ``itertools.product`` and its kin, whose elements are choices from sequences.
+
+
+def _combinatoric(
+    evaluator: Evaluator,
+    kind: Any,
+    pools: list[list[Variable]],
+    chosen: Iterator[Any],
+    again: list[Variable],
+) -> Variable:
+    """An iterator that takes its iterables in at once: positions are chosen in the ``pools``.
+
+    ``again`` makes it again.
+    """
+    given = 0
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        nonlocal given
+        positions = next(chosen, None)
+        if positions is None:
+            return None
+        given += 1
+        pairs = zip(pools, positions, strict=True)
+        return TupleVariable([pool[position] for pool, position in pairs])
+
+    def parts() -> list[Variable]:
+        return [evaluator.wrap_known(kind), ConstantVariable(given), *again]
+
+    return LazyIteratorVariable(kind, step, parts, rebuilding.combinatoric)
+
+
+@model(itertools.product)
+def _product(
+    evaluator: Evaluator, *iterables: Variable, repeat: Variable | None = None
+) -> Variable:
+    pools = [iterable.iterate(evaluator) for iterable in iterables]
+    pools *= 1 if repeat is None else max(index_value(evaluator, repeat), 0)
+    chosen = itertools.product(*(range(len(pool)) for pool in pools))
+    again: list[Variable] = [TupleVariable(pool) for pool in pools]
+    return _combinatoric(evaluator, itertools.product, pools, chosen, again)
+
+
+@model(itertools.permutations)
+def _permutations(evaluator: Evaluator, iterable: Variable, r: Variable | None = None) -> Variable:
+    size = None if r is None or r.is_none() else index_value(evaluator, r)
+    return _choices(evaluator, itertools.permutations, iterable.iterate(evaluator), size)
+
+
+def _register_choice(kind: Any) -> None:
+    @model(kind)
+    def _choose(evaluator: Evaluator, iterable: Variable, r: Variable) -> Variable:
+        pool = iterable.iterate(evaluator)
+        return _choices(evaluator, kind, pool, index_value(evaluator, r))
+
+
+for _kind in (itertools.combinations, itertools.combinations_with_replacement):
+    _register_choice(_kind)
+
+
+def _choices(evaluator: Evaluator, kind: Any, pool: list[Variable], size: int | None) -> Variable:
+    count = len(pool) if size is None else size
+    chosen = evaluator.pure(kind, range(len(pool)), count)
+    again: list[Variable] = [TupleVariable(pool), ConstantVariable(count)]
+    return _combinatoric(evaluator, kind, [pool] * count, chosen, again)
+
+
+# Iterators of ``itertools`` that share another one: groups, and tees.
+
+
+class _Groups:
+    """The state of a ``groupby``: its groups end when it goes on."""
+
+    def __init__(self, iterator: Variable, key: Variable) -> None:
+        self._iterator = iterator
+        self._key = key
+        self._value: Variable | None = None
+        self._current: Variable | None = None  # the key of ``_value``
+        self._target: Variable | None = None  # the key of the group given last
+        self._group = 0
+
+    def _advance(self, evaluator: Evaluator) -> bool:
+        value = self._iterator.next_or_none(evaluator)
+        if value is None:
+            return False
+        key = value if self._key.is_none() else self._key.call(evaluator, [value], {})
+        self._value, self._current = value, key
+        return True
+
+    def _is_in_group(self, evaluator: Evaluator) -> bool:
+        assert self._current is not None
+        assert self._target is not None
+        return values_equal(evaluator, self._target, self._current)
+
+    def step(self, evaluator: Evaluator) -> Variable | None:
+        """The next key, with the iterator of its group."""
+        self._group += 1
+        while self._current is None or (self._target is not None and self._is_in_group(evaluator)):
+            if not self._advance(evaluator):
+                return None
+        self._target = self._current
+        number = self._group
+
+        def member(evaluator: Evaluator) -> Variable | None:
+            if number != self._group:
+                return None
+            if self._value is None and not self._advance(evaluator):
+                return None
+            if not self._is_in_group(evaluator):
+                return None
+            element, self._value = self._value, None
+            return element
+
+        return TupleVariable([self._current, LazyIteratorVariable(_GROUP, member)])
+
+
+_GROUP: type = type(next(itertools.groupby([0]))[1])
+
+
+@model(itertools.groupby)
+def _groupby(evaluator: Evaluator, iterable: Variable, key: Variable | None = None) -> Variable:
+    groups = _Groups(iterable.iterator(evaluator), key or ConstantVariable(None))
+    return LazyIteratorVariable(itertools.groupby, groups.step)
+
+
+@model(itertools.tee)
+def _tee(evaluator: Evaluator, iterable: Variable, n: Variable | None = None, /) -> Variable:
+    """Iterators that share what the first of them to get there took."""
+    iterator = iterable.iterator(evaluator)
+    taken: list[Variable] = []
+
+    def reader() -> Step:
+        position = 0
+
+        def step(evaluator: Evaluator) -> Variable | None:
+            nonlocal position
+            if position == len(taken):
+                element = iterator.next_or_none(evaluator)
+                if element is None:
+                    return None
+                taken.append(element)
+            position += 1
+            return taken[position - 1]
+
+        return step
+
+    number = 2 if n is None else index_value(evaluator, n)
+    return TupleVariable([LazyIteratorVariable(_TEE, reader()) for _ in range(number)])
+
+
+_TEE: type = type(itertools.tee([])[0])

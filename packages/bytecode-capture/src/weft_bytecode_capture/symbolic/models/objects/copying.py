@@ -10,10 +10,10 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.hashing import HashedKey
-from ..builtins.c_functions import BuiltinFunctionVariable
 from ..containers.mappings import DictVariable, MappingProxyVariable, OrderedDictVariable
 from ..containers.sequences import ListVariable, TupleVariable
 from ..containers.unread_tuples import is_tuple
+from ..functions.identified_functions import BuiltinFunctionVariable
 from ..functions.python_functions import FunctionVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import model

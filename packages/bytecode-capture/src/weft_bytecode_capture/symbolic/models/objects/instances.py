@@ -16,7 +16,12 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import are_silent
-from ...variables.python_protocols import find_raw, is_python_class, resolution_order
+from ...variables.python_protocols import (
+    attribute_name,
+    find_raw,
+    is_python_class,
+    resolution_order,
+)
 from ..containers.mappings import DictVariable, OrderedDictVariable
 from ..containers.sequences import ListVariable, TupleVariable, storage_of
 from ..containers.sets import SetVariable
@@ -324,3 +329,45 @@ def _type_call(
     evaluator: Evaluator, receiver: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     return instantiate(evaluator, _class_argument(receiver), list(arguments), keywords)
+
+
+# What ``object``'s methods do when called with an instance of a Python class.
+
+
+def _instance(receiver: Variable, name: str) -> UserObjectVariable:
+    if not isinstance(receiver, UserObjectVariable):
+        raise Unsupported("method of a builtin type", f"object.{name} of {receiver!r}")
+    return receiver
+
+
+@model(
+    *(
+        vars(kind)["__getattribute__"]
+        for kind in (dict, list, tuple, set, frozenset, str, int, float)
+        if "__getattribute__" in vars(kind)  # some have none of their own since 3.13
+    ),
+    vars(object)["__getattribute__"],
+)
+def _getattribute(evaluator: Evaluator, receiver: Variable, name: Variable, /) -> Variable:
+    instance = _instance(receiver, "__getattribute__")
+    return instance.generic_get_attribute(evaluator, attribute_name(evaluator, name))
+
+
+@model(vars(object)["__setattr__"])
+def _setattr(evaluator: Evaluator, receiver: Variable, name: Variable, value: Variable, /) -> None:
+    instance = _instance(receiver, "__setattr__")
+    instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), value)
+
+
+@model(vars(object)["__delattr__"])
+def _delattr(evaluator: Evaluator, receiver: Variable, name: Variable, /) -> None:
+    instance = _instance(receiver, "__delattr__")
+    instance.generic_set_attribute(evaluator, attribute_name(evaluator, name), None)
+
+
+@model(vars(object)["__eq__"])
+def _eq(evaluator: Evaluator, receiver: Variable, other: Variable, /) -> Variable:
+    from ...variables.operations import is_same_object
+
+    same = is_same_object(evaluator, receiver, other)
+    return ConstantVariable(True if same else NotImplemented)

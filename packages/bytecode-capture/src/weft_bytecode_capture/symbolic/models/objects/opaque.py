@@ -1,7 +1,8 @@
-"""Objects of kinds that the evaluator knows nothing about, and weft's own wrappers of functions."""
+"""Objects that the evaluator knows nothing about, weft's own wrappers of functions, weak references."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from weft_guards import AttributeSource, IsObject, Source, TypeIs
@@ -106,3 +107,35 @@ def _wrap_wrapper(evaluator: Evaluator, value: Any, source: Source) -> Variable:
         return DisabledVariable(value, source)
     evaluator.guard(source, TypeIs(_frame_hook.Wrapper))
     return evaluator.builder.wrap(value.callable, AttributeSource(source, "callable"))
+
+
+# Weak references from outside the frame.
+
+
+class WeakReferenceVariable(OpaqueVariable):
+    """A weak reference, known by identity when it is called."""
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """References are equal as what they refer to is, as long as that lives."""
+        raise Unsupported("dead weak reference", f"{self!r} {operator} {other!r}")
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        """What it refers to, if another path leads there: that path's guards hold it alive."""
+        target = self.value()
+        known = None if target is None else evaluator.builder.known(target)
+        if known is None or known.source is None or arguments or keywords:
+            raise Unsupported("dead weak reference", repr(self))
+        assert self.source is not None
+        evaluator.guard(self.source, IsObject(self.value))
+        evaluator.guard(known.source, IsObject(target, weak=True))
+        return known
+
+
+@register_wrapper(weakref.ReferenceType)
+def _wrap_weak_reference(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return WeakReferenceVariable(value, source)

@@ -1,13 +1,22 @@
-"""``torch.cond`` and ``while_loop``, called by the program: their functions are evaluated as regions."""
+"""``torch.cond``, ``while_loop``, ``associative_scan``: their functions are evaluated as regions."""
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from ...._torch import while_loop
+import torch
+from weft_guards import IsObject, Source
+
+from ...._torch import associative_scan, pytree, while_loop
+from ....unsupported import Unsupported
+from ...polyfills import torch_functions as polyfills
 from ...protocol import Evaluator
-from ...regions.calls.control_flow_calls import call_branch, call_loop
-from ...variables.base import Variable
+from ...regions.operators import call_branch, call_loop, call_scan
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_object
+from ...variables.constant import ConstantVariable
+from ..functions.identified_functions import IdentifiedFunctionVariable
+from ..functions.python_functions import KnownFunctionVariable
 from ..table import model
 from .tensor import TensorVariable
 
@@ -32,3 +41,81 @@ def _while_loop(
 ) -> Variable:
     carried = carried_inputs.iterate(evaluator)
     return call_loop(evaluator.frame, cond_fn, body_fn, carried)
+
+
+# ``associative_scan``: its function becomes the region of torch's operator.
+
+
+UNUSUAL = "associative_scan with unusual arguments"
+
+
+class AssociativeScanVariable(IdentifiedFunctionVariable):
+    """``associative_scan``, by its polyfill; what eager refuses is left to it."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        given = self.bound_arguments(arguments, keywords, UNUSUAL)
+        dim = _constant(given["dim"], int)
+        reverse = _constant(given.get("reverse", ConstantVariable(False)), bool)
+        mode = _constant(given.get("combine_mode", ConstantVariable("pointwise")), str)
+        flatten = evaluator.wrap_known(pytree.tree_leaves)
+        leaves = flatten.call(evaluator, [given["xs"]], {}).iterate(evaluator)
+        _check(leaves, dim, mode)
+        polyfill = evaluator.wrap_known(polyfills.associative_scan)
+        first = _fake(leaves[0])
+        settings = (dim % first.dim(), reverse)
+        rest = map(ConstantVariable, settings)
+        return polyfill.call(evaluator, [given["combine_fn"], given["xs"], *rest], {})
+
+
+class ScanRowsVariable(IdentifiedFunctionVariable):
+    """``scan_rows`` of the polyfill: the operator of the graph, or row by row where none is kept."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        combine, rows = arguments
+        if not evaluator.state.options.keep_control_flow:
+            assert self.source is not None  # it is reached through the program's globals
+            written_out = KnownFunctionVariable(self.value, self.source)
+            return written_out.call(evaluator, arguments, keywords)
+        tensors = [row for row in rows.iterate(evaluator) if isinstance(row, TensorVariable)]
+        return call_scan(evaluator.frame, combine, tensors)
+
+
+def _constant(variable: Variable, kind: type) -> Any:
+    value = variable.as_constant() if variable.is_constant() else None
+    if type(value) is not kind:
+        raise Unsupported(UNUSUAL, repr(variable))
+    return value
+
+
+def _fake(leaf: Variable) -> torch.Tensor:
+    if type(leaf) is not TensorVariable or leaf.fake.layout != torch.strided:
+        raise Unsupported(UNUSUAL, repr(leaf))
+    fake: torch.Tensor = leaf.fake
+    return fake
+
+
+def _check(leaves: list[Variable], dim: int, mode: str) -> None:
+    """Refuse what eager refuses, and leaves of several sizes, which combine as they broadcast."""
+    fakes = [_fake(leaf) for leaf in leaves]
+    if not fakes or mode not in ("pointwise", "generic"):
+        raise Unsupported(UNUSUAL, f"{len(fakes)} tensors, combine_mode {mode!r}")
+    first = fakes[0]
+    if not -first.dim() <= dim < first.dim():
+        raise Unsupported(UNUSUAL, f"dimension {dim} of {first.dim()}")
+    if any(fake.shape != first.shape or fake.device != first.device for fake in fakes):
+        raise Unsupported(UNUSUAL, "tensors of several sizes or devices")
+    if any(type(extent) is int and extent == 0 for extent in first.shape):
+        raise Unsupported(UNUSUAL, "nothing to scan")
+    if mode == "pointwise" and first.device.type not in ("cuda", "xpu"):
+        raise Unsupported(UNUSUAL, "combine_mode 'pointwise' on this device")
+
+
+@register_object(associative_scan)
+def _wrap_associative_scan(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return AssociativeScanVariable(value, source)
+
+
+@register_object(polyfills.scan_rows)
+def _wrap_scan_rows(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return ScanRowsVariable(value, source)

@@ -7,6 +7,7 @@ model, a method compiled in its class), a module is known by its structure, and 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ from ...variables.builder import register_predicate
 from ..containers.mappings import DictVariable
 from ..containers.selections import selected_element
 from ..containers.slices import SliceVariable
+from ..iterators.builtin_iterators import SequenceIteratorVariable
+from ..iterators.rebuilding import advanced_iterator
 from ..objects.class_attributes import guard_absent, guard_default
 from ..objects.opaque import OpaqueVariable, RefusedVariable
 from ..objects.user_objects import UserObjectVariable
@@ -130,7 +133,6 @@ class ModuleInstanceVariable(UserObjectVariable):
         return [self.get_attribute(evaluator, name) for name in self.value._modules]
 
     def iterator(self, evaluator: Evaluator) -> Variable:
-        from .module_members import MembersIteratorVariable
 
         if not self._is_container(evaluator):
             return super().iterator(evaluator)
@@ -204,7 +206,6 @@ class ModuleSliceVariable(Variable):
         return list(self.members)
 
     def iterator(self, evaluator: Evaluator) -> Variable:
-        from .module_members import MembersIteratorVariable
 
         return MembersIteratorVariable(self, self.members, self.container_has_changed)
 
@@ -281,3 +282,40 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     if not changed and not history.is_of_a_varying_object(source):  # a loop's layers, their members
         evaluator.guard(source, IsObject(value, weak=True))
     return ModuleInstanceVariable(type(value), value, source)
+
+
+# The iterator over the members of a ModuleList or Sequential.
+
+
+class MembersIteratorVariable(SequenceIteratorVariable):
+    """``iter(container)``, which is an iterator over the values of a dict.
+
+    ``has_changed`` says whether captured code has changed the container's members since.
+    """
+
+    def __init__(
+        self, container: Variable, members: Sequence[Variable], has_changed: Callable[[], bool]
+    ) -> None:
+        super().__init__(container, members)
+        self._has_changed = has_changed
+        self._ended = False
+
+    def python_type(self) -> type:
+        return type(iter({}.values()))
+
+    def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        member = super().next_or_none(evaluator)
+        self._ended |= member is None
+        return member
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self._has_changed():
+            raise Unsupported("modules changed during iteration", repr(self.iterable))
+        emitter.load_callable(_members_from)
+        emitter.load_variable(self.iterable)
+        emitter.load_constant(self.position + self._ended)
+        emitter.call(2)
+
+
+def _members_from(container: torch.nn.Module, position: int) -> Iterator[Any]:
+    return advanced_iterator(container._modules.values(), position)

@@ -31,7 +31,6 @@ from ...graph.histories import raise_for_view, with_history
 from ...graph.known_contents import known_contents
 from ...overrides import overridden
 from ...protocol import Evaluator
-from ...regions.indexing.subscripts import symbolic_subscript
 from ...regions.loops.iteration_sizes import differ_by_iteration, size_variable
 from ...shapes import DataPlace
 from ...variables.base import Arguments, Keywords, Variable
@@ -40,7 +39,7 @@ from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.hashing import HashedKey, outside_key
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.sequences import ListVariable, TupleVariable
-from ..numbers.known_truth import known_truth
+from ..numbers.data_numbers import known_truth
 from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_integer import has_symbolic_integer
 from ..table import model_of
@@ -48,7 +47,7 @@ from .tensor_subscripts import require_ordinary_slices, selected_part
 from .tuples_of_torch import SizeVariable, StructSequenceVariable
 
 if TYPE_CHECKING:
-    from ...regions.indexing.positions import ElementCopy
+    from ...regions.elements import ElementCopy
 
 # Of the attributes of tensors that guards hold, what the iterations of a loop may change.
 _GRADIENT_METADATA = frozenset({"requires_grad", "is_leaf", "grad_fn"})
@@ -356,7 +355,7 @@ class TensorVariable(Variable):
     def _subscript(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
-        from ...regions.indexing.positions import has_position, with_numbers
+        from ...regions.elements import has_position, symbolic_subscript, with_numbers
 
         has_positions = has_position(arguments[0])
         if has_positions and not evaluator.graph.is_in_region:
@@ -466,7 +465,7 @@ def wrap_graph_result(
         variable = TensorVariable(node, value, None)
         _note_data_dependent_sizes(evaluator, variable)
         if evaluator.state.aliases.elements:
-            from ...regions.indexing.positions import note_element_view
+            from ...regions.elements import note_element_view
 
             note_element_view(evaluator.frame, variable)
         return variable

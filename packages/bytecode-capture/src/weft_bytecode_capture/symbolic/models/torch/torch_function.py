@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import types
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from weft_guards import IsObject, Source
 
 from ...._torch import (
+    LIST_UPDATES,
     MODULE_CALL,
     NATIVE_FUNCTIONS,
     OpOverload,
@@ -16,18 +18,21 @@ from ...._torch import (
     TensorBase,
     is_autocast_available,
     is_torch_function_mode_enabled,
+    optimizer_value,
+    optimizer_values,
     private_backend_name,
+    python_of_script,
     torch_dispatch_modes,
 )
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...regions.filled_lists.rows import join_rows
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_object, register_predicate
+from ...variables.builder import register_object, register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
-from ..containers.sequences import SequenceVariable
+from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..functions.identified_functions import IdentifiedFunctionVariable
-from .dropouts import undropped
+from ..numbers.symbolic_number import SymbolicNumberVariable
 from .tensor import TensorVariable, wrap_graph_result
 
 _MODULES = (
@@ -261,3 +266,122 @@ def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable
 def put_into_graph(function: Any) -> None:
     """Make calls of ``function`` nodes of the graph, whatever it is."""
     register_object(function)(_wrap_function)
+
+
+# Dropout that drops nothing gives its operand, where torch's Python version of the operator gives a copy.
+
+
+_PARAMETERS: dict[Any, tuple[str, ...]] = {
+    torch.nn.functional.dropout: ("input", "p", "training"),
+    torch.dropout: ("input", "p", "train"),
+}
+
+
+def undropped(
+    evaluator: Evaluator, function: Any, arguments: Arguments, keywords: Keywords
+) -> Variable | None:
+    """The operand of a dropout that is not for training; None for calls that have to be made."""
+    names = _PARAMETERS.get(function)
+    if names is None or evaluator.state.overrides.modes:
+        return None
+    given = dict(zip(names, arguments, strict=False)) | keywords
+    operand, share, training = (given.get(name) for name in names)
+    if type(operand) is not TensorVariable or not (training is None or training.is_constant()):
+        return None
+    if isinstance(share, SymbolicNumberVariable):
+        share = share.specialised()
+    if share is not None and not share.is_constant():
+        return None
+    dropped: Any = 0.5 if share is None else share.as_constant()
+    if type(dropped) not in (int, float) or not 0 <= dropped <= 1:
+        return None  # eager's own error
+    trains = training is None or training.as_constant()
+    return None if trains and dropped > 0 else operand
+
+
+# What optimizers call with numbers that are tensors: step counts stay in the graph, learning rates may.
+
+
+class OptimizerValueVariable(TorchFunctionVariable):
+    """By it optimizers read a number that may be a tensor's; a tensor stays one, as exact as the number.
+
+    Their function for lists leaves a list alone.
+    """
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        (value,) = arguments
+        if isinstance(value, TensorVariable):
+            return value.call_method(evaluator, "double", [], keywords)
+        return value
+
+
+class ListUpdateVariable(TorchFunctionVariable):
+    """A ``torch._foreach`` update; one with a tensor for each element's number is done element by element.
+
+    Operators on lists want numbers, or all of them in one tensor.
+    """
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        numbers = arguments[-1]
+        if len(arguments) < 4 or not _has_tensors(evaluator, numbers):
+            return super().call(evaluator, arguments, keywords)
+        columns = [argument.iterate(evaluator) for argument in arguments]
+        for tensor, left, right, value in zip(*columns, strict=True):
+            tensor.call_method(evaluator, LIST_UPDATES[self.value], [left, right], {"value": value})
+        return evaluator.wrap_constant(None)
+
+
+def _has_tensors(evaluator: Evaluator, numbers: Variable) -> bool:
+    return isinstance(numbers, (ListVariable, TupleVariable)) and any(
+        isinstance(number, TensorVariable) for number in numbers.iterate(evaluator)
+    )
+
+
+@register_object(optimizer_value, optimizer_values)
+def _wrap_value(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return OptimizerValueVariable(value, source)
+
+
+@register_object(*LIST_UPDATES)
+def _wrap_update(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value))
+    return ListUpdateVariable(value, source)
+
+
+# Functions of ``torch.jit.script``: the Python that they were compiled from is evaluated in their place.
+
+
+_ASKS_FOR_SCRIPTING = frozenset({"is_scripting", "is_tracing"})
+"""What gives another answer in a script than in Python."""
+
+
+class ScriptedFunctionVariable(IdentifiedFunctionVariable):
+    """Such a function; one of ``torch.jit.trace`` has no Python that does the same."""
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        function = python_of_script(self.value)
+        if function is None or not _ASKS_FOR_SCRIPTING.isdisjoint(function.__code__.co_names):
+            raise Unsupported("call of a scripted function", repr(self))
+        parameters = inspect.signature(function).parameters
+        try:
+            bound = inspect.signature(function).bind(*arguments, **keywords)
+        except TypeError as error:
+            raise Unsupported("call of a scripted function", f"{self!r}: {error}") from error
+        for name, argument in bound.arguments.items():
+            annotation = parameters[name].annotation
+            takes_tensor = annotation in (
+                inspect.Parameter.empty,
+                torch.Tensor,
+                "Tensor",
+                "torch.Tensor",
+            )
+            if takes_tensor and not isinstance(argument, TensorVariable):
+                raise Unsupported("call of a scripted function", f"{self!r}: {name} is no tensor")
+        return evaluator.wrap_known(function).call(evaluator, arguments, keywords)
+
+
+@register_wrapper(torch.jit.ScriptFunction)
+def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, IsObject(value, weak=True))
+    return ScriptedFunctionVariable(value, source)

@@ -17,7 +17,7 @@ from ...._torch.transforms import (
 )
 from ....unsupported import Unsupported
 from ...graph.transforms import KIND
-from ...polyfills.transforms import linear_map
+from ...polyfills.torch_functions import linear_map
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable

@@ -17,7 +17,7 @@ from ....unsupported import Unsupported
 from ...captured_exception import CapturedException
 from ...decode import Instruction, after_loop
 from ...models.containers.sequences import TupleVariable
-from ...models.numbers.known_truth import known_truth
+from ...models.numbers.data_numbers import known_truth
 from ...models.numbers.tensor_number import (
     TensorNumberVariable,
     number_in_tensor,
@@ -27,6 +27,7 @@ from ...models.numbers.tensor_number import (
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..decisions import Place
+from ..elements import note_element_result
 from ..evaluation import (
     as_predicate,
     check_unchanged,
@@ -36,7 +37,6 @@ from ..evaluation import (
     run_until,
 )
 from ..identity.choices import Choice, note_choice
-from ..indexing.positions import note_element_result
 from ..loops.early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
 from ..loops.while_loop import find_while, keep_while
 from ..state.containers import (

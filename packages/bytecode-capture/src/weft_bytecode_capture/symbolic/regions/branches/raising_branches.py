@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...decode import DecodedCode, Instruction
+from ...frame_ends import handler_goes_on
 from ...graph.data_dependence import can_read, read_number, require_compared
-from ...handled_code import handler_goes_on
-from ...models.numbers.data_numbers import DataBooleanVariable
-from ...models.numbers.known_truth import known_truth
+from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
 from ...models.numbers.tensor_number import TensorNumberVariable, tested_tensor
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.fx
 
-from ...models.containers.list_forms import ListForm
-from ...models.containers.sequences import ListVariable
+from ...models.containers.sequences import ListForm, ListVariable
 from ...models.containers.slices import SliceVariable
 from ...models.torch.tensor import TensorVariable
 from ...protocol import Evaluator

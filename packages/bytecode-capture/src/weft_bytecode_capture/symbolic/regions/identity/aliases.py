@@ -29,7 +29,7 @@ from ..decisions import Place
 if TYPE_CHECKING:
     from ...models.torch.tensor import TensorVariable
     from ...variables.base import Variable
-    from ..indexing.positions import ElementCopy
+    from ..elements import ElementCopy
     from ..subgraph import Carried
 
 

@@ -13,8 +13,8 @@ from ...models.numbers.tensor_number import TensorNumberVariable, number_in_tens
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..decisions import Place
+from ..elements import note_element_result
 from ..evaluation import refuse
-from ..indexing.positions import note_element_result
 from ..state.containers import (
     Opens,
     is_container,

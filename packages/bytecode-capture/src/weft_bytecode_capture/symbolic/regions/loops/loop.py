@@ -50,7 +50,15 @@ from ..subgraph import (
     parameter,
 )
 from .carried import CarriedLocals
-from .counted_loops import CountedIterator, Span, combined, node_of, value_of
+from .counted_loops import (
+    CountedIterator,
+    JointElements,
+    Span,
+    combined,
+    joint_span,
+    node_of,
+    value_of,
+)
 from .early_exit import (
     DONE,
     RolledFor,
@@ -60,7 +68,6 @@ from .early_exit import (
     unset_flag,
     unset_like,
 )
-from .zipped_loops import JointElements, joint_span
 
 if TYPE_CHECKING:
     from ...evaluator import FrameEvaluator

@@ -8,8 +8,12 @@ rest of the iteration on one side, and the outcome False on the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
+
+import torch
+import torch.fx
 
 from ....unsupported import Unsupported
 from ...decode import Instruction
@@ -18,18 +22,12 @@ from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..branches.join_points import bound_names, loops, reachable, resolved
 from ..decisions import Place
-from ..evaluation import (
-    as_predicate,
-    check_unchanged,
-    every_instruction,
-    refuse,
-    run_until,
-)
+from ..evaluation import as_predicate, check_unchanged, every_instruction, refuse, run_until
 from ..identity.choices import Choice, note_choice
 from ..state.containers import Opens
 from ..state.python_state import ObjectStates
 from ..state.slots import CarriedSlots
-from ..subgraph import Subgraph
+from ..subgraph import Carried, Subgraph, add_region, call_region, parameter
 from .carried import CarriedLocals
 from .early_exit import (
     RESULT,
@@ -41,10 +39,10 @@ from .early_exit import (
     returned_value,
     rolling,
 )
-from .emission import emit_while
 
 if TYPE_CHECKING:
     from ...evaluator import FrameEvaluator
+
 
 _TESTS = ("POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "POP_JUMP_IF_")
 
@@ -224,3 +222,42 @@ class _WhileLoop:
         for carried in kept:
             # After no iteration the result is what the loop began with.
             note_choice(evaluator, Choice(carried.parameter, first, True, carried.start))
+
+
+# The operator of a loop that a tensor ends: its condition is the outcome of the test, which is carried.
+
+
+def emit_while(
+    evaluator: FrameEvaluator,
+    subgraph: Subgraph,
+    first: TensorVariable,
+    following: TensorVariable,
+    kept: Sequence[Carried],
+) -> list[torch.fx.Node]:
+    """Append a ``while_loop`` whose body is ``subgraph``; the nodes of other graphs that its body uses.
+
+    ``first`` says whether there is an iteration, ``following`` in the body whether there is another.
+    Parameters in ``kept`` become the loop's results.
+    """
+    graph = subgraph.graph
+    test = parameter(graph, "goes_on", first.fake)
+    inner = [following, *(c.result for c in kept if c.result is not None)]
+    nodes = tuple(variable.node for variable in inner)
+    parameters = [test, *(c.parameter.node for c in kept)]
+    taken = subgraph.taken()
+    taken += dict.fromkeys(n for n in nodes if n.graph is not graph and n not in taken)
+    body = subgraph.close(parameters, taken, nodes)
+    condition = Subgraph(evaluator)
+    copies = [parameter(condition.graph, n.name, n.meta["example_value"]) for n in parameters]
+    tested = condition.close(copies, taken, copies[0])
+    arguments = (
+        add_region(evaluator, "condition", tested),
+        add_region(evaluator, "body", body),
+        (first.node, *(c.start.node for c in kept)),
+        tuple(taken),
+    )
+    fakes = [first.fake, *(c.parameter.fake for c in kept)]
+    items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, fakes)
+    for carried, node in zip(kept, items[1:], strict=True):
+        carried.parameter.node = node
+    return taken

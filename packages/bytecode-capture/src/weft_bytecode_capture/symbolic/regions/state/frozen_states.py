@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ...graph.layouts import Layout
-from ...models.containers.list_forms import ListForm
+from ...graph.storages import Layout
+from ...models.containers.sequences import ListForm
 from ...models.iterators.generators import GeneratorVariable
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable

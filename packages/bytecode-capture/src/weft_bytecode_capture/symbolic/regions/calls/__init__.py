@@ -1,1 +1,0 @@
-"""Regions that a program asks for by calling torch's operators."""

@@ -1,1 +1,0 @@
-"""Elements of tensors at positions that differ by iteration or by data."""
