@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from weft_guards import Source
 
-if TYPE_CHECKING:
-    from ..symbolic.variables.base import Variable
+from ..symbolic.variables.base import Variable
 
 
-class Emitter(Protocol):
-    """What ``Variable.reconstruct`` and side effects may emit; each method says what it does to the stack."""
+class Emitter:
+    """What ``Variable.reconstruct`` and side effects may emit; each method says what it does to the stack.
+
+    This one emits nothing.
+    """
 
     def load_variable(self, variable: Variable) -> None:
         """Push the variable's object; the same variable always gives the same object."""
@@ -47,6 +50,19 @@ class Emitter(Protocol):
         """Pop ``count`` elements (``2 * count`` for "map"), push a new "tuple", "list", "set", "map",
         "slice" or "string"."""
 
+    def load_elements(self, kind: str, elements: Collection[Variable]) -> None:
+        """Push a new "tuple" or "list" of these."""
+        for element in elements:
+            self.load_variable(element)
+        self.build(kind, len(elements))
+
+    def load_map(self, entries: Mapping[str, Variable]) -> None:
+        """Push a new dict."""
+        for name, value in entries.items():
+            self.load_constant(name)
+            self.load_variable(value)
+        self.build("map", len(entries))
+
     def load_callable(self, value: Any) -> None:
         """Push what a later :meth:`call` calls: any Python object, held by the entry."""
 
@@ -56,13 +72,30 @@ class Emitter(Protocol):
     def call(self, count: int, keywords: tuple[str, ...] = ()) -> None:
         """Pop ``count`` arguments (the last ``len(keywords)`` by keyword) and the callee, push the result."""
 
+    def load_call(self, function: Any, *arguments: Any) -> None:
+        """Push ``function(*arguments)``: of the objects of variables, and of any others as they are."""
+        self.load_callable(function)
+        for argument in arguments:
+            if isinstance(argument, Variable):
+                self.load_variable(argument)
+            else:
+                self.load_constant(argument)
+        self.call(len(arguments))
+
+    def run_call(self, function: Any, *arguments: Any) -> None:
+        """As :meth:`load_call`, for what the call does: its result is dropped."""
+        self.load_call(function, *arguments)
+        self.pop()
+
     def call_unpacked(self, with_keywords: bool) -> None:
         """Pop a dict (if ``with_keywords``), a tuple and the callee; push ``callee(*tuple, **dict)``."""
 
     def store_temporary(self) -> str:
         """Pop the top into a fresh local variable and give its name."""
+        raise NotImplementedError
 
-    def load_temporary(self, name: str) -> None: ...
+    def load_temporary(self, name: str) -> None:
+        """Push what :meth:`store_temporary` has named."""
 
     def store_global(self, name: str) -> None:
         """Pop the top into a global of the frame's own module."""
@@ -70,6 +103,8 @@ class Emitter(Protocol):
     def load_cell(self, name: str) -> None:
         """Push the cell object of one of the frame's own cell or free variables."""
 
-    def duplicate(self) -> None: ...
+    def duplicate(self) -> None:
+        """Push the top again."""
 
-    def pop(self) -> None: ...
+    def pop(self) -> None:
+        """Pop the top."""

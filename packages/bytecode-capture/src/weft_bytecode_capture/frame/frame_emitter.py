@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import (
     ArgumentSource,
@@ -22,18 +22,17 @@ from weft_guards import (
 
 from ..code_objects.builder import CodeBuilder, is_code_constant
 from ..sources import ConvertedSource, SelectedSource
+from ..symbolic.variables.base import Variable
 from ..unsupported import Unsupported
-
-if TYPE_CHECKING:
-    from ..symbolic.variables.base import Variable
+from .emitter import Emitter
 
 OBJECTS = "__weft_objects"
 
 _BUILD = {"tuple": "TUPLE", "list": "LIST", "set": "SET", "map": "MAP", "slice": "SLICE"}
 
 
-class FrameEmitter:
-    """Implements :class:`weft_bytecode_capture.frame.emitter.Emitter` over a :class:`CodeBuilder`.
+class FrameEmitter(Emitter):
+    """Emits into a :class:`CodeBuilder`.
 
     Sources are read when the frame starts, whenever :meth:`load_source` is called: the code that reads them
     into temporaries, :meth:`emit_entry_reads`, is emitted last and placed first.

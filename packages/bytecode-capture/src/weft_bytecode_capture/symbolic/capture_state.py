@@ -133,11 +133,7 @@ class ModuleGlobals:
             if value is None:
                 if name not in self.dictionary:
                     continue  # the program has made it too
-                emitter.load_callable(dict.__delitem__)
-                emitter.load_object(self.dictionary)
-                emitter.load_constant(name)
-                emitter.call(2)
-                emitter.pop()
+                emitter.run_call(dict.__delitem__, self.dictionary, name)
             else:
                 emitter.load_variable(value)
                 emitter.load_object(self.dictionary)

@@ -105,10 +105,7 @@ def ask(
 
 def emit_mode(mode: Variable, emitter: Emitter) -> None:
     """Emit code that enters a mode which the captured program has entered and not left."""
-    emitter.load_callable(push_torch_function_mode)
-    emitter.load_variable(mode)
-    emitter.call(1)
-    emitter.pop()
+    emitter.run_call(push_torch_function_mode, mode)
 
 
 def _override_of(evaluator: Evaluator, receiver: Variable) -> Variable:

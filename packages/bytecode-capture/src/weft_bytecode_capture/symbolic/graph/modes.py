@@ -256,17 +256,9 @@ def restoring_modes(
 
 def emit_modes(calls: list[tuple[Any, tuple[Any, ...]]]) -> Callable[[Emitter], None]:
     """The effect of a frame that is left, or broken, in other modes than it began with."""
-    from ..variables.base import Variable
 
     def emit(emitter: Emitter) -> None:
         for function, arguments in calls:
-            emitter.load_callable(function)
-            for argument in arguments:
-                if isinstance(argument, Variable):
-                    emitter.load_variable(argument)
-                else:
-                    emitter.load_object(argument)
-            emitter.call(len(arguments))
-            emitter.pop()
+            emitter.run_call(function, *arguments)
 
     return emit

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import torch.fx
 from weft_guards import Reason, Source
 
-from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 
 if TYPE_CHECKING:
+    from ...frame.emitter import Emitter
     from .hashing import HashedKey
 
 
@@ -38,6 +38,9 @@ class Variable:
     """
 
     source: Source | None = None
+    # The exact type of the object, where the variable or its class says it.
+    kind: Any = None
+
     # Whether its class may have a ``__torch_function__``.
     may_override = False
     # The graph node whose value this object is, for tensors and numbers that the graph computes.  Such a
@@ -49,7 +52,10 @@ class Variable:
 
     def python_type(self) -> type:
         """The exact type of the object."""
-        raise Unsupported("type of value unknown", repr(self))
+        if self.kind is None:
+            raise Unsupported("type of value unknown", repr(self))
+        kind: type = self.kind
+        return kind
 
     def is_constant(self) -> bool:
         """Whether :meth:`as_constant` gives the Python object itself, an immutable constant."""
@@ -91,6 +97,13 @@ class Variable:
         ``operator`` is a name of the ``operator`` module without underscores ("add", "matmul", "lt",
         "iadd" ...).  None means NotImplemented: the evaluator then tries the other operand.
         """
+        if operator in ("eq", "ne"):
+            equal = self.equals(evaluator, other)
+            return None if equal is None else evaluator.wrap_constant(equal is (operator == "eq"))
+        return None
+
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        """Whether ``self == other``, of a class with no other operators; None means NotImplemented."""
         return None
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:

@@ -8,17 +8,19 @@ from ..models.numbers.representations import NumberVariable
 from ..protocol import Evaluator
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
-from .python_protocols import find_raw, resolution_order
+from .python_protocols import (
+    COMPARISONS,
+    find_raw,
+    is_made_by_statement,
+    resolution_order,
+    special_name,
+)
 
 SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
     "pow": "** or pow()", "matmul": "@", "and": "&", "or": "|", "xor": "^", "lshift": "<<",
     "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
 }  # fmt: skip
-
-COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-
-SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 def binary_operation(
@@ -56,12 +58,18 @@ def binary_operation(
 
 def _require_modelled(operator: str, plain: str, left: Variable, right: Variable) -> None:
     """Unsupported if an operand's class in C has the operator, and its variable knows none."""
-    reflected = SWAPPED.get(plain, f"r{plain}")
-    for variable, special in ((left, plain), (right, reflected)):
-        if type(variable).binary_operation is not Variable.binary_operation:
+    for variable, special in (
+        (left, special_name(plain, False)),
+        (right, special_name(plain, True)),
+    ):
+        kind = type(variable)
+        if (
+            kind.binary_operation is not Variable.binary_operation
+            or kind.equals is not Variable.equals
+        ):
             continue
-        raw = find_raw(variable.python_type(), f"__{special}__")
-        if raw is not None and raw is not object.__dict__.get(f"__{special}__"):
+        raw = find_raw(variable.python_type(), special)
+        if raw is not None and raw is not object.__dict__.get(special):
             raise Unsupported("operator of a builtin type", f"{left!r} {operator} {right!r}")
 
 
@@ -91,10 +99,7 @@ def _plain_operation(
 
 def _overrides(kind: type, base: type, name: str) -> bool:
     """Whether a class has another method than its base; one that is a builtin class has its own."""
-    return base.__flags__ & _HEAP_CLASS == 0 or find_raw(kind, name) is not find_raw(base, name)
-
-
-_HEAP_CLASS = 1 << 9
+    return not is_made_by_statement(base) or find_raw(kind, name) is not find_raw(base, name)
 
 
 def is_same_object(evaluator: Evaluator, left: Variable, right: Variable) -> bool:

@@ -46,12 +46,30 @@ def module_of(kind: type) -> Any:
 
 def is_python_class(kind: type) -> bool:
     """Whether a ``class`` statement made it: one made by C has methods of its own in C."""
-    return bool(kind.__flags__ & _HEAP_CLASS) and not any(
+    return is_made_by_statement(kind) and not any(
         type(raw) in _C_METHODS and raw.__objclass__ is kind for raw in kind.__dict__.values()
     )
 
 
 _HEAP_CLASS = 1 << 9
+
+
+def is_made_by_statement(kind: type) -> bool:
+    """Whether a class is made at run time, not part of CPython or an extension."""
+    return bool(kind.__flags__ & _HEAP_CLASS)
+
+
+COMPARISONS = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+"""The comparisons, and what each is with its operands swapped."""
+
+
+def special_name(operator: str, reflected: bool) -> str:
+    """The special method of an operator, or that of its right operand."""
+    if reflected:
+        operator = COMPARISONS.get(operator, f"r{operator}")
+    return f"__{operator}__"
+
+
 _C_METHODS = (types.WrapperDescriptorType, types.MethodDescriptorType)
 
 

@@ -14,8 +14,8 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate
 from ...variables.constant import OPERATORS, ConstantVariable
-from ...variables.operations import COMPARISONS, SYMBOLS
-from ...variables.python_protocols import find_raw
+from ...variables.operations import SYMBOLS
+from ...variables.python_protocols import COMPARISONS, find_raw
 from ..containers.sequences import storage_of
 from ..functions.identified_functions import BuiltinFunctionVariable
 from ..table import model_of
@@ -117,10 +117,7 @@ class BuiltinClassMethodVariable(BuiltinFunctionVariable):
         return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_bound_to_class)
-        emitter.load_object(self._raw)
-        emitter.load_object(self.kind)
-        emitter.call(2)
+        emitter.load_call(_bound_to_class, self._raw, self.kind)
 
     def __repr__(self) -> str:
         return f"{self.kind.__name__}.{self.name}"

@@ -12,7 +12,6 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate
-from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import find_raw
 from ..table import model_of
 
@@ -54,16 +53,13 @@ class BuiltinMethodVariable(Variable):
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return self.receiver.call_method(evaluator, self.name, arguments, keywords)
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """Methods are equal if they are one method of one object."""
         from ...variables.operations import is_same_object
 
-        if operator not in ("eq", "ne") or not isinstance(other, BuiltinMethodVariable):
+        if not isinstance(other, BuiltinMethodVariable):
             return None
-        equal = self.name == other.name and is_same_object(evaluator, self.receiver, other.receiver)
-        return ConstantVariable(equal is (operator == "eq"))
+        return self.name == other.name and is_same_object(evaluator, self.receiver, other.receiver)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name == "__self__":

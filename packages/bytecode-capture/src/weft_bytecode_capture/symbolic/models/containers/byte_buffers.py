@@ -10,8 +10,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
-from ...variables.operations import COMPARISONS
-from ...variables.python_protocols import find_raw
+from ...variables.python_protocols import COMPARISONS, find_raw
 from ..builtins.methods import BuiltinMethodVariable
 from ..iterators.builtin_iterators import LazyIteratorVariable
 from ..iterators.rebuilding import indexed_iterator
@@ -111,14 +110,8 @@ class ByteBufferVariable(Variable):
         return self._wrapped(evaluator, evaluator.pure(OPERATORS[operator], left, right))
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(self.python_type())
-        if self.base is not None:
-            emitter.load_variable(self.base)
-        elif isinstance(self.buffer, memoryview):
-            emitter.load_constant(self.buffer.obj)
-        else:
-            emitter.load_constant(bytes(self.buffer))
-        emitter.call(1)
+        shown = self.buffer.obj if isinstance(self.buffer, memoryview) else bytes(self.buffer)
+        emitter.load_call(self.python_type(), self.base or shown)
 
     def __repr__(self) -> str:
         return f"ByteBuffer({self.buffer!r})"

@@ -131,13 +131,12 @@ def _wrap_deque(evaluator: Evaluator, value: collections.deque[Any], source: Sou
 class DequeIteratorVariable(IteratorVariable):
     """An iterator over a deque: RuntimeError once the deque changes."""
 
+    kind: Any = type(iter(collections.deque()))
+
     def __init__(self, iterated: DequeVariable) -> None:
         self.iterated = iterated
         self._changes = iterated.changes
         self._position = 0
-
-    def python_type(self) -> type:
-        return type(iter(collections.deque()))
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         items = self.iterated.items(evaluator)
@@ -151,10 +150,7 @@ class DequeIteratorVariable(IteratorVariable):
     def reconstruct(self, emitter: Emitter) -> None:
         if self.iterated.changes != self._changes:
             raise Unsupported("deque changed during iteration", repr(self.iterated))
-        emitter.load_callable(advanced_iterator)
-        emitter.load_variable(self.iterated)
-        emitter.load_constant(self._position)
-        emitter.call(2)
+        emitter.load_call(advanced_iterator, self.iterated, self._position)
 
 
 @model(collections.deque)

@@ -13,7 +13,8 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
-from ...variables.operations import COMPARISONS, values_equal
+from ...variables.operations import values_equal
+from ...variables.python_protocols import COMPARISONS
 from ..builtins.methods import method_of
 from ..iterators.builtin_iterators import IteratorVariable, SequenceIteratorVariable
 from ..iterators.rebuilding import advanced_iterator
@@ -77,10 +78,11 @@ class DictIteratorVariable(IteratorVariable):
         unchanged = len(self.mapping.entries) == len(self._keys) or self._ended
         if self.mapping.removals != self._removals or not unchanged:
             raise Unsupported("dict changed during iteration", repr(self.mapping))
-        emitter.load_callable(advanced_iterator)
-        emitter.load_variable(DictViewVariable(self.mapping, self.name))
-        emitter.load_constant(self._position + self._ended)
-        emitter.call(2)
+        emitter.load_call(
+            advanced_iterator,
+            DictViewVariable(self.mapping, self.name),
+            self._position + self._ended,
+        )
 
 
 class DictViewVariable(Variable):
@@ -160,9 +162,7 @@ class DictViewVariable(Variable):
         return left.binary_operation(evaluator, operator, right, False)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(getattr(self.mapping.kind, self.name))
-        emitter.load_variable(owner_of(self.mapping))
-        emitter.call(1)
+        emitter.load_call(getattr(self.mapping.kind, self.name), owner_of(self.mapping))
 
 
 _VIEWS: dict[str, type] = {

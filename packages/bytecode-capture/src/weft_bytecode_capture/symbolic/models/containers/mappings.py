@@ -131,9 +131,6 @@ class DictVariable(Variable):
         self._guard_contains(evaluator, plain[0], present)
         return present
 
-    def python_type(self) -> type:
-        return self.kind
-
     def length(self, evaluator: Evaluator) -> int:
         if self.unread is not None and self.source is not None:
             evaluator.guard(self.source, LengthIs(len(self.unread)))
@@ -257,21 +254,12 @@ class DictVariable(Variable):
         assert self.original is not None
         for hashed in self.deleted:
             if hashed.python_key is not None and hashed.python_key[0] in self.original:
-                emitter.load_callable(self.kind.__delitem__)
-                emitter.load_variable(owner_of(self))
-                emitter.load_variable(hashed.variable)
-                emitter.call(2)
-                emitter.pop()
+                emitter.run_call(self.kind.__delitem__, owner_of(self), hashed.variable)
             elif hashed.python_key is None:
                 raise Unsupported("deletion of a key that is not constant", repr(hashed))
         for hashed, value in self.entries.items():
             if hashed in self.written:
-                emitter.load_callable(self.kind.__setitem__)
-                emitter.load_variable(owner_of(self))
-                emitter.load_variable(hashed.variable)
-                emitter.load_variable(value)
-                emitter.call(3)
-                emitter.pop()
+                emitter.run_call(self.kind.__setitem__, owner_of(self), hashed.variable, value)
 
     def emit_entries(self, emitter: Emitter) -> None:
         """Push a plain dict of the entries."""

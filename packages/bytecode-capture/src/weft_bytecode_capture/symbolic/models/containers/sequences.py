@@ -16,7 +16,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.hashing import HashedKey, hashed_key
 from ...variables.operations import compare_sequences, values_equal
-from ...variables.python_protocols import find_raw, has_finalizer
+from ...variables.python_protocols import COMPARISONS, find_raw, has_finalizer
 from ..builtins.methods import call_method_of, method_of
 from ..numbers.representations import is_invariant
 from ..table import method_model
@@ -78,9 +78,6 @@ class SequenceVariable(Variable):
             return set(map(type, self._unread))
         kinds = (getattr(item, "kind", None) for item in self._items)
         return {kind for kind in kinds if isinstance(kind, type)}
-
-    def python_type(self) -> type:
-        return self.kind
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         return list(self.items(evaluator))
@@ -151,7 +148,7 @@ class SequenceVariable(Variable):
             if operator == "add":
                 left, right = (storage, self) if reflected else (self, storage)
                 return type(self).plain(left.items(evaluator) + right.items(evaluator))
-            if operator in ("eq", "ne", "lt", "le", "gt", "ge"):
+            if operator in COMPARISONS:
                 left, right = (storage, self) if reflected else (self, storage)
                 return compare_sequences(
                     evaluator, operator, left.items(evaluator), right.items(evaluator)
@@ -211,9 +208,7 @@ class TupleVariable(SequenceVariable):
         return HashedKey(self, known, parts)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        for item in self._items:
-            emitter.load_variable(item)
-        emitter.build("tuple", len(self._items))
+        emitter.load_elements("tuple", self._items)
 
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
@@ -309,9 +304,7 @@ class ListVariable(SequenceVariable):
         if self._unread is not None:
             emitter.load_callable(list.extend)
             emitter.load_variable(owner_of(self))
-            for item in self._appended:
-                emitter.load_variable(item)
-            emitter.build("tuple", len(self._appended))
+            emitter.load_elements("tuple", self._appended)
             emitter.call(2)
             emitter.pop()
             return
@@ -324,9 +317,7 @@ class ListVariable(SequenceVariable):
 
     def reconstruct(self, emitter: Emitter) -> None:
         self.look()
-        for item in self._items:
-            emitter.load_variable(item)
-        emitter.build("list", len(self._items))
+        emitter.load_elements("list", self._items)
 
     @reprlib.recursive_repr()
     def __repr__(self) -> str:

@@ -87,9 +87,6 @@ class SetVariable(Variable):
         """The keys of a set made during evaluation."""
         return list(self._members)
 
-    def python_type(self) -> type:
-        return self.kind
-
     def elements(self, evaluator: Evaluator) -> list[Variable]:
         """The elements in no order that means anything."""
         return [member.variable for member in self.members(evaluator)]
@@ -188,17 +185,11 @@ class SetVariable(Variable):
 
     def emit_mutation(self, emitter: Emitter) -> None:
         for change, key in self._journal:
-            emitter.load_callable(change)
-            emitter.load_variable(self)
-            emitter.load_variable(key.variable)
-            emitter.call(2)
-            emitter.pop()
+            emitter.run_call(change, self, key.variable)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(self.kind)
-        for member in self._members:
-            emitter.load_variable(member.variable)
-        emitter.build("tuple", len(self._members))
+        emitter.load_elements("tuple", [member.variable for member in self._members])
         emitter.call(1)
 
     @reprlib.recursive_repr()
@@ -235,13 +226,12 @@ _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
 class SetIteratorVariable(IteratorVariable):
     """An iterator over a set: RuntimeError once its size changes."""
 
+    kind: Any = type(iter(set()))
+
     def __init__(self, evaluator: Evaluator, iterated: SetVariable) -> None:
         self.iterated = iterated
         self._elements = iterated.iterate(evaluator)
         self._position = 0
-
-    def python_type(self) -> type:
-        return type(iter(set()))
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         if self.iterated.length(evaluator) != len(self._elements):

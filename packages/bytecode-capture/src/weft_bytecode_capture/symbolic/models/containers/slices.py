@@ -40,11 +40,10 @@ def index_value(evaluator: Evaluator, key: Variable, what: str | None = None) ->
 class SliceVariable(Variable):
     """A slice object."""
 
+    kind = slice
+
     def __init__(self, start: Variable, stop: Variable, step: Variable) -> None:
         self.parts = (start, stop, step)
-
-    def python_type(self) -> type:
-        return slice
 
     def is_constant(self) -> bool:
         return all(part.is_constant() for part in self.parts)

@@ -29,8 +29,7 @@ def builtin_exceptions() -> list[type[BaseException]]:
 class TracebackVariable(Variable):
     """The traceback of a captured exception: it is passed to ``__exit__``, and otherwise unknown."""
 
-    def python_type(self) -> type:
-        return types.TracebackType
+    kind = types.TracebackType
 
     def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
         return False if other.is_constant() else None
@@ -153,14 +152,9 @@ class ExceptionVariable(UserObjectVariable):
             raise Unsupported("raised exception outlives the graph", repr(self))
         emitter.load_callable(_rebuilt)
         emitter.load_object(self.kind)
-        for argument in self.arguments:
-            emitter.load_variable(argument)
-        emitter.build("list", len(self.arguments))
-        attributes = self.fields | {n: v for n, v in self.attributes.items() if v is not None}
-        for name, value in attributes.items():
-            emitter.load_constant(name)
-            emitter.load_variable(value)
-        emitter.build("map", len(attributes))
+        emitter.load_elements("list", self.arguments)
+        given = {n: v for n, v in self.attributes.items() if v is not None}
+        emitter.load_map(self.fields | given)
         emitter.load_constant(self.has_cause)
         emitter.load_variable(self.cause or ConstantVariable(None))
         emitter.load_variable(self.context or ConstantVariable(None))

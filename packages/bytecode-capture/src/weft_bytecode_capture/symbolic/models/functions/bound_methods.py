@@ -11,12 +11,13 @@ from ....frame.emitter import Emitter
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
-from ...variables.constant import ConstantVariable
 from ...variables.operations import is_same_object, values_equal
 
 
 class BoundMethodVariable(Variable):
     """A function bound to a variable."""
+
+    kind: Any = types.MethodType
 
     def __init__(
         self, function: Variable, receiver: Variable, source: Source | None = None
@@ -24,9 +25,6 @@ class BoundMethodVariable(Variable):
         self.function = function
         self.receiver = receiver
         self.source = source
-
-    def python_type(self) -> type:
-        return types.MethodType
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name == "__self__":
@@ -38,22 +36,15 @@ class BoundMethodVariable(Variable):
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return self.function.call(evaluator, [self.receiver, *arguments], keywords)
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """Methods are equal if they bind equal functions to one object."""
-        if operator not in ("eq", "ne") or not isinstance(other, BoundMethodVariable):
+        if not isinstance(other, BoundMethodVariable):
             return None
-        equal = is_same_object(evaluator, self.receiver, other.receiver) and values_equal(
-            evaluator, self.function, other.function
-        )
-        return ConstantVariable(equal is (operator == "eq"))
+        same = is_same_object(evaluator, self.receiver, other.receiver)
+        return same and values_equal(evaluator, self.function, other.function)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(types.MethodType)
-        emitter.load_variable(self.function)
-        emitter.load_variable(self.receiver)
-        emitter.call(2)
+        emitter.load_call(types.MethodType, self.function, self.receiver)
 
     def __repr__(self) -> str:
         return f"BoundMethod({self.function!r} of {self.receiver!r})"
@@ -65,16 +56,10 @@ class BoundDescriptorVariable(BoundMethodVariable):
     def __init__(self, function: Variable, raw: Any, receiver: Variable) -> None:
         super().__init__(function, receiver)
         wrapped = type(raw) is types.WrapperDescriptorType
-        self._kind: type = types.MethodWrapperType if wrapped else types.BuiltinMethodType
-
-    def python_type(self) -> type:
-        return self._kind
+        self.kind = types.MethodWrapperType if wrapped else types.BuiltinMethodType
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_bound)
-        emitter.load_variable(self.function)
-        emitter.load_variable(self.receiver)
-        emitter.call(2)
+        emitter.load_call(_bound, self.function, self.receiver)
 
 
 def _bound(descriptor: Any, receiver: object) -> object:

@@ -21,6 +21,8 @@ class CellVariable(Variable):
     the root frame itself.
     """
 
+    kind = types.CellType
+
     def __init__(
         self,
         contents: Variable | None = None,
@@ -35,9 +37,6 @@ class CellVariable(Variable):
         self.contents_source = contents_source
         self.root_name = root_name
         self._read = cell is None
-
-    def python_type(self) -> type:
-        return types.CellType
 
     def read(self, evaluator: Evaluator) -> Variable | None:
         """The contents; None for an empty cell."""
@@ -94,13 +93,9 @@ class CellVariable(Variable):
     def reconstruct(self, emitter: Emitter) -> None:
         if self.cell is not None:
             self._load_cell(emitter)
-            return
-        emitter.load_callable(types.CellType)
-        if self.contents is None:
-            emitter.call(0)
         else:
-            emitter.load_variable(self.contents)
-            emitter.call(1)
+            given = [] if self.contents is None else [self.contents]
+            emitter.load_call(types.CellType, *given)
 
 
 class SavedCellVariable(Variable):

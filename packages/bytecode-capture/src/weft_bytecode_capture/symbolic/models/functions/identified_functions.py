@@ -77,13 +77,11 @@ class BuiltinFunctionVariable(IdentifiedFunctionVariable):
             )
         return model.call(evaluator, arguments, keywords)
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """Methods of one object are equal, however often they were bound."""
-        if operator not in ("eq", "ne") or not isinstance(other, BuiltinFunctionVariable):
+        if not isinstance(other, BuiltinFunctionVariable):
             return None
-        return evaluator.wrap_constant((self.value == other.value) is (operator == "eq"))
+        return bool(self.value == other.value)
 
     def __repr__(self) -> str:
         return f"Builtin({self.value.__name__})"

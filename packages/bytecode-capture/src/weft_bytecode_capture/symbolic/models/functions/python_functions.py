@@ -39,6 +39,8 @@ from .cells import CellVariable, known_cell
 class FunctionVariable(Variable):
     """A Python function whose calls are evaluated with the caller."""
 
+    kind = types.FunctionType
+
     def code(self, evaluator: Evaluator) -> types.CodeType:
         raise NotImplementedError
 
@@ -60,9 +62,6 @@ class FunctionVariable(Variable):
 
     def closure_cells(self, evaluator: Evaluator) -> list[CellVariable]:
         raise NotImplementedError
-
-    def python_type(self) -> type:
-        return types.FunctionType
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         return evaluator.inline_call(self, arguments, keywords)
@@ -309,24 +308,14 @@ class NewFunctionVariable(FunctionVariable):
         emitter.load_callable(_make_function)
         emitter.load_object(self._code)
         emitter.load_object(self._dictionary)
-        for default in self._defaults:
-            emitter.load_variable(default)
-        emitter.build("tuple", len(self._defaults))
-        for name, default in self._keyword_defaults.items():
-            emitter.load_constant(name)
-            emitter.load_variable(default)
-        emitter.build("map", len(self._keyword_defaults))
-        for cell in self._closure:
-            emitter.load_variable(cell)
-        emitter.build("tuple", len(self._closure))
+        emitter.load_elements("tuple", self._defaults)
+        emitter.load_map(self._keyword_defaults)
+        emitter.load_elements("tuple", self._closure)
         emitter.load_variable(self._annotations or TupleVariable())
         emitter.load_variable(self._annotate or ConstantVariable(None))
         emitter.call(7)
         if written:
-            for name, value in written.items():
-                emitter.load_constant(name)
-                emitter.load_variable(value)
-            emitter.build("map", len(written))
+            emitter.load_map(written)
             emitter.call(2)
 
 

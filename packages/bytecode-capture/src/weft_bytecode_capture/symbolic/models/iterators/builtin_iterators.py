@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -85,24 +86,20 @@ class SequenceIteratorVariable(IteratorVariable):
             self.iterable.is_constant() and isinstance(self.iterable.as_constant(), (str, bytes))
         ):
             super().reconstruct(emitter)
-        remaining = self.elements[self.position :]
         emitter.load_callable(iter)
-        for element in remaining:
-            emitter.load_variable(element)
-        emitter.build("tuple", len(remaining))
+        emitter.load_elements("tuple", self.elements[self.position :])
         emitter.call(1)
 
 
 class ListIteratorVariable(IteratorVariable):
     """An iterator over a list, which sees the list's changes."""
 
+    kind: Any = type(iter([]))
+
     def __init__(self, iterated: ListVariable) -> None:
         self.iterated = iterated
         self.position = 0
         self.exhausted = False
-
-    def python_type(self) -> type:
-        return type(iter([]))
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         items = self.iterated.items(evaluator)
@@ -125,12 +122,11 @@ class ListIteratorVariable(IteratorVariable):
 class ReversedListIteratorVariable(ListIteratorVariable):
     """``reversed(list)``, which sees the list's changes as well."""
 
+    kind: Any = type(reversed([]))
+
     def __init__(self, evaluator: Evaluator, iterated: ListVariable) -> None:
         super().__init__(iterated)
         self.position = iterated.length(evaluator) - 1
-
-    def python_type(self) -> type:
-        return type(reversed([]))
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         items = self.iterated.items(evaluator)
@@ -141,21 +137,17 @@ class ReversedListIteratorVariable(ListIteratorVariable):
         return items[self.position + 1]
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(reversed_iterator)
-        emitter.load_variable(owner_of(self.iterated))
-        emitter.load_constant(self.position)
-        emitter.call(2)
+        emitter.load_call(reversed_iterator, owner_of(self.iterated), self.position)
 
 
 class RangeIteratorVariable(IteratorVariable):
     """An iterator over a range."""
 
+    kind: Any = type(iter(range(0)))
+
     def __init__(self, values: range) -> None:
         self.values = values
         self.position = 0
-
-    def python_type(self) -> type:
-        return type(iter(range(0)))
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         if self.position >= len(self.values):
@@ -180,21 +172,18 @@ class RangeIteratorVariable(IteratorVariable):
         self.position = len(self.values)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(iter)
-        emitter.load_object(self.values[self.position :])
-        emitter.call(1)
+        emitter.load_call(iter, self.values[self.position :])
 
 
 class TensorRowsVariable(IteratorVariable):
     """An iterator over a tensor's rows, which become nodes when they are used."""
 
+    kind: Any = type(iter(()))  # torch iterates over the tuple that unbind gives
+
     def __init__(self, tensor: Variable, count: int) -> None:
         self.tensor = tensor
         self.count = count
         self.position = 0
-
-    def python_type(self) -> type:
-        return type(iter(()))  # torch iterates over the tuple that unbind gives
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         if self.position >= self.count:
@@ -220,10 +209,7 @@ class TensorRowsVariable(IteratorVariable):
         self.position = self.count
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_rows_from)
-        emitter.load_variable(self.tensor)
-        emitter.load_constant(self.position)
-        emitter.call(2)
+        emitter.load_call(_rows_from, self.tensor, self.position)
 
 
 def _rows_from(tensor: torch.Tensor, position: int) -> Iterator[torch.Tensor]:
@@ -253,9 +239,6 @@ class LazyIteratorVariable(IteratorVariable):
         self._parts = parts
         self._make = make or kind
 
-    def python_type(self) -> type:
-        return self.kind
-
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         self.advanced += 1
         return self._step(evaluator)
@@ -265,10 +248,7 @@ class LazyIteratorVariable(IteratorVariable):
             super().reconstruct(emitter)
             return
         parts = self._parts()
-        emitter.load_callable(self._make)
-        for part in parts:
-            emitter.load_variable(part)
-        emitter.call(len(parts))
+        emitter.load_call(self._make, *parts)
 
     def __repr__(self) -> str:
         return f"{self.kind.__name__} object"

@@ -31,15 +31,14 @@ _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 class GeneratorVariable(IteratorVariable):
     """A generator of a function evaluated with its caller; it runs when an element is asked for."""
 
+    kind = types.GeneratorType
+
     def __init__(self, frame: FrameEvaluator, created_at: int) -> None:
         self.frame = frame
         self.created_at: int = created_at
         self.started = False
         self.running = False
         self.returned: Variable = ConstantVariable(None)
-
-    def python_type(self) -> type:
-        return types.GeneratorType
 
     # Driving the frame.
 

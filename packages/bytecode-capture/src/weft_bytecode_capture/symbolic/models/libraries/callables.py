@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import logging
 import operator
 import types
@@ -27,7 +28,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.operations import COMPARISONS
+from ...variables.python_protocols import COMPARISONS
 from ..containers.mappings import DictVariable, keyword_arguments, new_keyword_dict
 from ..containers.sequences import TupleVariable
 from ..functions.bound_methods import BoundMethodVariable
@@ -49,6 +50,8 @@ def _only_reads(evaluator: Evaluator) -> bool:
 class PartialVariable(Variable):
     """``functools.partial(function, *arguments, **keywords)``, or one from outside, which is ``value``."""
 
+    kind = functools.partial
+
     def __init__(
         self,
         function: Variable,
@@ -63,9 +66,6 @@ class PartialVariable(Variable):
         self.value = value
         self.source = source
         self.attributes: dict[str, Variable] = {}  # given to one made here
-
-    def python_type(self) -> type:
-        return functools.partial
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name == "func":
@@ -108,13 +108,9 @@ class PartialVariable(Variable):
     def reconstruct(self, emitter: Emitter) -> None:
         if self.attributes:
             super().reconstruct(emitter)
-        emitter.load_callable(partial_function)
-        emitter.load_variable(self.function)
-        emitter.load_variable(self.arguments)
-        for key, value in self.keywords.entries.items():
-            emitter.load_variable(key.variable)
-            emitter.load_variable(value)
-        emitter.call(2 + 2 * len(self.keywords.entries))
+        pairs = [(key.variable, value) for key, value in self.keywords.entries.items()]
+        keywords = itertools.chain.from_iterable(pairs)
+        emitter.load_call(partial_function, self.function, self.arguments, *keywords)
 
     def __repr__(self) -> str:
         return f"Partial({self.function!r})"
@@ -301,9 +297,6 @@ class GetterVariable(Variable):
         self.arguments = arguments
         self.keywords = keywords
 
-    def python_type(self) -> type:
-        return self.kind
-
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if len(arguments) != 1 or keywords:
             count = len(arguments) + len(keywords)
@@ -372,9 +365,7 @@ class KeyFunctionVariable(Variable):
         return ComparedVariable(self.function, arguments[0])
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(functools.cmp_to_key)
-        emitter.load_variable(self.function)
-        emitter.call(1)
+        emitter.load_call(functools.cmp_to_key, self.function)
 
 
 _COMPARED: type = type(functools.cmp_to_key(lambda left, right: 0))

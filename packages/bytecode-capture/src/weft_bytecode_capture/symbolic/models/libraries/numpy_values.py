@@ -209,9 +209,7 @@ class ArrayVariable(Variable):
         return elementwise(evaluator, function, pair)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_scalar_of if self.is_scalar() else torch.Tensor.numpy)
-        emitter.load_variable(self.tensor)
-        emitter.call(1)
+        emitter.load_call(_scalar_of if self.is_scalar() else torch.Tensor.numpy, self.tensor)
 
     def __repr__(self) -> str:
         return f"array({self.tensor!r})"

@@ -18,13 +18,11 @@ GENERATOR: Any = random.Random.__base__
 class GeneratorStateVariable(Variable):
     """What an instance keeps in C: ``generator`` is one of the evaluator's own, in the same state."""
 
+    kind: Any = GENERATOR
+
     def __init__(self) -> None:
         self.generator = random.Random(0)
         self.is_seeded = False
-
-    def python_type(self) -> type:
-        kind: type = GENERATOR
-        return kind
 
     def call_method(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords

@@ -97,7 +97,8 @@ class DataFloatVariable(SymbolicNumberVariable):
         if isinstance(self.origin, DataPlace):
             self.origin.load(emitter)
         else:
-            load_call(emitter, *self.origin)
+            function, operands = self.origin
+            emitter.load_call(function, *operands)
 
     def __repr__(self) -> str:
         return f"DataFloat({self.value})"
@@ -111,15 +112,14 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
 class DataBooleanVariable(Variable):
     """A comparison of numbers that only data decides; ``value`` is None where floats take part."""
 
+    kind = bool
+
     def __init__(
         self, function: Callable[..., Any], operands: tuple[Variable, Variable], value: Any
     ) -> None:
         self.function = function
         self.operands = operands
         self.value = value
-
-    def python_type(self) -> type:
-        return bool
 
     def truth(self, evaluator: Evaluator) -> bool:
         if self.value is not None:
@@ -134,7 +134,7 @@ class DataBooleanVariable(Variable):
         return found
 
     def reconstruct(self, emitter: Emitter) -> None:
-        load_call(emitter, self.function, self.operands)
+        emitter.load_call(self.function, *self.operands)
 
     def __repr__(self) -> str:
         left, right = self.operands
@@ -152,14 +152,6 @@ def comparison(
             return DataBooleanVariable(COMPARISONS[name], pair, value)
         return ConstantVariable(decided)
     return ConstantVariable(bool(symbols.specialise(value)))
-
-
-def load_call(emitter: Emitter, function: Callable[..., Any], operands: Sequence[Variable]) -> None:
-    """Emit code that pushes ``function(*operands)``."""
-    emitter.load_callable(function)
-    for operand in operands:
-        emitter.load_variable(operand)
-    emitter.call(len(operands))
 
 
 # Comparisons whose outcome chance cannot change: of a number drawn from [0, 1) with one outside.

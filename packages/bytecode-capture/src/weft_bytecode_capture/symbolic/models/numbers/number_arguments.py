@@ -17,6 +17,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Keywords, Variable
 from ...variables.constant import ConstantVariable
+from ...variables.python_protocols import COMPARISONS
 from ..torch.tensor import TensorVariable
 from .tensor_number import TensorNumberVariable, cast_tensor, number_in_tensor, number_kind
 
@@ -296,7 +297,7 @@ _OPERATORS = {
     "div": "truediv",
     "divide": "truediv",
     "true_divide": "truediv",
-    **{name: name for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+    **{name: name for name in COMPARISONS},
 }
 """The names of functions and methods, and of the operators that they are."""
 

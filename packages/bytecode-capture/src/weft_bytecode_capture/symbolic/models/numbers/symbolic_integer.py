@@ -14,26 +14,24 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
+from ...variables.python_protocols import COMPARISONS
 from ..containers.slices import SliceVariable
 from ..containers.unread_tuples import is_tuple
 from .representations import NumberVariable, number_operand, number_value
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod"})
-_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 
 class SymbolicIntegerVariable(NumberVariable):
     """An integer that differs by iteration; ``value`` knows its bounds, ``node`` gives it in the graph."""
 
+    kind = int
     rank = 4
     node: torch.fx.Node
 
     def __init__(self, node: torch.fx.Node, value: torch.SymInt) -> None:
         self.node = self.number_node = node
         self.value = value
-
-    def python_type(self) -> type:
-        return int
 
     def truth(self, evaluator: Evaluator) -> bool:
         return decide(self.value != 0, repr(self))
@@ -51,7 +49,7 @@ class SymbolicIntegerVariable(NumberVariable):
         if operator == "truediv" or len(known) < len(pair):
             return number_operation(evaluator, operator, pair)  # no integer of the graph
         (first, left), (second, right) = known
-        if operator in _COMPARISONS:
+        if operator in COMPARISONS:
             decided = decided_or_none(OPERATORS[operator](left, right))
             if decided is None:
                 return number_operation(evaluator, operator, pair)

@@ -20,9 +20,9 @@ from ...shapes import DataPlace, ShapeSymbols
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.hashing import HashedKey
+from ...variables.python_protocols import COMPARISONS
 from .representations import Counted, NumberVariable, number_operand, number_value
 
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})
 _DIVISIONS = frozenset({"floordiv", "mod", "truediv"})
 _MAX_EXPRESSION = 60
@@ -115,7 +115,7 @@ class SymbolicNumberVariable(NumberVariable):
         from .data_numbers import comparison
         from .symbolic_float import float_computation
 
-        if operator in _COMPARISONS:
+        if operator in COMPARISONS:
             return comparison(self._symbols, operator, pair)
         if operator in ("add", "sub", "mul", "truediv") and (
             any(map(_is_computed_float, pair))

@@ -12,6 +12,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
+from ...variables.python_protocols import COMPARISONS
 from ..torch.tensor import TensorVariable
 from .data_numbers import DataBooleanVariable
 from .representations import NumberVariable, is_invariant
@@ -22,9 +23,7 @@ _USE = "use of a number that the graph computes"
 _MAX_INTEGER = 2**62 - 1  # that a loop may begin with
 _MAX_STEP = 2**31  # no loop runs long enough for steps of this size to leave int64
 _DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool}
-_COMPARISONS: dict[str, Callable[..., Any]] = {
-    name: getattr(torch, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")
-}
+_COMPARISONS: dict[str, Callable[..., Any]] = {name: getattr(torch, name) for name in COMPARISONS}
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": torch.add,
     "sub": torch.sub,
@@ -48,9 +47,6 @@ class TensorNumberVariable(NumberVariable):
         self.tensor = tensor
         self.kind = kind
         self.is_step = is_step
-
-    def python_type(self) -> type:
-        return self.kind
 
     def truth(self, evaluator: Evaluator) -> bool:
         from ...regions.branches.assumed_decisions import assumed
@@ -111,9 +107,7 @@ class TensorNumberVariable(NumberVariable):
         raise Unsupported(_USE, f"{self!r}.{name}")
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(torch.Tensor.item)
-        emitter.load_variable(self.tensor)
-        emitter.call(1)
+        emitter.load_call(torch.Tensor.item, self.tensor)
 
     def __repr__(self) -> str:
         return f"TensorNumber({self.tensor!r})"
@@ -310,7 +304,7 @@ def _compared(
         arguments = _tensor_first(evaluator, arguments)
     function = _COMPARISONS[operator]
     if not isinstance(arguments[0], TensorVariable):
-        function = _COMPARISONS[_SWAPPED.get(operator, operator)]
+        function = _COMPARISONS[COMPARISONS[operator]]
         arguments.reverse()
     return _number(evaluator, function, arguments, bool)
 
@@ -319,9 +313,6 @@ def _is_exact(evaluator: Evaluator, variable: Variable) -> bool:
     """Whether a float64 holds the number: Python compares integers with floats exactly."""
     is_integer = variable.python_type() is int and is_invariant(variable)
     return not is_integer or _is_within(evaluator, variable, 2**53)
-
-
-_SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 
 def _float_result(

@@ -24,8 +24,13 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.operations import SWAPPED
-from ...variables.python_protocols import find_raw, module_of, resolution_order
+from ...variables.python_protocols import (
+    find_raw,
+    is_made_by_statement,
+    module_of,
+    resolution_order,
+    special_name,
+)
 from ..builtins.descriptors import BuiltinClassMethodVariable
 from ..containers.sequences import TupleVariable
 from ..functions.bound_methods import BoundMethodVariable
@@ -43,8 +48,6 @@ from .enumerations import find_member, guard_members
 if TYPE_CHECKING:
     from ...variables.hashing import HashedKey
 
-
-_HEAP_CLASS = 1 << 9
 
 PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, *OPAQUE_METACLASSES)
 
@@ -118,7 +121,7 @@ class ClassVariable(Variable):
     def _write(self, evaluator: Evaluator, name: str, written: WrittenAttribute | None) -> None:
         """Store in the class itself; its subclasses and instances see it."""
         kind: Any = self.value
-        plain = kind.__flags__ & _HEAP_CLASS and type(kind) in (type, abc.ABCMeta)
+        plain = is_made_by_statement(kind) and type(kind) in (type, abc.ABCMeta)
         current = kind.__dict__.get(name)
         if not plain or name.startswith("__") or hasattr(type(current), "__get__"):
             raise Unsupported("attribute write", f"{self!r}.{name}")
@@ -130,13 +133,10 @@ class ClassVariable(Variable):
         for name, value in self.written.items():
             if value is None and name not in self.value.__dict__:
                 continue
-            emitter.load_callable(type.__delattr__ if value is None else type.__setattr__)
-            emitter.load_object(self.value)
-            emitter.load_constant(name)
-            if value is not None:
-                emitter.load_variable(value)
-            emitter.call(2 if value is None else 3)
-            emitter.pop()
+            if value is None:
+                emitter.run_call(type.__delattr__, self.value, name)
+            else:
+                emitter.run_call(type.__setattr__, self.value, name, value)
 
     def _through_metaclass(
         self, evaluator: Evaluator, name: str, found: tuple[type, Any] | None
@@ -222,10 +222,7 @@ class ClassVariable(Variable):
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
-        special = f"__r{operator}__" if reflected else f"__{operator}__"
-        if reflected and operator in SWAPPED:
-            special = f"__{SWAPPED[operator]}__"
-        method = self._metaclass_method(evaluator, special)
+        method = self._metaclass_method(evaluator, special_name(operator, reflected))
         if method is not None:
             result = method.call(evaluator, [other], {})
             return None if result.is_not_implemented() else result

@@ -12,7 +12,7 @@ from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable, register_special
-from ...variables.python_protocols import find_raw, module_of
+from ...variables.python_protocols import find_raw, module_of, special_name
 from ..builtins.methods import BuiltinMethodVariable
 from .class_attributes import (
     bind_attribute,
@@ -92,17 +92,12 @@ def _is_enum_property(raw: object) -> bool:
 _NAME, _VALUE = enum.Enum.__dict__["name"], enum.Enum.__dict__["value"]
 
 
-_REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
-
-
 @register_special(enum.Enum, "binary operation")
 def _operation(
     evaluator: Evaluator, member: ConstantVariable, operator: str, other: Variable, reflected: bool
 ) -> Variable | None:
     """An operator on a member of an enumeration; enum's own methods are pure."""
-    special = f"__r{operator}__" if reflected else f"__{operator}__"
-    if reflected and operator in _REFLECTED:
-        special = f"__{_REFLECTED[operator]}__"
+    special = special_name(operator, reflected)
     raw = find_raw(type(member.value), special)
     if raw is None:
         return None

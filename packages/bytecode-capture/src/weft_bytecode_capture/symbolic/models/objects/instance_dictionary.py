@@ -96,10 +96,7 @@ class InstanceDictVariable(DictVariable):
         raise RuntimeError("the owner's attributes are emitted, not its dict's entries")
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(object.__getattribute__)
-        emitter.load_variable(self.instance)
-        emitter.load_constant("__dict__")
-        emitter.call(2)
+        emitter.load_call(object.__getattribute__, self.instance, "__dict__")
 
     def __repr__(self) -> str:
         return f"{self.instance!r}.__dict__"

@@ -8,7 +8,7 @@ from ...captured_exception import CapturedException
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import drained, find_raw, needs_result
+from ...variables.python_protocols import COMPARISONS, drained, find_raw, needs_result, special_name
 from ..iterators.rebuilding import indexed_iterator
 from .class_attributes import bind_attribute, guard_default
 
@@ -17,9 +17,6 @@ class InstanceProtocols(Variable):
     """An instance of ``kind`` as operators, calls, iteration and truth see it."""
 
     kind: type
-
-    def python_type(self) -> type:
-        return self.kind
 
     def special(self, evaluator: Evaluator, name: str) -> Variable | None:
         """A special method of the class bound to this object; None where the class has none.
@@ -201,13 +198,10 @@ class InstanceProtocols(Variable):
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
-        name = operator
-        if reflected:
-            name = _REFLECTED_COMPARISONS.get(operator, "r" + operator)
-        method = self._operator_method(evaluator, name)
+        method = self._operator_method(evaluator, operator, reflected)
         if method is None and operator == "ne":
             # object.__ne__ inverts __eq__.
-            method = self._operator_method(evaluator, "eq")
+            method = self._operator_method(evaluator, "eq", False)
             equal = None if method is None else method.call(evaluator, [other], {})
             if equal is None or equal.is_not_implemented():
                 return None
@@ -217,19 +211,16 @@ class InstanceProtocols(Variable):
         result = method.call(evaluator, [other], {})
         return None if result.is_not_implemented() else result
 
-    def _operator_method(self, evaluator: Evaluator, name: str) -> Variable | None:
+    def _operator_method(
+        self, evaluator: Evaluator, operator: str, reflected: bool
+    ) -> Variable | None:
         """The method of an operator; a comparison's that cannot be bound counts as none."""
         try:
-            return self.special(evaluator, f"__{name}__")
+            return self.special(evaluator, special_name(operator, reflected))
         except CapturedException:
-            if name in _REFLECTED_COMPARISONS:
+            if operator in COMPARISONS:
                 return None
             raise
-
-
-_REFLECTED_COMPARISONS = {
-    "lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne",
-}  # fmt: skip
 
 
 class _Empty:

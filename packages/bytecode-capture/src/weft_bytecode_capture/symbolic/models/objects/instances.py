@@ -205,11 +205,7 @@ def emit_new_instance(emitter: Emitter, instance: UserObjectVariable) -> None:
         instance.storage.emit_entries(emitter)
     else:
         instance.storage.reconstruct(emitter)
-    present = [(name, value) for name, value in instance.attributes.items() if value is not None]
-    for name, value in present:
-        emitter.load_constant(name)
-        emitter.load_variable(value)
-    emitter.build("map", len(present))
+    emitter.load_map({n: v for n, v in instance.attributes.items() if v is not None})
     emitter.call(4)
 
 

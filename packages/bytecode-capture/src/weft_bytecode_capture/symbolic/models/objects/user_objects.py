@@ -293,13 +293,7 @@ class UserObjectVariable(InstanceProtocols):
                 self._emit_change(emitter, object.__setattr__, name, value)
 
     def _emit_change(self, emitter: Emitter, change: Any, name: str, *value: Variable) -> None:
-        emitter.load_callable(change)
-        emitter.load_variable(self)
-        emitter.load_constant(name)
-        for variable in value:
-            emitter.load_variable(variable)
-        emitter.call(2 + len(value))
-        emitter.pop()
+        emitter.run_call(change, self, name, *value)
 
     def _had_attribute(self, name: str) -> bool:
         """Whether the real object has the attribute in its dict or a slot."""

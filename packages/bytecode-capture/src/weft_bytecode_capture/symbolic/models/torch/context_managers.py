@@ -88,8 +88,7 @@ class ContextVariable(Variable):
 class RecordFunctionVariable(ContextVariable):
     """``torch.profiler.record_function``: names a region for a profiler, nothing else."""
 
-    def python_type(self) -> type:
-        return torch.profiler.record_function
+    kind = torch.profiler.record_function
 
     def enter(self, evaluator: Evaluator) -> Variable | None:
         return self
@@ -105,12 +104,10 @@ def _new_record_function(
 class InferenceModeVariable(ContextVariable):
     """What ``torch.inference_mode`` enters: one context, unentered once it is rebuilt."""
 
+    kind: Any = InferenceMode
+
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted
-
-    def python_type(self) -> type:
-        kind: type = InferenceMode
-        return kind
 
     def enter(self, evaluator: Evaluator) -> Variable | None:
         evaluator.graph.modes.enter_inference(self, self.wanted)
@@ -121,9 +118,7 @@ class InferenceModeVariable(ContextVariable):
         evaluator.graph.modes.leave_inference(self, root.index if root is not None else None)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(InferenceMode)
-        emitter.load_constant(self.wanted)
-        emitter.call(1)
+        emitter.load_call(InferenceMode, self.wanted)
 
 
 @model(InferenceMode)

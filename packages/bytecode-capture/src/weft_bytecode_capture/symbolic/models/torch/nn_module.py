@@ -293,15 +293,14 @@ class MembersIteratorVariable(SequenceIteratorVariable):
     ``has_changed`` says whether captured code has changed the container's members since.
     """
 
+    kind: Any = type(iter({}.values()))
+
     def __init__(
         self, container: Variable, members: Sequence[Variable], has_changed: Callable[[], bool]
     ) -> None:
         super().__init__(container, members)
         self._has_changed = has_changed
         self._ended = False
-
-    def python_type(self) -> type:
-        return type(iter({}.values()))
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         member = super().next_or_none(evaluator)
@@ -311,10 +310,7 @@ class MembersIteratorVariable(SequenceIteratorVariable):
     def reconstruct(self, emitter: Emitter) -> None:
         if self._has_changed():
             raise Unsupported("modules changed during iteration", repr(self.iterable))
-        emitter.load_callable(_members_from)
-        emitter.load_variable(self.iterable)
-        emitter.load_constant(self.position + self._ended)
-        emitter.call(2)
+        emitter.load_call(_members_from, self.iterable, self.position + self._ended)
 
 
 def _members_from(container: torch.nn.Module, position: int) -> Iterator[Any]:

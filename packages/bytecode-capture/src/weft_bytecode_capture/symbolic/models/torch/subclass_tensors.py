@@ -42,9 +42,6 @@ class SubclassTensorVariable(Variable):
         self.source = source
         self.attributes: dict[str, Variable] = {}  # given by captured code
 
-    def python_type(self) -> type:
-        return self.kind
-
     def truth(self, evaluator: Evaluator) -> bool:
         return self.plain.truth(evaluator)
 
@@ -134,10 +131,7 @@ class SubclassTensorVariable(Variable):
         return self if result is self.plain else result
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_with_class)
-        emitter.load_variable(self.plain)
-        emitter.load_object(self.kind)
-        emitter.call(2)
+        emitter.load_call(_with_class, self.plain, self.kind)
 
     def __repr__(self) -> str:
         return f"{self.kind.__qualname__}({self.plain!r})"

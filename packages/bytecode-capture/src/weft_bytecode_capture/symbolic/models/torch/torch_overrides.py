@@ -75,12 +75,10 @@ class _Disabled:
 class DisabledOverridesVariable(ContextVariable):
     """``torch._C.DisableTorchFunctionSubclass()``, a context manager."""
 
+    kind: Any = WithoutOverrides
+
     def __init__(self) -> None:
         self._entered: list[_Disabled] = []
-
-    def python_type(self) -> type:
-        kind: type = WithoutOverrides
-        return kind
 
     def enter(self, evaluator: Evaluator) -> Variable | None:
         self._entered.append(_Disabled(evaluator))
@@ -153,12 +151,10 @@ def _handle(
 class PropertyAccessVariable(IdentifiedFunctionVariable):
     """``torch.Tensor.shape.__get__``: what an override is given for a property that is read."""
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
-        if operator not in ("eq", "ne") or not isinstance(other, PropertyAccessVariable):
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if not isinstance(other, PropertyAccessVariable):
             return None
-        return ConstantVariable((self.value == other.value) is (operator == "eq"))
+        return bool(self.value == other.value)
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         descriptor = self.value.__self__

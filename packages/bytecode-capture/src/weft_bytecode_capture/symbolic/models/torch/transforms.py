@@ -94,8 +94,7 @@ def _load_batching_rules(evaluator: Evaluator) -> Variable:
 class WithoutHooksVariable(ContextVariable):
     """``disable_saved_tensors_hooks`` of a transform: captured code that enters hooks breaks anyway."""
 
-    def python_type(self) -> type:
-        return object
+    kind = object
 
 
 @model(torch.autograd.graph.disable_saved_tensors_hooks)

@@ -31,21 +31,17 @@ class _SeparateRows(Variable):
         self._positions = positions
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(separate_rows)
-        emitter.load_variable(self._buffer)
-        emitter.load_constant(tuple(self._positions))
-        emitter.call(2)
+        emitter.load_call(separate_rows, self._buffer, tuple(self._positions))
 
 
 class _SeparateRow(Variable):
     """One of these copies, by its ``index`` among them."""
 
+    kind = torch.Tensor
+
     def __init__(self, every: _SeparateRows, index: int) -> None:
         self._every = every
         self._index = index
-
-    def python_type(self) -> type:
-        return torch.Tensor
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_variable(self._every)

@@ -42,6 +42,8 @@ class ChoiceVariable(Variable):
     ``exact`` are the storages of the tensors for which it is known whether that is one of them.
     """
 
+    kind = torch.Tensor
+
     def __init__(self, result: TensorVariable, exact: frozenset[int]) -> None:
         self.result = result
         self.exact = exact
@@ -54,9 +56,6 @@ class ChoiceVariable(Variable):
         """The graph's outputs that may be the tensor where it is a new one."""
         return [self.result]
 
-    def python_type(self) -> type:
-        return torch.Tensor
-
 
 class _ByPredicate(ChoiceVariable):
     def __init__(self, result: TensorVariable, choice: Choice) -> None:
@@ -64,12 +63,9 @@ class _ByPredicate(ChoiceVariable):
         self.choice = choice
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(_chosen)
-        emitter.load_variable(self.choice.predicate)
-        emitter.load_constant(self.choice.when)
-        emitter.load_variable(self.result)
-        emitter.load_variable(self.choice.operand)
-        emitter.call(4)
+        emitter.load_call(
+            _chosen, self.choice.predicate, self.choice.when, self.result, self.choice.operand
+        )
 
 
 @dataclass(frozen=True)
@@ -111,9 +107,7 @@ class _ByTag(ChoiceVariable):
         _load_tag(emitter, self.tag)
         emitter.load_variable(self.result)
         emitter.load_constant(tuple(self.tensors))
-        for tensor in self.tensors.values():
-            emitter.load_variable(tensor)
-        emitter.build("tuple", len(self.tensors))
+        emitter.load_elements("tuple", self.tensors.values())
         emitter.load_constant(self.made)
         for twin in self.twins:
             _load_tag(emitter, twin.other)

@@ -22,7 +22,7 @@ class AutogradContextVariable(Variable):
     """
 
     def __init__(self, kind: type, inputs: list[Variable]) -> None:
-        self._kind = kind
+        self.kind = kind
         self._inputs = inputs
         self._attributes: dict[str, Variable] = {}
         self.saved: list[Variable] = []
@@ -30,9 +30,6 @@ class AutogradContextVariable(Variable):
         self.constant: list[Variable] = []  # results without a gradient
         self.materializes = True
         self.in_backward = False
-
-    def python_type(self) -> type:
-        return self._kind
 
     def truth(self, evaluator: Evaluator) -> bool:
         return True
@@ -46,16 +43,16 @@ class AutogradContextVariable(Variable):
             return TupleVariable(self.saved)
         if name in _NOTES and not self.in_backward:
             return _NoteVariable(self, name)
-        if not hasattr(self._kind, name):
+        if not hasattr(self.kind, name):
             evaluator.raise_error(
                 AttributeError,
-                f"{self._kind.__name__!r} object has no attribute {name!r}",
+                f"{self.kind.__name__!r} object has no attribute {name!r}",
                 name=name,
             )
         return super().get_attribute(evaluator, name)
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        if hasattr(self._kind, name) or self.in_backward:
+        if hasattr(self.kind, name) or self.in_backward:
             super().set_attribute(evaluator, name, value)
         self._attributes[name] = value
 

@@ -187,9 +187,7 @@ def _checked(evaluator: Evaluator, name: str, variable: Variable) -> Any:
 class WorkVariable(Variable):
     """What a collective with ``async_op`` returns; by the time that Python sees it, the graph has waited."""
 
-    def python_type(self) -> type:
-        kind: type = torch.distributed.Work
-        return kind
+    kind: Any = torch.distributed.Work
 
     def truth(self, evaluator: Evaluator) -> bool:
         return True
@@ -200,8 +198,7 @@ class WorkVariable(Variable):
         return super().get_attribute(evaluator, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
-        emitter.load_callable(finished_work)
-        emitter.call(0)
+        emitter.load_call(finished_work)
 
 
 _WORK_METHODS = frozenset({"wait", "is_completed"})

@@ -52,20 +52,12 @@ class ProcessGroupVariable(OpaqueVariable):
             return other.value is self.value
         return super().same_object(evaluator, other)
 
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """Groups are equal if they are one."""
-        if operator not in ("eq", "ne"):
-            return None
         self.identify(evaluator)
         if isinstance(other, ProcessGroupVariable):
-            same = bool(self.same_object(evaluator, other))
-        elif other.is_constant() or _is_no_group(other):
-            same = False
-        else:
-            return None
-        return ConstantVariable(same is (operator == "eq"))
+            return self.same_object(evaluator, other)
+        return False if other.is_constant() or _is_no_group(other) else None
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         self.identify(evaluator)
