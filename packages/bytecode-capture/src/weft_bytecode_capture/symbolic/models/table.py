@@ -11,9 +11,10 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...unsupported import Unsupported
@@ -94,7 +95,9 @@ class Parameters:
     @staticmethod
     def of(function: Any, first: int) -> Parameters:
         """Those of a function, from number ``first`` on."""
-        found = list(inspect.signature(function).parameters.values())[first:]
+        found = list(inspect.signature(function).parameters.values())
+        before = takewhile(lambda p: p.kind is not p.VAR_POSITIONAL, found[:first])
+        found = found[len(list(before)) :]
         by_name = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         single = [p for p in found if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         places = [p for p in single if p.kind is not p.KEYWORD_ONLY]
@@ -143,6 +146,17 @@ def model(*subjects: Any) -> Callable[[_F], _F]:
     return register
 
 
+def models(*subjects: Any) -> Callable[[_F], _F]:
+    """Register one handler for several callables; it is given the one that is called before all else."""
+
+    def register(handler: _F) -> _F:
+        for subject in subjects:
+            _add(Model(subject, handler=partial(handler, subject)))
+        return handler
+
+    return register
+
+
 def method_model(name: str, *kinds: type) -> Callable[[_F], _F]:
     """Register the handler of a method of these builtin classes, as far as they have one of their own.
 
@@ -153,6 +167,17 @@ def method_model(name: str, *kinds: type) -> Callable[[_F], _F]:
         for kind in kinds:
             if name in vars(kind):
                 _add(Model(vars(kind)[name], handler=handler, of_builtin=True))
+        return handler
+
+    return register
+
+
+def method_models(names: Iterable[str], *kinds: type) -> Callable[[_F], _F]:
+    """As :func:`method_model`, for several names, of which the handler is given one before all else."""
+
+    def register(handler: _F) -> _F:
+        for name in names:
+            method_model(name, *kinds)(partial(handler, name))
         return handler
 
     return register
@@ -194,6 +219,19 @@ def when_function_is_modelled(note: Callable[[Any], None]) -> Callable[[Any], No
     for known in _MODELS.values():
         _tell(note, known)
     return note
+
+
+def bound_arguments(
+    function: Any, arguments: Sequence[Variable], keywords: Keywords, kind: str
+) -> dict[str, Any]:
+    """The arguments of a call by parameter, without defaults.
+
+    Raises ``Unsupported`` of ``kind`` where the function does not take them.
+    """
+    try:
+        return dict(inspect.signature(function).bind(*arguments, **keywords).arguments)
+    except TypeError as error:
+        raise Unsupported(kind, f"{function.__qualname__}: {error}") from error
 
 
 # What CPython says of arguments that do not fit.

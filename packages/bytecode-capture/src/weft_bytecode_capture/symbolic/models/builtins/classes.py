@@ -33,7 +33,7 @@ from ..numbers.symbolic_range import (
     symbolic_range,
 )
 from ..numbers.tensor_number import truth_in_tensor
-from ..table import model
+from ..table import model, models
 from .strings import printable
 
 
@@ -59,19 +59,13 @@ def _frozenset(evaluator: Evaluator, iterable: Variable | None = None, /) -> Var
     return new_set(evaluator, FrozenSetVariable, iterable)
 
 
-def _register_dict(kind: type[DictVariable]) -> None:
-    @model(kind.kind)
-    def _new(
-        evaluator: Evaluator, content: Variable | None = None, /, **entries: Variable
-    ) -> Variable:
-        result = kind()
-        given = [] if content is None else [content]
-        result.call_method(evaluator, "update", given, entries)
-        return result
-
-
-for _kind in (DictVariable, OrderedDictVariable):
-    _register_dict(_kind)
+@models(dict, collections.OrderedDict)
+def _dict(
+    kind: Any, evaluator: Evaluator, content: Variable | None = None, /, **entries: Variable
+) -> Variable:
+    result = DictVariable() if kind is dict else OrderedDictVariable()
+    result.call_method(evaluator, "update", [] if content is None else [content], entries)
+    return result
 
 
 @model(collections.defaultdict)
@@ -134,16 +128,13 @@ def _object(evaluator: Evaluator) -> Variable:
     return UserObjectVariable(object)
 
 
-def _register_number(kind: type) -> None:
-    @model(kind)
-    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-        if len(arguments) == 1 and not keywords and not arguments[0].is_constant():
-            return arguments[0].call_method(evaluator, f"__{kind.__name__}__", [], {})
-        return pure_call(evaluator, kind, arguments, keywords)
-
-
-for _number in (int, float, complex):
-    _register_number(_number)
+@models(int, float, complex)
+def _number(
+    kind: type, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    if len(arguments) == 1 and not keywords and not arguments[0].is_constant():
+        return arguments[0].call_method(evaluator, f"__{kind.__name__}__", [], {})
+    return pure_call(evaluator, kind, arguments, keywords)
 
 
 @model(bytes)

@@ -38,7 +38,7 @@ from ..numbers.symbolic_float import SymbolicFloatVariable
 from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import bind_attribute, guard_absent
 from ..objects.classes import PLAIN_METACLASSES, ClassVariable
-from ..table import model
+from ..table import model, models
 from ..torch.tensor import TensorVariable
 
 
@@ -89,22 +89,16 @@ def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Var
     return ConstantVariable(method.call(evaluator, [value], {}).truth(evaluator))
 
 
-def _plain_check(name: str) -> None:
-    """``type.__instancecheck__`` and ``type.__subclasscheck__``, which a metaclass's own may call."""
-
-    @model(vars(type)[name])
-    def _check(evaluator: Evaluator, receiver: Variable, value: Variable, /) -> Variable:
-        assert isinstance(receiver, ClassVariable)
-        if not isinstance(value, ClassVariable) and name == "__subclasscheck__":
+@models(vars(type)["__instancecheck__"], vars(type)["__subclasscheck__"])
+def _check(method: Any, evaluator: Evaluator, receiver: Variable, value: Variable, /) -> Variable:
+    """The checks of ``type``, which a metaclass's own may call."""
+    assert isinstance(receiver, ClassVariable)
+    kind = value.python_type()
+    if method is vars(type)["__subclasscheck__"]:
+        if not isinstance(value, ClassVariable):
             raise Unsupported("issubclass() of an unknown class", repr(value))
-        kind = value.python_type()
-        if name == "__subclasscheck__" and isinstance(value, ClassVariable):
-            kind = value.value
-        return ConstantVariable(receiver.value in resolution_order(kind))
-
-
-for _name in ("__instancecheck__", "__subclasscheck__"):
-    _plain_check(_name)
+        kind = value.value
+    return ConstantVariable(receiver.value in resolution_order(kind))
 
 
 @model(issubclass)
@@ -294,18 +288,14 @@ def _sorted(
     return ListVariable(items)
 
 
-def _register_any(function: Any, ends_with: bool) -> None:
-    @model(function)
-    def _any(evaluator: Evaluator, iterable: Variable, /) -> Variable:
-        iterator = iterable.iterator(evaluator)
-        while (element := iterator.next_or_none(evaluator)) is not None:
-            if element.truth(evaluator) is ends_with:
-                return ConstantVariable(ends_with)
-        return ConstantVariable(not ends_with)
-
-
-_register_any(any, True)
-_register_any(all, False)
+@models(any, all)
+def _any(function: Any, evaluator: Evaluator, iterable: Variable, /) -> Variable:
+    ends_with = function is any
+    iterator = iterable.iterator(evaluator)
+    while (element := iterator.next_or_none(evaluator)) is not None:
+        if element.truth(evaluator) is ends_with:
+            return ConstantVariable(ends_with)
+    return ConstantVariable(not ends_with)
 
 
 @model(sum)
@@ -325,37 +315,33 @@ def _sum(evaluator: Evaluator, iterable: Variable, /, start: Variable | None = N
 _COMPENSATED_SUM = sum([0.1] * 10) == 1.0
 
 
-def _register_extreme(function: Any, operator: str) -> None:
-    @model(function)
-    def _extreme(
-        evaluator: Evaluator,
-        first: Variable,
-        /,
-        *others: Variable,
-        key: Variable | None = None,
-        default: Variable | None = None,
-    ) -> Variable:
-        if others and default is not None:
-            evaluator.pure(function, 0, 0, default=None)  # raises
-        items = [first, *others] if others else drained(evaluator, first.iterator(evaluator))
-        if not items:
-            return default or ConstantVariable(evaluator.pure(function, ()))  # raises
-        keys = items
-        if key is not None and not key.is_none():
-            keys = [key.call(evaluator, [item], {}) for item in items]
-        best, least = items[0], keys[0]
-        for item, own in zip(items[1:], keys[1:], strict=True):
-            outcome = evaluator.binary_operation(operator, own, least)
-            number = number_by(evaluator, outcome, item, best) if keys is items else None
-            if number is not None:
-                best = least = number
-            elif outcome.truth(evaluator):
-                best, least = item, own
-        return best
-
-
-_register_extreme(min, "lt")
-_register_extreme(max, "gt")
+@models(min, max)
+def _extreme(
+    function: Any,
+    evaluator: Evaluator,
+    first: Variable,
+    /,
+    *others: Variable,
+    key: Variable | None = None,
+    default: Variable | None = None,
+) -> Variable:
+    if others and default is not None:
+        evaluator.pure(function, 0, 0, default=None)  # raises
+    items = [first, *others] if others else drained(evaluator, first.iterator(evaluator))
+    if not items:
+        return default or ConstantVariable(evaluator.pure(function, ()))  # raises
+    keys = items
+    if key is not None and not key.is_none():
+        keys = [key.call(evaluator, [item], {}) for item in items]
+    best, least = items[0], keys[0]
+    for item, own in zip(items[1:], keys[1:], strict=True):
+        outcome = evaluator.binary_operation("lt" if function is min else "gt", own, least)
+        number = number_by(evaluator, outcome, item, best) if keys is items else None
+        if number is not None:
+            best = least = number
+        elif outcome.truth(evaluator):
+            best, least = item, own
+    return best
 
 
 @model(abs)
@@ -370,17 +356,12 @@ def _id(evaluator: Evaluator, value: Variable, /) -> Variable:
     raise Unsupported("id()", repr(value), "addresses differ from run to run")
 
 
-def _register_tracing_query(function: Any, answer: Any) -> None:
-    @model(function)
-    def _call(evaluator: Evaluator) -> Variable:
-        if function() != answer:
-            raise Unsupported("call inside torch.jit.trace")
-        return ConstantVariable(answer)
-
-
-for _function, _answer in TRACING_QUERIES.items():
-    if _function is not None:  # not of this torch
-        _register_tracing_query(_function, _answer)
+@models(*(query for query in TRACING_QUERIES if query is not None))  # not of this torch
+def _tracing_query(function: Any, evaluator: Evaluator) -> Variable:
+    answer = TRACING_QUERIES[function]
+    if function() != answer:
+        raise Unsupported("call inside torch.jit.trace")
+    return ConstantVariable(answer)
 
 
 # Functions of constants alone.
@@ -396,30 +377,27 @@ _PURE: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def _register_pure(function: Any) -> None:
-    @model(function)
-    def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-        custom = _graph_operand(arguments)
-        symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
-        if symbolic is not None and not keywords:
-            if function is math.sqrt and len(arguments) == 1:
-                return symbolic.computation(evaluator, "sqrt")
-            if function is builtins.pow and len(arguments) == 2:
-                return evaluator.binary_operation("pow", *arguments)
-        if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:
-            return evaluator.binary_operation("pow", *arguments)
-        if custom is not None:
-            raise Unsupported("number that the graph computes", f"{function.__name__}({custom!r})")
-        positional, named = evaluator.snapshots(arguments, keywords, function.__name__)
-        return evaluator.wrap_result(evaluator.pure(function, *positional, **named))
-
-
 def _graph_operand(arguments: tuple[Variable, ...]) -> Variable | None:
     return next((argument for argument in arguments if argument.node is not None), None)
 
 
-for _function in _PURE:
-    _register_pure(_function)
+@models(*_PURE)
+def _pure(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    custom = _graph_operand(arguments)
+    symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
+    if symbolic is not None and not keywords:
+        if function is math.sqrt and len(arguments) == 1:
+            return symbolic.computation(evaluator, "sqrt")
+        if function is builtins.pow and len(arguments) == 2:
+            return evaluator.binary_operation("pow", *arguments)
+    if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:
+        return evaluator.binary_operation("pow", *arguments)
+    if custom is not None:
+        raise Unsupported("number that the graph computes", f"{function.__name__}({custom!r})")
+    positional, named = evaluator.snapshots(arguments, keywords, function.__name__)
+    return evaluator.wrap_result(evaluator.pure(function, *positional, **named))
 
 
 @model(repr)

@@ -14,7 +14,7 @@ from ...variables.python_protocols import COMPARISONS, find_raw
 from ..builtins.methods import BuiltinMethodVariable
 from ..iterators.builtin_iterators import LazyIteratorVariable
 from ..iterators.rebuilding import indexed_iterator
-from ..table import model
+from ..table import models
 from .slices import SliceVariable
 
 
@@ -129,24 +129,21 @@ _FUNCTIONS: dict[str, Any] = {
 }
 
 
-def _register(kind: type) -> None:
-    @model(kind)
-    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-        base = arguments[0] if arguments else None
-        if kind is memoryview and not isinstance(base, (ByteBufferVariable, ConstantVariable)):
-            raise Unsupported("arguments of a builtin class", "memoryview")
-        given = [_collected(evaluator, argument) for argument in arguments]
-        positional, named = evaluator.snapshots(given, keywords, kind.__name__)
-        buffer = evaluator.pure(kind, *positional, **named)
-        shown = base if kind is memoryview and isinstance(base, ByteBufferVariable) else None
-        return ByteBufferVariable(buffer, shown)
-
-
 def _collected(evaluator: Evaluator, argument: Variable) -> Variable:
     """An iterable of numbers as a list of them."""
     known = argument.is_constant() or isinstance(argument, (ByteBufferVariable, SliceVariable))
     return argument if known else evaluator.collected(argument)
 
 
-for _kind in (bytearray, memoryview):
-    _register(_kind)
+@models(bytearray, memoryview)
+def _new(
+    kind: type, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    base = arguments[0] if arguments else None
+    if kind is memoryview and not isinstance(base, (ByteBufferVariable, ConstantVariable)):
+        raise Unsupported("arguments of a builtin class", "memoryview")
+    given = [_collected(evaluator, argument) for argument in arguments]
+    positional, named = evaluator.snapshots(given, keywords, kind.__name__)
+    buffer = evaluator.pure(kind, *positional, **named)
+    shown = base if kind is memoryview and isinstance(base, ByteBufferVariable) else None
+    return ByteBufferVariable(buffer, shown)

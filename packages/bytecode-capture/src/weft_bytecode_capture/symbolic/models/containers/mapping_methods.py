@@ -19,7 +19,7 @@ from ..builtins.methods import method_of
 from ..iterators.builtin_iterators import IteratorVariable, SequenceIteratorVariable
 from ..iterators.rebuilding import advanced_iterator
 from ..objects.opaque import RefusedVariable
-from ..table import method_model
+from ..table import method_model, method_models
 from .mappings import (
     DictVariable,
     MappingProxyVariable,
@@ -181,14 +181,9 @@ def _wrap_view(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return DictViewVariable(mapping, name, source)
 
 
-def _register_view(name: str) -> None:
-    @method_model(name, *_READABLE)
-    def _view(evaluator: Evaluator, self: DictVariable) -> Variable:
-        return DictViewVariable(self, name)
-
-
-for _name in _VIEWS:
-    _register_view(_name)
+@method_models(_VIEWS, *_READABLE)
+def _view(name: str, evaluator: Evaluator, self: DictVariable) -> Variable:
+    return DictViewVariable(self, name)
 
 
 @method_model("__getitem__", *_READABLE)

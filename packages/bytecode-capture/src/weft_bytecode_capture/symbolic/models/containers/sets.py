@@ -20,7 +20,7 @@ from ...variables.hashing import HashedKey, KeyOf, element_key, hashed_key
 from ...variables.python_protocols import drained
 from ..builtins.methods import call_method_of, method_of
 from ..iterators.builtin_iterators import IteratorVariable
-from ..table import method_model
+from ..table import method_model, method_models
 from .sequences import storage_of
 
 _Members = set[HashedKey] | frozenset[HashedKey]
@@ -288,47 +288,43 @@ def _copy(evaluator: Evaluator, self: SetVariable, /) -> Variable:
 _ONLY_HASHES = ("intersection", "intersection_update", "issubset")
 
 
-def _register_combination(name: str, combine: Callable[[Any, Any], Any]) -> None:
-    key = hashed_key if name in _ONLY_HASHES else element_key
-
-    @method_model(name, set, frozenset)
-    def _combined(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> Variable:
-        result = self.combined(evaluator, operators.or_, type(self)())
-        for iterable in iterables:
-            result = result.combined(evaluator, combine, as_set(evaluator, iterable, key))
-        return result
-
-
-def _register_update(name: str, combine: Callable[[Any, Any], Any]) -> None:
-    key = hashed_key if name in _ONLY_HASHES else element_key
-
-    @method_model(name, set)
-    def _updated(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
-        for iterable in iterables:
-            self.replace(evaluator, combine, as_set(evaluator, iterable, key))
+_COMBINED = {
+    "union": "or", "intersection": "and", "difference": "sub", "symmetric_difference": "xor",
+    "intersection_update": "iand", "difference_update": "isub", "symmetric_difference_update": "ixor",
+}  # fmt: skip
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "issubset": operators.le,
+    "issuperset": operators.ge,
+    "isdisjoint": lambda left, right: left.isdisjoint(right),
+}
 
 
-def _register_comparison(name: str, compare: Callable[[Any, Any], bool]) -> None:
-    key = hashed_key if name in _ONLY_HASHES else element_key
-
-    @method_model(name, set, frozenset)
-    def _compared(evaluator: Evaluator, self: SetVariable, iterable: Variable, /) -> Variable:
-        other = as_set(evaluator, iterable, key)
-        return ConstantVariable(compare(self.members(evaluator), other.members(evaluator)))
+def _other(evaluator: Evaluator, name: str, iterable: Variable) -> SetVariable:
+    return as_set(evaluator, iterable, hashed_key if name in _ONLY_HASHES else element_key)
 
 
-for _name, _operator in (
-    ("union", "or"), ("intersection", "and"), ("difference", "sub"), ("symmetric_difference", "xor"),
-):  # fmt: skip
-    _register_combination(_name, _COMBINATIONS[_operator])
-for _name, _operator in (
-    ("intersection_update", "iand"), ("difference_update", "isub"),
-    ("symmetric_difference_update", "ixor"),
-):  # fmt: skip
-    _register_update(_name, _IN_PLACE[_operator])
-_register_comparison("issubset", operators.le)
-_register_comparison("issuperset", operators.ge)
-_register_comparison("isdisjoint", lambda left, right: left.isdisjoint(right))
+@method_models((name for name in _COMBINED if not name.endswith("update")), set, frozenset)
+def _combined(name: str, evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> Variable:
+    result = self.combined(evaluator, operators.or_, type(self)())
+    for iterable in iterables:
+        other = _other(evaluator, name, iterable)
+        result = result.combined(evaluator, _COMBINATIONS[_COMBINED[name]], other)
+    return result
+
+
+@method_models((name for name in _COMBINED if name.endswith("update")), set)
+def _updated(name: str, evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> None:
+    for iterable in iterables:
+        other = _other(evaluator, name, iterable)
+        self.replace(evaluator, _IN_PLACE[_COMBINED[name]], other)
+
+
+@method_models(_COMPARED, set, frozenset)
+def _compared(
+    name: str, evaluator: Evaluator, self: SetVariable, iterable: Variable, /
+) -> Variable:
+    members = _other(evaluator, name, iterable).members(evaluator)
+    return ConstantVariable(_COMPARED[name](self.members(evaluator), members))
 
 
 @method_model("update", set)

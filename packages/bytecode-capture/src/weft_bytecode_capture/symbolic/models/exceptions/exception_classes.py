@@ -13,7 +13,7 @@ from ...variables.python_protocols import find_raw
 from ..containers.sequences import ListVariable
 from ..objects.class_attributes import is_builtin_descriptor
 from ..objects.classes import ClassVariable
-from ..table import model
+from ..table import model, models
 from .exception_groups import new_group
 from .exception_objects import (
     ExceptionVariable,
@@ -106,16 +106,16 @@ def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable, /) -> No
     notes.append(evaluator, note)
 
 
-def _register_text(kind: type[BaseException], name: str) -> None:
-    @model(vars(kind)[name])
-    def _text(evaluator: Evaluator, receiver: Variable, /) -> Variable:
-        assert isinstance(receiver, ExceptionVariable)
-        if find_raw(builtin_base(receiver.kind), name) is not kind.__dict__[name]:
-            raise Unsupported("text of an exception", f"{kind.__name__}.{name} of {receiver!r}")
-        return ConstantVariable(receiver.builtin_text(evaluator, name))
-
-
-for _kind in (BaseException, BaseExceptionGroup, KeyError):
-    for _name in ("__str__", "__repr__"):
-        if _name in vars(_kind):
-            _register_text(_kind, _name)
+@models(
+    *(
+        vars(kind)[name]
+        for kind in (BaseException, BaseExceptionGroup, KeyError)
+        for name in ("__str__", "__repr__")
+        if name in vars(kind)
+    )
+)
+def _text(method: Any, evaluator: Evaluator, receiver: Variable, /) -> Variable:
+    assert isinstance(receiver, ExceptionVariable)
+    if find_raw(builtin_base(receiver.kind), method.__name__) is not method:
+        raise Unsupported("text of an exception", f"{method.__qualname__} of {receiver!r}")
+    return ConstantVariable(receiver.builtin_text(evaluator, method.__name__))

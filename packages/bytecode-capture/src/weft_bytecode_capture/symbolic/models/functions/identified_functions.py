@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 from typing import Any
 
@@ -40,19 +39,6 @@ class IdentifiedFunctionVariable(Variable):
             message = f"{kind!r} object has no attribute {name!r}"
             evaluator.raise_error(AttributeError, message, name=name)
         return super().get_attribute(evaluator, name)
-
-    def bound_arguments(
-        self, arguments: Arguments, keywords: Keywords, kind: str
-    ) -> dict[str, Variable]:
-        """The arguments of a call by parameter, without defaults.
-
-        Raises ``Unsupported`` of ``kind`` where the function does not take them.
-        """
-        try:
-            bound = inspect.signature(self.value).bind(*arguments, **keywords)
-        except TypeError as error:
-            raise Unsupported(kind, f"{self.value.__qualname__}: {error}") from error
-        return dict(bound.arguments)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ..table import model
+from ..table import model, models
 
 if TYPE_CHECKING:
     from ...variables.base import Variable
@@ -17,14 +17,11 @@ class FrameIsSeen(Unsupported):
     """The frame shall be CPython's own: others, its resume functions for one, would be seen beside it."""
 
 
-def _register(function: Any) -> None:
-    @model(function)
-    def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-        raise FrameIsSeen("change of the tracer", f"{function.__name__}()")
-
-
-for _function in (sys.settrace, sys.setprofile, breakpoint):
-    _register(_function)
+@models(sys.settrace, sys.setprofile, breakpoint)
+def _set_tracer(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    raise FrameIsSeen("change of the tracer", f"{function.__name__}()")
 
 
 @model(sys._getframe)

@@ -14,7 +14,7 @@ from ...variables.constant import ConstantVariable
 from ...variables.operations import values_equal
 from ..containers.sequences import TupleVariable
 from ..containers.slices import index_value
-from ..table import model
+from ..table import model, models
 from . import rebuilding
 from .builtin_iterators import LazyIteratorVariable, Step
 
@@ -417,15 +417,10 @@ def _permutations(evaluator: Evaluator, iterable: Variable, r: Variable | None =
     return _choices(evaluator, itertools.permutations, iterable.iterate(evaluator), size)
 
 
-def _register_choice(kind: Any) -> None:
-    @model(kind)
-    def _choose(evaluator: Evaluator, iterable: Variable, r: Variable) -> Variable:
-        pool = iterable.iterate(evaluator)
-        return _choices(evaluator, kind, pool, index_value(evaluator, r))
-
-
-for _kind in (itertools.combinations, itertools.combinations_with_replacement):
-    _register_choice(_kind)
+@models(itertools.combinations, itertools.combinations_with_replacement)
+def _choose(kind: Any, evaluator: Evaluator, iterable: Variable, r: Variable) -> Variable:
+    pool = iterable.iterate(evaluator)
+    return _choices(evaluator, kind, pool, index_value(evaluator, r))
 
 
 def _choices(evaluator: Evaluator, kind: Any, pool: list[Variable], size: int | None) -> Variable:

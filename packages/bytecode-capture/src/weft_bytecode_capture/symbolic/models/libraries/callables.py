@@ -37,7 +37,7 @@ from ..functions.python_functions import FunctionVariable, KnownFunctionVariable
 from ..iterators.rebuilding import partial_function
 from ..objects.classes import ClassVariable
 from ..objects.user_objects import UserObjectVariable
-from ..table import model
+from ..table import model, models
 
 _OF_PARTIALS = frozenset(dir(functools.partial))
 
@@ -376,32 +376,36 @@ def _cmp_to_key(evaluator: Evaluator, mycmp: Variable) -> Variable:
     return KeyFunctionVariable(mycmp)
 
 
-def _register(kind: Any, named: bool) -> None:
-    @model(kind)
-    def _make(
-        evaluator: Evaluator, first: Variable, /, *others: Variable, **keywords: Variable
-    ) -> Variable:
-        arguments = [first, *others]
-        names = arguments[:1] if kind is operator.methodcaller else arguments
-        texts = kind is operator.itemgetter or all(
-            name.is_constant() and type(name.as_constant()) is str for name in names
-        )
-        if (keywords and not named) or not texts:
-            raise Unsupported("arguments of a builtin class", kind.__name__)
-        return GetterVariable(kind, arguments, keywords)
-
-    @register_wrapper(kind)
-    def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-        """One from outside, held by identity; constants are all that it may hold."""
-        evaluator.guard(source, IsObject(value))
-        _, parts, *state = value.__reduce__()
-        if state or named:
-            raise Unsupported("value of unknown type", f"{kind.__name__} with keywords")
-        variable = GetterVariable(kind, [evaluator.wrap_result(part) for part in parts], {})
-        variable.source = source
-        return variable
+_GETTERS: tuple[Any, ...] = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 
-_register(operator.itemgetter, False)
-_register(operator.attrgetter, False)
-_register(operator.methodcaller, True)
+@models(*_GETTERS)
+def _make(
+    kind: Any,
+    evaluator: Evaluator,
+    first: Variable,
+    /,
+    *others: Variable,
+    **keywords: Variable,
+) -> Variable:
+    arguments = [first, *others]
+    names = arguments[:1] if kind is operator.methodcaller else arguments
+    texts = kind is operator.itemgetter or all(
+        name.is_constant() and type(name.as_constant()) is str for name in names
+    )
+    if (keywords and kind is not operator.methodcaller) or not texts:
+        raise Unsupported("arguments of a builtin class", kind.__name__)
+    return GetterVariable(kind, arguments, keywords)
+
+
+@register_wrapper(*_GETTERS)
+def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    """One from outside, held by identity; constants are all that it may hold."""
+    evaluator.guard(source, IsObject(value))
+    _, parts, *state = value.__reduce__()
+    kind = type(value)
+    if state or kind is operator.methodcaller:
+        raise Unsupported("value of unknown type", f"{kind.__name__} with keywords")
+    variable = GetterVariable(kind, [evaluator.wrap_result(part) for part in parts], {})
+    variable.source = source
+    return variable

@@ -28,9 +28,8 @@ from ...variables.builder import (
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.python_protocols import pure_call
 from ..containers.sequences import ListVariable, TupleVariable
-from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..objects.classes import ClassVariable
-from ..table import model
+from ..table import model, models
 from ..torch.listed_tensors import tensor_of_list
 from ..torch.tensor import TensorVariable
 from ..torch.torch_function import TorchFunctionVariable
@@ -76,22 +75,24 @@ _MAX_LITERAL = 10_000  # elements of an array that the graph makes from a list
 _FLOATING = (torch.float32, torch.float64)
 
 
-class NumPyFunctionVariable(IdentifiedFunctionVariable):
+@models(*_ELEMENTWISE, *_REDUCTIONS, *_OF_CONSTANTS)
+def _call(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
     """A function of NumPy without effects."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        if not any(isinstance(argument, ArrayVariable) for argument in arguments):
-            plain = [_without_class(argument) for argument in arguments]
-            rest = {name: _without_class(value) for name, value in keywords.items()}
-            positional, named = evaluator.snapshots(plain, rest, repr(self))
-            return wrap_array(evaluator, evaluator.pure(self.value, *positional, **named))
-        function = _ELEMENTWISE.get(self.value)
-        if function is not None and not keywords:
-            return elementwise(evaluator, function, arguments)
-        first = arguments[0]
-        if self.value in _REDUCTIONS and isinstance(first, ArrayVariable):
-            return first.call_method(evaluator, _REDUCTIONS[self.value], arguments[1:], keywords)
-        raise Unsupported(_NUMPY, f"{self!r}({', '.join(map(repr, arguments))})")
+    label = f"numpy.{function.__name__}"
+    if not any(isinstance(argument, ArrayVariable) for argument in arguments):
+        plain = [_without_class(argument) for argument in arguments]
+        rest = {name: _without_class(value) for name, value in keywords.items()}
+        positional, named = evaluator.snapshots(plain, rest, label)
+        return wrap_array(evaluator, evaluator.pure(function, *positional, **named))
+    of_tensors = _ELEMENTWISE.get(function)
+    if of_tensors is not None and not keywords:
+        return elementwise(evaluator, of_tensors, list(arguments))
+    first = arguments[0]
+    if function in _REDUCTIONS and isinstance(first, ArrayVariable):
+        return first.call_method(evaluator, _REDUCTIONS[function], [*arguments[1:]], keywords)
+    raise Unsupported(_NUMPY, f"{label}({', '.join(map(repr, arguments))})")
 
 
 def _without_class(variable: Variable) -> Variable:
@@ -336,17 +337,8 @@ def _wrap_array(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return ArrayVariable(evaluator.graph.add_input(evaluator, tensor, place), source)
 
 
-@register_object(*_ELEMENTWISE, *_REDUCTIONS, *_OF_CONSTANTS)
-def _wrap_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return NumPyFunctionVariable(value, source)
-
-
-def _register_scalar_class(kind: Any) -> None:
-    @model(kind)
-    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-        return pure_call(evaluator, kind, arguments, keywords)
-
-
-for _kind in (*_SCALARS, numpy.dtype, numpy.finfo, numpy.iinfo):
-    _register_scalar_class(_kind)
+@models(*_SCALARS, numpy.dtype, numpy.finfo, numpy.iinfo)
+def _new(
+    kind: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    return pure_call(evaluator, kind, arguments, keywords)

@@ -10,7 +10,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ..builtins.methods import call_method_of
-from ..table import method_model
+from ..table import method_models
 
 GENERATOR: Any = random.Random.__base__
 
@@ -34,29 +34,17 @@ class GeneratorStateVariable(Variable):
         emitter.load_object(GENERATOR.getstate(self.generator))
 
 
-def _register(name: str) -> None:
-    @method_model(name, GENERATOR)
-    def _call(
-        evaluator: Evaluator, state: GeneratorStateVariable, /, *arguments: Variable
-    ) -> Variable:
-        seeds = name in ("seed", "setstate")
-        if (name == "seed" and all(argument.is_none() for argument in arguments)) or not (
-            seeds or state.is_seeded
-        ):
-            raise Unsupported(
-                "call of a builtin function", f"Random.{name}", "its seed is the operating system's"
-            )
-        if evaluator.graph.is_in_region:
-            raise Unsupported(
-                "call of a builtin function",
-                f"Random.{name}",
-                "each iteration draws another number",
-            )
-        state.is_seeded = True
-        positional, _ = evaluator.snapshots(arguments, {}, f"Random.{name}")
-        method = getattr(GENERATOR, name)
-        return evaluator.wrap_result(evaluator.pure(method, state.generator, *positional))
-
-
-for _name in ("random", "getrandbits", "seed", "getstate", "setstate"):
-    _register(_name)
+@method_models(("random", "getrandbits", "seed", "getstate", "setstate"), GENERATOR)
+def _call(
+    name: str, evaluator: Evaluator, state: GeneratorStateVariable, /, *arguments: Variable
+) -> Variable:
+    kind, context = "call of a builtin function", f"Random.{name}"
+    by_system = name == "seed" and all(argument.is_none() for argument in arguments)
+    if by_system or not (name in ("seed", "setstate") or state.is_seeded):
+        raise Unsupported(kind, context, "its seed is the operating system's")
+    if evaluator.graph.is_in_region:
+        raise Unsupported(kind, context, "each iteration draws another number")
+    state.is_seeded = True
+    positional, _ = evaluator.snapshots(arguments, {}, context)
+    method = getattr(GENERATOR, name)
+    return evaluator.wrap_result(evaluator.pure(method, state.generator, *positional))

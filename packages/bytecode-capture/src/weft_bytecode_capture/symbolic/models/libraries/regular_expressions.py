@@ -13,7 +13,7 @@ from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import pure_call
 from ..containers.sequences import ListVariable
 from ..functions.python_functions import FunctionVariable
-from ..table import method_model, model
+from ..table import method_model, method_models, model
 
 register_constant_types(re.Pattern, re.Match)
 
@@ -34,27 +34,23 @@ def _find_each(evaluator: Evaluator, pattern: ConstantVariable, string: Variable
     return ListVariable([ConstantVariable(match) for match in found]).iterator(evaluator)
 
 
-def _register_substitution(name: str) -> None:
-    @method_model(name, re.Pattern)
-    def _substituted(
-        evaluator: Evaluator,
-        pattern: ConstantVariable,
-        repl: Variable,
-        string: Variable,
-        count: Variable | None = None,
-    ) -> Variable:
-        """The replacement may be a function of the program's."""
+@method_models(("sub", "subn"), re.Pattern)
+def _substituted(
+    name: str,
+    evaluator: Evaluator,
+    pattern: ConstantVariable,
+    repl: Variable,
+    string: Variable,
+    count: Variable | None = None,
+) -> Variable:
+    """The replacement may be a function of the program's."""
 
-        def replaced(match: re.Match[Any]) -> Any:
-            return evaluator.call_function(repl, [ConstantVariable(match)]).as_constant()
+    def replaced(match: re.Match[Any]) -> Any:
+        return evaluator.call_function(repl, [ConstantVariable(match)]).as_constant()
 
-        if not repl.is_constant() and not isinstance(repl, FunctionVariable):
-            raise Unsupported("call with values that are not constant", f"re.{name}(..., {repl!r})")
-        given = repl.as_constant() if repl.is_constant() else replaced
-        limit = 0 if count is None else count.as_constant()
-        method = getattr(pattern.value, name)
-        return evaluator.wrap_result(evaluator.pure(method, given, string.as_constant(), limit))
-
-
-for _name in ("sub", "subn"):
-    _register_substitution(_name)
+    if not repl.is_constant() and not isinstance(repl, FunctionVariable):
+        raise Unsupported("call with values that are not constant", f"re.{name}(..., {repl!r})")
+    given = repl.as_constant() if repl.is_constant() else replaced
+    limit = 0 if count is None else count.as_constant()
+    method = getattr(pattern.value, name)
+    return evaluator.wrap_result(evaluator.pure(method, given, string.as_constant(), limit))

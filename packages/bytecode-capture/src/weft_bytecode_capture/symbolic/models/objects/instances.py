@@ -27,7 +27,7 @@ from ..containers.sequences import ListVariable, TupleVariable, storage_of
 from ..containers.sets import SetVariable
 from ..exceptions.exception_classes import require_known_constructor
 from ..libraries.random_generators import GENERATOR, GeneratorStateVariable
-from ..table import model, model_of
+from ..table import model, model_of, models
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
 from .classes import ClassVariable
 from .user_objects import UserObjectVariable
@@ -266,24 +266,29 @@ def _object_init(
         )
 
 
-def _register_container_new(base: Any) -> None:
-    @model(base.__new__)
-    def _new(
-        evaluator: Evaluator, kind: Variable, /, *arguments: Variable, **keywords: Variable
-    ) -> Variable:
-        wanted = _class_argument(kind)
-        known = model_of(wanted)
-        if known is not None:
-            given = arguments if base in _IMMUTABLE else ()
-            return known.call(evaluator, list(given), keywords if given else {})
-        if base not in _IMMUTABLE:
-            return allocate(evaluator, wanted)
-        content = _new_builtin(evaluator, base, list(arguments), keywords)
-        return allocate(evaluator, wanted, storage_of(content))
+_NEW: dict[Any, type] = {
+    base.__new__: base for base in (dict, list, set, *_IMMUTABLE, types.SimpleNamespace, GENERATOR)
+}
 
 
-for _base in (dict, list, set, *_IMMUTABLE, types.SimpleNamespace, GENERATOR):
-    _register_container_new(_base)
+@models(*_NEW)
+def _new(
+    function: Any,
+    evaluator: Evaluator,
+    kind: Variable,
+    /,
+    *arguments: Variable,
+    **keywords: Variable,
+) -> Variable:
+    wanted, base = _class_argument(kind), _NEW[function]
+    known = model_of(wanted)
+    if known is not None:
+        given = arguments if base in _IMMUTABLE else ()
+        return known.call(evaluator, list(given), keywords if given else {})
+    if base not in _IMMUTABLE:
+        return allocate(evaluator, wanted)
+    content = _new_builtin(evaluator, base, list(arguments), keywords)
+    return allocate(evaluator, wanted, storage_of(content))
 
 
 @model(vars(types.SimpleNamespace)["__init__"])

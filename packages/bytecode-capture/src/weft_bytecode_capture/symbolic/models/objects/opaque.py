@@ -12,8 +12,9 @@ from ....compiling import is_compiling
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_object, register_predicate, register_wrapper
+from ...variables.builder import register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
+from ..table import model
 
 
 class OpaqueVariable(Variable):
@@ -71,22 +72,10 @@ class RefusedVariable(OpaqueVariable):
     hashed_key: Any = _refuse
 
 
-class IsCompilingVariable(Variable):
+@model(is_compiling)
+def _is_compiling(evaluator: Evaluator) -> Variable:
     """``weft.is_compiling``: True in captured code."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        if arguments or keywords:
-            raise Unsupported("call", "is_compiling() with arguments")
-        return ConstantVariable(True)
-
-
-@register_object(is_compiling)
-def _wrap_is_compiling(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return IsCompilingVariable(source)
+    return ConstantVariable(True)
 
 
 class DisabledVariable(OpaqueVariable):

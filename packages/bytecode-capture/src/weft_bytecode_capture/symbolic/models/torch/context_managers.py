@@ -21,21 +21,16 @@ from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ..builtins.methods import BuiltinMethodVariable
 from ..objects.opaque import RefusedVariable
-from ..table import model
+from ..table import model, models
 
 
-def _register_setter(setter: Any) -> None:
-    @model(setter)
-    def _set(evaluator: Evaluator, *arguments: Variable) -> Variable:
-        *place, value = (argument.as_constant() for argument in arguments)
-        if tuple(place) not in MODES[setter][1]:
-            raise Unsupported("context manager of torch", f"{setter.__name__}{tuple(place)}")
-        evaluator.graph.modes.switch(setter, tuple(place), value)
-        return ConstantVariable(None)
-
-
-for _setter in MODES:
-    _register_setter(_setter)
+@models(*MODES)
+def _set(setter: Any, evaluator: Evaluator, *arguments: Variable) -> Variable:
+    *place, value = (argument.as_constant() for argument in arguments)
+    if tuple(place) not in MODES[setter][1]:
+        raise Unsupported("context manager of torch", f"{setter.__name__}{tuple(place)}")
+    evaluator.graph.modes.switch(setter, tuple(place), value)
+    return ConstantVariable(None)
 
 
 @model(torch.autocast_increment_nesting)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from weft_guards import IsObject, Source
+from weft_guards import Source
 
 from ...._torch import associative_scan, pytree, while_loop
 from ....unsupported import Unsupported
@@ -49,22 +49,24 @@ def _while_loop(
 UNUSUAL = "associative_scan with unusual arguments"
 
 
-class AssociativeScanVariable(IdentifiedFunctionVariable):
-    """``associative_scan``, by its polyfill; what eager refuses is left to it."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        given = self.bound_arguments(arguments, keywords, UNUSUAL)
-        dim = _constant(given["dim"], int)
-        reverse = _constant(given.get("reverse", ConstantVariable(False)), bool)
-        mode = _constant(given.get("combine_mode", ConstantVariable("pointwise")), str)
-        flatten = evaluator.wrap_known(pytree.tree_leaves)
-        leaves = flatten.call(evaluator, [given["xs"]], {}).iterate(evaluator)
-        _check(leaves, dim, mode)
-        polyfill = evaluator.wrap_known(polyfills.associative_scan)
-        first = _fake(leaves[0])
-        settings = (dim % first.dim(), reverse)
-        rest = map(ConstantVariable, settings)
-        return polyfill.call(evaluator, [given["combine_fn"], given["xs"], *rest], {})
+@model(associative_scan)
+def _associative_scan(
+    evaluator: Evaluator,
+    combine_fn: Variable,
+    xs: Variable,
+    dim: Variable,
+    reverse: Variable | None = None,
+    combine_mode: Variable | None = None,
+) -> Variable:
+    """By its polyfill; what eager refuses is left to it."""
+    dimension = _constant(dim, int)
+    backwards = False if reverse is None else _constant(reverse, bool)
+    mode = "pointwise" if combine_mode is None else _constant(combine_mode, str)
+    leaves = evaluator.wrap_known(pytree.tree_leaves).call(evaluator, [xs], {}).iterate(evaluator)
+    _check(leaves, dimension, mode)
+    polyfill = evaluator.wrap_known(polyfills.associative_scan)
+    settings = map(ConstantVariable, (dimension % _fake(leaves[0]).dim(), backwards))
+    return polyfill.call(evaluator, [combine_fn, xs, *settings], {})
 
 
 class ScanRowsVariable(IdentifiedFunctionVariable):
@@ -108,12 +110,6 @@ def _check(leaves: list[Variable], dim: int, mode: str) -> None:
         raise Unsupported(UNUSUAL, "nothing to scan")
     if mode == "pointwise" and first.device.type not in ("cuda", "xpu"):
         raise Unsupported(UNUSUAL, "combine_mode 'pointwise' on this device")
-
-
-@register_object(associative_scan)
-def _wrap_associative_scan(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return AssociativeScanVariable(value, source)
 
 
 @register_object(polyfills.scan_rows)

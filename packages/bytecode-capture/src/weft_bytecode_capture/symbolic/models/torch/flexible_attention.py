@@ -8,16 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from weft_guards import IsObject, Source
 
 from ...._torch import flexible_attention
 from ....unsupported import Unsupported
 from ...polyfills import flexible_attention as polyfills
 from ...protocol import Evaluator
-from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_object
+from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..functions.identified_functions import IdentifiedFunctionVariable
+from ..table import bound_arguments, models
 from .tensor import TensorVariable
 
 UNUSUAL = "flex_attention with unusual arguments"
@@ -25,27 +23,28 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _NOTHING = ConstantVariable(None)
 
 
-class FlexAttentionVariable(IdentifiedFunctionVariable):
-    """``torch.nn.attention.flex_attention.flex_attention``, by its polyfill.
+@models(flexible_attention().flex_attention)
+def _flex_attention(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    """By its polyfill.
 
-    ``kernel_options`` are left aside.  What eager has errors for is left to it, as are statistics of lines.
+    ``kernel_options`` are left aside.  What eager has errors for is left to it, as are statistics of rows.
     """
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        given = self.bound_arguments(arguments, keywords, UNUSUAL)
-        for name in ("return_lse", "return_aux"):
-            asked = given.get(name, _NOTHING)
-            if not asked.is_constant() or asked.as_constant():
-                raise Unsupported(UNUSUAL, name)
-        operands = [given[name] for name in ("query", "key", "value")]
-        grouped = given.get("enable_gqa", ConstantVariable(False)).truth(evaluator)
-        query, key, value = (_checked(operand) for operand in operands)
-        if not _fits(query, key, value, grouped):
-            raise Unsupported(UNUSUAL, "operands of these sizes, dtypes or devices")
-        mask = _mask(evaluator, given.get("block_mask", _NOTHING), query, key)
-        rest = [given.get("score_mod", _NOTHING), mask, given.get("scale", _NOTHING)]
-        polyfill = evaluator.wrap_known(polyfills.flex_attention)
-        return polyfill.call(evaluator, [*operands, *rest], {})
+    given = bound_arguments(function, arguments, keywords, UNUSUAL)
+    for name in ("return_lse", "return_aux"):
+        asked = given.get(name, _NOTHING)
+        if not asked.is_constant() or asked.as_constant():
+            raise Unsupported(UNUSUAL, name)
+    operands = [given[name] for name in ("query", "key", "value")]
+    grouped = given.get("enable_gqa", ConstantVariable(False)).truth(evaluator)
+    query, key, value = (_checked(operand) for operand in operands)
+    if not _fits(query, key, value, grouped):
+        raise Unsupported(UNUSUAL, "operands of these sizes, dtypes or devices")
+    mask = _mask(evaluator, given.get("block_mask", _NOTHING), query, key)
+    rest = [given.get("score_mod", _NOTHING), mask, given.get("scale", _NOTHING)]
+    polyfill = evaluator.wrap_known(polyfills.flex_attention)
+    return polyfill.call(evaluator, [*operands, *rest], {})
 
 
 def _checked(variable: Variable) -> torch.Tensor:
@@ -93,9 +92,3 @@ def _mask(
 
 def _numbers(evaluator: Evaluator, block_mask: Variable, name: str) -> tuple[Any, ...]:
     return tuple(n.snapshot() for n in block_mask.get_attribute(evaluator, name).iterate(evaluator))
-
-
-@register_object(flexible_attention().flex_attention)
-def _wrap_flex_attention(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return FlexAttentionVariable(value, source)

@@ -6,18 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from weft_guards import IsObject, Source
 
 from ...._torch.symbols import has_unbacked_symbols
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_object
 from ...variables.constant import ConstantVariable
 from ..numbers.tensor_number import TensorNumberVariable
-from ..table import model
+from ..table import models
 from .tensor import TensorVariable
-from .torch_function import TorchFunctionVariable
 
 Comparison = Callable[["Evaluator", list[Variable], dict[str, Variable]], Variable]
 
@@ -53,33 +50,23 @@ def _equal(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Va
     return _all(evaluator, torch.eq, arguments, {})
 
 
-class TensorComparisonVariable(TorchFunctionVariable):
-    """A function that compares two tensors as wholes."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        if not evaluator.state.options.keep_control_flow:
-            shown = ", ".join(map(repr, arguments))
-            raise Unsupported("value of a tensor as a Python object", f"{self!r}({shown})")
-        return _COMPARISONS[self.value](evaluator, arguments, keywords)
+_COMPARISONS: dict[Any, tuple[Any, Comparison]] = {
+    torch.allclose: (torch.allclose, _all_close),
+    torch.Tensor.allclose: (torch.allclose, _all_close),
+    torch.equal: (torch.equal, _equal),
+    torch.Tensor.equal: (torch.equal, _equal),
+}
 
 
-_COMPARISONS: dict[Any, Comparison] = {torch.allclose: _all_close, torch.equal: _equal}
-
-
-@register_object(*_COMPARISONS)
-def _wrap_comparison(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return TensorComparisonVariable(value, source)
-
-
-def _register_method(function: Any, method: Any) -> None:
-    @model(method)
-    def _call(
-        evaluator: Evaluator, tensor: Variable, /, *arguments: Variable, **keywords: Variable
-    ) -> Variable:
-        compared = TensorComparisonVariable(function, None)
-        return compared.call(evaluator, [tensor, *arguments], keywords)
-
-
-_register_method(torch.allclose, torch.Tensor.allclose)
-_register_method(torch.equal, torch.Tensor.equal)
+@models(*_COMPARISONS)
+def _compared(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    """A function that compares two tensors as wholes, or the method."""
+    plain, compare = _COMPARISONS[function]
+    if not evaluator.state.options.keep_control_flow:
+        shown = ", ".join(map(repr, arguments))
+        raise Unsupported(
+            "value of a tensor as a Python object", f"torch.{plain.__name__}({shown})"
+        )
+    return compare(evaluator, list(arguments), keywords)

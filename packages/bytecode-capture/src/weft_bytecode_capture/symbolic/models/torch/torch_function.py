@@ -33,6 +33,7 @@ from ...variables.constant import ConstantVariable
 from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
+from ..table import model, models
 from .tensor import TensorVariable, wrap_graph_result
 
 _MODULES = (
@@ -152,19 +153,6 @@ def _recurrent_steps(evaluator: Evaluator, arguments: Arguments) -> int | None:
     return int(length * layers * (2 if bidirectional else 1))
 
 
-class TorchQueryVariable(TorchFunctionVariable):
-    """A function of torch that is answered during capture."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        answer = _QUERIES[self.value]
-        if not callable(answer):
-            return ConstantVariable(answer)
-        if self.value is torch.numel and isinstance(arguments[0], TensorVariable):
-            return arguments[0].call_method(evaluator, "numel", arguments[1:], keywords)
-        values = [a.fake if isinstance(a, TensorVariable) else a.snapshot() for a in arguments]
-        return wrap_graph_result(evaluator, None, evaluator.pure(answer, *values))
-
-
 _QUERIES: dict[Any, Any] = {
     torch.is_grad_enabled: torch.is_grad_enabled,
     torch.is_inference_mode_enabled: torch.is_inference_mode_enabled,
@@ -188,63 +176,41 @@ _QUERIES: dict[Any, Any] = {
 }
 
 
-class IsCompilingVariable(TorchFunctionVariable):
-    """``torch.compiler.is_compiling``: True, but where a module's call asks.
+@models(*_QUERIES)
+def _query(
+    function: Any, evaluator: Evaluator, /, *arguments: Any, **keywords: Variable
+) -> Variable:
+    """A function of torch that is answered during capture."""
+    answer = _QUERIES[function]
+    if not callable(answer):
+        return ConstantVariable(answer)
+    if function is torch.numel and isinstance(arguments[0], TensorVariable):
+        return arguments[0].call_method(evaluator, "numel", [*arguments[1:]], keywords)
+    values = [a.fake if isinstance(a, TensorVariable) else a.snapshot() for a in arguments]
+    return wrap_graph_result(evaluator, None, evaluator.pure(answer, *values))
+
+
+@model(torch.compiler.is_compiling)
+def _is_compiling(evaluator: Evaluator) -> Variable:
+    """True, but where a module's call asks.
 
     There it leaves out the hooks that run after an exception, which capture does not.
     """
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        return ConstantVariable(evaluator.frame.code is not MODULE_CALL)
+    return ConstantVariable(evaluator.frame.code is not MODULE_CALL)
 
 
-@register_object(torch.compiler.is_compiling)
-def _wrap_is_compiling(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return IsCompilingVariable(value, source)
+@model(torch.is_tensor)
+def _is_tensor(evaluator: Evaluator, obj: Variable, /) -> Variable:
+    return ConstantVariable(issubclass(obj.python_type(), torch.Tensor))
 
 
-class IsTensorVariable(TorchFunctionVariable):
-    """``torch.is_tensor``."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        if len(arguments) != 1 or keywords:
-            raise Unsupported("call", "torch.is_tensor with other than one argument")
-        return ConstantVariable(issubclass(arguments[0].python_type(), torch.Tensor))
-
-
-class RefusedFunctionVariable(TorchFunctionVariable):
+@models(*(getattr(torch, name) for name in _REFUSED))
+def _refused(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
     """A function of torch whose calls are known not to fit into a graph."""
-
-    def __init__(self, function: Any, source: Source | None, kind: str) -> None:
-        super().__init__(function, source)
-        self._kind = kind
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        raise Unsupported(self._kind, f"{self!r}({', '.join(map(repr, arguments))})")
-
-
-def _register_refused(function: Any, kind: str) -> None:
-    @register_object(function)
-    def wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-        evaluator.guard(source, IsObject(value))
-        return RefusedFunctionVariable(value, source, kind)
-
-
-for _name, _kind in _REFUSED.items():
-    _register_refused(getattr(torch, _name), _kind)
-
-
-@register_object(torch.is_tensor)
-def _wrap_is_tensor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return IsTensorVariable(value, source)
-
-
-@register_object(*_QUERIES)
-def _wrap_query(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return TorchQueryVariable(value, source)
+    name = function.__name__
+    raise Unsupported(_REFUSED[name], f"torch.{name}({', '.join(map(repr, arguments))})")
 
 
 # Registered one by one: an exact type, such as a Python function's, is asked for before predicates.
@@ -302,51 +268,35 @@ def undropped(
 # What optimizers call with numbers that are tensors: step counts stay in the graph, learning rates may.
 
 
-class OptimizerValueVariable(TorchFunctionVariable):
+@model(optimizer_value, optimizer_values)
+def _optimizer_value(evaluator: Evaluator, x: Variable) -> Variable:
     """By it optimizers read a number that may be a tensor's; a tensor stays one, as exact as the number.
 
     Their function for lists leaves a list alone.
     """
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        (value,) = arguments
-        if isinstance(value, TensorVariable):
-            return value.call_method(evaluator, "double", [], keywords)
-        return value
+    return x.call_method(evaluator, "double", [], {}) if isinstance(x, TensorVariable) else x
 
 
-class ListUpdateVariable(TorchFunctionVariable):
+@models(*LIST_UPDATES)
+def _list_update(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
     """A ``torch._foreach`` update; one with a tensor for each element's number is done element by element.
 
     Operators on lists want numbers, or all of them in one tensor.
     """
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        numbers = arguments[-1]
-        if len(arguments) < 4 or not _has_tensors(evaluator, numbers):
-            return super().call(evaluator, arguments, keywords)
-        columns = [argument.iterate(evaluator) for argument in arguments]
-        for tensor, left, right, value in zip(*columns, strict=True):
-            tensor.call_method(evaluator, LIST_UPDATES[self.value], [left, right], {"value": value})
-        return evaluator.wrap_constant(None)
+    if len(arguments) < 4 or not _has_tensors(evaluator, arguments[-1]):
+        return TorchFunctionVariable(function, None).call(evaluator, [*arguments], keywords)
+    columns = [argument.iterate(evaluator) for argument in arguments]
+    for tensor, left, right, value in zip(*columns, strict=True):
+        tensor.call_method(evaluator, LIST_UPDATES[function], [left, right], {"value": value})
+    return evaluator.wrap_constant(None)
 
 
 def _has_tensors(evaluator: Evaluator, numbers: Variable) -> bool:
     return isinstance(numbers, (ListVariable, TupleVariable)) and any(
         isinstance(number, TensorVariable) for number in numbers.iterate(evaluator)
     )
-
-
-@register_object(optimizer_value, optimizer_values)
-def _wrap_value(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return OptimizerValueVariable(value, source)
-
-
-@register_object(*LIST_UPDATES)
-def _wrap_update(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return ListUpdateVariable(value, source)
 
 
 # Functions of ``torch.jit.script``: the Python that they were compiled from is evaluated in their place.

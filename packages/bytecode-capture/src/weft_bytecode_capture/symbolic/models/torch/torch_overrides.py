@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch.overrides import get_default_nowrap_functions
-from weft_guards import IsObject, Source
+from weft_guards import Source
 
 from ...._torch import (
     OVERRIDE_QUERIES,
@@ -119,19 +119,11 @@ def _count_modes(evaluator: Evaluator) -> Variable:
 # What Python functions of torch, and those that a program makes overridable, ask and call.
 
 
-class OverrideQueryVariable(IdentifiedFunctionVariable):
+@model(*OVERRIDE_QUERIES)
+def _has_override(evaluator: Evaluator, /, *arguments: Variable) -> Variable:
     """``torch.overrides.has_torch_function`` and its kin."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        overrides = evaluator.state.overrides
-        asked = bool(overrides.receivers(evaluator, arguments)) or bool(overrides.modes)
-        return ConstantVariable(asked)
-
-
-@register_object(*OVERRIDE_QUERIES)
-def _wrap_query(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return OverrideQueryVariable(value, source)
+    overrides = evaluator.state.overrides
+    return ConstantVariable(bool(overrides.receivers(evaluator, arguments) or overrides.modes))
 
 
 @model(torch.overrides.handle_torch_function)

@@ -16,22 +16,18 @@ from ...variables.hashing import HashedKey, hashed_key
 from ...variables.python_protocols import pure_call
 from ..containers.mappings import DictVariable
 from ..containers.sequences import ListVariable, TupleVariable
-from ..table import model
+from ..table import model, models
 from .tuples_of_torch import SizeVariable
 
 register_constant_types(torch.finfo, torch.iinfo)
 
 
-def _register_constant_class(kind: Any) -> None:
+@models(torch.finfo, torch.iinfo, torch.device)
+def _new(
+    kind: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
     """A class of immutable values: calls with constants are made at once."""
-
-    @model(kind)
-    def _new(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-        return pure_call(evaluator, kind, arguments, keywords)
-
-
-for _kind in (torch.finfo, torch.iinfo, torch.device):
-    _register_constant_class(_kind)
+    return pure_call(evaluator, kind, arguments, keywords)
 
 
 @model(torch.Size)

@@ -23,40 +23,9 @@ from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ...variables.graph_arguments import graph_argument
 from ..containers.sequences import TupleVariable
-from ..table import model
+from ..table import model, models
 from .context_managers import ContextVariable
 from .tensor import TensorVariable
-
-
-def _register_level(function: Any) -> None:
-    @model(function)
-    def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
-        graph, root = evaluator.graph, evaluator.state.root
-        if graph.is_in_region:
-            raise Unsupported(KIND, "inside a region")
-        if function in DUAL_LEVEL_CALLS:
-            load_forward_rules()
-        pairs = [graph_argument(evaluator, argument) for argument in arguments]
-        named = {name: value.as_constant() for name, value in keywords.items()}
-        position = root.index if root is not None else 0
-        value = graph.transforms.call(function, tuple(pair[1] for pair in pairs), named, position)
-        nodes = tuple(pair[0] for pair in pairs)
-        graph.node(evaluator, "call_function", function, nodes, named)
-        return ConstantVariable(value)
-
-
-def _register_wrapper(function: Any) -> None:
-    @model(function)
-    def _call(evaluator: Evaluator, *arguments: Variable, **keywords: Variable) -> Variable:
-        return evaluator.graph.call_function(evaluator, function, arguments, keywords)
-
-
-def _register_query(function: Any) -> None:
-    @model(function)
-    def _call(evaluator: Evaluator, tensor: Variable) -> Variable:
-        if not isinstance(tensor, TensorVariable):
-            raise Unsupported(KIND, f"{function.__name__}({tensor!r})")
-        return ConstantVariable(function(tensor.fake))
 
 
 def _register_state(setter: Any, getter: Any) -> None:
@@ -75,12 +44,38 @@ def _register_state(setter: Any, getter: Any) -> None:
         return ConstantVariable(None)
 
 
-for _function in LEVEL_CALLS:
-    _register_level(_function)
-for _function in LEVEL_WRAPPERS:
-    _register_wrapper(_function)
-for _function in LEVEL_QUERIES:
-    _register_query(_function)
+@models(*LEVEL_CALLS)
+def _level(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    graph, root = evaluator.graph, evaluator.state.root
+    if graph.is_in_region:
+        raise Unsupported(KIND, "inside a region")
+    if function in DUAL_LEVEL_CALLS:
+        load_forward_rules()
+    pairs = [graph_argument(evaluator, argument) for argument in arguments]
+    named = {name: value.as_constant() for name, value in keywords.items()}
+    position = root.index if root is not None else 0
+    value = graph.transforms.call(function, tuple(pair[1] for pair in pairs), named, position)
+    nodes = tuple(pair[0] for pair in pairs)
+    graph.node(evaluator, "call_function", function, nodes, named)
+    return ConstantVariable(value)
+
+
+@models(*LEVEL_WRAPPERS)
+def _wrapper(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    return evaluator.graph.call_function(evaluator, function, arguments, keywords)
+
+
+@models(*LEVEL_QUERIES)
+def _query(function: Any, evaluator: Evaluator, tensor: Variable) -> Variable:
+    if not isinstance(tensor, TensorVariable):
+        raise Unsupported(KIND, f"{function.__name__}({tensor!r})")
+    return ConstantVariable(function(tensor.fake))
+
+
 for _setter, _getter in LEVEL_STATES.items():
     _register_state(_setter, _getter)
 

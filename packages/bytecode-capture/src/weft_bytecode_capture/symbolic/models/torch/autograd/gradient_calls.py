@@ -14,7 +14,7 @@ from ....graph.histories import with_history
 from ....protocol import Evaluator
 from ....variables.base import Variable
 from ...containers.sequences import SequenceVariable
-from ...table import model
+from ...table import models
 from ..tensor import TensorVariable
 
 _BACKWARD = "backward pass inside the function"
@@ -40,17 +40,14 @@ def tensors_among(
             yield value.node, value.fake
 
 
-def _register(function: Any, kind: str, parameter: str) -> None:
-    names = list(inspect.signature(function).parameters)
-
-    @model(function)
-    def _call(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-        given = dict(zip(names, arguments, strict=False)) | keywords
-        tensors = list(tensors_among(evaluator, [given[parameter]] if parameter in given else []))
-        if function is torch.autograd.grad and any(is_of_level(fake) for _, fake in tensors):
-            return evaluator.graph.call_function(evaluator, function, arguments, keywords)
-        raise with_history(evaluator, tensors, Unsupported(kind, function.__qualname__))
-
-
-for _function, _row in _CALLS.items():
-    _register(_function, *_row)
+@models(*_CALLS)
+def _call(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    kind, parameter = _CALLS[function]
+    names = inspect.signature(function).parameters
+    given = dict(zip(names, arguments, strict=False)) | keywords
+    tensors = list(tensors_among(evaluator, [given[parameter]] if parameter in given else []))
+    if function is torch.autograd.grad and any(is_of_level(fake) for _, fake in tensors):
+        return evaluator.graph.call_function(evaluator, function, arguments, keywords)
+    raise with_history(evaluator, tensors, Unsupported(kind, function.__qualname__))

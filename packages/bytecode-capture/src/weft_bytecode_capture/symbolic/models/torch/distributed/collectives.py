@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from weft_guards import IsObject, Source
 
 from ....._torch import distributed_functions, finished_work, functional_collectives
 from .....frame.emitter import Emitter
@@ -19,10 +18,11 @@ from .....unsupported import Unsupported
 from ....polyfills import collectives as polyfills
 from ....protocol import Evaluator
 from ....variables.base import Arguments, Keywords, Variable
-from ....variables.builder import register_object
 from ....variables.constant import ConstantVariable
+from ....variables.python_protocols import pure_call
+from ...builtins.methods import BuiltinMethodVariable
 from ...containers.sequences import ListVariable
-from ...functions.identified_functions import IdentifiedFunctionVariable
+from ...table import bound_arguments, model, models
 from ..tensor import TensorVariable
 from .process_groups import ProcessGroupVariable
 
@@ -95,24 +95,25 @@ _ROWS: dict[str, Collective] = {
 }
 
 
-class CollectiveVariable(IdentifiedFunctionVariable):
+@models(*(getattr(torch.distributed, n) for n in _ROWS if hasattr(torch.distributed, n)))
+def _collective(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
     """A function of ``torch.distributed`` that writes its result: an operator, its wait, and a copy.
 
     With ``async_op`` too: the graph waits where the result is read, whatever the program does.
     """
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        name = self.value.__name__
-        given = self.bound_arguments(arguments, keywords, COLLECTIVE)
-        is_asynchronous = given.pop("async_op", ConstantVariable(False)).truth(evaluator)
-        group = given["group"] = _group(evaluator, given.get("group"))
-        _complete(evaluator, name, given, group.value)
-        row = _ROWS[name]
-        values = {key: _checked(evaluator, name, value) for key, value in given.items()}
-        if not row.accepts(values, group.value.size()):
-            raise Unsupported(COLLECTIVE, f"{name} of these sizes or types")
-        evaluator.wrap_known(row.polyfill).call(evaluator, [], given)
-        return WorkVariable() if is_asynchronous else ConstantVariable(None)
+    name = function.__name__
+    given = bound_arguments(function, arguments, keywords, COLLECTIVE)
+    is_asynchronous = given.pop("async_op", ConstantVariable(False)).truth(evaluator)
+    group = given["group"] = _group(evaluator, given.get("group"))
+    _complete(evaluator, name, given, group.value)
+    row = _ROWS[name]
+    values = {key: _checked(evaluator, name, value) for key, value in given.items()}
+    if not row.accepts(values, group.value.size()):
+        raise Unsupported(COLLECTIVE, f"{name} of these sizes or types")
+    evaluator.wrap_known(row.polyfill).call(evaluator, [], given)
+    return WorkVariable() if is_asynchronous else ConstantVariable(None)
 
 
 def _group(evaluator: Evaluator, group: Variable | None) -> ProcessGroupVariable:
@@ -194,8 +195,15 @@ class WorkVariable(Variable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in _WORK_METHODS:
-            return _WorkMethodVariable(name)
+            return BuiltinMethodVariable(self, name)
         return super().get_attribute(evaluator, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name in _WORK_METHODS:
+            return ConstantVariable(True)
+        return super().call_method(evaluator, name, arguments, keywords)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(finished_work)
@@ -204,41 +212,16 @@ class WorkVariable(Variable):
 _WORK_METHODS = frozenset({"wait", "is_completed"})
 
 
-class _WorkMethodVariable(Variable):
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        return ConstantVariable(True)
+@model(functional_collectives()._are_we_tracing)
+def _is_tracing(evaluator: Evaluator) -> Variable:
+    """What torch's functional collectives ask to know whether to return a plain tensor."""
+    return ConstantVariable(True)
 
 
-class TracingQueryVariable(IdentifiedFunctionVariable):
-    """What torch's functional collectives ask to know whether to return a plain tensor: True."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        return ConstantVariable(True)
-
-
-class GroupSizeVariable(IdentifiedFunctionVariable):
+@models(distributed_functions()._get_group_size_by_name)
+def _group_size(function: Any, evaluator: Evaluator, group_name: Variable) -> Variable:
     """The size of a group given by name, which names it for as long as the default group lives."""
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        if len(arguments) == 1 and isinstance(arguments[0], ProcessGroupVariable):
-            return arguments[0].get_attribute(evaluator, "size").call(evaluator, [], {})
-        positional, named = evaluator.snapshots(arguments, keywords, self.value.__name__)
-        _group(evaluator, None)
-        return ConstantVariable(evaluator.pure(self.value, *positional, **named))
-
-
-def _register(kind: type[IdentifiedFunctionVariable], function: Any) -> None:
-    @register_object(function)
-    def wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-        evaluator.guard(source, IsObject(value))
-        return kind(value, source)
-
-
-for _name in _ROWS:
-    if hasattr(torch.distributed, _name):  # some are newer than others
-        _register(CollectiveVariable, getattr(torch.distributed, _name))
-_register(TracingQueryVariable, functional_collectives()._are_we_tracing)
-_register(GroupSizeVariable, distributed_functions()._get_group_size_by_name)
+    if isinstance(group_name, ProcessGroupVariable):
+        return group_name.get_attribute(evaluator, "size").call(evaluator, [], {})
+    _group(evaluator, None)
+    return pure_call(evaluator, function, [group_name], {})
