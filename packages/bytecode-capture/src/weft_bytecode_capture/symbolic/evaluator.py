@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 class FrameEvaluator:
     """Evaluates one frame: the root frame of a capture, or a function inlined into it.
 
+    What models may ask of it is :class:`.protocol.Evaluator`.
+
     ``stack`` holds variables, and None for the NULL that CPython's calling convention pushes.  ``locals``
     holds the bound locals that are not cells, ``cells`` the cell and free variables' cells.
     """
@@ -85,7 +87,6 @@ class FrameEvaluator:
         return self.state.side_effects
 
     def guard(self, source: Source, predicate: Predicate) -> None:
-        """Compiled code may be used again only if ``predicate`` holds of the value at ``source``."""
         self.state.add_guard(source, predicate, self.current_reason)
 
     def location(self) -> UserLocation:
@@ -94,7 +95,6 @@ class FrameEvaluator:
         return UserLocation(self.code.co_filename, line, self.code.co_qualname)
 
     def current_reason(self) -> Reason:
-        """The line being evaluated now, in the innermost evaluator."""
         evaluator = self.state.current or self
         place = evaluator.location()
         return Reason(place.file, place.line, source_line(place.file, place.line))
@@ -187,9 +187,6 @@ class FrameEvaluator:
     def jump(self, instruction: Instruction) -> None:
         self.next_index = instruction.target
 
-    def push(self, variable: Variable | None) -> None:
-        self.stack.append(variable)
-
     def pop(self) -> Variable:
         """Pop a value; a NULL there would be a fault of the evaluator."""
         variable = self.stack.pop()
@@ -207,7 +204,6 @@ class FrameEvaluator:
     # Exceptions of the captured program.
 
     def raise_exception(self, exception: ExceptionVariable) -> NoReturn:
-        """Raise an exception object in the captured program; sets its ``__context__``."""
         exception.traceback = object()
         handled = self.handled_exception()
         if handled is not None and handled is not exception:
@@ -217,7 +213,6 @@ class FrameEvaluator:
     def raise_error(
         self, kind: type[BaseException], *arguments: Any, **attributes: Any
     ) -> NoReturn:
-        """Raise a new exception with constant arguments in the captured program."""
         from .models.exceptions.exception_objects import ExceptionVariable
 
         exception = ExceptionVariable(kind, [ConstantVariable(value) for value in arguments])
@@ -226,7 +221,6 @@ class FrameEvaluator:
         self.raise_exception(exception)
 
     def raise_python_error(self, error: BaseException) -> NoReturn:
-        """Raise in the captured program what a Python call on the same operands raised."""
         from .models.exceptions.exception_objects import ExceptionVariable
 
         try:
@@ -239,7 +233,6 @@ class FrameEvaluator:
         self.raise_exception(exception)
 
     def handled_exception(self) -> ExceptionVariable | None:
-        """The exception being handled, in this frame or a caller's."""
         evaluator: FrameEvaluator | None = self.state.current or self
         while evaluator is not None:
             if evaluator.handled is not None:
@@ -248,7 +241,6 @@ class FrameEvaluator:
         return None
 
     def note_handlers(self) -> None:
-        """Let the graph know which handlers are in force, in this frame or a caller's."""
         graph = self.graph
         evaluator: FrameEvaluator | None = self.state.current or self
         while evaluator is not None and not graph.in_handled_code:
@@ -260,17 +252,14 @@ class FrameEvaluator:
     # Values.
 
     def wrap_constant(self, value: Any) -> ConstantVariable:
-        """A variable of an immutable constant made during evaluation."""
         return ConstantVariable(value)
 
     def wrap_result(self, value: Any) -> Variable:
-        """A variable of a new Python value: constants, and tuples, lists, dicts and sets of them."""
         from .variables.wrap_results import wrap_new_value
 
         return wrap_new_value(self, value)
 
     def wrap_known(self, value: Any, label: str | None = None) -> Variable:
-        """A variable of an object that the guard set may hold itself: a library's or a class's own."""
         if is_constant_value(value):
             return ConstantVariable(value)
         known = self.builder.held(value)
@@ -281,17 +270,12 @@ class FrameEvaluator:
             label = value.__qualname__ if named else type(value).__name__
         return self.builder.wrap(value, ConstantSource(str(label), value))
 
-    def builder_accepts_constant(self, value: Any) -> bool:
-        return is_constant_value(value)
-
     def collected(self, iterable: Variable) -> Variable:
-        """A list of an iterable's elements."""
         from .models.containers.sequences import ListVariable
 
         return ListVariable(iterable.iterate(self))
 
     def pure(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-        """Call a side-effect-free Python function on constants; its exceptions are the program's."""
         try:
             return function(*arguments, **keywords)
         except (Unsupported, CapturedException):
@@ -302,7 +286,6 @@ class FrameEvaluator:
     def snapshots(
         self, arguments: Sequence[Variable], keywords: Keywords, what: str
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The Python values of arguments of a pure function; Unsupported if one is not constant."""
         try:
             return (
                 [argument.snapshot() for argument in arguments],
@@ -320,15 +303,12 @@ class FrameEvaluator:
     def call_function(
         self, function: Variable, arguments: Arguments, keywords: Keywords | None = None
     ) -> Variable:
-        """``function(*arguments, **keywords)``."""
         return function.call(self.state.current or self, arguments, keywords or {})
 
     def call_method(self, variable: Variable, name: str, *arguments: Variable) -> Variable:
-        """``variable.name(*arguments)``."""
         return variable.call_method(self.state.current or self, name, list(arguments), {})
 
     def binary_operation(self, operator: str, left: Variable, right: Variable) -> Variable:
-        """``left <operator> right`` by Python's protocol, in-place operators and comparisons included."""
         from .variables.operations import binary_operation
 
         return binary_operation(self, operator, left, right)
@@ -336,7 +316,6 @@ class FrameEvaluator:
     def inline_call(
         self, function: FunctionVariable, arguments: Arguments, keywords: Keywords
     ) -> Variable:
-        """Evaluate a call of a Python function inside this evaluation."""
         from .inlining import inline_call
 
         return inline_call(self.state.current or self, function, arguments, keywords)

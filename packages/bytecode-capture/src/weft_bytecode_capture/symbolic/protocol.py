@@ -88,10 +88,6 @@ class Evaluator(Protocol):
         """A variable of an object that the guard set may hold itself: a library's or a class's own."""
         ...
 
-    def builder_accepts_constant(self, value: Any) -> bool:
-        """Whether an object is a constant by itself."""
-        ...
-
     def collected(self, iterable: Variable) -> Variable:
         """A list of an iterable's elements."""
         ...

@@ -7,8 +7,8 @@ the graph reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -152,7 +152,9 @@ def read_at(
 
     ``place``: the tensor and subscript of the program.
     """
-    copy = _call(evaluator, torch.ops.aten.index.Tensor, view, _indices(evaluator, positions))
+    copy = evaluator.graph.tensor(
+        evaluator, torch.ops.aten.index.Tensor, view, _indices(evaluator, positions)
+    )
     if copy.fake.is_inference():
         raise Unsupported("subscript of a tensor that data gives, in inference mode", repr(copy))
     copy.element = ElementCopy(evaluator.state.aliases, copy, place)
@@ -175,9 +177,9 @@ def write_at(
     if not isinstance(tensor, TensorVariable):
         raise Unsupported("subscript of a loop's counter and other things", repr(value))
     if tensor.fake.dtype != view.fake.dtype:
-        tensor = _call(evaluator, torch.Tensor.to, tensor, ConstantVariable(view.fake.dtype))
+        tensor = evaluator.graph.tensor(evaluator, torch.Tensor.to, tensor, view.fake.dtype)
     indices = _indices(evaluator, positions)
-    _call(evaluator, torch.ops.aten.index_put_.default, view, indices, tensor)
+    evaluator.graph.tensor(evaluator, torch.ops.aten.index_put_.default, view, indices, tensor)
 
 
 def _indices(evaluator: FrameEvaluator, positions: Sequence[Variable | None]) -> ListVariable:
@@ -189,7 +191,7 @@ def _indices(evaluator: FrameEvaluator, positions: Sequence[Variable | None]) ->
         tensor = position.tensor if isinstance(position, TensorNumberVariable) else position
         assert isinstance(tensor, TensorVariable)
         if tensor.fake.dtype != torch.int64:
-            tensor = _call(evaluator, torch.Tensor.to, tensor, ConstantVariable(torch.int64))
+            tensor = evaluator.graph.tensor(evaluator, torch.Tensor.to, tensor, torch.int64)
         items.append(tensor)
     return ListVariable(items)
 
@@ -236,14 +238,14 @@ def _view(
         if item.is_constant() and item.as_constant() is Ellipsis:
             dimension += tensor.fake.dim() - dimension - _after(items, item)
         elif item.is_none():
-            tensor = _call(evaluator, torch.unsqueeze, tensor, dimension)
+            tensor = evaluator.graph.tensor(evaluator, torch.unsqueeze, tensor, dimension)
             dimension += 1
         elif isinstance(item, SliceVariable):
             tensor = _sliced(evaluator, tensor, dimension, item)
             dimension += 1
         elif isinstance(item, SymbolicIntegerVariable) or _is_number(item):
             index = in_range(evaluator, item, tensor.fake.shape[dimension])
-            tensor = _call(evaluator, torch.select, tensor, dimension, index)
+            tensor = evaluator.graph.tensor(evaluator, torch.select, tensor, dimension, index)
         elif is_position(item):
             positions += [None] * (dimension - len(positions)) + [item]
             dimension += 1
@@ -298,7 +300,9 @@ def _sliced(
     start, stop = (_end(evaluator, part, size) for part in (start, stop))
     if step.is_none():
         step = ConstantVariable(1)
-    return _call(evaluator, torch.ops.aten.slice.Tensor, tensor, dimension, start, stop, step)
+    return evaluator.graph.tensor(
+        evaluator, torch.ops.aten.slice.Tensor, tensor, dimension, start, stop, step
+    )
 
 
 def _end(evaluator: FrameEvaluator, part: Variable, size: int | torch.SymInt) -> Variable:
@@ -329,14 +333,3 @@ def _from_start(
     moved = item.binary_operation(evaluator, "add", ConstantVariable(size), False)
     assert isinstance(moved, SymbolicIntegerVariable)
     return moved
-
-
-def _call(
-    evaluator: FrameEvaluator, function: Callable[..., Any], tensor: TensorVariable, *arguments: Any
-) -> TensorVariable:
-    from ..models.torch.tensor import TensorVariable
-
-    given = [a if isinstance(a, Variable) else ConstantVariable(a) for a in arguments]
-    result = evaluator.graph.call_function(evaluator, function, [tensor, *given], {})
-    assert isinstance(result, TensorVariable)
-    return result

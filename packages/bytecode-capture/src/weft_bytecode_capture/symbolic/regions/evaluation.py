@@ -12,8 +12,6 @@ from ...unsupported import Unsupported
 from ...user_location import UserLocation
 from ..captured_exception import CapturedException
 from ..models.torch.tensor import TensorVariable
-from ..variables.base import Variable
-from ..variables.constant import ConstantVariable
 from .decisions import Place, RegionRefused
 from .state.python_state import ObjectStates
 
@@ -110,12 +108,8 @@ def as_predicate(evaluator: FrameEvaluator, condition: TensorVariable) -> Tensor
     """``bool(condition)`` as a bool tensor without dimensions."""
     if evaluator.graph.shapes.specialise(condition.fake.numel() != 1):
         raise Unsupported("truth value of a tensor with several elements", repr(condition))
-    result: Variable = condition
     if condition.fake.dim():
-        shape = evaluator.wrap_result(())
-        result = evaluator.graph.call_method(evaluator, "reshape", condition, (shape,), {})
+        condition = evaluator.graph.tensor(evaluator, "reshape", condition, ())
     if condition.fake.dtype != torch.bool:
-        zero = ConstantVariable(0)
-        result = evaluator.graph.call_method(evaluator, "ne", result, (zero,), {})
-    assert isinstance(result, TensorVariable)
-    return result
+        condition = evaluator.graph.tensor(evaluator, "ne", condition, 0)
+    return condition

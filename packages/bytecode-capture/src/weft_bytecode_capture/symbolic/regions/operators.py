@@ -136,8 +136,7 @@ def _parameter(evaluator: FrameEvaluator, subgraph: Subgraph, value: Variable) -
     if not isinstance(value, TensorVariable):
         raise Unsupported("loop that carries what is no tensor", repr(value))
     _check_gradients(value.fake)
-    start = evaluator.graph.call_method(evaluator, "clone", value, (), {})
-    assert isinstance(start, TensorVariable)
+    start = evaluator.graph.tensor(evaluator, "clone", value)
     fake = fresh_like(evaluator, start.fake)
     return Carried(start, regional(parameter(subgraph.graph, "carried", fake), fake))
 

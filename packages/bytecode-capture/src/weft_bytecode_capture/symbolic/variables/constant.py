@@ -16,7 +16,12 @@ from ...unsupported import Unsupported
 from ..models.table import model_of
 from ..protocol import Evaluator
 from .base import Arguments, Keywords, Variable
-from .builder import guard_constant, register_constant_predicate, register_constant_types
+from .builder import (
+    guard_constant,
+    is_constant_value,
+    register_constant_predicate,
+    register_constant_types,
+)
 from .python_protocols import find_raw, pure_call
 
 register_constant_types(
@@ -109,7 +114,7 @@ class ConstantVariable(Variable):
         if special is not None:
             return special(evaluator, self, name)
         attribute = evaluator.pure(getattr, value, name)
-        if evaluator.builder_accepts_constant(attribute):
+        if is_constant_value(attribute):
             return evaluator.wrap_constant(attribute)
         if isinstance(attribute, type):
             return evaluator.wrap_known(attribute)

@@ -329,6 +329,25 @@ class DefaultDictVariable(DictVariable):
         emitter.call(2)
 
 
+class AttributeDictVariable(DictVariable):
+    """The ``__dict__`` of an object whose attributes are the only storage: ``all_entries`` gives them."""
+
+    def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        return self.all_entries(evaluator).get(entry_key(evaluator, key))
+
+    def contains(self, evaluator: Evaluator, key: Variable) -> bool:
+        return self.lookup(evaluator, key) is not None
+
+    def length(self, evaluator: Evaluator) -> int:
+        return len(self.all_entries(evaluator))
+
+    def snapshot(self) -> Any:
+        raise Unsupported("value is not a constant", repr(self))
+
+    def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
+        return DictVariable(entries)
+
+
 class MappingProxyVariable(DictVariable):
     """A read-only view of a dict, such as a class's ``__dict__``."""
 

@@ -25,10 +25,10 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import HashedKey, entry_key, identity_key
+from ...variables.hashing import HashedKey, identity_key
 from ...variables.python_protocols import find_raw
 from ..builtins.methods import BuiltinMethodVariable
-from ..containers.mappings import DictVariable, keyword_arguments
+from ..containers.mappings import AttributeDictVariable, DictVariable, keyword_arguments
 from ..containers.sequences import TupleVariable
 from ..objects.finalizers import require_no_finalizer
 from ..table import is_polyfill
@@ -319,7 +319,7 @@ class NewFunctionVariable(FunctionVariable):
             emitter.call(2)
 
 
-class FunctionDictVariable(DictVariable):
+class FunctionDictVariable(AttributeDictVariable):
     """``function.__dict__`` of a function made in captured code, whose attributes are the only storage."""
 
     def __init__(self, function: NewFunctionVariable) -> None:
@@ -339,23 +339,8 @@ class FunctionDictVariable(DictVariable):
             raise Unsupported("attribute of a function", f"{self.function!r}.__dict__[{name!r}]")
         self.function.attributes[name] = value
 
-    def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
-        return self.all_entries(evaluator).get(entry_key(evaluator, key))
-
-    def contains(self, evaluator: Evaluator, key: Variable) -> bool:
-        return self.lookup(evaluator, key) is not None
-
-    def length(self, evaluator: Evaluator) -> int:
-        return len(self.all_entries(evaluator))
-
-    def snapshot(self) -> Any:
-        raise Unsupported("value is not a constant", repr(self))
-
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         raise Unsupported("attribute of a function", f"change of {self.function!r}.__dict__")
-
-    def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
-        return DictVariable(entries)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_variable(self.function)

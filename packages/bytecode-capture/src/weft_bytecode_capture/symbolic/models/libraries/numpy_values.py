@@ -171,7 +171,8 @@ class ArrayVariable(Variable):
             key = arguments[0].snapshot()
             if not all(_is_view_index(part) for part in (key if type(key) is tuple else (key,))):
                 raise Unsupported(_NUMPY, f"{self!r}[{arguments[0]!r}]")
-        return array_of(evaluator, _METHODS[name](self, evaluator, arguments, keywords))
+        method, own_name = _METHODS[name]
+        return array_of(evaluator, method(self, own_name, evaluator, arguments, keywords))
 
     def _reduce(
         self, name: str, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
@@ -228,26 +229,12 @@ _OPERATORS = frozenset(("add", "sub", "mul", "truediv", "pow", "lt", "le", "gt",
 _TORCH_NAMES = {"max": "amax", "min": "amin"}
 
 
-def _reduction(name: str) -> Callable[..., Variable]:
-    def call(array: ArrayVariable, *rest: Any) -> Variable:
-        return array._reduce(name, *rest)
-
-    return call
-
-
-def _forwarded(name: str) -> Callable[..., Variable]:
-    def call(array: ArrayVariable, *rest: Any) -> Variable:
-        return array._forward(name, *rest)
-
-    return call
-
-
-_METHODS: dict[str, Callable[..., Variable]] = {
-    **{name: _reduction(name) for name in _REDUCTIONS.values()},
-    "reshape": _forwarded("reshape"),
-    "copy": _forwarded("clone"),
-    "transpose": _forwarded("permute"),
-    "__getitem__": _forwarded("__getitem__"),
+_METHODS: dict[str, tuple[Callable[..., Variable], str]] = {
+    **{name: (ArrayVariable._reduce, name) for name in _REDUCTIONS.values()},
+    "reshape": (ArrayVariable._forward, "reshape"),
+    "copy": (ArrayVariable._forward, "clone"),
+    "transpose": (ArrayVariable._forward, "permute"),
+    "__getitem__": (ArrayVariable._forward, "__getitem__"),
 }
 
 

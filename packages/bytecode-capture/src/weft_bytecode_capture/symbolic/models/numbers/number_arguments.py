@@ -70,9 +70,7 @@ class _Call:
         return value if isinstance(value, TensorVariable) else None
 
     def function(self, function: Callable[..., Any], *arguments: Variable) -> TensorVariable:
-        made = self.evaluator.graph.call_function(self.evaluator, function, arguments, {})
-        assert isinstance(made, TensorVariable)
-        return made
+        return self.evaluator.graph.tensor(self.evaluator, function, *arguments)
 
     def method(self, name: str, tensor: TensorVariable, *arguments: Variable) -> Variable:
         return self.evaluator.graph.call_method(self.evaluator, name, tensor, arguments, {})
@@ -192,8 +190,7 @@ def _clamped(call: _Call) -> Variable | None:
         if number is None:
             return None
         numbers[name] = number
-    made = call.evaluator.graph.call_function(call.evaluator, torch.clamp, [tensor], numbers)
-    assert isinstance(made, TensorVariable)
+    made = call.evaluator.graph.tensor(call.evaluator, torch.clamp, tensor, **numbers)
     return call.settled(tensor, made)
 
 
@@ -254,12 +251,11 @@ def _full(call: _Call) -> Variable | None:
     size = call.get("size") or call.evaluator.wrap_result(())
     graph, evaluator, like = call.evaluator.graph, call.evaluator, call.tensor("input")
     if call.name == "full_like" and like is not None:
-        made = graph.call_function(evaluator, torch.empty_like, [like], options)
+        made = graph.tensor(evaluator, torch.empty_like, like, **options)
     elif call.name == "new_full" and like is not None:
-        made = graph.call_method(evaluator, "new_empty", like, [size], options)
+        made = graph.tensor(evaluator, "new_empty", like, size, **options)
     else:
-        made = graph.call_function(evaluator, torch.empty, [size], options)
-    assert isinstance(made, TensorVariable)
+        made = graph.tensor(evaluator, torch.empty, size, **options)
     number = call.number(value, made.fake.dtype)
     return None if number is None else call.method("fill_", made, number)
 

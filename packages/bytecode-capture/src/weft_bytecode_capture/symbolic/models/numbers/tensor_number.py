@@ -152,10 +152,7 @@ def number_in_tensor(evaluator: Evaluator, variable: Variable) -> TensorNumberVa
         return None
     if kind is int and not _is_within(evaluator, variable, _MAX_INTEGER):
         raise Unsupported("integer that may grow beyond a tensor's", repr(variable))
-    arguments = [evaluator.wrap_result(()), variable]
-    dtype: dict[str, Variable] = {"dtype": ConstantVariable(_DTYPES[kind])}
-    tensor = evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
-    assert isinstance(tensor, TensorVariable)
+    tensor = evaluator.graph.tensor(evaluator, torch.full, (), variable, dtype=_DTYPES[kind])
     return TensorNumberVariable(tensor, kind)
 
 
@@ -171,15 +168,12 @@ def read_in_region(
     is_one = all(type(size) is int and size == 1 for size in tensor.fake.shape)
     if dtype.is_complex or dtype == torch.uint64 or not is_one or (own is float and kind is int):
         return None
-    result: Variable = tensor
+    dims, kind = tensor.fake.dim(), kind or own
     for method in ("detach", "clone"):
-        result = evaluator.graph.call_method(evaluator, method, result, (), {})
-    if tensor.fake.dim():
-        shape = evaluator.wrap_result(())
-        result = evaluator.graph.call_method(evaluator, "reshape", result, (shape,), {})
-    assert isinstance(result, TensorVariable)
-    kind = kind or own
-    return TensorNumberVariable(cast_tensor(evaluator, result, _DTYPES[kind]), kind, is_step=False)
+        tensor = evaluator.graph.tensor(evaluator, method, tensor)
+    if dims:
+        tensor = evaluator.graph.tensor(evaluator, "reshape", tensor, ())
+    return TensorNumberVariable(cast_tensor(evaluator, tensor, _DTYPES[kind]), kind, is_step=False)
 
 
 def tested_tensor(evaluator: Evaluator, variable: Variable) -> Variable:
@@ -206,9 +200,7 @@ def truth_in_tensor(
         return None
     predicate = as_predicate(evaluator.frame, variable)
     method = "clone" if wanted else "logical_not"
-    result = evaluator.graph.call_method(evaluator, method, predicate, (), {})
-    assert isinstance(result, TensorVariable)
-    return TensorNumberVariable(result, bool)
+    return TensorNumberVariable(evaluator.graph.tensor(evaluator, method, predicate), bool)
 
 
 def number_by(
@@ -357,16 +349,11 @@ def _power(evaluator: Evaluator, pair: tuple[Variable, Variable]) -> Variable | 
 def _number(
     evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments, kind: type
 ) -> TensorNumberVariable:
-    made = evaluator.graph.call_function(evaluator, function, arguments, {})
-    assert isinstance(made, TensorVariable)
-    return TensorNumberVariable(made, kind)
+    return TensorNumberVariable(evaluator.graph.tensor(evaluator, function, *arguments), kind)
 
 
 def cast_tensor(evaluator: Evaluator, tensor: TensorVariable, dtype: torch.dtype) -> TensorVariable:
     """``tensor``, converted where it is of another dtype."""
     if tensor.fake.dtype == dtype:
         return tensor
-    kind: tuple[Variable, ...] = (ConstantVariable(dtype),)
-    made = evaluator.graph.call_method(evaluator, "to", tensor, kind, {})
-    assert isinstance(made, TensorVariable)
-    return made
+    return evaluator.graph.tensor(evaluator, "to", tensor, dtype)

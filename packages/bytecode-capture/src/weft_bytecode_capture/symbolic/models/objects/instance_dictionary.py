@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from weft_guards import DictContains, DictKeysAre, InstanceDictSource
 
@@ -12,13 +12,13 @@ from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey, entry_key
-from ..containers.mappings import DictVariable
+from ..containers.mappings import AttributeDictVariable
 
 if TYPE_CHECKING:
     from .user_objects import UserObjectVariable
 
 
-class InstanceDictVariable(DictVariable):
+class InstanceDictVariable(AttributeDictVariable):
     """The dict of ``instance``, whose attributes are the only storage."""
 
     def __init__(self, owner: UserObjectVariable) -> None:
@@ -63,12 +63,6 @@ class InstanceDictVariable(DictVariable):
         plain = entry_key(evaluator, key).python_key
         return plain[0] if plain is not None and isinstance(plain[0], str) else None
 
-    def length(self, evaluator: Evaluator) -> int:
-        return len(self.all_entries(evaluator))
-
-    def snapshot(self) -> Any:
-        raise Unsupported("value is not a constant", repr(self))
-
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         raise Unsupported("instance dictionary", f"change of {self!r} as a whole")
 
@@ -88,9 +82,6 @@ class InstanceDictVariable(DictVariable):
     def clear(self, evaluator: Evaluator) -> None:
         for key in self.all_entries(evaluator):
             self.remove(evaluator, key.variable)
-
-    def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
-        return DictVariable(entries)
 
     def emit_mutation(self, emitter: Emitter) -> None:
         raise RuntimeError("the owner's attributes are emitted, not its dict's entries")

@@ -22,9 +22,7 @@ Comparison = Callable[["Evaluator", list[Variable], dict[str, Variable]], Variab
 def _all(evaluator: Evaluator, compare: Any, arguments: Arguments, keywords: Keywords) -> Variable:
     """Whether ``compare`` holds of all elements."""
     elements = evaluator.graph.call_function(evaluator, compare, arguments, keywords)
-    whole = evaluator.graph.call_method(evaluator, "all", elements, (), {})
-    assert isinstance(whole, TensorVariable)
-    return TensorNumberVariable(whole, bool)
+    return TensorNumberVariable(evaluator.graph.tensor(evaluator, "all", elements), bool)
 
 
 def _all_close(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:

@@ -31,7 +31,6 @@ def selected_part(
 
     The key may hold slices, None, an ellipsis and further integers, but no tensors.
     """
-    from .tensor import TensorVariable
 
     items = list(key._items) if is_tuple(key) else [key]
     if not any(map(_is_symbolic, items)) or not all(map(_is_basic, items)):
@@ -51,15 +50,12 @@ def selected_part(
             dimension += 1
     everything = SliceVariable(*[ConstantVariable(None)] * 3)
     rest = [everything if _is_symbolic(item) else item for item in items]
-    view: Variable = tensor
     if not all(item is everything or _is_ellipsis(item) for item in rest):
         subscript = TupleVariable(rest)
-        view = evaluator.graph.call_function(evaluator, operator.getitem, [view, subscript], {})
+        tensor = evaluator.graph.tensor(evaluator, operator.getitem, tensor, subscript)
     for position, item in reversed(selections):
-        place = ConstantVariable(position)
-        view = evaluator.graph.call_function(evaluator, torch.select, [view, place, item], {})
-    assert isinstance(view, TensorVariable)
-    return view
+        tensor = evaluator.graph.tensor(evaluator, torch.select, tensor, position, item)
+    return tensor
 
 
 def require_ordinary_slices(evaluator: Evaluator, key: Variable) -> None:

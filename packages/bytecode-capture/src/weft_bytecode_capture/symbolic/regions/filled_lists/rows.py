@@ -133,10 +133,7 @@ class AllRows(ListForm):
         self.rows.note_use(is_view=False)
         if not self.is_reversed:
             return self.rows.buffer
-        dimensions = [ListVariable([ConstantVariable(0)])]
-        made = evaluator.graph.call_method(evaluator, "flip", self.rows.buffer, dimensions, {})
-        assert isinstance(made, TensorVariable)
-        return made
+        return evaluator.graph.tensor(evaluator, "flip", self.rows.buffer, [0])
 
     def truth(self) -> bool:
         return True

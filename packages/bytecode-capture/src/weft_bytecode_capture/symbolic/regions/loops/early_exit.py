@@ -18,8 +18,7 @@ from ....unsupported import Unsupported
 from ...decode import DecodedCode, Instruction, after_loop
 from ...models.containers.sequences import ListVariable
 from ...models.torch.tensor import TensorVariable
-from ...variables.base import Arguments, Keywords, Variable
-from ...variables.constant import ConstantVariable
+from ...variables.base import Variable
 from ..branches.join_points import EXIT, loops, meeting_point, reachable, resolved, successors
 from ..evaluation import every_instruction, run_until
 from ..state.containers import Opens
@@ -216,24 +215,21 @@ def call_in(
     evaluator: FrameEvaluator,
     graph: torch.fx.Graph,
     function: Any,
-    arguments: Arguments,
-    keywords: Keywords,
+    *arguments: Any,
+    **keywords: Any,
 ) -> TensorVariable:
     """The result of a call in another graph than the one at hand: before a loop, around it."""
     builder = evaluator.graph
     inner, builder.graph = builder.graph, graph
     try:
-        made = builder.call_function(evaluator, function, arguments, keywords)
+        return builder.tensor(evaluator, function, *arguments, **keywords)
     finally:
         builder.graph = inner
-    assert isinstance(made, TensorVariable)
-    return made
 
 
 def unset_flag(evaluator: FrameEvaluator, graph: torch.fx.Graph) -> TensorVariable:
     """False, in ``graph``."""
-    dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
-    return call_in(evaluator, graph, torch.zeros, [evaluator.wrap_result(())], dtype)
+    return call_in(evaluator, graph, torch.zeros, (), dtype=torch.bool)
 
 
 def unset_like(
@@ -243,21 +239,16 @@ def unset_like(
     count: Variable | None = None,
 ) -> TensorVariable:
     """An uninitialised tensor in ``graph``: ``count`` rows like ``like``, or one."""
-    check_size(evaluator, like.fake)
-    row = evaluator.wrap_result(list(like.fake.shape))
+    fake = like.fake
+    check_size(evaluator, fake)
+    row = evaluator.wrap_result(list(fake.shape))
     shape = row if count is None else ListVariable([count, *row.iterate(evaluator)])
-    options: dict[str, Variable] = {
-        "dtype": ConstantVariable(like.fake.dtype),
-        "device": ConstantVariable(like.fake.device),
-    }
-    return call_in(evaluator, graph, torch.empty, [shape], options)
+    return call_in(evaluator, graph, torch.empty, shape, dtype=fake.dtype, device=fake.device)
 
 
 def flag(evaluator: FrameEvaluator, value: bool) -> Variable:
     """A constant as a tensor of the graph at hand."""
-    arguments = [evaluator.wrap_result(()), ConstantVariable(value)]
-    dtype: dict[str, Variable] = {"dtype": ConstantVariable(torch.bool)}
-    return evaluator.graph.call_function(evaluator, torch.full, arguments, dtype)
+    return evaluator.graph.tensor(evaluator, torch.full, (), value, dtype=torch.bool)
 
 
 def like_result(evaluator: FrameEvaluator, result: Variable, opens: Opens) -> Variable:
@@ -273,9 +264,5 @@ def like_result(evaluator: FrameEvaluator, result: Variable, opens: Opens) -> Va
 
 def _zeros(evaluator: FrameEvaluator, like: torch.Tensor) -> Variable:
     """A tensor of the graph at hand: ``like`` may be of another."""
-    options: dict[str, Variable] = {
-        "dtype": ConstantVariable(like.dtype),
-        "device": ConstantVariable(like.device),
-    }
-    shape = evaluator.wrap_result(list(like.shape))
-    return evaluator.graph.call_function(evaluator, torch.zeros, [shape], options)
+    options = {"dtype": like.dtype, "device": like.device}
+    return evaluator.graph.tensor(evaluator, torch.zeros, list(like.shape), **options)

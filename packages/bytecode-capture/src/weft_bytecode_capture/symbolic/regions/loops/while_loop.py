@@ -154,9 +154,7 @@ class _RolledWhile:
         predicate = as_predicate(evaluator, test)
         if self.loop.tests[index]:
             return predicate
-        result = evaluator.graph.call_method(evaluator, "logical_not", predicate, (), {})
-        assert isinstance(result, TensorVariable)
-        return result
+        return evaluator.graph.tensor(evaluator, "logical_not", predicate)
 
 
 class _WhileLoop:

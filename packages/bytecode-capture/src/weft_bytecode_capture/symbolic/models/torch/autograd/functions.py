@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,7 +44,7 @@ def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Va
     if torch.is_grad_enabled() and any(map(needs_gradient, arguments)):
         gradients = GradientCapture(evaluator, owner, context, arguments)
     forward = owner.get_attribute(evaluator, "forward")
-    with _WithoutGradients(evaluator):
+    with _without_gradients(evaluator):
         if separate:
             result = forward.call(evaluator, arguments, {})
             setup = owner.get_attribute(evaluator, "setup_context")
@@ -108,18 +110,15 @@ def _with_defaults(
     return list(bound.args)
 
 
-class _WithoutGradients:
+@contextmanager
+def _without_gradients(evaluator: Evaluator) -> Iterator[None]:
     """Evaluates a block in no_grad mode, and the graph likewise."""
-
-    def __init__(self, evaluator: Evaluator) -> None:
-        self._modes = evaluator.graph.modes
-        self._before = torch.is_grad_enabled()
-
-    def __enter__(self) -> None:
-        self._modes.switch(set_grad_enabled, (), False)
-
-    def __exit__(self, *exception: object) -> None:
-        self._modes.switch(set_grad_enabled, (), self._before)
+    modes, before = evaluator.graph.modes, torch.is_grad_enabled()
+    modes.switch(set_grad_enabled, (), False)
+    try:
+        yield
+    finally:
+        modes.switch(set_grad_enabled, (), before)
 
 
 def _apply_function(
