@@ -48,12 +48,12 @@ RUNNERS = frozenset(sys._current_frames())
 @pytest.fixture(autouse=True)
 def runner_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runner's own threads, which wake now and then, are none that may draw random numbers."""
-    from weft_bytecode_capture.symbolic.graph import recovery as drawn_numbers
+    from weft_bytecode_capture.symbolic.graph import recovery
 
-    times = drawn_numbers._times_of_others
+    times = recovery._times_of_others
 
     def of_others() -> dict[int, int] | None:
         found = times()
         return None if found is None else {t: n for t, n in found.items() if t not in RUNNERS}
 
-    monkeypatch.setattr(drawn_numbers, "_times_of_others", of_others)
+    monkeypatch.setattr(recovery, "_times_of_others", of_others)

@@ -127,7 +127,7 @@ def draws(node: torch.fx.Node) -> bool:
 def is_tracked_write(node: torch.fx.Node) -> bool:
     """Whether all that a node writes to is known: by version counters, or by the table of arguments.
 
-    What a region's blocks write to their parameters is found by :mod:`.region_writes`.
+    What a region's blocks write to their parameters is found by :func:`storages_written_in_regions`.
     """
     target: Any = node.target
     if target is getattr:

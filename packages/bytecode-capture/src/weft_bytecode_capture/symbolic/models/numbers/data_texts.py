@@ -55,11 +55,10 @@ class DataTextVariable(Variable):
     It is a constant where no number depends on data: asking for it compiles for these numbers alone.
     """
 
+    kind = str
+
     def __init__(self, parts: Sequence[str | TextCall]) -> None:
         self.parts = parts
-
-    def python_type(self) -> type:
-        return str
 
     def is_constant(self) -> bool:
         calls = (part for part in self.parts if isinstance(part, TextCall))
