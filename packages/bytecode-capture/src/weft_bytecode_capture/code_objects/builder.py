@@ -113,7 +113,7 @@ class CodeBuilder:
         if DIALECT.null_above_callee:
             self.add("PUSH_NULL")
 
-    def make_callee(self) -> None:
+    def prepare_call(self) -> None:
         """Push the NULL of a call with the callee that is on the stack."""
         self.add("PUSH_NULL")
         if not DIALECT.null_above_callee:

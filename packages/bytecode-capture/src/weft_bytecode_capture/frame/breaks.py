@@ -54,7 +54,6 @@ class BreakEmission:
         self.code = code
         self.ending = ending
         self.emitter = emitter
-        self.builder = emitter.builder
         self.resume_functions = resume_functions
         self.resumption = resumption
         self.original, position = self._original_position()
@@ -176,20 +175,20 @@ class BreakEmission:
 
     def store_state_and_go_on(self) -> None:
         for name in reversed(self._new_cells):
-            self.builder.add("STORE_DEREF", local=name)
+            self.emitter.add("STORE_DEREF", local=name)
         for name in reversed(self._new_locals):
-            self.builder.store_local(name)
+            self.emitter.store_local(name)
         self._drop_the_rest()
         for place, slot in enumerate(self.stack):
             if place in self.stack_temporaries:
-                self.builder.load_local(self.stack_temporaries[place])
-                self.builder.delete_local(self.stack_temporaries[place])
+                self.emitter.load_local(self.stack_temporaries[place])
+                self.emitter.delete_local(self.stack_temporaries[place])
                 if slot is Slot.PREVIOUS:
-                    push_handled(self.builder, self.stack, place)
+                    push_handled(self.emitter, self.stack, place)
             elif slot is Slot.VALUE:
-                self.builder.add("PUSH_NULL")
+                self.emitter.add("PUSH_NULL")
             elif slot is Slot.OFFSET:
-                self.builder.load_constant(0)  # for the line of a frame being left only
+                self.emitter.load_constant(0)  # for the line of a frame being left only
         self._copy_original()
 
     def _drop_the_rest(self) -> None:
@@ -201,13 +200,13 @@ class BreakEmission:
             arguments = arguments[1:]  # what super() takes
         for name in arguments:
             if name not in cells and name not in self.restored:
-                self.builder.delete_local(name)
+                self.emitter.delete_local(name)
             elif name in cells and self.ending.cells.get(name, ...) is None:
-                self.builder.add("DELETE_DEREF", local=name)
+                self.emitter.add("DELETE_DEREF", local=name)
         kept = frozenset(self.stack_temporaries.values())
         for name in (OBJECTS, *self.emitter.temporaries):
             if name not in kept:
-                self.builder.delete_local(name)
+                self.emitter.delete_local(name)
 
     # The breaking instruction, its handlers, and what comes behind.
 
@@ -219,16 +218,16 @@ class BreakEmission:
         copies, copy_of = clone(instructions)
         entry = copy_of[id(instructions[self.first])]
         if min(kept) != self.first:
-            self.builder.add("JUMP_FORWARD", target=entry)
+            self.emitter.add("JUMP_FORWARD", target=entry)
         behind: list[tuple[Instruction, _Exit]] = []
         for i in sorted(kept):
-            self.builder.instructions.append(copies[i])
+            self.emitter.instructions.append(copies[i])
             if i == self.last:
                 self._plain_attribute_load(copies[i])
             if i == self.last or self._has_null(len(self.original.stacks[i] or ())):
                 self._bind_exit(copies[i])  # what a handler enters again is as it was at the break
             if i in exits and not exits[i].by_jump_only:
-                behind.append((self.builder.add("JUMP_FORWARD"), exits[i]))
+                behind.append((self.emitter.add("JUMP_FORWARD"), exits[i]))
         for jump, leaving in behind:
             jump.target = self._emit_resumption(
                 leaving.position + 1, leaving.stored, leaving.varying
@@ -236,7 +235,7 @@ class BreakEmission:
         for i, leaving in exits.items():
             target = instructions[i].target
             if target is not None:
-                skipped = [self.builder.add(name) for name in passed_over(instructions[i])]
+                skipped = [self.emitter.add(name) for name in passed_over(instructions[i])]
                 position = self.original.index_of(target) + len(skipped)
                 start = self._emit_resumption(position, leaving.stored_at_jump)
                 copies[i].target = skipped[0] if skipped else start
@@ -290,7 +289,7 @@ class BreakEmission:
             instruction.argument &= ~1
         else:
             return
-        self.builder.make_callee()
+        self.emitter.prepare_call()
 
     def _has_null(self, place: int) -> bool:
         """Whether a place of the stack holds a NULL at the breaking instruction."""
@@ -302,14 +301,14 @@ class BreakEmission:
         """Put a bound ``__exit__`` and NULL where BEFORE_WITH has left a function and its receiver."""
         if instruction.name != "BEFORE_WITH" or not DIALECT.null_above_exit:
             return
-        builder = self.builder
-        builder.load_constant(bound)
-        builder.add("SWAP", 4)  # helper, receiver or NULL, what __enter__ gave, __exit__
-        builder.add("SWAP", 2)
-        entered = self.emitter.store_temporary()
-        builder.add("CALL", 1)
-        builder.add("PUSH_NULL")
-        builder.load_local(entered)
+        emitter = self.emitter
+        emitter.add("LOAD_CONST", emitter.constant(bound))
+        emitter.add("SWAP", 4)  # helper, receiver or NULL, what __enter__ gave, __exit__
+        emitter.add("SWAP", 2)
+        entered = emitter.store_temporary()
+        emitter.add("CALL", 1)
+        emitter.add("PUSH_NULL")
+        emitter.load_local(entered)
 
     def _emit_resumption(
         self,
@@ -324,27 +323,27 @@ class BreakEmission:
         point = ResumePoint(position, nulls, self._locals_behind(position, stored))
         resume = self.resume_functions.get(self.original, point)
         self.resume_functions.note_varying(resume, varying)
-        start = len(self.builder.instructions)
+        start = len(self.emitter.instructions)
         values, handled = self._pop_stack(stack, point.nulls)
         self._load_held(self.resumption)
         self.emitter.load_function(resume.code, self.original.cells)
         for kind, which in resume.arguments:
             if kind == "stack":
-                self.builder.load_local(values[int(which)])
+                self.emitter.load_local(values[int(which)])
             elif kind == "handled":
-                self.builder.load_local(handled[int(which)])
+                self.emitter.load_local(handled[int(which)])
             elif kind == "local":
-                self.builder.load_local(str(which))
+                self.emitter.load_local(str(which))
             else:
-                self.builder.add("LOAD_DEREF", local=str(which))
-        self.builder.call(len(resume.arguments) + 1)
-        self.builder.add("RETURN_VALUE")
-        return self.builder.instructions[start]
+                self.emitter.add("LOAD_DEREF", local=str(which))
+        self.emitter.call(len(resume.arguments) + 1)
+        self.emitter.add("RETURN_VALUE")
+        return self.emitter.instructions[start]
 
     def _load_held(self, value: Any) -> None:
         """Push a callee that lives as long as the program: a constant, as the objects are gone by now."""
-        with self.builder.callee():
-            self.builder.load_constant(value)
+        with self.emitter.callee():
+            self.emitter.add("LOAD_CONST", self.emitter.constant(value))
 
     def _pop_stack(self, stack: Stack, nulls: frozenset[int]) -> tuple[dict[int, str], list[str]]:
         """Empty the stack into temporaries and leave the except clauses that are on it.
@@ -355,7 +354,7 @@ class BreakEmission:
         exceptions: list[str] = []
         if Slot.PREVIOUS in stack:
             self._load_held(sys.exception)
-            self.builder.call(0)
+            self.emitter.call(0)
             exceptions.append(self.emitter.store_temporary())
         for place in range(len(stack) - 1, -1, -1):
             slot = stack[place]
@@ -365,11 +364,11 @@ class BreakEmission:
                 if place not in nulls:
                     values[place] = name
             elif slot is Slot.PREVIOUS:
-                self.builder.add("COPY", 1)
+                self.emitter.add("COPY", 1)
                 exceptions.append(self.emitter.store_temporary())
-                self.builder.add("POP_EXCEPT")
+                self.emitter.add("POP_EXCEPT")
             else:
-                self.builder.add("POP_TOP")
+                self.emitter.add("POP_TOP")
         # The exception saved by an except clause is the one that the next outer clause handles.
         return values, exceptions[:-1][::-1]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Sequence
 from typing import Any
 
 from weft_guards import (
@@ -31,20 +32,17 @@ OBJECTS = "__weft_objects"
 _BUILD = {"tuple": "TUPLE", "list": "LIST", "set": "SET", "map": "MAP", "slice": "SLICE"}
 
 
-class FrameEmitter(Emitter):
-    """Emits into a :class:`CodeBuilder`.
+class FrameEmitter(CodeBuilder, Emitter):
+    """Builds the code that runs in place of a frame.
 
     Sources are read when the frame starts, whenever :meth:`load_source` is called: the code that reads them
     into temporaries, :meth:`emit_entry_reads`, is emitted last and placed first.
     """
 
     def __init__(
-        self,
-        builder: CodeBuilder,
-        cells: frozenset[str],
-        graph_outputs: Sequence[Variable],
+        self, base: types.CodeType, cells: frozenset[str], graph_outputs: Sequence[Variable]
     ) -> None:
-        self.builder = builder
+        super().__init__(base)
         self.objects: list[Any] = []
         self.temporaries: list[str] = []
         self._cells = cells  # names of the frame's cell and free variables
@@ -53,7 +51,7 @@ class FrameEmitter(Emitter):
         self._output_names: list[str] = []
         self._variable_names: dict[int, tuple[Variable, str]] = {}
         self._own_cells: dict[int, tuple[Variable, str]] = {}
-        self._constants: dict[int, tuple[Variable, Any]] = {}
+        self._made_constants: dict[int, tuple[Variable, Any]] = {}
         self._being_built: set[int] = set()
         self._reads: dict[Source, str] = {}
 
@@ -64,13 +62,13 @@ class FrameEmitter(Emitter):
         if index is None:
             index = self._object_index[id(value)] = len(self.objects)
             self.objects.append(value)
-        self.builder.load_local(OBJECTS)
-        self.builder.load_constant(index)
-        self.builder.load_subscript()
+        self.load_local(OBJECTS)
+        super().load_constant(index)
+        self.load_subscript()
 
     def load_constant(self, value: Any) -> None:
         if is_code_constant(value):
-            self.builder.load_constant(value)
+            super().load_constant(value)
         else:
             self.load_object(value)
 
@@ -78,12 +76,12 @@ class FrameEmitter(Emitter):
         if isinstance(source, ConstantSource):
             self.load_constant(source.value)
         elif isinstance(source, ArgumentSource) and source.argument not in self._cells:
-            self.builder.load_local(source.argument)
+            self.load_local(source.argument)
         else:
             name = self._reads.get(source)
             if name is None:
                 name = self._reads[source] = self.new_temporary()
-            self.builder.load_local(name)
+            self.load_local(name)
 
     def emit_entry_reads(self) -> None:
         """Read every source that was asked for into its temporary; paths that several share, once."""
@@ -94,11 +92,15 @@ class FrameEmitter(Emitter):
         for source, name in self._reads.items():
             if source not in reader.known:
                 reader.push(source)
-                self.builder.store_local(name)
+                self.store_local(name)
                 reader.known[source] = name
 
-    def load_cell(self, name: str) -> None:
-        self.builder.load_cell(name)
+    def load_named(self, name: str) -> None:
+        """Push what a local, cell or free variable of the frame holds."""
+        if name in self._cells:
+            self.add("LOAD_DEREF", local=name)
+        else:
+            self.load_local(name)
 
     # Variables.
 
@@ -111,7 +113,7 @@ class FrameEmitter(Emitter):
         self._output_names = names
 
     def load_graph_output(self, index: int) -> None:
-        self.builder.load_local(self._output_names[index])
+        self.load_local(self._output_names[index])
 
     def load_variable(self, variable: Variable) -> None:
         variable = variable.loaded_instead or variable
@@ -121,9 +123,9 @@ class FrameEmitter(Emitter):
         elif key in self._own_cells:
             self.load_cell(self._own_cells[key][1])
         elif key in self._variable_names:
-            self.builder.load_local(self._variable_names[key][1])
+            self.load_local(self._variable_names[key][1])
         elif variable.is_constant() and _is_singleton(variable.as_constant()):
-            self.builder.load_constant(variable.as_constant())
+            self.load_constant(variable.as_constant())
         elif variable.source is not None:
             self.load_source(variable.source)
         elif variable.is_constant():
@@ -134,9 +136,9 @@ class FrameEmitter(Emitter):
     def _load_constant_of(self, variable: Variable) -> None:
         """Push a constant made in capture: always the same object, which the code object cannot promise."""
         key = id(variable)
-        if key not in self._constants:
-            self._constants[key] = (variable, variable.as_constant())
-        value = self._constants[key][1]
+        if key not in self._made_constants:
+            self._made_constants[key] = (variable, variable.as_constant())
+        value = self._made_constants[key][1]
         if isinstance(value, (str, frozenset)):
             self.load_object(value)
         else:
@@ -154,45 +156,30 @@ class FrameEmitter(Emitter):
         variable.reconstruct(self)
         self._being_built.discard(key)
         name = self.new_temporary()
-        self.builder.add("COPY", 1)
-        self.builder.store_local(name)
+        self.add("COPY", 1)
+        self.store_local(name)
         self._variable_names[key] = (variable, name)
 
     # Attributes, items, containers.
 
-    def load_attribute(self, name: str) -> None:
-        self.builder.load_attribute(name)
-
     def store_attribute(self, name: str) -> None:
-        self.builder.add("STORE_ATTR", self.builder.name(name))
-
-    def load_subscript(self) -> None:
-        self.builder.load_subscript()
+        self.add("STORE_ATTR", self.name(name))
 
     def store_subscript(self) -> None:
-        self.builder.add("STORE_SUBSCR")
+        self.add("STORE_SUBSCR")
 
     def delete_subscript(self) -> None:
-        self.builder.add("DELETE_SUBSCR")
+        self.add("DELETE_SUBSCR")
 
     def build(self, kind: str, count: int) -> None:
         operation = "STRING" if kind == "string" else _BUILD[kind]
-        self.builder.add(f"BUILD_{operation}", count)
+        self.add(f"BUILD_{operation}", count)
 
     # Calls.
 
     def load_callable(self, value: Any) -> None:
-        with self.builder.callee():
+        with self.callee():
             self.load_object(value)
-
-    def prepare_call(self) -> None:
-        self.builder.make_callee()
-
-    def call(self, count: int, keywords: tuple[str, ...] = ()) -> None:
-        self.builder.call(count, keywords)
-
-    def call_unpacked(self, with_keywords: bool) -> None:
-        self.builder.call_unpacked(with_keywords)
 
     # Temporaries and the rest.
 
@@ -203,29 +190,29 @@ class FrameEmitter(Emitter):
 
     def store_temporary(self) -> str:
         name = self.new_temporary()
-        self.builder.store_local(name)
+        self.store_local(name)
         return name
 
     def load_temporary(self, name: str) -> None:
-        self.builder.load_local(name)
+        self.load_local(name)
 
     def store_global(self, name: str) -> None:
-        self.builder.add("STORE_GLOBAL", self.builder.name(name))
+        self.add("STORE_GLOBAL", self.name(name))
 
     def duplicate(self) -> None:
-        self.builder.add("COPY", 1)
+        self.add("COPY", 1)
 
     def pop(self) -> None:
-        self.builder.add("POP_TOP")
+        self.add("POP_TOP")
 
     def load_function(self, code: Any, free: Sequence[str]) -> None:
         """Push a new function of the frame's globals, its closure the frame's cells ``free``."""
         if free:
             for name in free:
                 self.load_cell(name)
-            self.builder.add("BUILD_TUPLE", len(free))
-        self.builder.load_constant(code)
-        self.builder.make_function(bool(free))
+            self.add("BUILD_TUPLE", len(free))
+        self.load_constant(code)
+        self.make_function(bool(free))
 
 
 def _is_singleton(value: Any) -> bool:
@@ -251,113 +238,82 @@ class _SourceReader:
     ) -> None:
         self.known: dict[Source, str] = {}
         self._emitter = emitter
-        self._builder = emitter.builder
         self._names = names
         self._uses = uses
 
     def push(self, source: Source) -> None:
+        emitter = self._emitter
         if source in self.known:
-            self._builder.load_local(self.known[source])
+            emitter.load_local(self.known[source])
             return
-        reader = _READERS.get(type(source))
-        if reader is None:
-            raise Unsupported("source that code cannot read", source.name())
-        reader(self, source)
+        match source:
+            case ArgumentSource():
+                emitter.load_named(source.argument)
+            case ClosureSource():
+                emitter.load_named(source.variable)
+            case GlobalSource():
+                emitter.load_global(source.variable)
+            case ConstantSource():
+                emitter.load_constant(source.value)
+            case AttributeSource():
+                self._base(source.base)
+                emitter.load_attribute(source.attribute)
+            case CellContentsSource():
+                self._base(source.base)
+                emitter.load_attribute("cell_contents")
+            case InstanceDictSource():
+                emitter.load_callable(object.__getattribute__)
+                self._base(source.base)
+                emitter.load_constant("__dict__")
+                emitter.call(2)
+                if source.key is not None:
+                    self._subscript(source.key)
+            case ItemSource():
+                self._base(source.base)
+                self._subscript(source.key)
+            case SelectedSource():
+                self._selected(source)
+            case DictKeySource():
+                self._converted(list, source.base)
+                self._subscript(source.index)
+            case TypeSource():
+                self._converted(type, source.base)
+            case ConvertedSource():
+                self._converted(source.convert, source.base)
+            case _:
+                raise Unsupported("source that code cannot read", source.name())
 
-    def base(self, source: Source) -> None:
+    def _base(self, source: Source) -> None:
         """Push a source that another one starts from."""
         self.push(source)
         named = source in self._names
         walked = _base(source) is not None or isinstance(source, GlobalSource)
         if source not in self.known and (named or (walked and self._uses.get(source, 0) > 1)):
             name = self._names[source] if named else self._emitter.new_temporary()
-            self._builder.add("COPY", 1)
-            self._builder.store_local(name)
+            self._emitter.duplicate()
+            self._emitter.store_local(name)
             self.known[source] = name
 
-    def argument(self, source: Any) -> None:
-        self.variable(source.argument)
+    def _converted(self, function: Any, source: Source) -> None:
+        self._emitter.load_callable(function)
+        self._base(source)
+        self._emitter.call(1)
 
-    def closure(self, source: Any) -> None:
-        self.variable(source.variable)
+    def _subscript(self, key: Any) -> None:
+        self._emitter.load_constant(key)
+        self._emitter.load_subscript()
 
-    def variable(self, name: str) -> None:
-        if name in self._emitter._cells:
-            self._builder.add("LOAD_DEREF", local=name)
-        else:
-            self._builder.load_local(name)
-
-    def global_variable(self, source: Any) -> None:
-        self._builder.load_global(source.variable)
-
-    def constant(self, source: Any) -> None:
-        self._emitter.load_constant(source.value)
-
-    def attribute(self, source: Any) -> None:
-        self.base(source.base)
-        self._builder.load_attribute(source.attribute)
-
-    def instance_dictionary(self, source: Any) -> None:
-        self._emitter.load_callable(object.__getattribute__)
-        self.base(source.base)
-        self._emitter.load_constant("__dict__")
-        self._builder.call(2)
-        if source.key is not None:
-            self._emitter.load_constant(source.key)
-            self._builder.load_subscript()
-
-    def item(self, source: Any) -> None:
-        self.base(source.base)
-        self._emitter.load_constant(source.key)
-        self._builder.load_subscript()
-
-    def selected(self, source: Any) -> None:
-        self.base(source.base)
+    def _selected(self, source: SelectedSource) -> None:
+        emitter = self._emitter
+        self._base(source.base)
         if source.by_name:
-            self._emitter.load_callable(str)
+            emitter.load_callable(str)
         if source.offset:
-            self._emitter.load_callable(operator.add)
-            self._emitter.load_constant(source.offset)
-        self.base(source.index)
+            emitter.load_callable(operator.add)
+            emitter.load_constant(source.offset)
+        self._base(source.index)
         if source.offset:
-            self._builder.call(2)
+            emitter.call(2)
         if source.by_name:
-            self._builder.call(1)
-        self._builder.load_subscript()
-
-    def dictionary_key(self, source: Any) -> None:
-        self._emitter.load_callable(list)
-        self.base(source.base)
-        self._builder.call(1)
-        self._builder.load_constant(source.index)
-        self._builder.load_subscript()
-
-    def type_of(self, source: Any) -> None:
-        self._emitter.load_callable(type)
-        self.base(source.base)
-        self._builder.call(1)
-
-    def converted(self, source: Any) -> None:
-        self._emitter.load_callable(source.convert)
-        self.base(source.base)
-        self._builder.call(1)
-
-    def cell_contents(self, source: Any) -> None:
-        self.base(source.base)
-        self._builder.load_attribute("cell_contents")
-
-
-_READERS: dict[type[Source], Callable[[_SourceReader, Any], None]] = {
-    ArgumentSource: _SourceReader.argument,
-    ClosureSource: _SourceReader.closure,
-    GlobalSource: _SourceReader.global_variable,
-    ConstantSource: _SourceReader.constant,
-    AttributeSource: _SourceReader.attribute,
-    InstanceDictSource: _SourceReader.instance_dictionary,
-    ItemSource: _SourceReader.item,
-    DictKeySource: _SourceReader.dictionary_key,
-    TypeSource: _SourceReader.type_of,
-    ConvertedSource: _SourceReader.converted,
-    SelectedSource: _SourceReader.selected,
-    CellContentsSource: _SourceReader.cell_contents,
-}
+            emitter.call(1)
+        emitter.load_subscript()

@@ -26,7 +26,6 @@ from typing import Any
 
 from .. import _frame_hook
 from .._frame_hook import Resumption
-from ..code_objects.builder import CodeBuilder
 from ..code_objects.instructions import Handler, Instruction, Position
 from ..symbolic.frame_result import Break, FrameResult, Raise, Return
 from ..symbolic.graph.recovery import LeavesChanges
@@ -73,12 +72,9 @@ class _Transformation:
         body = code
         if isinstance(result.ending, Break):
             body = resume_functions.original(code)
-        self.builder = CodeBuilder(body)
         cells = frozenset(code.co_cellvars + code.co_freevars)
-        self.emitter = FrameEmitter(self.builder, cells, result.graph_outputs)
-        self.graph_call: list[
-            Instruction
-        ] = []  # those of a graph whose exceptions the program handles
+        self.emitter = FrameEmitter(body, cells, result.graph_outputs)
+        self.graph_call: list[Instruction] = []  # of a graph whose exceptions the program handles
 
     def run(self) -> TransformedCode:
         ending = self.result.ending
@@ -87,17 +83,17 @@ class _Transformation:
             break_emission = BreakEmission(
                 self.code, ending, self.emitter, self.resume_functions, Resumption
             )
-            self.builder.position = break_emission.position
+            self.emitter.position = break_emission.position
         else:
-            self.builder.position = self._position(ending)
+            self.emitter.position = self._position(ending)
         self._call_graph()
         self.result.side_effects.emit(self.emitter)
         if isinstance(ending, Return):
             self.emitter.load_variable(ending.value)
-            self.builder.add("RETURN_VALUE")
+            self.emitter.add("RETURN_VALUE")
         elif isinstance(ending, Raise):
             self.emitter.load_variable(ending.exception)
-            self.builder.add("RAISE_VARARGS", 1)
+            self.emitter.add("RAISE_VARARGS", 1)
         else:
             assert break_emission is not None
             break_emission.load_state()
@@ -116,66 +112,60 @@ class _Transformation:
         graph = self.result.graph
         if graph is None:
             return
-        start = len(self.builder.instructions)
+        start = len(self.emitter.instructions)
         self.emitter.load_callable(self.compiled_graph)
         for source in graph.input_sources:
             self.emitter.load_source(source)
-        self.builder.call(len(graph.input_sources))
+        self.emitter.call(len(graph.input_sources))
         if self.result.recovery is not None:
-            self.graph_call = self.builder.instructions[start:]
+            self.graph_call = self.emitter.instructions[start:]
         count = len(self.result.graph_outputs)
-        self.builder.add("UNPACK_SEQUENCE", count)
+        self.emitter.add("UNPACK_SEQUENCE", count)
         names = [self.emitter.new_temporary() for _ in range(count)]
         for name in names:
-            self.builder.store_local(name)
+            self.emitter.store_local(name)
         self.emitter.bind_graph_outputs(names)
 
     def _run_as_written_on_error(self) -> None:
         """The handler of the graph's call: the frame's own code, from its beginning, with no capture."""
-        start = len(self.builder.instructions)
-        self.builder.position = Position(self.code.co_firstlineno)
-        self.builder.add("PUSH_EXC_INFO")
-        self.builder.add("SWAP", 2)
-        self.builder.add("POP_EXCEPT")
+        start = len(self.emitter.instructions)
+        self.emitter.position = Position(self.code.co_firstlineno)
+        self.emitter.add("PUSH_EXC_INFO")
+        self.emitter.add("SWAP", 2)
+        self.emitter.add("POP_EXCEPT")
         self.emitter.load_callable(_AS_WRITTEN)
         for depth in (3, 2, 3, 2):  # the exception, NULL and callee become NULL, callee, exception
-            self.builder.add("SWAP", depth)
+            self.emitter.add("SWAP", depth)
         self.emitter.load_function(self.code, self.code.co_freevars)
         positional, only_keyword, rest, named = _arguments_by_kind(self.code)
         for name in positional:
-            self._load_argument(name)
+            self.emitter.load_named(name)
         self.emitter.build("tuple", len(positional))
         for name in only_keyword:
             self.emitter.load_constant(name)
-            self._load_argument(name)
+            self.emitter.load_named(name)
         self.emitter.build("map", len(only_keyword))
         for collected, kind in ((rest, "tuple"), (named, "map")):
             if collected is None:
                 self.emitter.build(kind, 0)
             else:
-                self._load_argument(collected)
+                self.emitter.load_named(collected)
         self.emitter.call(6)
-        self.builder.add("RETURN_VALUE")
-        handler = Handler(self.builder.instructions[start], 0, False)
+        self.emitter.add("RETURN_VALUE")
+        handler = Handler(self.emitter.instructions[start], 0, False)
         for instruction in self.graph_call:
             instruction.handler = handler
 
-    def _load_argument(self, name: str) -> None:
-        if name in self.code.co_cellvars:
-            self.builder.add("LOAD_DEREF", local=name)
-        else:
-            self.builder.load_local(name)
-
     def _put_entry_first(self) -> None:
         """Everything that loads a source has been emitted: now the code that reads them all."""
-        body, position = self.builder.instructions, self.builder.position
-        self.builder.instructions = []
+        body, position = self.emitter.instructions, self.emitter.position
+        self.emitter.instructions = []
         line = self.code.co_firstlineno
-        self.builder.position = Position(line, line, 0, 0)  # as the compiler has it
-        self.builder.prologue(self.code.co_cellvars, len(self.code.co_freevars))
-        self.builder.position = position
+        self.emitter.position = Position(line, line, 0, 0)  # as the compiler has it
+        self.emitter.prologue(self.code.co_cellvars, len(self.code.co_freevars))
+        self.emitter.position = position
         self.emitter.emit_entry_reads()
-        self.builder.instructions.extend(body)
+        self.emitter.instructions.extend(body)
 
     def _finish(self, break_emission: BreakEmission | None) -> TransformedCode:
         code = self.code
@@ -185,8 +175,8 @@ class _Transformation:
             names += tuple(n for n in break_emission.original_locals if n not in known)
         if self.graph_call:
             self._run_as_written_on_error()
-        self.builder.drop_empty_jumps()
-        transformed = self.builder.finish(code, names, code.co_cellvars, code.co_freevars)
+        self.emitter.drop_empty_jumps()
+        transformed = self.emitter.finish(code, names, code.co_cellvars, code.co_freevars)
         return TransformedCode(
             transformed,
             tuple(self.emitter.objects),

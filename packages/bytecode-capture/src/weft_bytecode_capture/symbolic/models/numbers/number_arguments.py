@@ -6,6 +6,7 @@ an infinity there, where eager raises for some operators.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -39,16 +40,18 @@ def call_with_numbers(
     known = is_method or target is operator.setitem or getattr(torch, full, None) is target
     name = full.removesuffix("_")
     rule = _RULES.get(name) if known else None
-    made = None
     if rule is not None:
         names = rule.method if is_method else rule.function
         given = dict(zip(names, arguments, strict=False)) | keywords
         if len(given) == len(arguments) + len(keywords) and given.keys() <= rule.accepted:
-            made = rule.run(_Call(evaluator, name, full != name, given))
-    if made is None:
-        described = ", ".join(map(repr, (*arguments, *keywords.values())))
-        raise Unsupported("argument of an operator", f"{full}({described})")
-    return made
+            with contextlib.suppress(_NotTaken):
+                return rule.run(_Call(evaluator, name, full != name, given))
+    described = ", ".join(map(repr, (*arguments, *keywords.values())))
+    raise Unsupported("argument of an operator", f"{full}({described})")
+
+
+class _NotTaken(Exception):
+    """A rule does not take the arguments of a call."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +63,22 @@ class _Call:
     in_place: bool
     given: dict[str, Variable]
 
-    def get(self, name: str) -> Variable | None:
+    def find(self, name: str) -> Variable | None:
         """An argument; None where it is not given, or None."""
         value = self.given.get(name)
         return None if value is None or value.is_none() else value
 
-    def tensor(self, name: str) -> TensorVariable | None:
+    def get(self, name: str) -> Variable:
+        value = self.find(name)
+        if value is None:
+            raise _NotTaken
+        return value
+
+    def tensor(self, name: str) -> TensorVariable:
         value = self.get(name)
-        return value if isinstance(value, TensorVariable) else None
+        if not isinstance(value, TensorVariable):
+            raise _NotTaken
+        return value
 
     def function(self, function: Callable[..., Any], *arguments: Variable) -> TensorVariable:
         return self.evaluator.graph.tensor(self.evaluator, function, *arguments)
@@ -75,37 +86,40 @@ class _Call:
     def method(self, name: str, tensor: TensorVariable, *arguments: Variable) -> Variable:
         return self.evaluator.graph.call_method(self.evaluator, name, tensor, arguments, {})
 
-    def settled(self, target: TensorVariable, made: TensorVariable) -> Variable | None:
-        """The result ``made``, or ``target`` with it where the operator works in place.
+    def result(self, target: TensorVariable, made: TensorVariable) -> Variable:
+        """``made``, or ``target`` with it where the operator works in place.
 
-        None where ``target`` is of another dtype: eager does not always write to that.
+        That is not taken where ``target`` is of another dtype: eager does not always write to it.
         """
         if not self.in_place:
             return made
-        same = target.fake.dtype is made.fake.dtype
-        return self.method("copy_", target, made) if same else None
+        if target.fake.dtype is not made.fake.dtype:
+            raise _NotTaken
+        return self.method("copy_", target, made)
 
-    def promoted(self, tensor: TensorVariable, *others: Variable) -> torch.dtype | None:
-        """The dtype of an operation of ``tensor`` with tensors and numbers; None where one is neither."""
+    def promoted(self, tensor: TensorVariable, *others: Variable) -> torch.dtype:
+        """The dtype of an operation of ``tensor`` with tensors and numbers."""
         dtype = tensor.fake.dtype
         for other in others:
             kind = number_kind(other)
-            example = None if kind is None else kind(1)
             if isinstance(other, TensorVariable):
                 example = other.fake
-            if example is None:
-                return None
+            elif kind is None:
+                raise _NotTaken
+            else:
+                example = kind(1)
             with self.evaluator.graph.fake_mode:
                 own = torch.result_type(tensor.fake, example)
             dtype = torch.promote_types(dtype, own)
         return dtype
 
-    def number(self, value: Variable, dtype: torch.dtype) -> TensorVariable | None:
-        """A number in a tensor of ``dtype``; None where that does not hold all numbers of its type."""
-        kind = number_kind(value)
-        held = dtype.is_floating_point or (dtype, kind) in _HELD
+    def number(self, value: Variable, dtype: torch.dtype) -> TensorVariable:
+        """A number in a tensor of ``dtype``, which has to hold all numbers of its type."""
+        held = dtype.is_floating_point or (dtype, number_kind(value)) in _HELD
         number = number_in_tensor(self.evaluator, value) if held else None
-        return None if number is None else cast_tensor(self.evaluator, number.tensor, dtype)
+        if number is None:
+            raise _NotTaken
+        return cast_tensor(self.evaluator, number.tensor, dtype)
 
 
 _HELD = frozenset({(torch.int64, int), (torch.int64, bool), (torch.bool, bool)})
@@ -115,149 +129,121 @@ _EXACT = frozenset({torch.float32, torch.float64})  # other dtypes are computed 
 # -- arithmetic ------------------------------------------------------------------------------------------
 
 
-def _arithmetic(call: _Call) -> Variable | None:
-    tensor, other, alpha = call.tensor("input"), call.get("other"), call.get("alpha")
-    if tensor is None or other is None:
-        return None
+def _arithmetic(call: _Call) -> Variable:
+    tensor, other, alpha = call.tensor("input"), call.get("other"), call.find("alpha")
     if alpha is not None:
         return _scaled(call, tensor, other, alpha)
     if not isinstance(other, TensorNumberVariable):
-        return None
+        raise _NotTaken
     spelled = ("i" if call.in_place else "") + _OPERATORS[call.name]
-    return other.with_tensor(call.evaluator, spelled, tensor, reflected=False)
+    made = other.with_tensor(call.evaluator, spelled, tensor, reflected=False)
+    if made is None:
+        raise _NotTaken
+    return made
 
 
-def _scaled(
-    call: _Call, tensor: TensorVariable, other: Variable, alpha: Variable
-) -> Variable | None:
+def _scaled(call: _Call, tensor: TensorVariable, other: Variable, alpha: Variable) -> Variable:
     """``tensor + alpha * other``, or the difference, rounded once."""
     dtype = call.promoted(tensor, other)
-    is_number = number_kind(alpha) in (int, float) and isinstance(other, TensorVariable)
-    if dtype is None or not dtype.is_floating_point or not is_number:
-        return None
+    is_number = number_kind(alpha) in (int, float)
+    if not dtype.is_floating_point or not is_number or not isinstance(other, TensorVariable):
+        raise _NotTaken
     wide = dtype if dtype in _EXACT else torch.float32
-    evaluator, factor = call.evaluator, call.number(alpha, wide)
-    assert factor is not None and isinstance(other, TensorVariable)
-    scaled = call.function(torch.mul, cast_tensor(evaluator, other, wide), factor)
+    evaluator, scale = call.evaluator, call.number(alpha, wide)
+    scaled = call.function(torch.mul, cast_tensor(evaluator, other, wide), scale)
     function = torch.add if call.name == "add" else torch.sub
     made = call.function(function, cast_tensor(evaluator, tensor, wide), scaled)
-    return call.settled(tensor, cast_tensor(evaluator, made, dtype))
+    return call.result(tensor, cast_tensor(evaluator, made, dtype))
 
 
-def _three_tensors(call: _Call) -> Variable | None:
+def _three_tensors(call: _Call) -> Variable:
     """``addcmul`` and ``addcdiv``."""
-    operands = [call.tensor(name) for name in ("input", "tensor1", "tensor2")]
-    value = call.get("value")
-    dtypes = {operand.fake.dtype for operand in operands if operand is not None}
-    if None in operands or value is None or len(dtypes) > 1 or not dtypes <= _EXACT:
-        return None
-    target, first, second = operands
-    assert target is not None and first is not None and second is not None
-    factor = call.number(value, target.fake.dtype)
-    assert factor is not None
+    target, first, second = (call.tensor(name) for name in ("input", "tensor1", "tensor2"))
+    dtype = target.fake.dtype
+    if dtype not in _EXACT or not dtype == first.fake.dtype == second.fake.dtype:
+        raise _NotTaken
+    value = call.number(call.get("value"), dtype)
     function = torch.mul if call.name == "addcmul" else torch.div
-    made = call.function(function, call.function(torch.mul, first, factor), second)
-    return call.settled(target, call.function(torch.add, target, made))
+    made = call.function(function, call.function(torch.mul, first, value), second)
+    return call.result(target, call.function(torch.add, target, made))
 
 
-def _lerp(call: _Call) -> Variable | None:
+def _lerp(call: _Call) -> Variable:
     target, end, weight = call.tensor("input"), call.tensor("end"), call.get("weight")
-    if target is None or end is None or weight is None:
-        return None
     dtype = target.fake.dtype
     if dtype not in _EXACT or end.fake.dtype is not dtype:
-        return None
-    factor = call.number(weight, dtype)
-    assert factor is not None
-    return call.settled(target, call.function(torch.lerp, target, end, factor))
+        raise _NotTaken
+    return call.result(target, call.function(torch.lerp, target, end, call.number(weight, dtype)))
 
 
 # -- bounds and choices ----------------------------------------------------------------------------------
 
 
-def _clamped(call: _Call) -> Variable | None:
-    tensor, bounds = call.tensor("input"), {n: call.get(n) for n in ("min", "max") if call.get(n)}
-    given = [bound for bound in bounds.values() if bound is not None]
-    if tensor is None or any(isinstance(bound, TensorVariable) for bound in given):
-        return None
-    dtype = call.promoted(tensor, *given)
-    if dtype is None:
-        return None
-    numbers: dict[str, Variable] = {}
-    for name, bound in bounds.items():
-        assert bound is not None
-        number = call.number(bound, dtype)
-        if number is None:
-            return None
-        numbers[name] = number
-    made = call.evaluator.graph.tensor(call.evaluator, torch.clamp, tensor, **numbers)
-    return call.settled(tensor, made)
+def _clamped(call: _Call) -> Variable:
+    tensor = call.tensor("input")
+    bounds = {name: call.get(name) for name in ("min", "max") if call.find(name)}
+    if any(isinstance(bound, TensorVariable) for bound in bounds.values()):
+        raise _NotTaken
+    dtype = call.promoted(tensor, *bounds.values())
+    numbers = {name: call.number(bound, dtype) for name, bound in bounds.items()}
+    return call.result(
+        tensor, call.evaluator.graph.tensor(call.evaluator, torch.clamp, tensor, **numbers)
+    )
 
 
-def _chosen(call: _Call) -> Variable | None:
-    condition = call.tensor("condition")
-    sides = [call.get("input"), call.get("other")]
-    tensors = [side for side in sides if isinstance(side, TensorVariable)]
-    numbers = [side for side in sides if side is not None and side not in tensors]
-    if condition is None or None in sides or len(tensors) != 1:
-        return None
-    dtype = call.promoted(tensors[0], *numbers)
-    number = None if dtype is None else call.number(numbers[0], dtype)
-    if number is None:
-        return None
-    chosen = [side if isinstance(side, TensorVariable) else number for side in sides]
-    return call.function(torch.where, condition, *chosen)
+def _chosen(call: _Call) -> Variable:
+    choices = [call.get("input"), call.get("other")]
+    tensors = [choice for choice in choices if isinstance(choice, TensorVariable)]
+    numbers = [choice for choice in choices if choice not in tensors]
+    if len(tensors) != 1:
+        raise _NotTaken
+    number = call.number(numbers[0], call.promoted(tensors[0], *numbers))
+    chosen = [choice if isinstance(choice, TensorVariable) else number for choice in choices]
+    return call.function(torch.where, call.tensor("condition"), *chosen)
 
 
-def _masked(call: _Call) -> Variable | None:
-    tensor, mask, value = call.tensor("input"), call.tensor("mask"), call.get("value")
-    if tensor is None or mask is None or value is None:
-        return None
-    number = call.number(value, tensor.fake.dtype)
-    name = "masked_fill_" if call.in_place else "masked_fill"
-    return None if number is None else call.method(name, tensor, mask, number)
+def _masked(call: _Call) -> Variable:
+    tensor, mask = call.tensor("input"), call.tensor("mask")
+    number = call.number(call.get("value"), tensor.fake.dtype)
+    return call.method("masked_fill_" if call.in_place else "masked_fill", tensor, mask, number)
 
 
 # -- tensors of one number -------------------------------------------------------------------------------
 
 
-def _filled(call: _Call) -> Variable | None:
-    tensor, value = call.tensor("input"), call.get("value")
-    number = None if tensor is None or value is None else call.number(value, tensor.fake.dtype)
-    if tensor is None or number is None or not call.in_place:
-        return None
-    return call.method("fill_", tensor, number)
+def _filled(call: _Call) -> Variable:
+    tensor = call.tensor("input")
+    if not call.in_place:
+        raise _NotTaken
+    return call.method("fill_", tensor, call.number(call.get("value"), tensor.fake.dtype))
 
 
-def _element(call: _Call) -> Variable | None:
-    tensor, value = call.tensor("input"), call.get("value")
-    number = None if tensor is None or value is None else call.number(value, tensor.fake.dtype)
-    if tensor is None or number is None:
-        return None
+def _element(call: _Call) -> Variable:
+    tensor = call.tensor("input")
+    number = call.number(call.get("value"), tensor.fake.dtype)
     arguments = [tensor, call.given["index"], number]
     return call.evaluator.graph.call_function(call.evaluator, operator.setitem, arguments, {})
 
 
-def _full(call: _Call) -> Variable | None:
+def _full(call: _Call) -> Variable:
     """A new tensor: ``full``, ``full_like``, ``new_full``, ``tensor``."""
     value = call.get("fill_value")
-    kind = None if value is None else number_kind(value)
-    if value is None or kind is None:
-        return None
+    kind = number_kind(value)
+    if kind is None:
+        raise _NotTaken
     options = {n: v for n, v in call.given.items() if n not in ("input", "size", "fill_value")}
     if call.name in ("full", "tensor"):
         dtype = {float: torch.get_default_dtype(), int: torch.int64, bool: torch.bool}[kind]
-        options["dtype"] = call.get("dtype") or ConstantVariable(dtype)
-    size = call.get("size") or call.evaluator.wrap_result(())
-    graph, evaluator, like = call.evaluator.graph, call.evaluator, call.tensor("input")
-    if call.name == "full_like" and like is not None:
-        made = graph.tensor(evaluator, torch.empty_like, like, **options)
-    elif call.name == "new_full" and like is not None:
-        made = graph.tensor(evaluator, "new_empty", like, size, **options)
+        options["dtype"] = call.find("dtype") or ConstantVariable(dtype)
+    size = call.find("size") or call.evaluator.wrap_result(())
+    graph, evaluator = call.evaluator.graph, call.evaluator
+    if call.name == "full_like":
+        made = graph.tensor(evaluator, torch.empty_like, call.tensor("input"), **options)
+    elif call.name == "new_full":
+        made = graph.tensor(evaluator, "new_empty", call.tensor("input"), size, **options)
     else:
         made = graph.tensor(evaluator, torch.empty, size, **options)
-    number = call.number(value, made.fake.dtype)
-    return None if number is None else call.method("fill_", made, number)
+    return call.method("fill_", made, call.number(value, made.fake.dtype))
 
 
 # -- the table -------------------------------------------------------------------------------------------
@@ -265,12 +251,12 @@ def _full(call: _Call) -> Variable | None:
 
 @dataclass(frozen=True)
 class _Rule:
-    """``run`` gives a call's result; None where it does not take the arguments.
+    """``run`` gives a call's result, and raises where it does not take the arguments.
 
     ``function`` and ``method`` name the positional parameters of the two forms; ``named`` are others.
     """
 
-    run: Callable[[_Call], Variable | None]
+    run: Callable[[_Call], Variable]
     function: tuple[str, ...]
     named: tuple[str, ...] = ()
     as_method: tuple[str, ...] | None = None
