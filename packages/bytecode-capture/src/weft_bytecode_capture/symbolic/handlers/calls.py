@@ -8,7 +8,8 @@ from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.containers.mappings import keyword_arguments
-from ..models.exceptions.exception_objects import ExceptionVariable
+from ..models.containers.sequences import TupleVariable
+from ..models.exceptions.exception_objects import ExceptionVariable, stop_iteration_error
 from ..models.functions.python_functions import (
     ANNOTATIONS,
     CLOSURE,
@@ -17,8 +18,9 @@ from ..models.functions.python_functions import (
     NewFunctionVariable,
 )
 from ..models.iterators.builtin_iterators import note_creation
-from ..variables.base import Variable
+from ..variables.base import Arguments, Keywords, Variable
 from ..variables.constant import ConstantVariable
+from ..variables.operations import unary_operation
 from .exceptions import prepare_reraise
 
 
@@ -58,11 +60,16 @@ def _call_with_names(evaluator: FrameEvaluator, count: int, names: tuple[str, ..
     """Call with ``count`` arguments, of which the last ones have ``names``."""
     arguments = evaluator.pop_many(count)
     function, receiver = _pop_callee(evaluator)
-    arguments = receiver + arguments
     keywords = {}
     if names:
         keywords = dict(zip(names, arguments[-len(names) :], strict=True))
         del arguments[-len(names) :]
+    _push_result(evaluator, function, receiver + arguments, keywords)
+
+
+def _push_result(
+    evaluator: FrameEvaluator, function: Variable, arguments: Arguments, keywords: Keywords
+) -> None:
     result = function.call(evaluator, arguments, keywords)
     note_creation(evaluator, result)
     evaluator.stack.append(result)
@@ -75,19 +82,12 @@ def _call_function_ex(evaluator: FrameEvaluator, instruction: Instruction) -> No
     sequence = evaluator.pop()
     function, receiver = _pop_callee(evaluator)
     keywords = {} if mapping is None else keyword_arguments(evaluator, mapping)
-    arguments = receiver + sequence.tuple_elements(evaluator)
-    result = function.call(evaluator, arguments, keywords)
-    note_creation(evaluator, result)
-    evaluator.stack.append(result)
+    _push_result(evaluator, function, receiver + sequence.tuple_elements(evaluator), keywords)
 
 
 @handles("CALL_INTRINSIC_1")
 def _call_intrinsic_1(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     """3.12: functions of one operand that the compiler knows by number."""
-    from ..models.containers.sequences import TupleVariable
-    from ..models.exceptions.exception_objects import stop_iteration_error
-    from ..variables.operations import unary_operation
-
     operand = evaluator.pop()
     number = instruction.argument
     if number == 3:

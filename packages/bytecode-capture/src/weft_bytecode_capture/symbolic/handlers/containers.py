@@ -13,15 +13,13 @@ from ..models.functions.python_functions import FunctionVariable
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 
-
-@handles("BUILD_TUPLE")
-def _build_tuple(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    evaluator.stack.append(TupleVariable(evaluator.pop_many(instruction.argument)))
+_SEQUENCES = {"BUILD_TUPLE": TupleVariable, "BUILD_LIST": ListVariable}
 
 
-@handles("BUILD_LIST")
-def _build_list(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    evaluator.stack.append(ListVariable(evaluator.pop_many(instruction.argument)))
+@handles(*_SEQUENCES)
+def _build_sequence(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+    made = _SEQUENCES[instruction.name](evaluator.pop_many(instruction.argument))
+    evaluator.stack.append(made)
 
 
 @handles("BUILD_SET")
@@ -33,16 +31,16 @@ def _build_set(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 @handles("BUILD_MAP")
 def _build_map(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     flat = evaluator.pop_many(2 * instruction.argument)
-    result = DictVariable()
-    for key, value in zip(flat[::2], flat[1::2], strict=True):
-        result.store(evaluator, key, value)
-    evaluator.stack.append(result)
+    _push_dict(evaluator, flat[::2], flat[1::2])
 
 
 @handles("BUILD_CONST_KEY_MAP")
 def _build_const_key_map(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     keys = evaluator.pop().iterate(evaluator)
-    values = evaluator.pop_many(instruction.argument)
+    _push_dict(evaluator, keys, evaluator.pop_many(instruction.argument))
+
+
+def _push_dict(evaluator: FrameEvaluator, keys: list[Variable], values: list[Variable]) -> None:
     result = DictVariable()
     for key, value in zip(keys, values, strict=True):
         result.store(evaluator, key, value)
@@ -68,10 +66,13 @@ def _list_append(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     target.append(evaluator, value)
 
 
-@handles("SET_ADD")
-def _set_add(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+_METHODS = {"SET_ADD": "add", "SET_UPDATE": "update", "DICT_UPDATE": "update"}
+
+
+@handles(*_METHODS)
+def _add_by_method(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     value = evaluator.pop()
-    _target(evaluator, instruction).call_method(evaluator, "add", [value], {})
+    evaluator.call_method(_target(evaluator, instruction), _METHODS[instruction.name], value)
 
 
 @handles("MAP_ADD")
@@ -86,18 +87,6 @@ def _list_extend(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     target = _target(evaluator, instruction)
     assert isinstance(target, ListVariable)
     target.mutate(evaluator).extend(iterable.iterate(evaluator))
-
-
-@handles("SET_UPDATE")
-def _set_update(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    iterable = evaluator.pop()
-    _target(evaluator, instruction).call_method(evaluator, "update", [iterable], {})
-
-
-@handles("DICT_UPDATE")
-def _dict_update(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    mapping = evaluator.pop()
-    _target(evaluator, instruction).call_method(evaluator, "update", [mapping], {})
 
 
 _CALLEE_BELOW = 3 if DIALECT.null_above_callee else 2  # the dict that DICT_MERGE fills

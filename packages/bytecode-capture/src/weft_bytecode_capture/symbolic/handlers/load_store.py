@@ -187,8 +187,7 @@ def _load_super_attr(evaluator: FrameEvaluator, instruction: Instruction) -> Non
 
 @handles("STORE_ATTR")
 def _store_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    owner = evaluator.pop()
-    value = evaluator.pop()
+    value, owner = evaluator.pop_many(2)
     owner.set_attribute(evaluator, instruction.operand, value)
 
 

@@ -41,49 +41,38 @@ def _binary_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     if _BINARY[instruction.argument] == "getitem":  # 3.14
         _binary_subscr(evaluator, instruction)
         return
-    right = evaluator.pop()
-    left = evaluator.pop()
+    left, right = evaluator.pop_many(2)
     result = evaluator.binary_operation(_BINARY[instruction.argument], left, right)
     evaluator.stack.append(result)
 
 
 @handles("COMPARE_OP")
 def _compare_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    right = evaluator.pop()
-    left = evaluator.pop()
+    left, right = evaluator.pop_many(2)
     symbol = dis.cmp_op[instruction.argument >> DIALECT.comparison_shift]
     evaluator.stack.append(evaluator.binary_operation(_COMPARISONS[symbol], left, right))
 
 
 @handles("IS_OP")
 def _is_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    right = evaluator.pop()
-    left = evaluator.pop()
+    left, right = evaluator.pop_many(2)
     result = is_same_object(evaluator, left, right)
     evaluator.stack.append(ConstantVariable(result != bool(instruction.argument)))
 
 
 @handles("CONTAINS_OP")
 def _contains_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    container = evaluator.pop()
-    item = evaluator.pop()
+    item, container = evaluator.pop_many(2)
     result = contains(evaluator, container, item)
     evaluator.stack.append(ConstantVariable(result != bool(instruction.argument)))
 
 
-@handles("UNARY_NOT")
-def _unary_not(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    operand = evaluator.pop()
-    found = truth_in_tensor(evaluator, operand, wanted=False)
-    evaluator.stack.append(found or ConstantVariable(not operand.truth(evaluator)))
-
-
-@handles("TO_BOOL")
-def _to_bool(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    """Where no test is behind it: ``not not x``."""
-    operand = evaluator.pop()
-    found = truth_in_tensor(evaluator, operand, wanted=True)
-    evaluator.stack.append(found or ConstantVariable(operand.truth(evaluator)))
+@handles("UNARY_NOT", "TO_BOOL")
+def _truth(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+    """TO_BOOL where no test is behind it: ``not not x``."""
+    operand, wanted = evaluator.pop(), instruction.name == "TO_BOOL"
+    found = truth_in_tensor(evaluator, operand, wanted)
+    evaluator.stack.append(found or ConstantVariable(operand.truth(evaluator) is wanted))
 
 
 _UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert"}
@@ -97,8 +86,7 @@ def _unary(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 @handles("BINARY_SUBSCR")
 def _binary_subscr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    key = evaluator.pop()
-    container = evaluator.pop()
+    container, key = evaluator.pop_many(2)
     found = counted_element(evaluator, container, key)
     if found is None:
         found = container.call_method(evaluator, "__getitem__", [key], {})

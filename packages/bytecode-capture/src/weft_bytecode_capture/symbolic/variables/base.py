@@ -165,6 +165,10 @@ class Variable:
     def length(self, evaluator: Evaluator) -> int:
         raise Unsupported("len()", repr(self))
 
+    def length_variable(self, evaluator: Evaluator) -> Variable:
+        """What ``len`` gives."""
+        return evaluator.wrap_constant(self.length(evaluator))
+
     def reconstruct(self, emitter: Emitter) -> None:
         """Emit code that pushes this object.
 

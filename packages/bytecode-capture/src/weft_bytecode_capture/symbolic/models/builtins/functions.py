@@ -28,7 +28,7 @@ from ...variables.python_protocols import (
     module_of,
     resolution_order,
 )
-from ..containers.sequences import ListVariable, SequenceVariable, sort_variables, storage_of
+from ..containers.sequences import ListVariable, sort_variables, storage_of
 from ..containers.sets import SetVariable
 from ..containers.slices import index_value
 from ..iterators.builtin_iterators import LazyIteratorVariable
@@ -39,16 +39,11 @@ from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import bind_attribute, guard_absent
 from ..objects.classes import PLAIN_METACLASSES, ClassVariable
 from ..table import model, models
-from ..torch.tensor import TensorVariable
 
 
 @model(len)
 def _len(evaluator: Evaluator, value: Variable, /) -> Variable:
-    if isinstance(value, TensorVariable) and value.has_symbolic_length(evaluator):
-        return value.call_method(evaluator, "size", [ConstantVariable(0)], {})
-    if isinstance(value, SequenceVariable):
-        return value.length_variable(evaluator)
-    return ConstantVariable(value.length(evaluator))
+    return value.length_variable(evaluator)
 
 
 _UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old one has its own

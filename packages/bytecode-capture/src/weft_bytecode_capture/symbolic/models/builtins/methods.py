@@ -1,7 +1,8 @@
-"""Methods of builtin classes: calls of them, and methods bound to a variable."""
+"""Objects of builtin classes: calls of their methods, and methods bound to a variable."""
 
 from __future__ import annotations
 
+import collections
 import types
 from typing import Any
 
@@ -13,7 +14,50 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate
 from ...variables.python_protocols import find_raw
-from ..table import model_of
+from ..table import method_model, model_of
+
+
+class BuiltinVariable(Variable):
+    """An object of the builtin class ``kind``, which has no attributes but its methods."""
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return method_of(evaluator, self, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
+
+
+class ContainerVariable(BuiltinVariable):
+    """One that holds others."""
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return self.length(evaluator) > 0
+
+    def contains(self, evaluator: Evaluator, item: Variable) -> bool:
+        raise NotImplementedError
+
+
+_CONTAINERS = (
+    list, tuple, collections.deque, set, frozenset, dict, collections.OrderedDict,
+    collections.defaultdict, types.MappingProxyType,
+)  # fmt: skip
+
+
+@method_model("__iter__", *_CONTAINERS)
+def _iter(evaluator: Evaluator, self: ContainerVariable, /) -> Variable:
+    return self.iterator(evaluator)
+
+
+@method_model("__len__", *_CONTAINERS)
+def _len(evaluator: Evaluator, self: ContainerVariable, /) -> Variable:
+    return self.length_variable(evaluator)
+
+
+@method_model("__contains__", *_CONTAINERS)
+def _contains(evaluator: Evaluator, self: ContainerVariable, item: Variable, /) -> Variable:
+    return evaluator.wrap_constant(self.contains(evaluator, item))
 
 
 def call_method_of(

@@ -16,7 +16,7 @@ from ...variables.constant import ConstantVariable
 from ...variables.operations import values_equal
 from ..iterators.builtin_iterators import IteratorVariable
 from ..iterators.rebuilding import advanced_iterator
-from ..table import method_model, model
+from ..table import method_model, method_models, model
 from .sequences import ListVariable
 from .slices import SliceVariable, index_value
 
@@ -78,6 +78,18 @@ class DequeVariable(ListVariable):
 
     def iterator(self, evaluator: Evaluator) -> Variable:
         return DequeIteratorVariable(self)
+
+    def comparisons(self, evaluator: Evaluator, item: Variable) -> Iterator[bool]:
+        """Whether each element equals ``item``."""
+        changes = self.changes
+        for element in list(self.items(evaluator)):
+            equal = values_equal(evaluator, element, item)
+            if self.changes != changes:
+                raise Unsupported("deque changed during iteration", repr(self))
+            yield equal
+
+    def contains(self, evaluator: Evaluator, item: Variable) -> bool:
+        return any(self.comparisons(evaluator, item))
 
     def emit_mutation(self, emitter: Emitter) -> None:
         emitter.load_callable(_refill if self.changes else _replace)
@@ -164,29 +176,14 @@ def _new_deque(
     return DequeVariable([] if iterable is None else iterable.iterate(evaluator), longest)
 
 
-def _comparisons(evaluator: Evaluator, self: DequeVariable, item: Variable) -> Iterator[bool]:
-    """Whether each element equals ``item``."""
-    changes = self.changes
-    for element in list(self.items(evaluator)):
-        equal = values_equal(evaluator, element, item)
-        if self.changes != changes:
-            raise Unsupported("deque changed during iteration", repr(self))
-        yield equal
-
-
-@method_model("__contains__", collections.deque)
-def _contains(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Variable:
-    return ConstantVariable(any(_comparisons(evaluator, self, item)))
-
-
 @method_model("count", collections.deque)
 def _count(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Variable:
-    return ConstantVariable(sum(_comparisons(evaluator, self, item)))
+    return ConstantVariable(sum(self.comparisons(evaluator, item)))
 
 
 @method_model("remove", collections.deque)
 def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> None:
-    for position, equal in enumerate(_comparisons(evaluator, self, item)):
+    for position, equal in enumerate(self.comparisons(evaluator, item)):
         if equal:
             del self.mutate(evaluator)[position]
             return
@@ -198,32 +195,17 @@ def _append_left(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -
     self.add(evaluator, item, 0)
 
 
-@method_model("extend", collections.deque)
-def _extend(evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
+@method_models(("extend", "extendleft"), collections.deque)
+def _extend(name: str, evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
     for item in items.iterate(evaluator):
-        self.add(evaluator, item)
+        self.add(evaluator, item, 0 if name == "extendleft" else -1)
 
 
-@method_model("extendleft", collections.deque)
-def _extend_left(evaluator: Evaluator, self: DequeVariable, items: Variable, /) -> None:
-    for item in items.iterate(evaluator):
-        self.add(evaluator, item, 0)
-
-
-def _taken(evaluator: Evaluator, self: DequeVariable, end: int) -> Variable:
+@method_models(("pop", "popleft"), collections.deque)
+def _pop(name: str, evaluator: Evaluator, self: DequeVariable, /) -> Variable:
     if not self.items(evaluator):
         evaluator.raise_error(IndexError, "pop from an empty deque")
-    return self.mutate(evaluator).pop(end)
-
-
-@method_model("pop", collections.deque)
-def _pop(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
-    return _taken(evaluator, self, -1)
-
-
-@method_model("popleft", collections.deque)
-def _pop_left(evaluator: Evaluator, self: DequeVariable, /) -> Variable:
-    return _taken(evaluator, self, 0)
+    return self.mutate(evaluator).pop(0 if name == "popleft" else -1)
 
 
 @method_model("rotate", collections.deque)

@@ -206,21 +206,6 @@ def _get(
     return default if found is None else found
 
 
-@method_model("__contains__", *_READABLE)
-def _contains(evaluator: Evaluator, self: DictVariable, key: Variable, /) -> Variable:
-    return evaluator.wrap_constant(self.contains(evaluator, key))
-
-
-@method_model("__len__", *_READABLE)
-def _length(evaluator: Evaluator, self: DictVariable, /) -> Variable:
-    return evaluator.wrap_constant(self.length(evaluator))
-
-
-@method_model("__iter__", *_READABLE)
-def _iter(evaluator: Evaluator, self: DictVariable, /) -> Variable:
-    return self.iterator(evaluator)
-
-
 @method_model("copy", *_READABLE)
 def _copy(evaluator: Evaluator, self: DictVariable, /) -> Variable:
     require_plain_reading(self)

@@ -24,18 +24,18 @@ from weft_guards import (
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ...variables.base import Arguments, Keywords, Variable
+from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey, are_silent, entry_key
 from ...variables.operations import values_equal
 from ...variables.python_protocols import find_raw
-from ..builtins.methods import call_method_of, method_of
+from ..builtins.methods import ContainerVariable
 from ..objects.finalizers import require_no_finalizer
 from .sequences import TupleVariable, owner_of, storage_of
 
 
-class DictVariable(Variable):
+class DictVariable(ContainerVariable):
     """A dict, or a dict subclass's storage.
 
     ``entries`` maps hashed keys to values, in order.  For a dict from outside, ``unread`` is the dict
@@ -137,9 +137,6 @@ class DictVariable(Variable):
             return len(self.unread)
         return len(self.entries)
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return self.length(evaluator) > 0
-
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         return [hashed.variable for hashed in self.all_entries(evaluator)]
 
@@ -208,14 +205,6 @@ class DictVariable(Variable):
             require_no_finalizer(self.original.get(key.python_key[0]), self)
 
     # Python's protocol.
-
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        return method_of(evaluator, self, name)
-
-    def call_method(
-        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
-    ) -> Variable:
-        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 
     def missing(self, evaluator: Evaluator, key: Variable) -> Variable:
         """What ``self[key]`` gives for an absent key: KeyError."""

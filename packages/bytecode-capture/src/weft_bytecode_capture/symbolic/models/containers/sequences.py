@@ -12,19 +12,19 @@ from weft_guards import ItemSource, LengthIs, Source, TypeIs
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ...variables.base import Arguments, Keywords, Variable
+from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.hashing import HashedKey, hashed_key
 from ...variables.operations import compare_sequences, values_equal
 from ...variables.python_protocols import COMPARISONS, find_raw, has_finalizer
-from ..builtins.methods import call_method_of, method_of
+from ..builtins.methods import ContainerVariable
 from ..numbers.representations import is_invariant
 from ..table import method_model
 from .selections import selected_element, varying_length
 from .slices import SliceVariable, index_value
 
 
-class SequenceVariable(Variable):
+class SequenceVariable(ContainerVariable):
     """What lists and tuples share.  A sequence from outside is wrapped element by element when used."""
 
     kind: type
@@ -82,8 +82,8 @@ class SequenceVariable(Variable):
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         return list(self.items(evaluator))
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return self.length(evaluator) > 0
+    def contains(self, evaluator: Evaluator, item: Variable) -> bool:
+        return any(values_equal(evaluator, element, item) for element in self.items(evaluator))
 
     def length(self, evaluator: Evaluator) -> int:
         self.look()
@@ -93,13 +93,12 @@ class SequenceVariable(Variable):
         return len(self._items)
 
     def length_variable(self, evaluator: Evaluator) -> Variable:
-        """What ``len`` gives."""
         if self._unread is not None and self.source is not None and self.kind in (list, tuple):
             varying = varying_length(evaluator, self._unread, self.source)
             if varying is not None:
                 added = evaluator.wrap_constant(len(self._appended))
                 return evaluator.binary_operation("add", varying, added)
-        return evaluator.wrap_constant(self.length(evaluator))
+        return super().length_variable(evaluator)
 
     def snapshot(self) -> Any:
         self.look()
@@ -107,18 +106,10 @@ class SequenceVariable(Variable):
             raise Unsupported("value is not a constant", repr(self))
         return self.kind(item.snapshot() for item in self._items)
 
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        return method_of(evaluator, self, name)
-
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         evaluator.raise_error(
             AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}"
         )
-
-    def call_method(
-        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
-    ) -> Variable:
-        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 
     def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
         if isinstance(key, SliceVariable):
@@ -338,22 +329,6 @@ def _get_item(evaluator: Evaluator, self: SequenceVariable, key: Variable, /) ->
     return self.get_item(evaluator, key)
 
 
-@method_model("__iter__", list, tuple, collections.deque)
-def _iter(evaluator: Evaluator, self: SequenceVariable, /) -> Variable:
-    return self.iterator(evaluator)
-
-
-@method_model("__len__", list, tuple, collections.deque)
-def _len(evaluator: Evaluator, self: SequenceVariable, /) -> Variable:
-    return self.length_variable(evaluator)
-
-
-@method_model("__contains__", list, tuple)
-def _contains(evaluator: Evaluator, self: SequenceVariable, item: Variable, /) -> Variable:
-    found = any(values_equal(evaluator, element, item) for element in self.items(evaluator))
-    return evaluator.wrap_constant(found)
-
-
 @method_model("count", list, tuple)
 def _count(evaluator: Evaluator, self: SequenceVariable, item: Variable, /) -> Variable:
     found = [values_equal(evaluator, element, item) for element in self.items(evaluator)]
@@ -402,10 +377,8 @@ def _insert(
 def _pop(evaluator: Evaluator, self: ListVariable, position: Variable | None = None, /) -> Variable:
     items = self.items(evaluator)
     index = -1 if position is None else index_value(evaluator, position)
-    if not items:
-        evaluator.raise_error(IndexError, "pop from empty list")
     if not -len(items) <= index < len(items):
-        evaluator.raise_error(IndexError, "pop index out of range")
+        evaluator.pure(items.pop, index)  # raises
     return self.mutate(evaluator).pop(index)
 
 
@@ -415,7 +388,7 @@ def _remove(evaluator: Evaluator, self: ListVariable, item: Variable, /) -> None
         if values_equal(evaluator, element, item):
             del self.mutate(evaluator)[position]
             return
-    evaluator.raise_error(ValueError, "list.remove(x): x not in list")
+    evaluator.pure([].remove, None)  # raises
 
 
 @method_model("clear", list, collections.deque)
@@ -442,9 +415,7 @@ def _set_item(evaluator: Evaluator, self: ListVariable, key: Variable, value: Va
         return
     index = index_value(evaluator, key, "list")
     items = self.mutate(evaluator)
-    if not -len(items) <= index < len(items):
-        evaluator.raise_error(IndexError, "list assignment index out of range")
-    items[index] = value
+    evaluator.pure(list.__setitem__, items, index, value)
 
 
 @method_model("__delitem__", list)
@@ -452,11 +423,8 @@ def _delete_item(evaluator: Evaluator, self: ListVariable, key: Variable, /) -> 
     items = self.mutate(evaluator)
     if isinstance(key, SliceVariable):
         del items[key.as_slice(evaluator)]
-        return
-    index = index_value(evaluator, key, "list")
-    if not -len(items) <= index < len(items):
-        evaluator.raise_error(IndexError, "list assignment index out of range")
-    del items[index]
+    else:
+        evaluator.pure(list.__delitem__, items, index_value(evaluator, key, "list"))
 
 
 @method_model("sort", list)

@@ -13,12 +13,12 @@ from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_co
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ...variables.base import Arguments, Keywords, Variable
+from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey, KeyOf, element_key, hashed_key
 from ...variables.python_protocols import drained
-from ..builtins.methods import call_method_of, method_of
+from ..builtins.methods import ContainerVariable
 from ..iterators.builtin_iterators import IteratorVariable
 from ..table import method_model, method_models
 from .sequences import storage_of
@@ -26,7 +26,7 @@ from .sequences import storage_of
 _Members = set[HashedKey] | frozenset[HashedKey]
 
 
-class SetVariable(Variable):
+class SetVariable(ContainerVariable):
     """An exact set.
 
     ``members`` is a real set of keys that hash as the program's objects do, changed by the operations that
@@ -113,21 +113,13 @@ class SetVariable(Variable):
     def length(self, evaluator: Evaluator) -> int:
         return len(self.members(evaluator))
 
-    def truth(self, evaluator: Evaluator) -> bool:
-        return bool(self.members(evaluator))
+    def contains(self, evaluator: Evaluator, item: Variable) -> bool:
+        return element_key(evaluator, item) in self.members(evaluator)
 
     def snapshot(self) -> Any:
         if self._unread is not None:
             raise Unsupported("value is not a constant", repr(self))
         return self.kind(member.variable.snapshot() for member in self._members)
-
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        return method_of(evaluator, self, name)
-
-    def call_method(
-        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
-    ) -> Variable:
-        return call_method_of(evaluator, self.kind, self, name, arguments, keywords)
 
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
@@ -264,21 +256,6 @@ def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | 
     return kind.of(evaluator, drained(evaluator, iterable.iterator(evaluator)))
 
 
-@method_model("__contains__", set, frozenset)
-def _contains(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> Variable:
-    return ConstantVariable(element_key(evaluator, item) in self.members(evaluator))
-
-
-@method_model("__len__", set, frozenset)
-def _length(evaluator: Evaluator, self: SetVariable, /) -> Variable:
-    return ConstantVariable(self.length(evaluator))
-
-
-@method_model("__iter__", set, frozenset)
-def _iter(evaluator: Evaluator, self: SetVariable, /) -> Variable:
-    return self.iterator(evaluator)
-
-
 @method_model("copy", set, frozenset)
 def _copy(evaluator: Evaluator, self: SetVariable, /) -> Variable:
     return new_set(evaluator, type(self), self)
@@ -338,14 +315,9 @@ def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> No
             self.change(evaluator, set.add, element_key(evaluator, item))
 
 
-@method_model("add", set)
-def _add(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
-    self.change(evaluator, set.add, element_key(evaluator, item))
-
-
-@method_model("discard", set)
-def _discard(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
-    self.change(evaluator, set.discard, element_key(evaluator, item))
+@method_models(("add", "discard"), set)
+def _change(name: str, evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
+    self.change(evaluator, getattr(set, name), element_key(evaluator, item))
 
 
 @method_model("remove", set)

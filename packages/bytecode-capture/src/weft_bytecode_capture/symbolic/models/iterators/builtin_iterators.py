@@ -155,10 +155,6 @@ class RangeIteratorVariable(IteratorVariable):
         self.position += 1
         return ConstantVariable(self.values[self.position - 1])
 
-    def remaining(self) -> int:
-        """How many elements are still to come."""
-        return len(self.values) - self.position
-
     def rest(self) -> range:
         """The elements still to come."""
         return self.values[self.position :]
@@ -175,38 +171,23 @@ class RangeIteratorVariable(IteratorVariable):
         emitter.load_call(iter, self.values[self.position :])
 
 
-class TensorRowsVariable(IteratorVariable):
+class TensorRowsVariable(RangeIteratorVariable):
     """An iterator over a tensor's rows, which become nodes when they are used."""
 
     kind: Any = type(iter(()))  # torch iterates over the tuple that unbind gives
 
     def __init__(self, tensor: Variable, count: int) -> None:
+        super().__init__(range(count))
         self.tensor = tensor
-        self.count = count
-        self.position = 0
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
-        if self.position >= self.count:
-            return None
-        self.position += 1
-        return self.element(evaluator, ConstantVariable(self.position - 1))
-
-    def remaining(self) -> int:
-        """How many rows are still to come."""
-        return self.count - self.position
-
-    def rest(self) -> range:
-        """The numbers of the rows still to come."""
-        return range(self.position, self.count)
+        index = super().next_or_none(evaluator)
+        return None if index is None else self.element(evaluator, index)
 
     def element(self, evaluator: Evaluator, index: Variable) -> Variable:
         """The row number ``index``."""
         arguments = [ConstantVariable(0), index]
         return evaluator.call_method(self.tensor, "select", *arguments)
-
-    def exhaust(self) -> None:
-        """Go to the end: a loop has used all rows."""
-        self.position = self.count
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(_rows_from, self.tensor, self.position)

@@ -142,12 +142,13 @@ class TensorVariable(Variable):
             evaluator.raise_error(TypeError, "len() of a 0-d tensor")
         return int(evaluator.graph.shapes.specialise(self.fake.shape[0]))
 
-    def has_symbolic_length(self, evaluator: Evaluator) -> bool:
-        """Whether the number of rows differs between calls; not known where a mode may say another."""
+    def length_variable(self, evaluator: Evaluator) -> Variable:
+        """A number that varies where the number of rows differs between calls, and no mode says another."""
         rows = self.fake.shape[0] if self.fake.dim() else 0
-        return isinstance(rows, torch.SymInt) and (
-            bool(unbacked_symbols(rows)) or not evaluator.state.overrides.modes
-        )
+        modes = evaluator.state.overrides.modes
+        if isinstance(rows, torch.SymInt) and (unbacked_symbols(rows) or not modes):
+            return self.call_method(evaluator, "size", [ConstantVariable(0)], {})
+        return super().length_variable(evaluator)
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         if evaluator.state.overrides.modes:

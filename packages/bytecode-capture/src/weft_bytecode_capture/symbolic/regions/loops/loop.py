@@ -25,7 +25,6 @@ from ...models.iterators.builtin_iterators import (
     JointIteratorVariable,
     ListIteratorVariable,
     RangeIteratorVariable,
-    TensorRowsVariable,
     kept_iterator,
 )
 from ...models.numbers.symbolic_integer import LoopCounter, SymbolicIntegerVariable
@@ -110,7 +109,7 @@ def _counted(evaluator: FrameEvaluator, iterator: Variable) -> tuple[CountedIter
         return iterator, Span(*bounds, may_be_empty=iterated.differs)
     if type(iterator) is ListIteratorVariable:
         return listed_rows(evaluator, iterator)
-    if not isinstance(iterator, (RangeIteratorVariable, TensorRowsVariable)):
+    if not isinstance(iterator, RangeIteratorVariable):
         return None
     values = iterator.rest()
     start, stop, step = map(ConstantVariable, (values.start, values.stop, values.step))

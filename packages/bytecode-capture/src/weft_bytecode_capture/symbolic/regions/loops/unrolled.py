@@ -6,17 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...decode import Instruction
-from ...models.iterators.builtin_iterators import RangeIteratorVariable, TensorRowsVariable
-from ...models.numbers.symbolic_range import SymbolicRangeIteratorVariable
+from ...models.iterators.builtin_iterators import RangeIteratorVariable
 from ...variables.base import Variable
 from ..branches.join_points import resolved
 from ..evaluation import is_in_generator
 
 if TYPE_CHECKING:
     from ...evaluator import FrameEvaluator
-
-_KEPT = (RangeIteratorVariable, TensorRowsVariable, SymbolicRangeIteratorVariable)
-"""Iterators of loops that may be kept: where one is not, that has been noted."""
 
 
 @dataclass
@@ -31,7 +27,9 @@ def note_element(evaluator: FrameEvaluator, head: Instruction, iterator: Variabl
     """At FOR_ITER, of a loop that is not kept."""
     if is_in_generator(evaluator):
         _note(evaluator, head.index, "loop in a generator")
-    elif not isinstance(iterator, _KEPT):
+    elif not isinstance(
+        iterator, RangeIteratorVariable
+    ):  # where such a one is not kept, that is noted
         _note(evaluator, head.index, "loop over neither a range nor a tensor's rows")
 
 
