@@ -25,6 +25,7 @@ from ..._torch import (
 from ..._torch.fakes import FakeForm, FakeTensor, FakeTensorMode, computed_constant, hold_constant
 from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import has_eager_strides, rule_for, with_eager_strides
+from .storages import storages
 
 _Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """Gives what an operator gives again, of its arguments."""
@@ -227,7 +228,7 @@ def _made_fresh(
     """Results in memory of their own: one, or a tuple or list of them."""
     operands = [*args, *kwargs.values()]
     operands += [item for value in operands if isinstance(value, (list, tuple)) for item in value]
-    taken = {storage_identity(v) for v in operands if isinstance(v, torch.Tensor)}
+    taken = storages(operands)
     forms: list[FakeForm] = []
     results = result if type(result) in (tuple, list) else (result,)
     for value in results:

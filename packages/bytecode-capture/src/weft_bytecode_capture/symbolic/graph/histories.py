@@ -24,6 +24,7 @@ from ...unsupported import OPERATOR_REJECTS, BreakEarlier, BreakForHistory, Unsu
 from ..protocol import Evaluator
 from .answers import guard_offset
 from .purity import possibly_written, writes
+from .storages import node_values, storages, version_of
 
 if TYPE_CHECKING:
     from ..models.torch.tensor import TensorVariable
@@ -52,11 +53,11 @@ def first_history(
     """
     made_at = evaluator.graph.made_at
     wanted = {node: fake for node, fake in tensors if fake.requires_grad}
-    storages = {storage_identity(fake) for fake in wanted.values()}
+    wanted_storages = storages(wanted.values())
     nodes = list(evaluator.graph.outermost.nodes)
     last: dict[Any, torch.fx.Node] = {}
     for node in nodes:
-        last.update(dict.fromkeys(_histories(node, wanted, storages), node))
+        last.update(dict.fromkeys(_histories(node, wanted, wanted_storages), node))
     order = {node: number for number, node in enumerate(nodes)}
     for node in sorted(last.values(), key=order.__getitem__):
         made = node.args[0] if node.target is operator.getitem and node not in made_at else node
@@ -66,14 +67,12 @@ def first_history(
 
 
 def _histories(
-    node: torch.fx.Node, wanted: dict[torch.fx.Node, torch.Tensor], storages: set[int]
+    node: torch.fx.Node, wanted: dict[torch.fx.Node, torch.Tensor], wanted_storages: set[int]
 ) -> set[int]:
-    """The storages, of ``storages``, of those tensors to which ``node`` gives their history."""
+    """The storages, of ``wanted_storages``, of those tensors to which ``node`` gives their history."""
     found = {storage_identity(wanted[node])} if node in wanted else set()
     if writes(node):
-        values = [argument.meta.get("example_value") for argument in possibly_written(node)]
-        written = {storage_identity(v) for v in values if isinstance(v, torch.Tensor)}
-        found |= written & storages
+        found |= storages(node_values(possibly_written(node))) & wanted_storages
     return found
 
 
@@ -99,10 +98,10 @@ def raise_for_view(evaluator: Evaluator, error: Exception, values: Any) -> None:
 
 def _break_before_view(evaluator: Evaluator, tensors: Iterable[torch.Tensor], reason: str) -> None:
     """End the graph before the first view in the memory of one of ``tensors`` that is a view."""
-    storages = {storage_identity(tensor) for tensor in tensors if tensor._is_view()}
+    viewed = storages(tensor for tensor in tensors if tensor._is_view())
     graph, owned = evaluator.graph, set[int]()
     for node in graph.outermost.nodes:
-        found = {storage_identity(tensor) for tensor in _tensors(node)} & storages
+        found = storages(_tensors(node)) & viewed
         if node.op.startswith("call_") and found & owned and node in graph.made_at:
             raise BreakEarlier(graph.made_at[node], Unsupported(OPERATOR_REJECTS, reason))
         owned |= found
@@ -136,13 +135,13 @@ def check_places(evaluator: Evaluator, tensors: Iterable[torch.Tensor]) -> None:
     :raises BreakEarlier: one of ``tensors``, which leave the graph, lies in its memory as no graph's result
         does: behind the beginning, or with gaps that a write keeps.
     """
-    storages = {storage_identity(tensor) for tensor in tensors}
+    left = storages(tensors)
     for node in evaluator.graph.made_at:
         fake = node.meta.get("example_value")
         name = getattr(node.target, "__name__", node.target)
         if name not in _SCATTERS or not isinstance(fake, torch.Tensor):
             continue
-        if storage_identity(fake) not in storages:
+        if storage_identity(fake) not in left:
             continue
         if _begins_late(evaluator, node.all_input_nodes[0]) or not _lies_as_a_result(fake):
             error = Unsupported("storage of a tensor", f"{name} of a part of a tensor")
@@ -233,8 +232,8 @@ class GradientRules:
         root = evaluator.state.root
         for variable, storage in zip(results, own, strict=True):
             if storage in before and root is not None:
-                row = _SharedResult(variable.node, _version(variable.node), root.index)
-                self._shared.append(row)
+                version = version_of(variable.fake)
+                self._shared.append(_SharedResult(variable.node, version, root.index))
 
     def check(self, outputs: Iterable[Any]) -> None:
         """
@@ -242,7 +241,7 @@ class GradientRules:
         """
         returned = [output.node for output in outputs if isinstance(output.node, torch.fx.Node)]
         for row in self._shared:
-            if _version(row.item) != row.version:
+            if version_of(row.item.meta["example_value"]) != row.version:
                 error = Unsupported(_KIND, "a view among its results is written to")
                 raise BreakEarlier(row.position, error)
             if any(_comes_from(node, row.item) for node in returned):
@@ -257,10 +256,6 @@ def _storage(node: torch.fx.Node) -> int:
     """What the values of nodes that share memory have in common; 0 for what is no tensor."""
     value = node.meta.get("example_value")
     return storage_identity(value) if isinstance(value, torch.Tensor) else 0
-
-
-def _version(node: torch.fx.Node) -> int:
-    return int(node.meta["example_value"]._version)
 
 
 def _comes_from(node: torch.fx.Node, origin: torch.fx.Node) -> bool:

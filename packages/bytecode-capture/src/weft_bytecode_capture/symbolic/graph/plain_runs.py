@@ -7,6 +7,7 @@ import torch.fx
 
 from ..._torch import storage_identity
 from .purity import REGION_OPERATORS, region_graphs, writes
+from .storages import node_values
 
 
 def refused_by_torch(graph_module: torch.fx.GraphModule) -> str | None:
@@ -22,7 +23,7 @@ def refused_by_torch(graph_module: torch.fx.GraphModule) -> str | None:
 
 
 def _refused(node: torch.fx.Node) -> str | None:
-    operands = [operand.meta.get("example_value") for operand in node.all_input_nodes]
+    operands = node_values(node.all_input_nodes)
     if any(isinstance(operand, (float, torch.SymFloat)) for operand in operands):
         return "floats"
     trains = any(isinstance(o, torch.Tensor) and o.requires_grad for o in operands)
@@ -46,5 +47,5 @@ def _shares_memory(region: torch.fx.Graph) -> bool:
 
 
 def _storages(nodes: list[torch.fx.Node]) -> list[int]:
-    values = (node.meta.get("example_value") for node in nodes)
+    values = node_values(nodes)
     return [storage_identity(value) for value in values if isinstance(value, torch.Tensor)]

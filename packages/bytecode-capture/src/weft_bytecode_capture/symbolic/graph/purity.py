@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -16,13 +15,12 @@ from ..._torch import (
     OpOverload,
     OpOverloadPacket,
     TensorBase,
-    storage_identity,
     written_operands,
 )
 from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
 from ...gradient_rule import GradientRule
 from .modes import MODE_CALLS
-from .storages import UNCOUNTED, version_of
+from .storages import UNCOUNTED, storages, version_of
 
 # Parts of the names of operators that draw random numbers.
 _DRAWS = (
@@ -311,8 +309,3 @@ def _has_moved(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
         return False
     return version_of(value) == UNCOUNTED or version_of(value) > value.requires_grad
-
-
-def storages(values: Iterable[Any]) -> set[int]:
-    """Where the tensors among ``values`` have their elements."""
-    return {storage_identity(value) for value in values if isinstance(value, torch.Tensor)}

@@ -21,12 +21,11 @@ from ..._torch.symbols import size_hint
 from .purity import (
     draws,
     is_tracked_write,
-    storages,
     storages_written_in_regions,
     writes,
     written_arguments,
 )
-from .storages import UNCOUNTED, version_of
+from .storages import UNCOUNTED, storages, version_of
 
 _LITTLE = 1 << 14
 """Bytes of a tensor that is copied in about the time that making the copy takes anyway."""

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+import torch.fx
 from weft_guards import Source, StoragesApart, StorageShared, storage_address
 
-from ..._torch import OpOverloadPacket
+from ..._torch import OpOverloadPacket, storage_identity
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
+
+
+def node_values(nodes: Iterable[torch.fx.Node]) -> list[Any]:
+    """What nodes give during capture: fakes, for tensors."""
+    return [node.meta.get("example_value") for node in nodes]
+
+
+def storages(values: Iterable[Any]) -> set[int]:
+    """The identities of the storages of the tensors among ``values``."""
+    return {storage_identity(value) for value in values if isinstance(value, torch.Tensor)}
 
 
 class Layout:

@@ -16,6 +16,7 @@ import torch.fx
 
 from ..._torch import OpOverload, OpOverloadPacket, assert_tensor_metadata
 from .purity import is_effectful
+from .storages import node_values
 
 _RAISING = re.compile(
     r"bincount|binary_cross_entropy|cholesky|corrcoef|cross_entropy|ctc_loss|embedding|gather|histc|histogram"
@@ -90,7 +91,7 @@ def _has_places(index: Any) -> bool:
     """Whether an index has tensors of places, which may be out of range."""
     found: list[torch.fx.Node] = []
     torch.fx.map_arg(index, found.append)
-    values = [node.meta.get("example_value") for node in found]
+    values = node_values(found)
     return any(isinstance(v, torch.Tensor) and v.dtype is not torch.bool for v in values)
 
 

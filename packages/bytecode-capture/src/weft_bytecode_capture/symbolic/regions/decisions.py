@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import types
+from dataclasses import dataclass
 
 from ...captured_graph import UnkeptRegion
 from ...user_location import UserLocation
@@ -19,6 +20,7 @@ def note_dropped(location: str, reason: str) -> None:
     _LOG.info("%s: no regions are kept: %s", location, reason)
 
 
+@dataclass(eq=False)
 class RegionRefused(Exception):
     """A region cannot be kept: the frame is evaluated again without it.
 
@@ -29,26 +31,14 @@ class RegionRefused(Exception):
     ``cause``: the line in the region that cannot be kept.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        line: int,
-        reason: str,
-        peel: bool = False,
-        counted: str | None = None,
-        returned: bool = False,
-        remade: str | None = None,
-        cause: UserLocation | None = None,
-    ) -> None:
-        super().__init__(place, reason)
-        self.place = place
-        self.line = line
-        self.reason = reason
-        self.peel = peel
-        self.counted = counted
-        self.returned = returned
-        self.remade = remade
-        self.cause = cause
+    place: Place
+    line: int
+    reason: str
+    peel: bool = False
+    counted: str | None = None
+    returned: bool = False
+    remade: str | None = None
+    cause: UserLocation | None = None
 
 
 class RegionDecisions:

@@ -133,10 +133,12 @@ class _Branch:
         predicate: TensorVariable,
         jump_if: bool,
         place: Place,
+        around: RolledLoop | None = None,
     ) -> None:
         self.evaluator = evaluator
         self.instruction = instruction
         self.predicate = predicate
+        self.around = around
         targets = (instruction.target, instruction.index + 1)
         self.true_start, self.false_start = targets if jump_if else targets[::-1]
         self.place = place
@@ -387,8 +389,6 @@ def _joined_fake(
 class _BranchInLoop(_Branch):
     """A branch whose sides may end an iteration of the kept loop ``around``, if there is one."""
 
-    around: RolledLoop | None = None
-
     def evaluate_side(self, start: int) -> None:
         if self.around is not None:
             self.around.finish_side(self.evaluator)
@@ -409,21 +409,10 @@ class _BranchInLoop(_Branch):
 class _Break(_BranchInLoop):
     """A branch of which one side leaves the loop whose body is evaluated; the sides meet at its head."""
 
-    def __init__(
-        self,
-        evaluator: FrameEvaluator,
-        instruction: Instruction,
-        predicate: TensorVariable,
-        jump_if: bool,
-        place: Place,
-        loop: RolledLoop,
-    ) -> None:
-        self.around = self.loop = loop
-        super().__init__(evaluator, instruction, predicate, jump_if, place)
-
     def find_meeting(self) -> None:
-        self.meeting = self.loop.head
-        self.live = self.loop.live(self.evaluator)
+        assert self.around is not None
+        self.meeting = self.around.head
+        self.live = self.around.live(self.evaluator)
 
 
 class ReturnFromLoop(_BranchInLoop):

@@ -14,6 +14,7 @@ import torch.fx
 
 from ...._torch import storage_identity
 from ....unsupported import Unsupported
+from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
 from ..evaluation import refuse
 from ..identity.aliases import storages_of
@@ -116,12 +117,10 @@ class RowSharing:
         self._place = place
         self._aliases = evaluator.state.aliases
         self._current = self._aliases.current
-        values = (node.meta.get("example_value") for node in taken)
-        outer = {storage_identity(value) for value in values if isinstance(value, torch.Tensor)}
-        self._outer = outer | {storage_identity(c.start.fake) for c in carried}
+        self._outer = storages(node_values(taken)) | storages(c.start.fake for c in carried)
         kept = [c for c in carried if c.result is not None]
         self._states = {storage_identity(c.parameter.fake): c for c in kept}
-        left = {storage_identity(c.result.fake) for c in kept if c.result is not None}
+        left = storages(c.result.fake for c in kept if c.result is not None)
         self._is_handed_on = any(map(self._is_old, left))  # from one state to another
         self._written = {
             storage for storage in map(self._current, written) if self._is_old(storage)

@@ -24,6 +24,7 @@ import torch.fx
 
 from ...._torch import HigherOrderOperator, storage_identity
 from ...graph.purity import possibly_written, writes
+from ...graph.storages import node_values, storages
 from ..decisions import Place
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class _Region:
 
 def storages_of(variables: Iterable[Variable]) -> set[int]:
     """The storages of the tensors among ``variables``."""
-    fakes = (getattr(variable, "fake", None) for variable in variables)
-    return {storage_identity(fake) for fake in fakes if isinstance(fake, torch.Tensor)}
+    return storages(getattr(variable, "fake", None) for variable in variables)
 
 
 class Copies(Protocol):
@@ -100,9 +100,9 @@ class AliasLedger:
         is_watching = self.elements or self.copies or is_in_region
         if not is_watching or isinstance(node.target, HigherOrderOperator) or not writes(node):
             return
-        fakes = [n.meta.get("example_value") for n in node.all_input_nodes]
+        fakes = node_values(node.all_input_nodes)
         self.writes_by_type.update({f.dtype for f in fakes if isinstance(f, torch.Tensor)})
-        fakes = [n.meta.get("example_value") for n in possibly_written(node)]
+        fakes = node_values(possibly_written(node))
         self.written += [storage_identity(f) for f in fakes if isinstance(f, torch.Tensor)]
         if not is_in_region:
             for element in self.elements:
@@ -124,8 +124,7 @@ class AliasLedger:
 
     def note_attributes(self, graph: torch.fx.Graph) -> None:
         """Note the program's tensors that a region's graph names: no region makes them."""
-        values = (n.meta.get("example_value") for n in graph.find_nodes(op="get_attr"))
-        self.attributes.update(storage_identity(v) for v in values if isinstance(v, torch.Tensor))
+        self.attributes |= storages(node_values(graph.find_nodes(op="get_attr")))
 
     def note_branch(
         self,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from ...._torch import storage_identity
+from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..decisions import Place
@@ -288,9 +289,7 @@ def _visible(evaluator: FrameEvaluator) -> set[int]:
     """The storages of tensors that the caller has whatever the frame returns."""
     outermost = evaluator.graph.outermost
     nodes = [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]
-    values = [node.meta.get("example_value") for node in nodes]
-    found = {storage_identity(value) for value in values if isinstance(value, torch.Tensor)}
-    return found | evaluator.state.aliases.attributes
+    return storages(node_values(nodes)) | evaluator.state.aliases.attributes
 
 
 def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> Place | None:

@@ -6,10 +6,11 @@ that note, and a branch after the loop at the other.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
@@ -21,7 +22,7 @@ from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..branches.join_points import EXIT, loops, meeting_point, reachable, resolved, successors
 from ..evaluation import every_instruction, run_until
-from ..state.containers import Opens
+from ..state.containers import Opens, opens_none
 from ..state.python_state import leaves, rebuilt
 from .carried import CarriedLocals, numbers_in_tensors
 from .iteration_sizes import check_size
@@ -39,35 +40,43 @@ RESULT = ".result"
 """The local that has what the frame then returns, and anything like it elsewhere."""
 
 
-class RolledLoop(Protocol):
+class RolledLoop(abc.ABC):
     """The loop whose body a frame evaluates; the sides of a branch that leaves it meet at ``head``.
 
-    ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.
+    ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.  ``note`` is the
+    local that says whether it goes on.  ``stack`` is the frame's before an iteration; ``opens`` says which
+    containers an iteration has made.
     """
 
     at: int
     head: int
-    inside: frozenset[int]
-    opens: Opens
-    around: RolledLoop | None
+    ends: tuple[int, int]  # where an iteration goes on, and where the loop is left
+    note: str
+    around: RolledLoop | None = None
+    opens: Opens = staticmethod(opens_none)
+
+    def __init__(self, inside: frozenset[int], stack: list[Variable | None]) -> None:
+        self.inside = inside
+        self.stack = stack
 
     def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
+        following, left = map(evaluator.decoded.live_at, self.ends)
+        return following | left | {self.note, RETURNED, RESULT}
 
+    @abc.abstractmethod
     def finish_side(self, evaluator: FrameEvaluator) -> None:
         """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
 
+    @abc.abstractmethod
     def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
         """Note whether a side has left the loop, unless something inside it has noted that."""
 
 
-class RolledFor:
-    """The loop whose body a frame evaluates: its head, its instructions, and where ``break`` leaves it.
+class RolledFor(RolledLoop):
+    """A ``for`` loop, which ``breaks`` may leave."""
 
-    ``stack`` is the frame's at the head; ``opens`` says which containers an iteration has made.
-    """
-
-    around: RolledLoop | None
+    note = DONE
 
     def __init__(
         self,
@@ -77,27 +86,18 @@ class RolledFor:
         stack: list[Variable | None],
         opens: Opens,
     ) -> None:
-        self.stack = stack
+        super().__init__(inside, stack)
         self.opens = opens
         self.at = self.head = head.index
-        self.inside = inside
-        self.exit = after_loop(head)
+        self.ends = head.index, after_loop(head)
         self.breaks = breaks
 
-    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
-        """The locals that matter after an iteration, whether it is the last or not."""
-        decoded = evaluator.decoded
-        notes = {DONE, RETURNED, RESULT}
-        return decoded.live_at(self.head) | decoded.live_at(self.exit) | notes
-
     def finish_side(self, evaluator: FrameEvaluator) -> None:
-        """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
         breaks = self.breaks.every
         run_until(evaluator, breaks | {self.head}, every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in breaks)
 
     def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
-        """Note whether a side has left the loop, unless something inside it has noted that."""
         has_left |= evaluator.finished
         if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
             evaluator.locals[DONE] = flag(evaluator, has_left)

@@ -24,14 +24,11 @@ from ..branches.join_points import bound_names, loops, reachable, resolved
 from ..decisions import Place
 from ..evaluation import as_predicate, check_unchanged, every_instruction, refuse, run_until
 from ..identity.choices import Choice, note_choice
-from ..state.containers import Opens
 from ..state.python_state import ObjectStates
 from ..state.slots import CarriedSlots
 from ..subgraph import Carried, Subgraph, add_region, call_region, parameter
 from .carried import CarriedLocals
 from .early_exit import (
-    RESULT,
-    RETURNED,
     RolledLoop,
     flag,
     is_same_code,
@@ -107,18 +104,17 @@ _TEST = ".test"
 """The local, of a name that no program has, that says whether the loop goes on."""
 
 
-class _RolledWhile:
+class _RolledWhile(RolledLoop):
     """The loop while its body is evaluated; ``stack`` is the frame's before the test."""
 
-    opens: Opens
-    around: RolledLoop | None
+    note = _TEST
 
     def __init__(
         self, evaluator: FrameEvaluator, loop: WhileLoop, stack: list[Variable | None]
     ) -> None:
+        super().__init__(loop.inside, stack)
         self.loop = loop
-        self.stack = stack
-        self.inside = loop.inside
+        self.ends = loop.stay, loop.leave
         self.at = loop.place[1]
         self.head = min(index for index in loop.tests if index in loop.inside)
         decoded = evaluator.decoded
@@ -127,11 +123,6 @@ class _RolledWhile:
             for i in decoded.instructions
             if i.index not in loop.inside and is_same_code(decoded, i.index, loop.leave)
         )
-
-    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
-        decoded, loop = evaluator.decoded, self.loop
-        notes = {_TEST, RETURNED, RESULT}
-        return decoded.live_at(loop.stay) | decoded.live_at(loop.leave) | notes
 
     def finish_side(self, evaluator: FrameEvaluator) -> None:
         run_until(evaluator, self.exits | self.loop.tests.keys(), every_instruction(evaluator))
