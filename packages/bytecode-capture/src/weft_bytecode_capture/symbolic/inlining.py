@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
+import types
+from typing import TYPE_CHECKING, NoReturn
 
 from ..unsupported import Unsupported
-from .binding import bind_arguments
 from .evaluator import FrameEvaluator
 from .models.table import model_of
 from .policy import is_other_compiler
@@ -15,6 +15,7 @@ from .variables.builder import is_registered
 
 if TYPE_CHECKING:
     from .models.functions.python_functions import FunctionVariable
+
 
 _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
@@ -52,3 +53,71 @@ def inline_call(
         caller.state.generators.append(generator)
         return generator
     return child.run()
+
+
+# Binding a call's arguments to a Python function's parameters, with CPython's errors.
+
+
+def bind_arguments(
+    evaluator: FrameEvaluator,
+    function: FunctionVariable,
+    code: types.CodeType,
+    arguments: Arguments,
+    keywords: Keywords,
+) -> dict[str, Variable]:
+    """Parameters by name, in slot order; TypeError in the captured program on a mismatch."""
+    names, positional_count = code.co_varnames, code.co_argcount
+    all_count = positional_count + code.co_kwonlyargcount
+    has_star = bool(code.co_flags & inspect.CO_VARARGS)
+    has_keywords = bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    bound: dict[str, Variable] = dict(zip(names[:positional_count], arguments, strict=False))
+    accepted = names[code.co_posonlyargcount : all_count]
+    extra = {name: value for name, value in keywords.items() if name not in accepted}
+    if (
+        (len(arguments) > positional_count and not has_star)
+        or (extra and not has_keywords)
+        or any(name in bound for name in keywords if name in accepted)
+    ):
+        _refuse(evaluator, function, code, arguments, keywords)
+    bound.update((name, value) for name, value in keywords.items() if name in accepted)
+    if len(bound) < all_count:
+        first = positional_count - function.default_count(evaluator)
+        for position, name in enumerate(names[:all_count]):
+            default = bound.get(name)
+            if default is None and position >= positional_count:
+                default = function.keyword_default(evaluator, name)
+            elif default is None and position >= first:
+                default = function.default(evaluator, position - first)
+            if default is None:
+                _refuse(evaluator, function, code, arguments, keywords)
+            bound[name] = default
+    result = {name: bound[name] for name in names[:all_count]}
+    if has_star:
+        from .models.containers.sequences import TupleVariable
+
+        result[names[all_count]] = TupleVariable(arguments[positional_count:])
+    if has_keywords:
+        from .models.containers.mappings import new_keyword_dict
+
+        result[names[all_count + has_star]] = new_keyword_dict(extra)
+    return result
+
+
+def _refuse(
+    evaluator: FrameEvaluator,
+    function: FunctionVariable,
+    code: types.CodeType,
+    arguments: Arguments,
+    keywords: Keywords,
+) -> NoReturn:
+    """Raise what CPython says of these arguments: to a function of the same code, which does not run."""
+    only_keyword = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+    defaults = (None,) * function.default_count(evaluator)
+    cells = tuple(types.CellType() for _ in code.co_freevars)
+    twin = types.FunctionType(code, {}, None, defaults, cells)
+    twin.__qualname__ = function.qualified_name()
+    twin.__kwdefaults__ = {
+        name: None for name in only_keyword if function.keyword_default(evaluator, name) is not None
+    }
+    evaluator.pure(twin, *[None] * len(arguments), **dict.fromkeys(keywords))
+    raise RuntimeError(f"{twin.__qualname__}() takes the arguments")

@@ -1,20 +1,20 @@
-"""``torch.associative_scan``, and parts of torch's function transforms, in plain Python.
-
-The scan flattens containers, puts the scanned dimension first and in order, and has :func:`scan_rows` scan,
-which capture knows as the graph's own operator.  Arguments have been checked.
-"""
+"""Functions of torch in plain Python; where models call them, arguments have been checked."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..._torch import pytree
+from ..._torch import pytree, safe_softmax
 from ..._torch.transforms import GRADIENTS_OF_TRANSFORM
 from ..models.table import polyfill
+
+# ``torch.associative_scan`` flattens containers, puts the scanned dimension first and in order, and has
+# :func:`scan_rows` scan, which capture knows as the graph's own operator.
 
 
 def associative_scan(
@@ -89,3 +89,89 @@ def linear_map(func: Callable[..., Any], primals: tuple[Any, ...]) -> Callable[.
         return torch.func.jvp(func, primals, tangents)[1]
 
     return along
+
+
+# ``flex_attention``: scores are computed in float32 (float64 for float64), changed and masked by the
+# program's own functions, which see positions as tensors that broadcast.
+
+
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Callable[..., Any] | None,
+    mask_mod: Callable[..., Any] | None,
+    scale: float | None,
+) -> Tensor:
+    """``query [b, h, l, e]``, ``key [b, g, s, e]``, ``value [b, g, s, d]``: ``[b, h, l, d]``.
+
+    Rows without a visible key give zeros.
+    """
+    group = query.size(1) // key.size(1)
+    if group > 1:
+        key = key[:, :, None].expand(-1, -1, group, -1, -1).flatten(1, 2)
+        value = value[:, :, None].expand(-1, -1, group, -1, -1).flatten(1, 2)
+    kind = torch.float64 if query.dtype == torch.float64 else torch.float32
+    if scale is None:
+        scale = 1.0 / math.sqrt(query.size(-1))
+    scores = query.to(kind) @ key.to(kind).transpose(-2, -1) * scale
+    device, size = query.device, scores.shape
+    batch = torch.arange(size[0], device=device).view(-1, 1, 1, 1)
+    head = torch.arange(size[1], device=device).view(-1, 1, 1)
+    row = torch.arange(size[2], device=device).view(-1, 1)
+    column = torch.arange(size[3], device=device)
+    if score_mod is not None:
+        scores = score_mod(scores, batch, head, row, column)
+    if mask_mod is not None:
+        scores = torch.where(mask_mod(batch, head, row, column), scores, -math.inf)
+    weights = safe_softmax(scores.to(kind).expand(size), -1)
+    return weights.to(query.dtype) @ value
+
+
+# Functions of ``torch.distributed`` each start an operator of communication, wait for it, and write where
+# they do.  The two are apart in the graph, so that later stages start it as early and wait for it as late as
+# its neighbours let them.  ``op`` is the reduction's name, ``src`` a rank of the group.
+
+_operators: Any = torch.ops._c10d_functional
+
+
+def all_reduce(tensor: Tensor, op: str, group: Any) -> None:
+    started = _operators.all_reduce(tensor, op, group.group_name)
+    tensor.copy_(_operators.wait_tensor(started))
+
+
+def broadcast(tensor: Tensor, src: int, group: Any) -> None:
+    started = _operators.broadcast(tensor, src, group.group_name)
+    tensor.copy_(_operators.wait_tensor(started))
+
+
+def all_gather_single(output_tensor: Tensor, input_tensor: Tensor, group: Any) -> None:
+    row = input_tensor.reshape(1, input_tensor.numel())
+    started = _operators.all_gather_into_tensor(row, group.size(), group.group_name)
+    output_tensor.copy_(_operators.wait_tensor(started).view(output_tensor.shape))
+
+
+def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any) -> None:
+    row = tensor.unsqueeze(0)
+    started = _operators.all_gather_into_tensor(row, group.size(), group.group_name)
+    for output, part in zip(tensor_list, _operators.wait_tensor(started).unbind(), strict=True):
+        output.copy_(part)
+
+
+def reduce_scatter_single(output: Tensor, input: Tensor, op: str, group: Any) -> None:
+    rows = input.reshape(group.size(), output.numel())
+    started = _operators.reduce_scatter_tensor(rows, op, group.size(), group.group_name)
+    output.copy_(_operators.wait_tensor(started).view(output.shape))
+
+
+def all_to_all_single(
+    output: Tensor,
+    input: Tensor,
+    output_split_sizes: Sequence[int],
+    input_split_sizes: Sequence[int],
+    group: Any,
+) -> None:
+    started = _operators.all_to_all_single(
+        input, output_split_sizes, input_split_sizes, group.group_name
+    )
+    output.copy_(_operators.wait_tensor(started))

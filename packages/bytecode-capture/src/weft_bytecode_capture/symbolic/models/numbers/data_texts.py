@@ -23,7 +23,7 @@ from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey
 from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..torch.tensor import TensorVariable
-from ..torch.tuples_of_torch import SizeVariable
+from ..torch.torch_values import SizeVariable
 from .representations import NumberVariable
 
 

@@ -11,7 +11,7 @@ import torch
 
 from ...._torch import flexible_attention
 from ....unsupported import Unsupported
-from ...polyfills import flexible_attention as polyfills
+from ...polyfills import torch_functions as polyfills
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable

@@ -44,7 +44,7 @@ from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_integer import has_symbolic_integer
 from ..table import model_of
 from .tensor_subscripts import require_ordinary_slices, selected_part
-from .tuples_of_torch import SizeVariable, StructSequenceVariable
+from .torch_values import SizeVariable, StructSequenceVariable
 
 if TYPE_CHECKING:
     from ...regions.elements import ElementCopy

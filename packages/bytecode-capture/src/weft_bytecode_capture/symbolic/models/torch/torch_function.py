@@ -16,6 +16,7 @@ from ...._torch import (
     OpOverload,
     OpOverloadPacket,
     TensorBase,
+    group_tensors,
     is_autocast_available,
     is_torch_function_mode_enabled,
     optimizer_value,
@@ -30,6 +31,9 @@ from ...regions.filled_lists.rows import join_rows
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_object, register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
+from ...variables.graph_arguments import graph_argument
+from ...variables.hashing import HashedKey, hashed_key
+from ..containers.mappings import DictVariable
 from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
@@ -335,3 +339,22 @@ class ScriptedFunctionVariable(IdentifiedFunctionVariable):
 def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, IsObject(value, weak=True))
     return ScriptedFunctionVariable(value, source)
+
+
+@model(group_tensors)
+def _group_tensors(
+    evaluator: Evaluator, lists: Variable, with_indices: Variable | None = None
+) -> Variable:
+    """A dict from (device, dtype) to lists of tensors and their positions, in torch's own order."""
+    rows = [row.iterate(evaluator) for row in lists.iterate(evaluator)]
+    fakes = [[graph_argument(evaluator, item)[1] for item in row] for row in rows]
+    known = {id(fake): item for row, part in zip(rows, fakes, strict=True)
+             for item, fake in zip(row, part, strict=True)}  # fmt: skip
+    wanted = with_indices is not None and with_indices.truth(evaluator)
+    groups = evaluator.pure(group_tensors, fakes, wanted)
+    entries: dict[HashedKey, Variable] = {}
+    for key, (members, positions) in groups.items():
+        parts = [ListVariable([known[id(fake)] for fake in row]) for row in members]
+        value = TupleVariable([ListVariable(parts), evaluator.wrap_result(positions)])
+        entries[hashed_key(evaluator, TupleVariable([*map(ConstantVariable, key)]))] = value
+    return DictVariable(entries)

@@ -1,23 +1,20 @@
-"""Values of torch that are no tensors: number formats, sizes, tensors grouped by device and type."""
+"""Values of torch that are no tensors: number formats, sizes, tuples with named fields."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from weft_guards import Source, TypeIs
 
-from ...._torch import group_tensors
+from ....frame.emitter import Emitter
 from ...protocol import Evaluator
-from ...variables.base import Variable
-from ...variables.builder import register_constant_types
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_constant_types, register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.graph_arguments import graph_argument
-from ...variables.hashing import HashedKey, hashed_key
 from ...variables.python_protocols import pure_call
-from ..containers.mappings import DictVariable
-from ..containers.sequences import ListVariable, TupleVariable
+from ..containers.sequences import TupleVariable
 from ..table import model, models
-from .tuples_of_torch import SizeVariable
 
 register_constant_types(torch.finfo, torch.iinfo)
 
@@ -35,20 +32,63 @@ def _new_size(evaluator: Evaluator, sizes: Variable | None = None, /) -> Variabl
     return SizeVariable([] if sizes is None else sizes.iterate(evaluator))
 
 
-@model(group_tensors)
-def _group_tensors(
-    evaluator: Evaluator, lists: Variable, with_indices: Variable | None = None
-) -> Variable:
-    """A dict from (device, dtype) to lists of tensors and their positions, in torch's own order."""
-    rows = [row.iterate(evaluator) for row in lists.iterate(evaluator)]
-    fakes = [[graph_argument(evaluator, item)[1] for item in row] for row in rows]
-    known = {id(fake): item for row, part in zip(rows, fakes, strict=True)
-             for item, fake in zip(row, part, strict=True)}  # fmt: skip
-    wanted = with_indices is not None and with_indices.truth(evaluator)
-    groups = evaluator.pure(group_tensors, fakes, wanted)
-    entries: dict[HashedKey, Variable] = {}
-    for key, (members, positions) in groups.items():
-        parts = [ListVariable([known[id(fake)] for fake in row]) for row in members]
-        value = TupleVariable([ListVariable(parts), evaluator.wrap_result(positions)])
-        entries[hashed_key(evaluator, TupleVariable([*map(ConstantVariable, key)]))] = value
-    return DictVariable(entries)
+class SizeVariable(TupleVariable):
+    """A ``torch.Size`` of known integers."""
+
+    def python_type(self) -> type:
+        return torch.Size
+
+    def as_constant(self) -> Any:
+        return torch.Size(super().as_constant())
+
+    def snapshot(self) -> Any:
+        return torch.Size(super().snapshot())
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name == "numel" and not arguments and not keywords:
+            total: Variable = ConstantVariable(1)
+            for item in self.items(evaluator):
+                total = evaluator.binary_operation("mul", total, item)
+            return total
+        return super().call_method(evaluator, name, arguments, keywords)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(torch.Size)
+        super().reconstruct(emitter)
+        emitter.call(1)
+
+
+@register_wrapper(torch.Size)
+def _wrap_size(evaluator: Evaluator, value: torch.Size, source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(torch.Size))
+    return SizeVariable.from_object(evaluator, value, source)
+
+
+class StructSequenceVariable(TupleVariable):
+    """A tuple with named fields of torch.return_types: the values and indices of ``max``."""
+
+    def __init__(self, kind: Any, items: list[Variable]) -> None:
+        super().__init__(items)
+        self._type = kind
+        self._fields = [
+            name for name, raw in vars(kind).items() if type(raw).__name__ == "member_descriptor"
+        ]
+
+    def python_type(self) -> type:
+        kind: type = self._type
+        return kind
+
+    def is_constant(self) -> bool:
+        return False
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in self._fields:
+            return self._items[self._fields.index(name)]
+        return super().get_attribute(evaluator, name)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_callable(self._type)
+        super().reconstruct(emitter)
+        emitter.call(1)

@@ -21,8 +21,7 @@ from ...objects.classes import ClassVariable
 from ...table import model
 from ..tensor import TensorVariable
 from .contexts import AutogradContextVariable, needs_gradient
-from .gradient_calls import tensors_among
-from .gradients import GradientCapture
+from .gradients import GradientCapture, tensors_among
 
 
 def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Variable) -> Variable:

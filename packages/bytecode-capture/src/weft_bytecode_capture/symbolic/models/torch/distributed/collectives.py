@@ -15,7 +15,7 @@ import torch
 from ....._torch import distributed_functions, finished_work, functional_collectives
 from .....frame.emitter import Emitter
 from .....unsupported import Unsupported
-from ....polyfills import collectives as polyfills
+from ....polyfills import torch_functions as polyfills
 from ....protocol import Evaluator
 from ....variables.base import Arguments, Keywords, Variable
 from ....variables.constant import ConstantVariable
