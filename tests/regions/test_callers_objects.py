@@ -286,15 +286,15 @@ def buffer_bound_anew(m: Cache, x: Tensor) -> Any:
 
 
 NOT_KEPT = {
-    appended_on_one_side: "list that one side of a branch makes longer",
-    key_on_one_side: "key or attribute that one side of a branch makes",
-    attribute_on_one_side: "key or attribute that one side of a branch makes",
+    appended_on_one_side: "list that one branch makes longer",
+    key_on_one_side: "key or attribute that one branch makes",
+    attribute_on_one_side: "key or attribute that one branch makes",
     keys_in_another_order: "object that a region changes",
     key_deleted: "object that a region changes",
     element_taken_out: "object that a region changes",
     element_taken_out_of_a_changed_list: "object that a region changes",
-    text: "value that differs by side of a branch",
-    another_size: "tensor that differs by side of a branch",
+    text: "value that differs by branch",
+    another_size: "tensor that differs by branch",
 }
 
 

@@ -84,7 +84,7 @@ def longer_on_one_side(x: torch.Tensor) -> Any:
 
 @pytest.mark.parametrize(
     ("program", "said"),
-    [(a_part_of_the_callers, ".clone()"), (longer_on_one_side, "append on both sides")],
+    [(a_part_of_the_callers, ".clone()"), (longer_on_one_side, "append in both branches")],
 )
 def test_breaks_name_another_way(program: Program, said: str) -> None:
     """Of what a caller has only Python can give a part, and a list in a graph has one length."""

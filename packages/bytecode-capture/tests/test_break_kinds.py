@@ -160,8 +160,8 @@ def appends_on_a_side(x):
 WHY_NOT_KEPT = {
     prints_on_a_side: "print(Constant('positive'))",
     stops_in_a_call: "time()",
-    sizes_differ: "tensor that differs by side of a branch",
-    appends_on_a_side: "list that one side of a branch makes longer",
+    sizes_differ: "tensor that differs by branch",
+    appends_on_a_side: "list that one branch makes longer",
 }
 
 

@@ -69,7 +69,7 @@ def test_explain_says_which_branches_and_loops_are_not_kept() -> None:
         return y + 0, z + 0
 
     reasons = {
-        chosen: "value that differs by side of a branch",
+        chosen: "value that differs by branch",
         grows: "y changes: shape",
         maybe_a_view: "write to a tensor that a region may return",
     }

@@ -363,8 +363,8 @@ _REBUILDING = {
 }
 
 _UNROLL = "a loop is unrolled instead, a branch breaks the graph"
-_BODY = "the code that stays a region of the graph is evaluated once, for every iteration or either side"
-_SIDES = "what the two sides leave must be alike, as one operator gives it"
+_BODY = "the code that stays a region of the graph is evaluated once, for every iteration or either branch"
+_BRANCHES = "what the two branches leave must be alike, as one operator gives it"
 _COUNTER = "inside a loop that stays a loop its counter is a tensor of the graph"
 
 _REGIONS = {
@@ -381,16 +381,16 @@ _REGIONS = {
         BreakKind(f"{_BODY}, and each iteration must begin as the last one ended", (_UNROLL,)),
     ),
     **dict.fromkeys(
-        ("local that one side of a branch binds", "return on one side of a branch",
-         "sides of a branch with different stacks", "tensor that differs by side of a branch",
-         "value that differs by side of a branch"),
-        BreakKind(_SIDES, ("bind the same names to tensors of one size and type on both sides",)),
+        ("local that one branch binds", "return in one branch",
+         "branches with different stacks", "tensor that differs by branch",
+         "value that differs by branch"),
+        BreakKind(_BRANCHES, ("bind the same names to tensors of one size and type in both branches",)),
     ),
-    "list that one side of a branch makes longer": BreakKind(
+    "list that one branch makes longer": BreakKind(
         "how long it is afterwards depends on data, and a list in a graph has one length",
         (
-            "append on both sides, and what counts: xs.append(torch.where(test, x, 0)); kept.append(test)",
-            "write to a tensor made before, out[n] = x, and count n += 1 on that side",
+            "append in both branches, and what counts: xs.append(torch.where(test, x, 0)); kept.append(test)",
+            "write to a tensor made before, out[n] = x, and count n += 1 in that branch",
         ),
     ),
     "write to a tensor that is in a list": BreakKind(
@@ -399,7 +399,7 @@ _REGIONS = {
     "loop of another length in each iteration, of which the last is used": BreakKind(
         "what its counter is after it differs with the loop around it", (_UNROLL,)
     ),
-    "key or attribute that one side of a branch makes": BreakKind(
+    "key or attribute that one branch makes": BreakKind(
         "whether it is there afterwards depends on data",
         ("set it before the branch, to a tensor of the same size and type",),
     ),
@@ -439,8 +439,8 @@ _REGIONS = {
             ("write x[t] = y or x[t] += y, and clone() what is read before a write", _UNROLL),
         ),
     ),
-    "container of two names after a branch": BreakKind(
-        "two names that are one list or tuple on a side would be two after the branch", (_UNROLL,)
+    "container of two names after a conditional": BreakKind(
+        "two names that are one list or tuple in a branch would be two after the conditional", (_UNROLL,)
     ),
     "identity of a tensor that a region gives": BreakKind(
         "which object it is depends on the way that the program takes", (_UNROLL,)

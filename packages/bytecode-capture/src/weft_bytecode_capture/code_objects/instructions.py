@@ -12,7 +12,7 @@ import types
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .reading import CACHES, LOCALS, exception_regions, read, variable_names
+from .reading import CACHES, LOCALS, exception_entries, read, variable_names
 from .spelling import spelled
 
 _EXTENDED_ARGUMENT = dis.EXTENDED_ARG
@@ -136,11 +136,11 @@ def _set_handlers(
     code: types.CodeType, at_offset: dict[int, Instruction], parts: dict[int, list[Instruction]]
 ) -> None:
     handlers: dict[tuple[int, int, bool], Handler] = {}
-    for region in exception_regions(code):
-        key = (region.target, region.depth, region.push_offset)
+    for entry in exception_entries(code):
+        key = (entry.target, entry.depth, entry.push_offset)
         if key not in handlers:
-            handlers[key] = Handler(at_offset[region.target], region.depth, region.push_offset)
-        for offset in range(region.start, region.end, 2):
+            handlers[key] = Handler(at_offset[entry.target], entry.depth, entry.push_offset)
+        for offset in range(entry.start, entry.end, 2):
             for instruction in parts.get(offset, ()):
                 instruction.handler = handlers[key]
 

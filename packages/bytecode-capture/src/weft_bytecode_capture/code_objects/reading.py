@@ -114,7 +114,7 @@ def variable_names(code: types.CodeType) -> tuple[str, ...]:
     return code.co_varnames + cells + code.co_freevars
 
 
-class Region(NamedTuple):
+class ExceptionEntry(NamedTuple):
     """A row of the exception table; offsets in bytes, ``end`` exclusive.
 
     For an exception raised in it the stack is cut to ``depth``, the place of the instruction that raised is
@@ -128,7 +128,7 @@ class Region(NamedTuple):
     push_offset: bool
 
 
-def exception_regions(code: types.CodeType) -> Iterator[Region]:
+def exception_entries(code: types.CodeType) -> Iterator[ExceptionEntry]:
     """The rows of a code object's exception table: big-endian numbers of groups of 6 bits."""
     table = code.co_exceptiontable
     position = 0
@@ -144,4 +144,4 @@ def exception_regions(code: types.CodeType) -> Iterator[Region]:
 
     while position < len(table):
         start, length, target, flags = number() * 2, number() * 2, number() * 2, number()
-        yield Region(start, start + length, target, flags >> 1, bool(flags & 1))
+        yield ExceptionEntry(start, start + length, target, flags >> 1, bool(flags & 1))

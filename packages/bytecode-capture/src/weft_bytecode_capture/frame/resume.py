@@ -3,7 +3,7 @@
 A resume function's arguments are what the value stack holds at that instruction, the exceptions that are
 being handled, and the bound locals that are still needed.  Cells come in through its closure: all cell and
 free variables of the original are its free variables.  Its body is the part of the original that can still
-run, with the original's names, lines and exception regions, so that tracebacks show the user's code.
+run, with the original's names, lines and exception table, so that tracebacks show the user's code.
 
 One difference remains: reading an unbound cell variable in a resume function raises NameError, not its
 subclass UnboundLocalError, as CPython takes the variable for one of an enclosing function.

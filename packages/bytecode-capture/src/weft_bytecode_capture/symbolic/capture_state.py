@@ -202,7 +202,7 @@ class CaptureState:
         )
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
-        self.relied_on: list[Place] = []  # branches whose other side only raises: the graph checks
+        self.relied_on: list[Place] = []  # where one branch only raises: the graph checks
         self.assumed: list[Place] = []  # decisions on data that fall as in this call: likewise
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 

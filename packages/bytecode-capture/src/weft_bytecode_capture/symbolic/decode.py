@@ -9,7 +9,14 @@ from typing import Any
 
 from ..code_objects.dialects import DIALECT
 from ..code_objects.flow import depth_by_index, live_by_index
-from ..code_objects.reading import LOCALS, Region, Unit, exception_regions, read, variable_names
+from ..code_objects.reading import (
+    LOCALS,
+    ExceptionEntry,
+    Unit,
+    exception_entries,
+    read,
+    variable_names,
+)
 from ..unsupported import Unsupported
 
 Handler = Callable[[Any, "Instruction"], None]
@@ -71,7 +78,7 @@ class DecodedCode:
         self.code = code
         self.variable_names = variable_names(code)
         self.instructions: list[Instruction] = []
-        self.exception_regions = tuple(exception_regions(code))
+        self.exception_entries = tuple(exception_entries(code))
         self.analyses: dict[str, Any] = {}  # what has been found out about the code, by analysis
         self._lines: list[int] | None = None
         self.index_of_offset: dict[int, int] = {}
@@ -123,11 +130,11 @@ class DecodedCode:
         depth: int | None = self.analyses["depth"][index]
         return depth
 
-    def region(self, offset: int) -> Region | None:
+    def exception_entry(self, offset: int) -> ExceptionEntry | None:
         """The exception handler in force at an instruction."""
-        for region in self.exception_regions:
-            if region.start <= offset < region.end:
-                return region
+        for entry in self.exception_entries:
+            if entry.start <= offset < entry.end:
+                return entry
         return None
 
 

@@ -167,22 +167,22 @@ class FrameEvaluator:
 
     def unwind(self, error: CapturedException, instruction: Instruction) -> None:
         """Go to the handler of an exception raised by ``instruction``, or let it leave the frame."""
-        region = self.decoded.region(instruction.offset)
-        if region is None:
+        entry = self.decoded.exception_entry(instruction.offset)
+        if entry is None:
             self.finished = True
             error.exception.traceback = object()  # has one entry more in the caller
             try:
                 raise error
             finally:
                 del error  # which has this frame, and by it the program's, in its traceback
-        dropped = self.stack[region.depth :]
-        del self.stack[region.depth :]
+        dropped = self.stack[entry.depth :]
+        del self.stack[entry.depth :]
         for variable in dropped:
             check_dropped(self, variable)
-        if region.push_offset:
+        if entry.push_offset:
             self.stack.append(ConstantVariable(instruction.offset // 2))
         self.stack.append(error.exception)
-        self.next_index = self.decoded.index_of_offset[region.target]
+        self.next_index = self.decoded.index_of_offset[entry.target]
 
     def jump(self, instruction: Instruction) -> None:
         self.next_index = instruction.target
@@ -245,7 +245,7 @@ class FrameEvaluator:
         evaluator: FrameEvaluator | None = self.state.current or self
         while evaluator is not None and not graph.in_handled_code:
             offset = evaluator.decoded.instructions[evaluator.index].offset
-            if evaluator.decoded.region(offset) is not None:
+            if evaluator.decoded.exception_entry(offset) is not None:
                 graph.in_handled_code = handler_sees(evaluator)
             evaluator = evaluator.parent
 

@@ -38,18 +38,18 @@ def handler_goes_on(frame: FrameEvaluator) -> bool:
 def _handlers(frame: FrameEvaluator) -> Iterator[int]:
     """The instructions at which handlers of the program's begin, from the innermost outwards."""
     decoded = frame.decoded
-    region = decoded.region(decoded.instructions[frame.index].offset)
-    while region is not None:
-        index = decoded.index_of_offset[region.target]
+    entry = decoded.exception_entry(decoded.instructions[frame.index].offset)
+    while entry is not None:
+        index = decoded.index_of_offset[entry.target]
         first, second = (decoded.instructions[i].name for i in (index, index + 1))
         # Handlers of the program's begin thus; CPython's own tidy up and raise again.
         is_programs = first == "PUSH_EXC_INFO"
         leaves_block = is_programs and second == "WITH_EXCEPT_START"
         if is_programs and not (
-            leaves_block and _is_torchs(frame.stack[region.depth - _EXIT_BELOW])
+            leaves_block and _is_torchs(frame.stack[entry.depth - _EXIT_BELOW])
         ):
             yield index
-        region = decoded.region(region.target)
+        entry = decoded.exception_entry(entry.target)
 
 
 def _is_torchs(leave: Variable | None) -> bool:
@@ -83,10 +83,10 @@ def exit_runs_code(frame: FrameEvaluator) -> bool:
     """
     instruction = frame.decoded.instructions[frame.index]
     while True:
-        region = frame.decoded.region(instruction.offset)
-        if region is None:
+        entry = frame.decoded.exception_entry(instruction.offset)
+        if entry is None:
             return False
-        last = _passes_through(frame, frame.decoded.index_of_offset[region.target])
+        last = _passes_through(frame, frame.decoded.index_of_offset[entry.target])
         if last is None:
             return True
         instruction = last

@@ -6,7 +6,7 @@ from ..decode import Instruction, after_loop, handles
 from ..evaluator import FrameEvaluator
 from ..models.iterators.builtin_iterators import note_creation
 from ..regions.branches.branch import keep_branch
-from ..regions.branches.raising_branches import rely_on_other_side
+from ..regions.branches.raising_branches import rely_on_other_branch
 from ..regions.loops.loop import loop_iterator, roll_loop
 from ..regions.loops.unrolled import note_element, note_repeated_test
 from ..variables.constant import ConstantVariable
@@ -32,7 +32,7 @@ def _jump_backward(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 )
 def _pop_jump(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     condition, jump_if = evaluator.pop(), instruction.name.endswith("_TRUE")
-    if rely_on_other_side(evaluator, instruction, condition, jump_if=jump_if):
+    if rely_on_other_branch(evaluator, instruction, condition, jump_if=jump_if):
         return
     if keep_branch(evaluator, instruction, condition, jump_if=jump_if):
         return

@@ -16,7 +16,7 @@ from ..captured_exception import CapturedException
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.torch.tensor import TensorVariable
 from ..variables.base import Variable
-from .branches.branch import Joined, Side, emit_branch
+from .branches.branch import BranchEnd, Joined, emit_branch
 from .decisions import Place
 from .evaluation import as_predicate, check_unchanged, may_attempt, refuse
 from .loops.while_loop import emit_while
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 GIVES_ZERO_GRADIENTS = "gives_zero_gradients"
-"""Set in the ``meta`` of a ``cond`` that the program calls: its results all have gradients, and what the side
-taken does not use has one of zeros, where a branch in Python gives none."""
+"""Set in the ``meta`` of a ``cond`` that the program calls: its results all have gradients, and what the
+branch taken does not use has one of zeros, where a branch in Python gives none."""
 
 
 @contextlib.contextmanager
@@ -65,18 +65,18 @@ def call_branch(
     with attempt(evaluator, "torch.cond") as place:
         tested = as_predicate(evaluator, predicate)
         states = ObjectStates(evaluator)
-        sides = []
+        branches = []
         for function in functions:
             subgraph = Subgraph(evaluator)
             with subgraph.active():
                 result = evaluator.call_function(function, operands)
-            sides.append(Side(subgraph, [], {}, result))
+            branches.append(BranchEnd(subgraph, [], {}, result))
             check_unchanged(states)
         joined = Joined()
-        first, second = (side.result for side in sides)
+        first, second = (branch.result for branch in branches)
         both = joined.add_optional(first, second, "the result")
         _check_results(joined)
-        values = emit_branch(evaluator, place, tested, sides[0], sides[1], joined)
+        values = emit_branch(evaluator, place, tested, branches[0], branches[1], joined)
         if values:
             values[0].node.all_input_nodes[0].meta[GIVES_ZERO_GRADIENTS] = True
         found = joined.resolve(both, values)

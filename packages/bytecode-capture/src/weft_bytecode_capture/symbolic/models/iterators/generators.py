@@ -29,7 +29,7 @@ _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 
 
 class GeneratorVariable(IteratorVariable):
-    """A generator of a function evaluated with its caller; it runs when an element is asked for."""
+    """A generator of an inlined function; it runs when an element is asked for."""
 
     kind = types.GeneratorType
 

@@ -70,7 +70,7 @@ _IN_PLACE = frozenset(
 
 
 def is_invariant(variable: Variable) -> bool:
-    """Whether a number is the same in every iteration, and on every side: no region computes it."""
+    """Whether a number is the same in every iteration, and in every branch: no region computes it."""
     is_known = isinstance(variable, NumberVariable) and variable.is_invariant
     return is_known or variable.is_constant()
 

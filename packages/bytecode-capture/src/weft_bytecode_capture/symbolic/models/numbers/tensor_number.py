@@ -1,4 +1,4 @@
-"""Python numbers that the graph holds in tensors: what loops count and compute, and what differs by side."""
+"""Python numbers that the graph holds in tensors: what loops count and compute, what differs by branch."""
 
 from __future__ import annotations
 

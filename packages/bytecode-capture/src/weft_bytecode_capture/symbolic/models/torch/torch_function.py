@@ -68,7 +68,7 @@ _REFUSED: dict[str, str] = {
 }
 
 
-# Written in Python, of a function that the program gives: evaluated with its caller.
+# Written in Python, of a function that the program gives: inlined.
 _INLINED = (torch.nn.functional.triplet_margin_with_distance_loss,)
 
 

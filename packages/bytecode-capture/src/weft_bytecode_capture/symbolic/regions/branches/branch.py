@@ -1,7 +1,7 @@
-"""Branches on a tensor's value: both sides evaluated, their states joined, kept as ``cond``.
+"""Conditionals on a tensor's value: both branches evaluated, their states joined, kept as ``cond``.
 
-The sides end where they meet again (the branch's postdominator), at the latest where the frame returns.  A
-branch that leaves or repeats a loop is the loop's condition: :mod:`..loops.while_loop`.
+The branches end where they meet again (the jump's postdominator), at the latest where the frame returns.  A
+conditional that leaves or repeats a loop is the loop's condition: :mod:`..loops.while_loop`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ..state.containers import (
     become,
     is_container,
     is_structure,
-    one_sided,
+    made_by_one_branch,
     opened,
     opens_none,
     parts,
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 def keep_branch(
     evaluator: FrameEvaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
 ) -> bool:
-    """At a conditional jump on a tensor: keep both sides as a region and go to where they meet.
+    """At a conditional jump on a tensor: keep both branches as a region and go to where they meet.
 
     False where the condition is no tensor, or the region at this place was refused.  The condition is
     popped already.  Raises :class:`RegionRefused`, after which the frame is evaluated again without it.
@@ -101,20 +101,20 @@ def keep_branch(
             if returned is not None:
                 ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
         else:
-            _Branch(evaluator, instruction, predicate, jump_if, place).run()
+            _Conditional(evaluator, instruction, predicate, jump_if, place).run()
     except Unsupported as error:
         raise refuse(evaluator, place, str(error), cause=error.location) from error
     except CapturedException as error:
-        raise refuse(evaluator, place, "exception on one side of a branch") from error
+        raise refuse(evaluator, place, "exception in one branch") from error
     return True
 
 
 @dataclass
-class Side:
-    """The state in which one side ends; ``result`` if the frame has returned.
+class BranchEnd:
+    """The state in which one branch ends; ``result`` if the frame has returned.
 
     ``elements`` are what was there before in objects from outside and cells; ``changed`` are copies of the
-    frame's own containers that the side has changed, by identity.
+    frame's own containers that the branch has changed, by identity.
     """
 
     subgraph: Subgraph
@@ -125,7 +125,7 @@ class Side:
     changed: dict[int, Variable] = field(default_factory=dict)
 
 
-class _Branch:
+class _Conditional:
     def __init__(
         self,
         evaluator: FrameEvaluator,
@@ -145,7 +145,7 @@ class _Branch:
         self.find_meeting()
 
     def find_meeting(self) -> None:
-        """Where the sides meet, and the locals that matter there."""
+        """Where the branches meet, and the locals that matter there."""
         evaluator, index = self.evaluator, self.instruction.index
         self.meeting = join_point(evaluator.decoded, evaluator.code, index)
         if leaves_loop(evaluator.decoded, index, self.meeting):
@@ -159,37 +159,37 @@ class _Branch:
         slots = {slot: slot.get() for slot in find_slots(evaluator) if not is_container(slot.owner)}
         first_changes = FirstChanges(evaluator, states)
         changed: dict[int, Variable] = {}
-        sides = []
+        branches = []
         for start in (self.true_start, self.false_start):
             evaluator.stack, evaluator.locals = list(stack), dict(local_variables)
-            side = self._evaluate(start)
-            sides.append(side)
+            branch = self._evaluate(start)
+            branches.append(branch)
             first_changes.take_back()
             for slot, before in slots.items():
-                side.elements[slot] = slot.get()
+                branch.elements[slot] = slot.get()
                 slot.set(before)
             states.forget_iterators(evaluator)
             for container, left in states.take_back():
                 changed[id(container)] = container
-                side.changed[id(container)] = left
+                branch.changed[id(container)] = left
             check_unchanged(states)
-        for side, places in zip(sides, first_changes.joined(), strict=True):
-            side.elements.update(places)
+        for branch, places in zip(branches, first_changes.joined(), strict=True):
+            branch.elements.update(places)
         for key, container in changed.items():
-            for side in sides:
-                side.changed.setdefault(key, with_parts(container, parts(container)))
+            for branch in branches:
+                branch.changed.setdefault(key, with_parts(container, parts(container)))
         evaluator.stack, evaluator.locals = stack, local_variables
         self._held, self._kept = held_by_locals(evaluator) - changed.keys(), set[int]()
         self._changed = changed
-        self._join(*sides)
+        self._join(*branches)
 
     def _opens(self, variable: Variable) -> bool:
-        """Whether what holds a container after a side may hold a new one as well."""
+        """Whether what holds a container after a branch may hold a new one as well."""
         is_kept = id(variable) in self._kept
         return not is_kept and (self.states.is_new(variable) or id(variable) in self._held)
 
-    def _containers_of_both(self, true: Side, false: Side) -> set[int]:
-        """The containers that are in one place on both sides, and stay themselves there and elsewhere."""
+    def _containers_of_both(self, true: BranchEnd, false: BranchEnd) -> set[int]:
+        """The containers that are in one place in both branches, and stay themselves there and elsewhere."""
         pending: list[tuple[Any, Any]] = [
             *zip(true.stack, false.stack, strict=False),
             *((true.locals.get(name), false.locals.get(name)) for name in self.live),
@@ -206,24 +206,24 @@ class _Branch:
                 pending += zip(parts(left), parts(right), strict=False)
         return found
 
-    def _evaluate(self, start: int) -> Side:
+    def _evaluate(self, start: int) -> BranchEnd:
         evaluator = self.evaluator
         subgraph = Subgraph(evaluator)
         evaluator.next_index = start
         with subgraph.active():
-            self.evaluate_side(start)
-        side = Side(subgraph, evaluator.stack, evaluator.locals, evaluator.result)
+            self.evaluate_branch(start)
+        branch = BranchEnd(subgraph, evaluator.stack, evaluator.locals, evaluator.result)
         if evaluator.finished:
             evaluator.finished, evaluator.result = False, None
             if self.meeting != EXIT:
-                raise Unsupported("return on one side of a branch")
-        return side
+                raise Unsupported("return in one branch")
+        return branch
 
-    def evaluate_side(self, start: int) -> None:
-        """Evaluate one side up to where it meets the other."""
+    def evaluate_branch(self, start: int) -> None:
+        """Evaluate one branch up to where it meets the other."""
         run_until(self.evaluator, {self.meeting}, every_instruction(self.evaluator))
 
-    def _join(self, true: Side, false: Side) -> None:
+    def _join(self, true: BranchEnd, false: BranchEnd) -> None:
         evaluator = self.evaluator
         self._kept = self._containers_of_both(true, false)
         make_numbers_alike(evaluator, true, false, self._opens)
@@ -237,7 +237,7 @@ class _Branch:
         else:
             result = None
             if len(true.stack) != len(false.stack):
-                raise Unsupported("sides of a branch with different stacks")
+                raise Unsupported("branches with different stacks")
             stack = [
                 joined.add_optional(a, b, "a value on the stack")
                 for a, b in zip(true.stack, false.stack, strict=True)
@@ -248,7 +248,7 @@ class _Branch:
             }
             only = (true.locals.keys() ^ false.locals.keys()) & self.live
             if only:
-                raise Unsupported("local that one side of a branch binds", ", ".join(sorted(only)))
+                raise Unsupported("local that one branch binds", ", ".join(sorted(only)))
         elements = {
             slot: joined.add_optional(value, false.elements[slot], "an element")
             for slot, value in true.elements.items()
@@ -269,30 +269,30 @@ class _Branch:
             evaluator.next_index = self.meeting
 
     def _join_containers(
-        self, true: Side, false: Side, joined: Joined
+        self, true: BranchEnd, false: BranchEnd, joined: Joined
     ) -> list[tuple[Variable, Variable]]:
-        """The containers that a side has changed, each with what it is after the branch."""
+        """The containers that a branch has changed, each with what it is after the conditional."""
         found = []
         for key, container in self._changed.items():
-            left, right = (side.changed[key] for side in (true, false))
+            left, right = (branch.changed[key] for branch in (true, false))
             if shape(left) != shape(right):
-                raise one_sided(container)
+                raise made_by_one_branch(container)
             found.append((container, joined.add(left, right, "a container")))
         return found
 
 
 def make_numbers_alike(
-    evaluator: FrameEvaluator, true: Side, false: Side, opens: Opens = opens_none
+    evaluator: FrameEvaluator, true: BranchEnd, false: BranchEnd, opens: Opens = opens_none
 ) -> None:
-    """Put numbers in which the sides of a branch differ into tensors, each in its side's graph.
+    """Put numbers in which the branches of a conditional differ into tensors, each in its branch's graph.
 
-    A container that holds one gets a copy: the other side may have it too, in another place.
+    A container that holds one gets a copy: the other branch may have it too, in another place.
     """
     copies: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # with the originals, by identity
 
-    def copied(side: int, container: Any, held: list[Any]) -> Any:
+    def copied(branch: int, container: Any, held: list[Any]) -> Any:
         copy = with_parts(container, held)
-        return copies[side].setdefault(id(container), (copy, container))[0]
+        return copies[branch].setdefault(id(container), (copy, container))[0]
 
     def alike(left: Any, right: Any) -> tuple[Any, Any]:
         if left is None or right is None or same_constant(left, right):
@@ -309,8 +309,8 @@ def make_numbers_alike(
         if kind is None or kind is not number_kind(right):
             return left, right
         numbers = []
-        for side, value in ((true, left), (false, right)):
-            with side.subgraph.active():
+        for branch, value in ((true, left), (false, right)):
+            with branch.subgraph.active():
                 numbers.append(number_in_tensor(evaluator, value))
         first, second = numbers
         assert first is not None and second is not None
@@ -321,12 +321,12 @@ def make_numbers_alike(
     pairs = list(map(alike, true.stack, false.stack))
     if len(true.stack) == len(false.stack):
         true.stack, false.stack = [a for a, _ in pairs], [b for _, b in pairs]
-    sides: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
+    branches: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
         (true.locals, false.locals),
         (true.elements, false.elements),
         (true.changed, false.changed),
     ]
-    for mine, theirs in sides:
+    for mine, theirs in branches:
         for key in mine.keys() & theirs.keys():
             mine[key], theirs[key] = alike(mine[key], theirs[key])
 
@@ -335,22 +335,22 @@ def emit_branch(
     evaluator: FrameEvaluator,
     place: Place,
     predicate: TensorVariable,
-    true: Side,
-    false: Side,
+    true: BranchEnd,
+    false: BranchEnd,
     joined: Joined,
 ) -> list[TensorVariable]:
-    """Append the ``cond`` of two sides that have been joined; the tensors in which they differ."""
+    """Append the ``cond`` of two branches that have been joined; the tensors in which they differ."""
     graph = evaluator.graph.graph
     tags = evaluator.state.region_tags
     found, added = tags.join(evaluator, joined.pairs, (true.subgraph, false.subgraph))
     pairs = [*joined.pairs, *added]
     results = [[pair[k].node for pair in pairs] for k in (0, 1)]
     taken = dict.fromkeys(true.subgraph.taken() + false.subgraph.taken())
-    for side, nodes in zip((true, false), results, strict=True):
-        taken.update(dict.fromkeys(n for n in nodes if n.graph is not side.subgraph.graph))
+    for branch, nodes in zip((true, false), results, strict=True):
+        taken.update(dict.fromkeys(n for n in nodes if n.graph is not branch.subgraph.graph))
     modules = [
-        side.subgraph.close((), list(taken), tuple(nodes))
-        for side, nodes in zip((true, false), results, strict=True)
+        branch.subgraph.close((), list(taken), tuple(nodes))
+        for branch, nodes in zip((true, false), results, strict=True)
     ]
     effects = any(n.op not in ("placeholder", "output") for m in modules for n in m.graph.nodes)
     if not pairs and not effects:
@@ -363,13 +363,13 @@ def emit_branch(
     if not pairs:
         graph.call_function(torch.ops.higher_order.cond, arguments)
         return []
-    fakes = [_joined_fake(evaluator, *(side.fake for side in pair)) for pair in pairs]
+    fakes = [_joined_fake(evaluator, *(branch.fake for branch in pair)) for pair in pairs]
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
-    sides = [[pair[k] for pair in pairs] for k in (0, 1)]
-    evaluator.state.aliases.note_branch(place, graph, made, sides, list(taken))
+    branches = [[pair[k] for pair in pairs] for k in (0, 1)]
+    evaluator.state.aliases.note_branch(place, graph, made, branches, list(taken))
     for k in (0, 1):
-        for result, operand in zip(made, sides[k], strict=True):
+        for result, operand in zip(made, branches[k], strict=True):
             note_element_result(evaluator, place, result, operand)
             note_choice(evaluator, Choice(result, predicate, k == 1, operand))
     count = len(joined.pairs)
@@ -380,23 +380,23 @@ def emit_branch(
 def _joined_fake(
     evaluator: FrameEvaluator, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor:
-    """What stands for the result of two sides: it has gradients if it has any on one."""
+    """What stands for the result of two branches: it has gradients if it has any in one."""
     if left.requires_grad != right.requires_grad:
         evaluator.graph.gradients_depend_on_data = True
     return fresh_like(evaluator, left if left.requires_grad else right)
 
 
-class _BranchInLoop(_Branch):
-    """A branch whose sides may end an iteration of the kept loop ``around``, if there is one."""
+class _ConditionalInLoop(_Conditional):
+    """A conditional whose branches may end an iteration of the kept loop ``around``, if there is one."""
 
-    def evaluate_side(self, start: int) -> None:
+    def evaluate_branch(self, start: int) -> None:
         if self.around is not None:
-            self.around.finish_side(self.evaluator)
+            self.around.finish_branch(self.evaluator)
         else:
-            super().evaluate_side(start)
+            super().evaluate_branch(start)
 
-    def _join(self, true: Side, false: Side) -> None:
-        """Where one side has returned from the frame, note that the other has not."""
+    def _join(self, true: BranchEnd, false: BranchEnd) -> None:
+        """Where one branch has returned from the frame, note that the other has not."""
         for one, other in ((true, false), (false, true)):
             if self.around and RETURNED in one.locals and RETURNED not in other.locals:
                 opens = self.around.opens
@@ -406,8 +406,8 @@ class _BranchInLoop(_Branch):
         super()._join(true, false)
 
 
-class _Break(_BranchInLoop):
-    """A branch of which one side leaves the loop whose body is evaluated; the sides meet at its head."""
+class _Break(_ConditionalInLoop):
+    """A conditional of which one branch leaves the loop being evaluated; the branches meet at its head."""
 
     def find_meeting(self) -> None:
         assert self.around is not None
@@ -415,7 +415,7 @@ class _Break(_BranchInLoop):
         self.live = self.around.live(self.evaluator)
 
 
-class ReturnFromLoop(_BranchInLoop):
+class ReturnFromLoop(_ConditionalInLoop):
     """After a loop that may have returned: the frame's result is the loop's, or what follows gives.
 
     Inside another loop that is kept, that loop has returned then.
@@ -447,7 +447,7 @@ class ReturnFromLoop(_BranchInLoop):
             raise Unsupported("return inside a loop", "which is inside another loop")
         self.meeting, self.live = EXIT, frozenset()
 
-    def evaluate_side(self, start: int) -> None:
+    def evaluate_branch(self, start: int) -> None:
         evaluator = self.evaluator
         if start == self._RETURNED:
             evaluator.finished, evaluator.result = True, self.result
@@ -455,10 +455,10 @@ class ReturnFromLoop(_BranchInLoop):
                 self.around.note_end(evaluator, True)
             return
         evaluator.next_index = self.following
-        super().evaluate_side(start)
+        super().evaluate_branch(start)
 
 
-class ElseOfLoop(_BranchInLoop):
+class ElseOfLoop(_ConditionalInLoop):
     """After a ``for`` loop that data may have left by ``break``: its ``else`` clause, or what follows that.
 
     Inside another loop that is kept, one of them may end that loop's iteration, or the loop.
@@ -485,7 +485,7 @@ class ElseOfLoop(_BranchInLoop):
 
 
 class _Marker(Variable):
-    """The branch's result at ``position``, before the branch's node exists."""
+    """The conditional's result at ``position``, before its node exists."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -494,12 +494,12 @@ class _Marker(Variable):
 class Joined:
     """The tensors in which two states differ, in the order in which they were met.
 
-    Containers that ``opens`` accepts, of which each side has made its own, become new ones.
+    Containers that ``opens`` accepts, of which each branch has made its own, become new ones.
     """
 
     def __init__(self, opens: Opens = opens_none) -> None:
         self._opens = opens
-        self._met: tuple[set[int], set[int]] = (set(), set())  # containers of either side
+        self._met: tuple[set[int], set[int]] = (set(), set())  # containers of either branch
         self._made: dict[int, Variable] = {}  # those that stand for two
         self.pairs: list[tuple[TensorVariable, TensorVariable]] = []
         self._markers: dict[tuple[int, int], _Marker] = {}
@@ -510,23 +510,23 @@ class Joined:
     ) -> Variable | None:
         if left is None or right is None:
             if left is not right:
-                raise Unsupported("sides of a branch with different stacks")
+                raise Unsupported("branches with different stacks")
             return None
         return self.add(left, right, what)
 
     def add(self, left: Variable, right: Variable, what: str) -> Variable:
-        """What stands for the two after the branch: one of them if they are the same."""
+        """What stands for the two after the conditional: one of them if they are the same."""
         if left is right:
             return left
         lefts, rights = leaves(left, self._opens), leaves(right, self._opens)
         if not same_structure(left, right, self._opens) or lefts is None or rights is None:
-            raise Unsupported(
-                "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
-            )
-        for side, met in zip((left, right), self._met, strict=True):
-            for container in opened(side, self._opens):
+            raise Unsupported("value that differs by branch", f"{what}: {left!r}, {right!r}")
+        for branch, met in zip((left, right), self._met, strict=True):
+            for container in opened(branch, self._opens):
                 if id(container) in met:
-                    raise Unsupported("container of two names after a branch", f"{what}: {side!r}")
+                    raise Unsupported(
+                        "container of two names after a conditional", f"{what}: {branch!r}"
+                    )
                 met.add(id(container))
                 self._alive.append(container)
         items = [self._leaf(a, b, what) for a, b in zip(lefts, rights, strict=True)]
@@ -536,16 +536,14 @@ class Joined:
         if same_constant(left, right):
             return left
         if not isinstance(left, TensorVariable) or not isinstance(right, TensorVariable):
-            raise Unsupported(
-                "value that differs by side of a branch", f"{what}: {left!r}, {right!r}"
-            )
+            raise Unsupported("value that differs by branch", f"{what}: {left!r}, {right!r}")
         problem = difference(left, right)
         if problem is None and left.node.graph is not right.node.graph:
             problem = stride_difference(
                 left, right
             )  # of two that are made: data would say how it lies
         if problem is not None:
-            raise Unsupported("tensor that differs by side of a branch", f"{what}: {problem}")
+            raise Unsupported("tensor that differs by branch", f"{what}: {problem}")
         key = (id(left), id(right))
         if key not in self._markers:
             self._markers[key] = _Marker(len(self.pairs))
@@ -555,7 +553,7 @@ class Joined:
     def resolve(
         self, variable: Variable | None, values: Sequence[TensorVariable]
     ) -> Variable | None:
-        """``variable`` with the branch's results, ``values``, in the place of markers."""
+        """``variable`` with the conditional's results, ``values``, in the place of markers."""
         if variable is None:
             return None
         items = leaves(variable, self._is_made)

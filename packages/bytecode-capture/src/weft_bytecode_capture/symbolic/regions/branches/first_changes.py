@@ -1,7 +1,7 @@
-"""Places in the caller's objects that a side of a branch is the first to write: joined, as any others are.
+"""Slots of the caller's objects that one branch of a conditional is the first to write: joined as others are.
 
-Before its first write an object from outside is known by what was read of it.  What a side has written is
-noted, and taken back to that; where only the other side writes, the place keeps what the object has.
+Before its first write an object from outside is known by what was read of it.  What a branch has written is
+noted, and taken back to that; where only the other branch writes, the place keeps what the object has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...models.containers.mappings import DictVariable
 from ...models.containers.sequences import ListVariable
 from ...models.objects.user_objects import UserObjectVariable
 from ...variables.base import Variable
-from ..state.containers import one_sided
+from ..state.containers import made_by_one_branch
 from ..state.python_state import ObjectStates, same_constant
 from ..state.slots import Slot
 
@@ -60,7 +60,7 @@ class _AppendedSlot(Slot):
 
 
 class FirstChanges:
-    """What the sides of a branch are the first to write to objects from outside, by side and place."""
+    """What branches are the first to write to objects from outside, by branch and slot."""
 
     def __init__(self, evaluator: FrameEvaluator, states: ObjectStates) -> None:
         self._evaluator = evaluator
@@ -79,7 +79,7 @@ class FirstChanges:
                 yield variable  # type: ignore[misc]
 
     def take_back(self) -> None:
-        """Note what a side has written first, and put back what was there."""
+        """Note what a branch has written first, and put back what was there."""
         left: dict[Slot, Variable] = {}
         owners = list(self._owners())
         for owner in owners:
@@ -93,7 +93,7 @@ class FirstChanges:
         self._states.note_taken_back(owners)
 
     def _new_places(self, owner: _Owner) -> list[Slot]:
-        """The places that are written now, and were not before the branch."""
+        """The places that are written now, and were not before the conditional."""
         known = self._known.get(id(owner), set())
         if isinstance(owner, ListVariable) and owner.is_read and id(owner) not in self._known:
             known = self._unchanged_elements(owner)
@@ -141,17 +141,17 @@ class FirstChanges:
                 owner._items[slot.key] = before
 
     def joined(self) -> tuple[dict[Slot, Variable], dict[Slot, Variable]]:
-        """What either side leaves in all the places that one of them writes first."""
+        """What either branch leaves in all the places that one of them writes first."""
         first, second = self._left
         for one, other in ((first, second), (second, first)):
             for slot in [slot for slot in one if slot not in other]:
                 before = self._before[slot]
                 if before is None:
-                    raise one_sided(slot.owner)
+                    raise made_by_one_branch(slot.owner)
                 other[slot] = before
-        made = [[s for s in side if self._before[s] is None] for side in (first, second)]
+        made = [[s for s in branch if self._before[s] is None] for branch in (first, second)]
         if made[0] != made[1]:
-            raise Unsupported("object that a region changes", "in another order on either side")
+            raise Unsupported("object that a region changes", "in another order in either branch")
         return first, second
 
 

@@ -1,4 +1,4 @@
-"""Where the sides of a branch meet: postdominators of a code object's instructions."""
+"""Where the branches of a conditional meet: postdominators of a code object's instructions."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def always_raises(decoded: DecodedCode, start: int) -> bool:
 
 
 def leaves_loop(decoded: DecodedCode, index: int, meeting: int) -> bool:
-    """Whether the sides of the branch at ``index`` meet only after a loop that it is in."""
+    """Whether the branches of the conditional at ``index`` meet only after a loop that it is in."""
     return any(index in loop.body and meeting not in loop.body for loop in loops(decoded))
 
 

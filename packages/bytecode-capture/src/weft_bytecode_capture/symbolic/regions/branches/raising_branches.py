@@ -1,6 +1,6 @@
-"""Branches on data of which one side only raises: ``assert (x > 0).all()``, ``if bad: raise ValueError``.
+"""Conditionals of which one branch only raises: ``assert (x > 0).all()``, ``if bad: raise ValueError``.
 
-The graph goes on with the other side and checks, when it runs, that this is the one taken.  A call in which
+The graph goes on with the other branch and checks, when it runs, that this is the one taken.  A call in which
 it is not runs as the program was written, so that the error is eager's own.
 """
 
@@ -35,13 +35,13 @@ _OPPOSITES = {
 }
 
 
-def rely_on_other_side(
+def rely_on_other_branch(
     evaluator: FrameEvaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
 ) -> bool:
-    """At a conditional jump on data: go on with the side that does not raise, and let the graph check it.
+    """At a conditional jump on data: go on with the branch that does not raise, and let the graph check it.
 
-    False where both sides may go on, where the program would go on after what is raised, or the condition is
-    not the graph's.  The condition is popped already.
+    False where both branches may go on, where the program would go on after what is raised, or the condition
+    is not the graph's.  The condition is popped already.
     """
     place = (evaluator.code, instruction.index)
     if not _is_of_data(condition) or evaluator.suspended or not may_attempt(evaluator, place):
@@ -64,10 +64,10 @@ def _is_of_data(condition: Variable) -> bool:
 
 
 def _side_that_goes_on(decoded: DecodedCode, instruction: Instruction) -> int | None:
-    """Where the side begins that may go on, if the other raises whatever happens."""
-    sides = (instruction.target, instruction.index + 1)
-    raising = [always_raises(decoded, start) for start in sides]
-    return None if raising[0] is raising[1] else sides[raising.index(False)]
+    """Where the branch begins that may go on, if the other raises whatever happens."""
+    branches = (instruction.target, instruction.index + 1)
+    raising = [always_raises(decoded, start) for start in branches]
+    return None if raising[0] is raising[1] else branches[raising.index(False)]
 
 
 def _is_handled(evaluator: FrameEvaluator) -> bool:

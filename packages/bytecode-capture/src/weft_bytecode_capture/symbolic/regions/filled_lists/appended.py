@@ -60,7 +60,7 @@ class LastElements:
         starts = (c.start for c in self.carried.tensors if c.parameter is item)
         return next(starts, item)
 
-    def settle(self, evaluator: FrameEvaluator, added: Sequence[Variable]) -> None:
+    def end_iteration(self, evaluator: FrameEvaluator, added: Sequence[Variable]) -> None:
         """Let the next iteration begin with what is last after this one."""
         if self.is_counted and len(added) != 1:
             raise Unsupported(_LOOKED_AT)
@@ -183,14 +183,14 @@ class AppendedLists:
                     self._lists.append(watched)
             frame = frame.parent
 
-    def settle(self) -> list[Appended]:
+    def end_iteration(self) -> list[Appended]:
         """What the body has added, which has been evaluated; its graph is at hand.
 
         :raises Unsupported: it has looked at a list to which it has added.
         """
         found = []
         for watched in self._lists:
-            watched.last.settle(self._evaluator, watched.added)
+            watched.last.end_iteration(self._evaluator, watched.added)
             if watched.added and watched.looked_at:
                 raise Unsupported(_LOOKED_AT)
             if watched.added:

@@ -4,7 +4,7 @@ In the graph each result of a region is a tensor of its own.  Returned to the ca
 show, and so it would where code after a break writes to one: unless the code after the graph can choose the
 tensor (:mod:`.choices`), the frame is then evaluated without the region.
 
-A region gives all its results by one of several *alternatives* at once: those of either side of a branch,
+A region gives all its results by one of several *alternatives* at once: those of either branch,
 those of a loop's last iteration, what a loop without an iteration began with.  So two tensors may be one
 only if they are in some alternative.  Tensors are known by their storages.
 
@@ -131,12 +131,12 @@ class AliasLedger:
         place: Place,
         graph: torch.fx.Graph,
         results: Sequence[TensorVariable],
-        sides: Sequence[Sequence[TensorVariable]],
+        branches: Sequence[Sequence[TensorVariable]],
         taken: Sequence[torch.fx.Node],
     ) -> None:
         """Each of ``results`` is what is in its place in one of ``sides``."""
-        self._note_made(taken, [variable for side in sides for variable in side])
-        self._add(place, graph, None, results, tuple(map(self._values, sides)))
+        self._note_made(taken, [variable for branch in branches for variable in branch])
+        self._add(place, graph, None, results, tuple(map(self._values, branches)))
 
     def note_loop(
         self,

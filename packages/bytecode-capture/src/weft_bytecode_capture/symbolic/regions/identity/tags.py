@@ -33,8 +33,8 @@ Pair = tuple[TensorVariable, TensorVariable]
 
 
 @dataclass(frozen=True)
-class _BySide:
-    """The tags on either side of a branch, which gives a tensor for them."""
+class _ByBranch:
+    """The tags in either branch of a conditional, which gives a tensor for them."""
 
     left: Tag
     right: Tag
@@ -138,31 +138,33 @@ class ResultTags:
     # Branches.
 
     def join(
-        self, evaluator: FrameEvaluator, pairs: Sequence[Pair], sides: Sequence[Subgraph]
-    ) -> tuple[list[Tag | _BySide | None], list[Pair]]:
-        """The tags of what a branch gives, whose sides have ``pairs``; the pairs that it gives for them."""
-        tags: list[Tag | _BySide | None] = []
+        self, evaluator: FrameEvaluator, pairs: Sequence[Pair], branches: Sequence[Subgraph]
+    ) -> tuple[list[Tag | _ByBranch | None], list[Pair]]:
+        """The tags of what branches with ``pairs`` give; the pairs that are given for them."""
+        tags: list[Tag | _ByBranch | None] = []
         added: list[Pair] = []
         for pair in pairs if self._wanted else ():
             left, right = (self._of(evaluator, variable) for variable in pair)
             if left is None or right is None or left == right:
                 tags.append(None if right is None else left)
                 continue
-            tags.append(_BySide(left, right))
-            added.append((_tensor(evaluator, left, sides[0]), _tensor(evaluator, right, sides[1])))
+            tags.append(_ByBranch(left, right))
+            added.append(
+                (_tensor(evaluator, left, branches[0]), _tensor(evaluator, right, branches[1]))
+            )
         return tags, added
 
     def bind(
         self,
         results: Sequence[TensorVariable],
-        tags: Sequence[Tag | _BySide | None],
+        tags: Sequence[Tag | _ByBranch | None],
         given: Sequence[TensorVariable],
     ) -> None:
         """Note the tags that :meth:`join` found, now that the branch has its results."""
         following = iter(given)
         self._tensors.update((id(tag), tag) for tag in given)
         for result, tag in zip(results, tags, strict=False):
-            if isinstance(tag, _BySide):
+            if isinstance(tag, _ByBranch):
                 given_tag = next(following)
                 self._leads[id(given_tag)] = [tag.left, tag.right]
                 tag = given_tag

@@ -125,7 +125,7 @@ class CarriedLocals:
         """Whether what an iteration leaves stands for what it holds."""
         return self._opens(variable) or self.states.is_new(variable)
 
-    def settle(self, element: Variable | None = None) -> None:
+    def end_iteration(self, element: Variable | None = None) -> None:
         """Put what the body has left of such numbers into tensors; its graph is at hand.
 
         ``element``: what the loop iterates over, in this iteration.

@@ -1,6 +1,6 @@
-"""``break`` and ``return`` on a tensor's value in a rolled loop: the rest of the iteration is one side.
+"""``break`` and ``return`` on a tensor's value in a rolled loop: the rest of the iteration is one branch.
 
-The other side only notes that the loop has ended, and what the frame returns; the loop's condition looks at
+The other branch only notes that the loop has ended, and what the frame returns; the loop's condition looks at
 that note, and a branch after the loop at the other.
 """
 
@@ -41,7 +41,7 @@ RESULT = ".result"
 
 
 class RolledLoop(abc.ABC):
-    """The loop whose body a frame evaluates; the sides of a branch that leaves it meet at ``head``.
+    """The loop whose body a frame evaluates; the branches of a conditional that leaves it meet at ``head``.
 
     ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.  ``note`` is the
     local that says whether it goes on.  ``stack`` is the frame's before an iteration; ``opens`` says which
@@ -65,12 +65,12 @@ class RolledLoop(abc.ABC):
         return following | left | {self.note, RETURNED, RESULT}
 
     @abc.abstractmethod
-    def finish_side(self, evaluator: FrameEvaluator) -> None:
-        """Evaluate the rest of an iteration, or up to where one side leaves the loop."""
+    def finish_branch(self, evaluator: FrameEvaluator) -> None:
+        """Evaluate the rest of an iteration, or up to where one branch leaves the loop."""
 
     @abc.abstractmethod
     def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
-        """Note whether a side has left the loop, unless something inside it has noted that."""
+        """Note whether a branch has left the loop, unless something inside it has noted that."""
 
 
 class RolledFor(RolledLoop):
@@ -92,7 +92,7 @@ class RolledFor(RolledLoop):
         self.ends = head.index, after_loop(head)
         self.breaks = breaks
 
-    def finish_side(self, evaluator: FrameEvaluator) -> None:
+    def finish_branch(self, evaluator: FrameEvaluator) -> None:
         breaks = self.breaks.every
         run_until(evaluator, breaks | {self.head}, every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in breaks)
@@ -176,16 +176,16 @@ def rolling(evaluator: FrameEvaluator, loop: RolledLoop) -> Iterator[None]:
 
 
 def left_loop(evaluator: FrameEvaluator, instruction: Instruction) -> RolledLoop | None:
-    """The rolled loop that one side of a conditional jump leaves; None if none does."""
+    """The rolled loop that one branch of a conditional jump leaves; None if none does."""
     loop = evaluator.rolled_loop
     if loop is None or instruction.index not in loop.inside:
         return None
-    sides = [instruction.target in loop.inside, instruction.index + 1 in loop.inside]
-    return loop if sides.count(True) == 1 else None
+    branches = [instruction.target in loop.inside, instruction.index + 1 in loop.inside]
+    return loop if branches.count(True) == 1 else None
 
 
 def note_return(evaluator: FrameEvaluator, stack: list[Variable | None], opens: Opens) -> None:
-    """Note what the frame has returned at the end of a side, if it has; go on with ``stack``."""
+    """Note what the frame has returned at the end of a branch, if it has; go on with ``stack``."""
     if not evaluator.finished:
         return
     assert evaluator.result is not None
@@ -252,7 +252,7 @@ def flag(evaluator: FrameEvaluator, value: bool) -> Variable:
 
 
 def like_result(evaluator: FrameEvaluator, result: Variable, opens: Opens) -> Variable:
-    """What a side that does not return has in the place of ``result``: nothing looks at it."""
+    """What a branch that does not return has in the place of ``result``: nothing looks at it."""
     items = leaves(result, opens)
     if items is None:
         raise Unsupported("return inside a loop", repr(result))

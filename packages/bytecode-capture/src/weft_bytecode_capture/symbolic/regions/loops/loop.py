@@ -205,9 +205,9 @@ class _ForLoop:
                 element = self.iterator.element(evaluator, index)
                 evaluator.stack.append(element)
                 run_until(evaluator, {self.head.index}, self.inside)
-                self.carried.settle(None if DONE in evaluator.locals else element)
-                slots.settle()
-                appended = lists.settle()
+                self.carried.end_iteration(None if DONE in evaluator.locals else element)
+                slots.end_iteration()
+                appended = lists.end_iteration()
             if evaluator.finished or len(evaluator.stack) != depth:  # in every iteration
                 raise Unsupported("return inside a loop")
         finally:

@@ -3,7 +3,7 @@
 The loop begins at its test, wherever in the loop that is: what comes before the first test has been evaluated
 already.  One iteration goes from the test to the next, which CPython may have compiled a second time at the
 loop's end.  The test's outcome is carried like the state.  A branch in between that leaves the loop has the
-rest of the iteration on one side, and the outcome False on the other.
+rest of the iteration in one branch, and the outcome False in the other.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ def find_while(
     tests = {}
     for other in decoded.instructions:
         if other.name.startswith(_TESTS) and "NONE" not in other.name:
-            sides = (resolved(decoded, other.target), resolved(decoded, other.index + 1))
+            ways = (resolved(decoded, other.target), resolved(decoded, other.index + 1))
             jumps_if = other.name.endswith("TRUE")
-            if sides == (stay, leave):
+            if ways == (stay, leave):
                 tests[other.index] = jumps_if
-            elif sides == (leave, stay):
+            elif ways == (leave, stay):
                 tests[other.index] = not jumps_if
     if not any(k in around.body for k in tests):
         return None
@@ -124,7 +124,7 @@ class _RolledWhile(RolledLoop):
             if i.index not in loop.inside and is_same_code(decoded, i.index, loop.leave)
         )
 
-    def finish_side(self, evaluator: FrameEvaluator) -> None:
+    def finish_branch(self, evaluator: FrameEvaluator) -> None:
         run_until(evaluator, self.exits | self.loop.tests.keys(), every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in self.exits)
 
@@ -176,8 +176,8 @@ class _WhileLoop:
             if evaluator.finished:
                 raise Unsupported("return inside a loop")
             self.rolled.note_end(evaluator, False)
-            self.carried.settle()
-            slots.settle()
+            self.carried.end_iteration()
+            slots.end_iteration()
         if len(evaluator.stack) != len(self.rolled.stack):
             raise Unsupported("return inside a loop")
         following = evaluator.locals.pop(_TEST)

@@ -91,11 +91,11 @@ def with_parts(variable: Variable, held: Sequence[Variable]) -> Variable:
     return ListVariable(held) if isinstance(variable, ListVariable) else TupleVariable(held)
 
 
-def one_sided(variable: Variable) -> Unsupported:
-    """Why what one side of a branch adds to a container can't be joined with what the other leaves."""
+def made_by_one_branch(variable: Variable) -> Unsupported:
+    """Why what one branch of a conditional adds to a container can't be joined with what the other leaves."""
     if isinstance(variable, ListVariable):
-        return Unsupported("list that one side of a branch makes longer", repr(variable))
-    return Unsupported("key or attribute that one side of a branch makes", repr(variable))
+        return Unsupported("list that one branch makes longer", repr(variable))
+    return Unsupported("key or attribute that one branch makes", repr(variable))
 
 
 def become(variable: Variable, other: Variable) -> None:

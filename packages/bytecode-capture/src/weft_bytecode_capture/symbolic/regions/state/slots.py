@@ -182,14 +182,14 @@ class CarriedSlots:
         slot.set(parameter)
         return _CarriedSlot(slot, name, start, parameter, taken)
 
-    def settle(self) -> None:
+    def end_iteration(self) -> None:
         """Note what the body has left, whose graph is at hand; what is unlike before stays a change."""
         for place in self._slots:
             left = place.slot.get()
             if left is not None and left is not place.parameter:
-                self._settle(place, left)
+                self._end_iteration(place, left)
 
-    def _settle(self, place: _CarriedSlot, left: Variable) -> None:
+    def _end_iteration(self, place: _CarriedSlot, left: Variable) -> None:
         if isinstance(left, TensorVariable) and left.element is not None:
             raise Unsupported("element at a position that data gives, in a container", repr(left))
         if place.start is None:

@@ -1,4 +1,4 @@
-"""The ``ctx`` of a ``torch.autograd.Function`` that is evaluated with its caller."""
+"""The ``ctx`` of a ``torch.autograd.Function`` that is inlined."""
 
 from __future__ import annotations
 

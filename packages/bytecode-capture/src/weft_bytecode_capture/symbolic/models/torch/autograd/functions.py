@@ -1,4 +1,4 @@
-"""``torch.autograd.Function.apply``: the forward, evaluated with its caller."""
+"""``torch.autograd.Function.apply``: the forward, inlined."""
 
 from __future__ import annotations
 

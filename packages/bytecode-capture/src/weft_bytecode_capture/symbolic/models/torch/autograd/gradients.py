@@ -1,6 +1,6 @@
 """The gradient that a ``torch.autograd.Function`` defines, as an operator of the graph.
 
-The forward is evaluated with its caller, without gradients.  The backward is evaluated right behind it,
+The forward is inlined, without gradients.  The backward is evaluated right behind it,
 into a graph of its own, with parameters for the gradients of the results; a node then gives the results this
 graph as their history (:class:`~weft_bytecode_capture.gradient_rule.GradientRule`).
 """
