@@ -18,7 +18,7 @@ def train(
     program: Callable[..., Any] | nn.Module,
     inputs: Sequence[Any],
     options: PartitionOptions | None = None,
-    stage_bytes: int | None = None,
+    segment_bytes: int | None = None,
 ) -> tuple[Callable[..., Any], PartitionedGraph]:
     """``program`` as autograd sees it compiled, and its graphs; takes and gives what ``program`` does."""
     module = program
@@ -30,9 +30,9 @@ def train(
     assert joint is not None, "no output that is computed needs gradients"
     partitioned = weft_aot_autograd.partition(joint, options=options)
     backward: Any = partitioned.backward
-    if stage_bytes is not None:
-        stages = weft_aot_autograd.stage_backward(partitioned, stage_bytes)
-        backward = [(stage, stage.graph_module) for stage in stages]
+    if segment_bytes is not None:
+        segments = weft_aot_autograd.segment_backward(partitioned, segment_bytes)
+        backward = [(segment, segment.graph_module) for segment in segments]
     compiled = weft_aot_autograd.TrainingProgram(
         functional,
         partitioned,

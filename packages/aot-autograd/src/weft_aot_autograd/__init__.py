@@ -16,13 +16,13 @@ from .joint_graph import (
     TangentDescriptor,
 )
 from .joint_tracing import trace_joint
-from .partition import BackwardStage, PartitionOptions, partition, stage_backward
+from .partition import BackwardSegment, PartitionOptions, partition, segment_backward
 from .runtime import TrainingProgram
 from .tracing import trace_inference
 from .unsupported import Unsupported
 
 __all__ = [
-    "BackwardStage",
+    "BackwardSegment",
     "DecompositionTable",
     "ForwardGraph",
     "GradientDescriptor",
@@ -35,7 +35,7 @@ __all__ = [
     "Unsupported",
     "default_decompositions",
     "partition",
-    "stage_backward",
+    "segment_backward",
     "trace_inference",
     "trace_joint",
 ]

@@ -81,11 +81,11 @@ def _backward_graph_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[An
         tangent.prepare_any(gradients[tangent.output_index], layout)
         for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
     )
-    stage = plan.operator_stage()
+    segment = plan.operator_segment()
     ctx.values.known = [*take_saved(ctx, plan.present(gradients), None), *tangents]
     ctx.values.absent = plan.absent(gradients, ctx.flags)
     with without_autocast(plan.device_types):
-        return placed(plan, stage.arguments, stage.run(ctx.values, is_last=True))
+        return placed(plan, segment.arguments, segment.run(ctx.values, is_last=True))
 
 
 def _inputs_again(ctx: Any, present: frozenset[int]) -> list[Any]:

@@ -36,12 +36,12 @@ def _scaled_sum(self: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:
     """``self + alpha * other`` with a number that varies: the formula would ask whether it is 1."""
     if not isinstance(alpha, (torch.SymFloat, torch.SymInt)) or not isinstance(other, torch.Tensor):
         return NotImplemented
-    factor: Any = alpha
+    scale: Any = alpha
     dtype = torch.result_type(self, other)
     if not dtype.is_floating_point:
         return NotImplemented
     wide = torch.float32 if dtype.itemsize < 4 else dtype  # rounded once, as the operator does
-    return (self.to(wide) + other.to(wide) * factor).to(dtype)
+    return (self.to(wide) + other.to(wide) * scale).to(dtype)
 
 
 def _scaled_difference(self: torch.Tensor, other: Any, *, alpha: Any = 1) -> Any:

@@ -36,8 +36,8 @@ from .missing_derivatives import (
     find_missing_derivatives,
 )
 from .region_gradients import run_region_operator
-from .region_gradients.presence import GradientPaths, Presence, either
 from .region_gradients.recording import run_nodes
+from .region_gradients.undefined_gradients import Defined, GradientPaths, either
 from .regions import clean_regions, keep_partial_writes
 from .replay import without_autocast
 from .tracing import cleaned_region, fake_mode_of, simplify
@@ -175,7 +175,7 @@ class _Trace:
         flags: dict[int, torch.Tensor] = {}
         with self._recorder, torch.no_grad():
             paths = GradientPaths(inputs)
-            results: list[tuple[torch.Tensor, Presence]] = []
+            results: list[tuple[torch.Tensor, Defined]] = []
             for output in differentiated:
                 found = paths.from_result(outputs[output])
                 self._reached |= found.keys()
@@ -183,14 +183,14 @@ class _Trace:
                 for i in sorted(descriptor.reached_in_some):
                     if i not in found:
                         raise Unsupported("gradient that depends on data and on writes")
-                    presence = found[i]
-                    if isinstance(presence, torch.Tensor):
-                        flags.setdefault(id(presence), presence)
-                        positions[output, i] = list(flags).index(id(presence))
+                    defined = found[i]
+                    if isinstance(defined, torch.Tensor):
+                        flags.setdefault(id(defined), defined)
+                        positions[output, i] = list(flags).index(id(defined))
                 in_some = descriptor.reached_in_some
-                is_there: Presence = not in_some or in_some != descriptor.reached
-                for presence in found.values():
-                    is_there = either(is_there, presence)
+                is_there: Defined = not in_some or in_some != descriptor.reached
+                for defined in found.values():
+                    is_there = either(is_there, defined)
                 results.append((outputs[output], is_there))
             paths.mask(results)
             if flags:

@@ -18,7 +18,7 @@ from .differentiable_forms import call_differentiably
 from .formula_errors import lacks_derivative
 from .joint_graph import MissingDerivative
 from .joint_recorder import JointRecorder
-from .region_gradients.presence import GradientPaths
+from .region_gradients.undefined_gradients import GradientPaths
 from .unsupported import Unsupported
 
 
@@ -114,7 +114,7 @@ def find_missing_derivatives(
     for output in differentiated:
         for barred, error in _barred(outputs[output]):
             found = paths.from_result(barred)
-            if any(presence is not True for presence in found.values()):
+            if any(defined is not True for defined in found.values()):
                 raise Unsupported("operator without a derivative", str(error))
             if found:
                 missing.append(MissingDerivative(output, frozenset(found), type(error), str(error)))

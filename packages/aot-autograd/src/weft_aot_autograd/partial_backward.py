@@ -18,7 +18,7 @@ from weft_functionalize import FunctionalGraph, is_gradient_rule, known_equal, s
 
 from ._torch import LazyGraphModule, OpOverload
 from .joint_graph import PartitionedGraph
-from .partition.stages import BackwardStage, owned_copy
+from .partition.backward_segments import BackwardSegment, owned_copy
 from .passes import eliminate_dead_code
 from .passes.storage_origins import is_view, storage_origin
 
@@ -31,7 +31,7 @@ def partial_backward(
     dropped: Collection[int] = (),
     *,
     only_present: bool = False,
-) -> BackwardStage | None:
+) -> BackwardSegment | None:
     """Backward where the tangents at the positions ``absent`` are not there.
 
     Gradients at the positions ``dropped`` are not wanted; another that nothing present leads to is zero.
@@ -62,7 +62,7 @@ def partial_backward(
             graph.erase_node(copy)
     graph.lint()
     module = LazyGraphModule(partitioned.backward, graph, "PartialBackward")
-    return BackwardStage(module, tuple(inputs), tuple(k for k, _ in wanted))
+    return BackwardSegment(module, tuple(inputs), tuple(k for k, _ in wanted))
 
 
 def is_linear(functional: FunctionalGraph) -> bool:

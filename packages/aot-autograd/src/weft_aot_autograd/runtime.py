@@ -12,10 +12,10 @@ from weft_functionalize import FunctionalGraph
 from ._torch import keeps_graph, packs_saved_tensors, stands_for_another
 from .backward_by_operators import backward_by_operators
 from .joint_graph import PartitionedGraph
-from .partition import BackwardStage
+from .partition import BackwardSegment
 from .random_state import RandomState
 from .saved_values import release, take_saved, version_of
-from .training_plan import CompileLater, Plan, Program, Stage, Values, placed
+from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
 
 
 def _run_operators(graph_module: torch.fx.GraphModule) -> Program:
@@ -33,7 +33,7 @@ class TrainingProgram:
     hooks, accumulation and ``retain_graph`` work as for any operator.  Gradients of gradients run the
     functional graph again operator by operator, with one warning.
 
-    ``backward`` may be stages with their programs instead: each is a node of autograd's own, so that what
+    ``backward`` may be segments with their programs instead: each is a node of autograd's own, so that what
     waits for the gradients of one (hooks, the communication of data parallel training) runs before the next.
     Where only some outputs have a gradient, backward may be a graph without the others', compiled by
     ``compile_later`` the first time (see :mod:`.partial_backward`).
@@ -44,7 +44,7 @@ class TrainingProgram:
         functional: FunctionalGraph,
         partitioned: PartitionedGraph,
         forward: Program,
-        backward: Program | Sequence[tuple[BackwardStage, Program]],
+        backward: Program | Sequence[tuple[BackwardSegment, Program]],
         compile_later: CompileLater = _run_operators,
     ) -> None:
         self._plan = Plan(functional, partitioned, forward, backward, compile_later)
@@ -63,8 +63,8 @@ class TrainingProgram:
                 arguments[k] = arguments[k].detach()
         values = Values()
         later: Any = None
-        for stage in reversed(self._plan.stages[1:]):
-            later = LaterStage.apply(stage, values, later, *stage.select(arguments))  # type: ignore[no-untyped-call]
+        for segment in reversed(self._plan.segments[1:]):
+            later = LaterSegment.apply(segment, values, later, *segment.select(arguments))  # type: ignore[no-untyped-call]
         results: tuple[Any, ...] = CompiledFunction.apply(self._plan, values, later, *arguments)  # type: ignore[no-untyped-call]
         written, values.written = values.written, {}
         return (
@@ -91,7 +91,7 @@ def _unreached(plan: Plan, partitioned: PartitionedGraph) -> tuple[int, ...]:
 
 
 class CompiledFunction(torch.autograd.Function):
-    """One compiled graph in autograd, whose backward is the first of the plan's stages."""
+    """One compiled graph in autograd, whose backward is the first of the plan's segments."""
 
     @staticmethod
     def forward(
@@ -153,26 +153,26 @@ class CompiledFunction(torch.autograd.Function):
         if partial is not None:
             computed = partial.run(ctx.values, is_last=True)
             return placed(plan, partial.arguments, computed)
-        first = plan.stages[0]
-        computed = first.run(ctx.values, is_last=len(plan.stages) == 1)
+        first = plan.segments[0]
+        computed = first.run(ctx.values, is_last=len(plan.segments) == 1)
         return placed(plan, first.arguments, computed)
 
 
-class LaterStage(torch.autograd.Function):
-    """A later stage of backward: takes what it computes the gradients of, gives a tensor without elements.
+class LaterSegment(torch.autograd.Function):
+    """A later segment of backward: takes what it computes the gradients of, gives a tensor without elements.
 
-    That tensor ties it to the node of the stage before, which runs first.
+    That tensor ties it to the node of the segment before, which runs first.
     """
 
     @staticmethod
-    def forward(ctx: Any, stage: Stage, values: Values, later: Any, *tensors: Any) -> Any:
-        ctx.stage, ctx.values, ctx.is_last = stage, values, later is None
+    def forward(ctx: Any, segment: Segment, values: Values, later: Any, *tensors: Any) -> Any:
+        ctx.segment, ctx.values, ctx.is_last = segment, values, later is None
         ctx.set_materialize_grads(False)
         return torch.empty(0)
 
     @staticmethod
     def backward(ctx: Any, _: Any) -> tuple[Any, ...]:
-        if ctx.values.known is None:  # the first stage has run all operators
-            return (None,) * (3 + len(ctx.stage.arguments))
-        computed = ctx.stage.run(ctx.values, ctx.is_last)
+        if ctx.values.known is None:  # the first segment has run all operators
+            return (None,) * (3 + len(ctx.segment.arguments))
+        computed = ctx.segment.run(ctx.values, ctx.is_last)
         return None, None, None, *computed

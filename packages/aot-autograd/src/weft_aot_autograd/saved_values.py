@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ._torch import keeps_graph, packed_saved_tensors, unpacked
-from .training_plan import Plan, Stage
+from .training_plan import Plan, Segment
 
 
 def version_of(value: Any) -> int:
@@ -30,7 +30,7 @@ class _Remaining:
     released: frozenset[int]
 
 
-def take_saved(ctx: Any, present: frozenset[int], partial: Stage | None) -> list[Any]:
+def take_saved(ctx: Any, present: frozenset[int], partial: Segment | None) -> list[Any]:
     """The saved values; None may stand for those that ``partial`` does not need.
 
     ``ctx`` holds what only backward reads no longer, unless backward may run again: autograd would hold it
@@ -45,7 +45,7 @@ def take_saved(ctx: Any, present: frozenset[int], partial: Stage | None) -> list
     return saved
 
 
-def _take_first(ctx: Any, partial: Stage | None) -> list[Any]:
+def _take_first(ctx: Any, partial: Segment | None) -> list[Any]:
     """The saved values where no backward has let go of any."""
     try:
         tensors = iter(ctx.saved_tensors)
@@ -59,7 +59,7 @@ def _take_first(ctx: Any, partial: Stage | None) -> list[Any]:
     return [apart[k] if k in apart else next(tensors) for k in range(len(ctx.plan.saved))]
 
 
-def _take_remaining(ctx: Any, present: frozenset[int], partial: Stage | None) -> list[Any]:
+def _take_remaining(ctx: Any, present: frozenset[int], partial: Segment | None) -> list[Any]:
     """The saved values that an earlier backward has left; eager's error where it left too little."""
     plan: Plan = ctx.plan
     left: _Remaining = ctx.remaining

@@ -15,7 +15,7 @@ from .given_gradients import GivenGradients
 from .joint_graph import PartitionedGraph
 from .missing_derivatives import MissingDerivatives
 from .partial_backward import is_linear, partial_backward
-from .partition import BackwardStage
+from .partition import BackwardSegment
 from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter
 
@@ -26,7 +26,7 @@ CompileLater = Callable[[torch.fx.GraphModule], Program]
 
 
 class Values:
-    """What the stages of one backward pass hand on: inputs of the backward graph, then what stages kept."""
+    """What the segments of one backward pass hand on: inputs of the backward graph, then what they kept."""
 
     def __init__(self) -> None:
         self.known: list[Any] | None = None
@@ -38,19 +38,21 @@ class Values:
         self.written: dict[int, torch.Tensor] = {}
 
 
-class Stage:
-    """A stage with its program; ``arguments`` are the positions of what it computes the gradients of."""
+class Segment:
+    """A segment with its program; ``arguments`` are the positions of what it computes the gradients of."""
 
-    def __init__(self, stage: BackwardStage, program: Program, gradients: Sequence[int]) -> None:
-        self.inputs = stage.inputs
+    def __init__(
+        self, segment: BackwardSegment, program: Program, gradients: Sequence[int]
+    ) -> None:
+        self.inputs = segment.inputs
         self._program = program
-        self.arguments = tuple(gradients[k] for k in stage.gradients)
+        self.arguments = tuple(gradients[k] for k in segment.gradients)
 
     def select(self, arguments: Sequence[Any]) -> list[Any]:
         return [arguments[k] for k in self.arguments]
 
     def run(self, values: Values, is_last: bool) -> Sequence[Any]:
-        """The gradients of ``arguments``, in order; the last stage lets go of what its program has read."""
+        """The gradients of ``arguments``, in order; the last segment lets go of what its program has read."""
         assert values.known is not None
         inputs = [values.known[k] for k in self.inputs]
         if is_last:
@@ -121,11 +123,11 @@ def _saved_numbers(partitioned: PartitionedGraph) -> frozenset[int]:
     )
 
 
-def _whole_backward(partitioned: PartitionedGraph) -> BackwardStage:
-    """Backward as the one stage that takes everything and gives every gradient."""
+def _whole_backward(partitioned: PartitionedGraph) -> BackwardSegment:
+    """Backward as the one segment that takes everything and gives every gradient."""
     taken = range(len(partitioned.saved) + len(partitioned.tangents))
     given = range(len(partitioned.gradients))
-    return BackwardStage(partitioned.backward, tuple(taken), tuple(given))
+    return BackwardSegment(partitioned.backward, tuple(taken), tuple(given))
 
 
 def _devices(nodes: Iterable[torch.fx.Node]) -> set[torch.device]:
@@ -156,7 +158,7 @@ class Plan:
         functional: FunctionalGraph,
         partitioned: PartitionedGraph,
         forward: Program,
-        backward: Program | Sequence[tuple[BackwardStage, Program]],
+        backward: Program | Sequence[tuple[BackwardSegment, Program]],
         compile_later: CompileLater,
     ) -> None:
         self.functional = functional
@@ -197,10 +199,10 @@ class Plan:
         self.given = GivenGradients(partitioned, self.gradients)
         if callable(backward):
             backward = [(_whole_backward(partitioned), backward)]
-        self.stages = tuple(Stage(stage, run, self.gradients) for stage, run in backward)
+        self.segments = tuple(Segment(segment, run, self.gradients) for segment, run in backward)
         self.argument_count = len(order)
         self._partitioned, self._compile_later = partitioned, compile_later
-        self._partial: dict[tuple[frozenset[int], bool], Stage | None] = {}
+        self._partial: dict[tuple[frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)
         self._kept_for_others: dict[frozenset[int], Set[int]] = {}
         self._is_linear = is_linear(functional)
@@ -259,7 +261,7 @@ class Plan:
             self._kept_for_others[released] = self.repeated.keeps(released) | self.numbers
         return self._kept_for_others[released]
 
-    def partial_stage(self, present: Set[int], *, is_repeated: bool) -> Stage | None:
+    def partial_stage(self, present: Set[int], *, is_repeated: bool) -> Segment | None:
         """Backward for the tangents that are there; None where that is the whole, or as good.
 
         An output that has gradients in some calls only may do without: backward is made for that.
@@ -280,22 +282,22 @@ class Plan:
             self._partial[key] = self._make_partial(*key)
         return self._partial[key]
 
-    def _make_partial(self, missing: frozenset[int], is_repeated: bool) -> Stage | None:
+    def _make_partial(self, missing: frozenset[int], is_repeated: bool) -> Segment | None:
         present = {t.output_index for k, t in enumerate(self.tangents) if k not in missing}
         never = self.given.never(present)
         dropped = [k for k, argument in enumerate(self.gradients) if argument in never]
-        stage = partial_backward(self._partitioned, missing, dropped, only_present=is_repeated)
-        if stage is None:
+        segment = partial_backward(self._partitioned, missing, dropped, only_present=is_repeated)
+        if segment is None:
             return None
-        placeholders = stage.graph_module.graph.find_nodes(op="placeholder")
+        placeholders = segment.graph_module.graph.find_nodes(op="placeholder")
         if any(symbols_of(node.meta["val"]) for node in placeholders):
-            return Stage(stage, stage.graph_module.forward, self.gradients)
-        return Stage(stage, self._compile_later(stage.graph_module), self.gradients)
+            return Segment(segment, segment.graph_module.forward, self.gradients)
+        return Segment(segment, self._compile_later(segment.graph_module), self.gradients)
 
-    def operator_stage(self) -> Stage:
-        """Backward as the one stage whose program is its graph's operators."""
+    def operator_segment(self) -> Segment:
+        """Backward as the one segment whose program is its graph's operators."""
         whole = _whole_backward(self._partitioned)
-        return Stage(whole, GradientModeInterpreter(whole.graph_module).run, self.gradients)
+        return Segment(whole, GradientModeInterpreter(whole.graph_module).run, self.gradients)
 
     def absent(self, gradients: Sequence[Any], flags: torch.Tensor | None) -> frozenset[int]:
         """The arguments that eager gives no gradient, by the outputs' gradients and what data decided."""

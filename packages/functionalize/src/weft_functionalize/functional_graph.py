@@ -156,7 +156,7 @@ class OutputDescriptor:
     regenerated instead.  ``input_index`` is set for a mutated input, ``position`` (index in the captured
     graph's output tuple) for a user output.  ``requires_grad`` says whether a user output has gradients in
     eager PyTorch.  ``reached`` are the inputs that have a gradient when this output alone has; of these, the
-    ``reached_in_some`` only in some calls, as a branch's side or a loop's length says.  Where these are all,
+    ``reached_in_some`` only in some calls, as the branch taken or a loop's length says.  Where these are all,
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
     """
 

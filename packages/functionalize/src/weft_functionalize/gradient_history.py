@@ -24,7 +24,7 @@ _Function = Any
 
 @dataclass(frozen=True)
 class Sources:
-    """What a region's result has gradients to: in every call, and in some, as which side is taken says."""
+    """What a region's result has gradients to: in every call, and in some, as which branch is taken says."""
 
     certain: Sequence[torch.Tensor] = ()
     possible: Sequence[torch.Tensor] = ()
@@ -161,7 +161,7 @@ class GradientHistory:
         reach = self.reach(tensor)
         if reach.certain != reach.possible:
             raise Unsupported(
-                "gradients that depend on the side of a branch or the length of a loop"
+                "gradients that depend on the branch of a conditional or the length of a loop"
             )
         return reach.certain
 

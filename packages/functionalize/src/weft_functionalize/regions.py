@@ -45,7 +45,7 @@ from .unsupported import Unsupported
 Flag = torch.Tensor | bool | None
 
 GIVES_ZERO_GRADIENTS = "gives_zero_gradients"
-"""Set in the ``meta`` of a ``cond`` that gives what is not on the side taken gradients of zero, not none."""
+"""Set in the ``meta`` of a ``cond`` that gives what its branch does not use gradients of zero, not none."""
 
 
 def record_region_operator(
@@ -81,25 +81,25 @@ class _Branch:
         self.operands = operands
         source = parent.source_node
         self.gives_zeros = source is not None and GIVES_ZERO_GRADIENTS in source.meta
-        self.sides: list[Block] = []
+        self.branches: list[Block] = []
         self.taken: list[Any] = []
         self.orders: list[list[int]] = []
         self.written: list[int] = []  # positions among operands and what is taken
 
     def record(self, modules: Sequence[torch.fx.GraphModule], runner: RegionRunner) -> None:
-        """Record both sides, until what they are given suits what they write."""
+        """Record both branches, until what they are given suits what they write."""
         parent, operands = self.parent, self.operands
         for _ in range(MAX_ATTEMPTS):
-            self.sides = [
+            self.branches = [
                 record_block(parent, m, operands.passed, operands, runner) for m in modules
             ]
-            self.taken = share_taken(self.sides)
-            self.orders = [side.order(self.taken) for side in self.sides]
+            self.taken = share_taken(self.branches)
+            self.orders = [branch.order(self.taken) for branch in self.branches]
             self.written = sorted(
                 {
                     order.index(i)
-                    for side, order in zip(self.sides, self.orders, strict=True)
-                    for i in written_inputs(side.recorder)
+                    for branch, order in zip(self.branches, self.orders, strict=True)
+                    for i in written_inputs(branch.recorder)
                 }
             )
             if not self._resolve_conflicts() and not operands.pass_dense(parent, self.written):
@@ -107,16 +107,16 @@ class _Branch:
         raise Unsupported("operands of a branch that can't be given as it needs them")
 
     def _resolve_conflicts(self) -> bool:
-        """Let the sides know which operands share storage that is written; whether that is new of any."""
+        """Let the branches know which operands share storage that is written; whether that is new of any."""
         values = [*self.operands.values, *self.taken]
         changed = False
-        for side in self.sides:
-            names = side.names(self.taken)
-            groups = side.inside()
+        for branch in self.branches:
+            names = branch.names(self.taken)
+            groups = branch.inside()
             groups.join_region_results(self.parent)
             for position, storage in names.items():
                 groups.join(storage, storage_of(values[position]) or storage)
-            touched = touched_operands(side, names, groups)
+            touched = touched_operands(branch, names, groups)
             for found in conflicts(groups, names, touched):
                 changed |= self._share(found)
         return changed
@@ -138,33 +138,36 @@ class _Branch:
         values, passed = [*self.operands.values, *taken], [*self.operands.passed, *taken]
         seen = {
             order.index(i)
-            for side, order in zip(self.sides, self.orders, strict=True)
-            for i in inputs_seen_written(side.recorder)
+            for branch, order in zip(self.branches, self.orders, strict=True)
+            for i in inputs_seen_written(branch.recorder)
         }
         sources = [
             sources_at(values, self._reach(*both))
-            for both in zip(*(side.outputs for side in self.sides), strict=False)
+            for both in zip(*(branch.outputs for branch in self.branches), strict=False)
         ]
         self._pass_gradients(values, seen)
-        layouts = _joined(parent, *(side.outputs for side in self.sides))
+        layouts = _joined(parent, *(branch.outputs for branch in self.branches))
         order = [p for p in range(len(values)) if p not in self.operands.views]
         pairs = self._pairs()
         given = [pair for pair, flags in pairs.items() if _needs_result(*flags)]
         modules = []
-        for k, (side, inputs) in enumerate(zip(self.sides, self.orders, strict=True)):
-            results = list(zip(side.outputs, layouts, strict=True))
+        for k, (branch, inputs) in enumerate(zip(self.branches, self.orders, strict=True)):
+            results = list(zip(branch.outputs, layouts, strict=True))
             for pair in given:
-                flag = flag_inside(side.recorder, pairs[pair][k])
+                flag = flag_inside(branch.recorder, pairs[pair][k])
                 results.append((flag, flag))
             written_inside, placeholders = [inputs[p] for p in written], [inputs[p] for p in order]
-            modules.append(convert(side, results, written_inside, placeholders))
+            modules.append(convert(branch, results, written_inside, placeholders))
         made = [
             fresh(parent, layout, source) if isinstance(layout, torch.Tensor) else value
-            for layout, value, source in zip(layouts, self.sides[0].outputs, sources, strict=True)
+            for layout, value, source in zip(
+                layouts, self.branches[0].outputs, sources, strict=True
+            )
         ]
         flags = {pair: fresh(parent, predicate) for pair in given}
         versions = [
-            fresh(parent, self.sides[0].recorder.inputs[self.orders[0][p]].value) for p in written
+            fresh(parent, self.branches[0].recorder.inputs[self.orders[0][p]].value)
+            for p in written
         ]
         graphs = [
             parent.add_region(name, module)
@@ -180,63 +183,63 @@ class _Branch:
         writes = [(parent.node_of(values[p]), first + k) for k, p in enumerate(written)]
         set_region_writes(node, writes, [parent.node_of(values[p]) for p in seen])
         known = {
-            pair: flags[pair] if pair in flags else _by_predicate(predicate, *sides)
-            for pair, sides in pairs.items()
+            pair: flags[pair] if pair in flags else _by_predicate(predicate, *branches)
+            for pair, branches in pairs.items()
         }
         note_aliases(parent, dict(enumerate(items[: len(made)])), values, known)
         return tuple(made)
 
     def _reach(self, *results: Any) -> Reach:
-        """What the sides' values for one result have gradients to."""
+        """What the branches' values for one result have gradients to."""
         first, second = (
-            side.reach(value, order)
-            for side, order, value in zip(self.sides, self.orders, results, strict=True)
+            branch.reach(value, order)
+            for branch, order, value in zip(self.branches, self.orders, results, strict=True)
         )
         possible = first.possible | second.possible
         return Reach(possible if self.gives_zeros else first.certain & second.certain, possible)
 
     def _pass_gradients(self, values: Sequence[Any], seen: Collection[int]) -> None:
-        """Let what the sides write have the gradients that they write to it."""
+        """Let what the branches write have the gradients that they write to it."""
         found = []
         for position in self.written:
             inside = [
-                side.recorder.inputs[order[position]].value
-                for side, order in zip(self.sides, self.orders, strict=True)
+                branch.recorder.inputs[order[position]].value
+                for branch, order in zip(self.branches, self.orders, strict=True)
             ]
             flags = {value.requires_grad for value in inside}
             if len(flags) > 1:
-                raise Unsupported(_ONE_SIDED)
+                raise Unsupported(_IN_ONE_BRANCH)
             if flags == {True} and position in seen:
                 found.append((values[position], sources_at(values, self._reach(*inside))))
         self.parent.give_gradients(*found)
 
     def _pairs(self) -> dict[MaybeOne, tuple[Flag, Flag]]:
-        """What results may be one with, and for each side whether they are."""
+        """What results may be one with, and for each branch whether they are."""
         pairs: dict[MaybeOne, None] = {}
-        for side in self.sides:
-            inside, names = side.inside().joined, side.names(self.taken)
-            pairs |= dict.fromkeys(may_be_one(side.outputs, inside, names))
+        for branch in self.branches:
+            inside, names = branch.inside().joined, branch.names(self.taken)
+            pairs |= dict.fromkeys(may_be_one(branch.outputs, inside, names))
         if self.parent.effort < RegionEffort.IDENTIFY:
             return dict.fromkeys(pairs, (None, None))
         first, second = (
-            [self._are_one(side, order, pair) for pair in pairs]
-            for side, order in zip(self.sides, self.orders, strict=True)
+            [self._are_one(branch, order, pair) for pair in pairs]
+            for branch, order in zip(self.branches, self.orders, strict=True)
         )
         return dict(zip(pairs, zip(first, second, strict=True), strict=True))
 
-    def _are_one(self, side: Block, order: Sequence[int], pair: MaybeOne) -> Flag:
-        inputs = side.recorder.inputs
+    def _are_one(self, branch: Block, order: Sequence[int], pair: MaybeOne) -> Flag:
+        inputs = branch.recorder.inputs
         other = (
-            inputs[order[pair.position]].value if pair.is_operand else side.outputs[pair.position]
+            inputs[order[pair.position]].value if pair.is_operand else branch.outputs[pair.position]
         )
-        left = side.outputs[pair.result]
+        left = branch.outputs[pair.result]
         if not isinstance(left, torch.Tensor) or not isinstance(other, torch.Tensor):
             return False
-        return identity_inside(side.recorder, left, other)
+        return identity_inside(branch.recorder, left, other)
 
 
 def _needs_result(first: Flag, second: Flag) -> bool:
-    """Whether a flag on each side is known, and the predicate doesn't tell."""
+    """Whether a flag on each branch is known, and the predicate doesn't tell."""
     known = first is not None and second is not None
     return known and not (isinstance(first, bool) and isinstance(second, bool))
 
@@ -250,7 +253,7 @@ def _by_predicate(predicate: torch.Tensor, first: Flag, second: Flag) -> Flag:
     return predicate if first else torch.logical_not(predicate)
 
 
-_ONE_SIDED = "gradients on one side of a branch only"
+_IN_ONE_BRANCH = "gradients in one branch of a conditional only"
 
 
 def _joined(parent: AtenRecorder, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:

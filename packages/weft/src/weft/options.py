@@ -18,13 +18,13 @@ class CompileOptions:
     """What ``options=`` of :func:`weft.compile` may set.
 
     ``recompile_limit``: entries a code object may have before it runs eagerly, of objects that are alive.
-    ``activation_memory_budget``: bytes kept for backward as a share (0 to 1) of what is kept by default; less
-    is recomputed in backward.
+    ``activation_memory_budget``: bytes kept for backward as a fraction (0 to 1) of what is kept by default;
+    less is recomputed in backward.
     ``keep_control_flow``: branches and loops on tensors' values and long loops stay in the graph, where
     every stage takes them; elsewhere loops are unrolled and branches break the graph.
     ``freezing``: where no gradients are recorded, parameters are taken for constants: what depends on them
     alone is computed once, batch norms join convolutions, weights are laid out for the library, on GPUs
-    products of one matrix with several parameters become one.  A write to a
+    matmuls of one matrix with several parameters become one.  A write to a
     parameter has the program made again, except a write through ``.data``, which is not seen.
     ``guard_libraries``: replacing a function or class of a library that other functions of libraries use
     (``torch.nn.functional.gelu = f``, which ``nn.GELU`` calls) is noticed in later calls, at the cost of more

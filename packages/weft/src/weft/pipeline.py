@@ -15,7 +15,7 @@ import torch.fx
 import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
-from weft_aot_autograd import JointGraph, PartitionedGraph, stage_backward
+from weft_aot_autograd import JointGraph, PartitionedGraph, segment_backward
 from weft_bytecode_capture import (
     DropControlFlow,
     DropDataDependence,
@@ -255,7 +255,7 @@ class Pipeline:
             else:
                 backward = [
                     (segment, compiler.compile(segment.graph_module, {}, f"_backward_{number}"))
-                    for number, segment in enumerate(stage_backward(partitioned, bucket_bytes))
+                    for number, segment in enumerate(segment_backward(partitioned, bucket_bytes))
                 ]
         finally:
             forward = forward_begun()

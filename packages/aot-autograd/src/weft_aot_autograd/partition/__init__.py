@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .backward_segments import BackwardSegment, segment_backward
 from .options import PartitionOptions
 from .partition import partition
-from .stages import BackwardStage, stage_backward
 
-__all__ = ["BackwardStage", "PartitionOptions", "partition", "stage_backward"]
+__all__ = ["BackwardSegment", "PartitionOptions", "partition", "segment_backward"]

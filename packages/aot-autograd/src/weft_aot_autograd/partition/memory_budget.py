@@ -98,7 +98,7 @@ def _elements(node: torch.fx.Node) -> int:
 
 
 def _by_last_dimension(node: torch.fx.Node) -> float:
-    """A product over the last dimension of the first matrix argument."""
+    """A contraction over the last dimension of the first matrix argument."""
     values = [a.meta["val"] for a in node.all_input_nodes]
     matrices = [value for value in values if isinstance(value, torch.Tensor)]
     length = next((size_hint(m.shape[-1]) for m in matrices if m.dim() > 1), 1)

@@ -22,7 +22,7 @@ class OperatorClass(enum.Enum):
     POINTWISE = "one value from each of the arguments' : free where fused"
     GATHER = "loads at computed places: free where fused"
     REDUCTION = "many values to one"
-    CONTRACTION = "products summed, or a library call of that cost"
+    CONTRACTION = "a contraction, or a library call of that cost"
     RANDOM = "other values at each run"
     OTHER = "unknown, or with effects"
 

@@ -15,8 +15,8 @@ from ..joint_recorder import JointRecorder
 from ..partition import partition
 from ..regions import keep_partial_writes
 from ..tracing import simplify
-from .presence import GradientPaths, Presence
 from .recording import RegionRule, run_nodes
+from .undefined_gradients import Defined, GradientPaths
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def differentiate(
         outer, recorder, len(inputs), len(outputs), overwritten, tensors, tangents, positions
     )
     indices = {id(flag): Flag(len(tensors) + k) for k, flag in enumerate(flags)}
-    known = {key: indices.get(id(presence), True) for key, presence in reach.items()}
+    known = {key: indices.get(id(defined), True) for key, defined in reach.items()}
     return DifferentiatedBody(parts, tuple(tensors), tuple(tangents), positions, known)
 
 
@@ -120,13 +120,13 @@ def _has_edge(tensor: torch.Tensor) -> bool:
 
 def _reach(
     results: Sequence[Any], tangents: Sequence[int], inputs: Sequence[Any], wanted: Sequence[int]
-) -> dict[tuple[int, int], Presence]:
+) -> dict[tuple[int, int], Defined]:
     """By result and parameter; absent gradients are masked where they meet others."""
     paths = GradientPaths([inputs[k] for k in wanted])
     reach = {
-        (result, wanted[index]): presence
+        (result, wanted[index]): defined
         for result in tangents
-        for index, presence in paths.from_result(results[result]).items()
+        for index, defined in paths.from_result(results[result]).items()
     }
     paths.mask([(results[k], True) for k in tangents])
     return reach

@@ -1,7 +1,7 @@
-"""Branches: forward keeps what the backward of the side taken needs; backward takes the same side.
+"""Conditionals: forward keeps what the backward of the branch taken needs; backward takes the same branch.
 
-An operand has a gradient if it has one on the side taken.  On the other it is zero, and the branch says that
-there is none (:mod:`.presence`).
+An operand has a gradient if it has one in the branch taken.  In the other it is zero, and the conditional
+says that there is none (:mod:`.undefined_gradients`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weft_functionalize import GIVES_ZERO_GRADIENTS
 
 from ..joint_recorder import JointRecorder
 from .body import DifferentiatedBody, Flag, differentiate
-from .presence import Presence, Reach, RegionReach
 from .recording import RegionRule, record_region, run_nodes
+from .undefined_gradients import Defined, Reach, RegionReach
 
 
 def differentiate_branch(
@@ -58,34 +58,35 @@ class _BranchFunction(torch.autograd.Function):
 
 
 class _Branch:
-    """The two branches.  Each value that a side saves has a slot, a result of the forward branch."""
+    """The two branches.  Each value that a branch saves has a slot, a result of the forward branch."""
 
     def __init__(
         self,
         recorder: JointRecorder,
         node: torch.fx.Node,
-        sides: tuple[DifferentiatedBody, DifferentiatedBody],
+        branches: tuple[DifferentiatedBody, DifferentiatedBody],
         device: torch.device,
         rule: RegionRule,
     ) -> None:
         self.recorder = recorder
         self.node = node
-        self.sides = sides
+        self.branches = branches
         self.rule = rule
         self.flag_device = device
-        self.tangents = sorted({k for body in sides for k in body.tangents})
-        self.gradients = sorted({k for body in sides for k in body.gradients})
-        # By slot: the side, the position among its saved values, and the fake value.
+        self.tangents = sorted({k for body in branches for k in body.tangents})
+        self.gradients = sorted({k for body in branches for k in body.gradients})
+        # By slot: the branch, the position among its saved values, and the fake value.
         self.slots = [
-            (side, s, value)
-            for side, body in enumerate(sides)
+            (branch, s, value)
+            for branch, body in enumerate(branches)
             for s, value in enumerate(body.saved_values())
             if isinstance(value, torch.Tensor) and body.saved_parameter(s) is None
         ]
-        # By result and operand: what the sides say of their ways, which are flags of one of them at least.
-        keys = {key: None for body in sides for key in body.reach}
+        # By result and operand: what the branches say of their ways, which are flags of one of them at least.
+        keys = {key: None for body in branches for key in body.reach}
         self.ways = {
-            key: (sides[0].reach.get(key, False), sides[1].reach.get(key, False)) for key in keys
+            key: (branches[0].reach.get(key, False), branches[1].reach.get(key, False))
+            for key in keys
         }
         self.flags = list(dict.fromkeys(w for w in self.ways.values() if Flag in map(type, w)))
 
@@ -98,7 +99,7 @@ class _Branch:
         results = [recorder.fresh(v) if isinstance(v, torch.Tensor) else v for v in given]
         results += [recorder.fresh(value) for _, _, value in self.slots]
         results += [recorder.fresh(predicate) for _ in self.flags]
-        made = self._add(predicate, [self._forward_side(k) for k in (0, 1)], operands, results)
+        made = self._add(predicate, [self._forward_branch(k) for k in (0, 1)], operands, results)
         first = len(made) - len(self.flags)
         return (
             made[: len(given)],
@@ -109,15 +110,15 @@ class _Branch:
     def _reach(self, predicate: torch.Tensor, flags: Sequence[torch.Tensor]) -> Reach:
         if GIVES_ZERO_GRADIENTS in self.node.meta:
             return dict.fromkeys(self.ways, True)
-        known: dict[Any, Presence] = dict(zip(self.flags, flags, strict=True))
+        known: dict[Any, Defined] = dict(zip(self.flags, flags, strict=True))
         known[True, True] = True
         known[True, False] = predicate
         if (False, True) in self.ways.values():
             known[False, True] = torch.logical_not(predicate)
         return {key: known[way] for key, way in self.ways.items()}
 
-    def _forward_side(self, side: int) -> torch.fx.GraphModule:
-        body = self.sides[side]
+    def _forward_branch(self, branch: int) -> torch.fx.GraphModule:
+        body = self.branches[branch]
         placeholders = body.parts.forward.graph.find_nodes(op="placeholder")
 
         def run(recorder: JointRecorder, values: list[Any]) -> list[Any]:
@@ -127,7 +128,7 @@ class _Branch:
             for k, output in zip(body.tensors, outputs, strict=False):
                 results[k] = output
             for of, s, value in self.slots:
-                index = body.parts.saved[s].output_index if of == side else None
+                index = body.parts.saved[s].output_index if of == branch else None
                 kept = (
                     torch.empty(value.shape, dtype=value.dtype, device=value.device)
                     if index is None
@@ -135,7 +136,7 @@ class _Branch:
                 )
                 results.append(kept)
             for way in self.flags:
-                flag = way[side]
+                flag = way[branch]
                 results.append(
                     outputs[flag.index]
                     if isinstance(flag, Flag)
@@ -155,7 +156,7 @@ class _Branch:
     ) -> dict[int, torch.Tensor]:
         """Record the branch of the gradients; these by operand."""
         likes: dict[int, torch.Tensor] = {}
-        for body in self.sides:
+        for body in self.branches:
             likes.update(zip(body.tangents, body.tangent_values(), strict=True))
         tangents = []
         for k in self.tangents:
@@ -166,15 +167,15 @@ class _Branch:
             tangents.append(given)
         passed = [*tangents, *slots, *operands]
         examples = [*(likes[k] for k in self.tangents), *(value for _, _, value in self.slots)]
-        inside = self.sides[0].parts.forward.graph.find_nodes(op="placeholder")
+        inside = self.branches[0].parts.forward.graph.find_nodes(op="placeholder")
         examples += [node.meta["val"] for node in inside]
-        modules = [self._backward_side(side, examples) for side in (0, 1)]
+        modules = [self._backward_branch(branch, examples) for branch in (0, 1)]
         results = [self.recorder.fresh(operands[k]) for k in self.gradients]
         made = self._add(predicate, modules, passed, results)
         return dict(zip(self.gradients, made, strict=True))
 
-    def _backward_side(self, side: int, examples: Sequence[Any]) -> torch.fx.GraphModule:
-        body = self.sides[side]
+    def _backward_branch(self, branch: int, examples: Sequence[Any]) -> torch.fx.GraphModule:
+        body = self.branches[branch]
         count = len(self.tangents)
 
         def run(recorder: JointRecorder, values: list[Any]) -> list[Any]:
@@ -187,7 +188,7 @@ class _Branch:
                 if parameter is not None:
                     saved[s] = operands[parameter]
             for (of, s, _), slot in zip(self.slots, slots, strict=True):
-                if of == side:
+                if of == branch:
                     saved[s] = slot
             placeholders = body.parts.backward.graph.find_nodes(op="placeholder")
             environment = dict(zip(placeholders, [*saved, *tangents], strict=True))

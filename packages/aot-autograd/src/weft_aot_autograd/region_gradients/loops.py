@@ -19,9 +19,9 @@ from ..unsupported import Unsupported
 from .accumulation import accumulated
 from .body import DifferentiatedBody, differentiate
 from .counts import Count, find_count, min_iterations
-from .loop_presence import LoopPresence
-from .presence import Reach, RegionReach
 from .recording import RegionRule, record_region, run_nodes, with_parameters
+from .undefined_after_loops import DefinedAfterLoop
+from .undefined_gradients import Reach, RegionReach
 
 aten = torch.ops.aten
 
@@ -41,7 +41,7 @@ def differentiate_loop(
     with_gradients = [
         k for k, v in enumerate(operands) if isinstance(v, torch.Tensor) and v.requires_grad
     ]
-    presence = LoopPresence(
+    defined = DefinedAfterLoop(
         body.reach,
         [k for k in sorted(tracked) if k < len(carried)],
         with_gradients,
@@ -57,7 +57,7 @@ def differentiate_loop(
         tracked,
         len(carried),
         count,
-        presence,
+        defined,
         rule,
     )
     results: tuple[Any, ...] = _LoopFunction.apply(loop, *operands)  # type: ignore[no-untyped-call]
@@ -119,7 +119,7 @@ class CountedLoop:
         tracked: frozenset[int],
         carried_count: int,
         count: Count,
-        presence: LoopPresence,
+        defined: DefinedAfterLoop,
         rule: RegionRule,
     ) -> None:
         self.recorder = recorder
@@ -130,7 +130,7 @@ class CountedLoop:
         self.tracked = tracked
         self.carried_count = carried_count
         self.count = count
-        self.presence = presence
+        self.defined = defined
         self.rule = rule
         self.carried = sorted(k for k in tracked if k < carried_count)
         self.summed = [k for k in body.gradients if k >= carried_count]
@@ -155,7 +155,7 @@ class CountedLoop:
             make((self.count.trips, *saved[s].shape), dtype=saved[s].dtype, device=saved[s].device)
             for s in self.stacked
         ]
-        stacks += self.presence.begin(device)
+        stacks += self.defined.begin(device)
         if self.count.may_end_early:
             stacks.append(torch.zeros((), dtype=torch.int64, device=device))
         return stacks
@@ -195,20 +195,20 @@ class CountedLoop:
         )
         made = recorder.add_region_operator(self.node, arguments, results)
         filled, flags, ran = self._apart(made[at:])
-        return made[:at], filled, ran, self.presence.reach(flags)
+        return made[:at], filled, ran, self.defined.reach(flags)
 
     def _apart(
         self, values: Sequence[Any]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]:
         """Stacks, flags and how many iterations ran, of values in the order of :meth:`_begin`."""
         first = len(self.stacked)
-        after = first + len(self.presence.flags)
+        after = first + len(self.defined.flags)
         ran = values[after] if self.count.may_end_early else None
         return list(values[:first]), list(values[first:after]), ran
 
     def _forward_body(self, recorder: JointRecorder, values: list[Any]) -> list[Any]:
         at = self.carried_count
-        count = len(self.stacked) + len(self.presence.flags) + self.count.may_end_early
+        count = len(self.stacked) + len(self.defined.flags) + self.count.may_end_early
         parameters = [*values[:at], *values[at + count :]]
         placeholders = self.body.parts.forward.graph.find_nodes(op="placeholder")
         outputs = run_nodes(
@@ -228,7 +228,7 @@ class CountedLoop:
             index = self.body.parts.saved[s].output_index
             assert index is not None
             following.append(aten.select_scatter.default(stack, outputs[index], 0, iteration))
-        following += self.presence.follow(flags, outputs)
+        following += self.defined.follow(flags, outputs)
         return following if ran is None else [*following, ran + 1]
 
     # Backward.

@@ -196,7 +196,7 @@ class _Scan:
 
 
 def _closed(entries: set[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The entries that products of matrices with these have."""
+    """The elements that matmuls with these have."""
     closed = set(entries)
     while True:
         more = {(i, m) for i, j in closed for k, m in closed if j == k} - closed

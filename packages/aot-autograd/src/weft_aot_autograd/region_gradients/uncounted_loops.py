@@ -20,10 +20,10 @@ from ..tracing import fake_mode_of
 from ..unsupported import Unsupported
 from .body import DifferentiatedBody
 from .counts import Count
-from .loop_presence import LoopPresence
 from .loops import CountedLoop, bare, differentiated_body
-from .presence import Reach, RegionReach
 from .recording import RegionRule, record_region, run_nodes, with_parameters
+from .undefined_after_loops import DefinedAfterLoop
+from .undefined_gradients import Reach, RegionReach
 
 aten = torch.ops.aten
 
@@ -47,11 +47,11 @@ def differentiate_uncounted(
     with_gradients = [
         k for k, v in enumerate(counted) if isinstance(v, torch.Tensor) and v.requires_grad
     ]
-    presence = LoopPresence(
+    defined = DefinedAfterLoop(
         body.reach, [k for k in sorted(tracked) if k <= len(carried)], with_gradients, 0, None
     )
     loop = _UncountedLoop(
-        recorder, node, condition, body, tracked, len(carried), trips, presence, rule
+        recorder, node, condition, body, tracked, len(carried), trips, defined, rule
     )
     results: tuple[Any, ...] = _UncountedFunction.apply(loop, *operands)  # type: ignore[no-untyped-call]
     return results
@@ -80,7 +80,7 @@ class _UncountedFunction(torch.autograd.Function):
 class _UncountedLoop:
     """The loop, and what backward makes of it.
 
-    Positions in ``body``, ``tracked`` and ``presence`` are those of the counted loop, whose counter is first
+    Positions in ``body``, ``tracked`` and ``defined`` are those of the counted loop, whose counter is first
     and whose number of iterations is last.
     """
 
@@ -93,7 +93,7 @@ class _UncountedLoop:
         tracked: frozenset[int],
         carried_count: int,
         trips: torch.SymInt,
-        presence: LoopPresence,
+        defined: DefinedAfterLoop,
         rule: RegionRule,
     ) -> None:
         self.recorder = recorder
@@ -103,7 +103,7 @@ class _UncountedLoop:
         self.tracked = tracked
         self.carried_count = carried_count
         self.trips = trips
-        self.presence = presence
+        self.defined = defined
         self.rule = rule
         self.placeholders = body.parts.forward.graph.find_nodes(op="placeholder")
 
@@ -111,7 +111,7 @@ class _UncountedLoop:
         """Record the loop; its results, how many iterations ran, and what has gradients of what."""
         recorder, at = self.recorder, self.carried_count
         device = operands[0].device
-        added = [*self.presence.begin(device), torch.zeros((), dtype=torch.int64, device=device)]
+        added = [*self.defined.begin(device), torch.zeros((), dtype=torch.int64, device=device)]
         inside = self.placeholders[1:-1]
         own, names = [node.meta["val"] for node in inside], [node.name for node in inside]
         module = record_region(
@@ -130,12 +130,12 @@ class _UncountedLoop:
             recorder.nodes_in(tuple(operands[at:])),
         )
         made = recorder.add_region_operator(self.node, arguments, results)
-        reach = self.presence.reach(made[at:-1])
-        by_operand = {(j - 1, k - 1): presence for (j, k), presence in reach.items()}
+        reach = self.defined.reach(made[at:-1])
+        by_operand = {(j - 1, k - 1): defined for (j, k), defined in reach.items()}
         return made[:at], made[-1], by_operand
 
     def _forward_body(self, recorder: JointRecorder, values: list[Any]) -> list[Any]:
-        at, count = self.carried_count, len(self.presence.flags)
+        at, count = self.carried_count, len(self.defined.flags)
         parameters = [None, *values[:at], *values[at + count + 1 :], None]  # neither number is read
         outputs = run_nodes(
             self.body.parts.forward,
@@ -143,7 +143,7 @@ class _UncountedLoop:
             dict(zip(self.placeholders, parameters, strict=True)),
             self.rule,
         )
-        flags = self.presence.follow(values[at : at + count], outputs)
+        flags = self.defined.follow(values[at : at + count], outputs)
         return [*outputs[:at], *flags, values[at + count] + 1]
 
     def backward(
@@ -170,7 +170,7 @@ class _UncountedLoop:
             self.tracked,
             self.carried_count + 1,
             Count(0, 0, 1, self.trips, may_end_early=False),
-            LoopPresence({}, [], [], 0, None),
+            DefinedAfterLoop({}, [], [], 0, None),
             self.rule,
         )
         counted = [0, *operands, self.trips]

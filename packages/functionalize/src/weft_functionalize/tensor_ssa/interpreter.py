@@ -3,7 +3,7 @@
 Values never change and share no memory (definitions 3.3 and 3.4): Access gives a copy of a part, Assign a
 copy of the base with one part replaced, written by the view operator itself and not by its functional
 counterpart.  Update (definition 3.5) gives a name another value, so that a graph can be run before renaming.
-Blocks are run as the paper means them: one side of a branch, a loop's body again and again.
+Blocks are run as the paper means them: one branch of a conditional, a loop's body again and again.
 """
 
 from __future__ import annotations

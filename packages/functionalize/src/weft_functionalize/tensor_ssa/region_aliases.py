@@ -1,6 +1,6 @@
 """Control-flow dependencies: what a region's result may be one with.
 
-The result of a branch may be the operand that one side returns as it is: such names may alias, while
+The result of a conditional may be the operand that one branch returns as it is: such names may alias, while
 TensorSSA handles memory dependencies, which must.  As long as nobody can tell, the result is a value of its
 own.  Where a write would show through the other name, whether the two are one is data of the program: a
 flag, which the region gives beside its results.  The write then reaches the other name by ``where``.

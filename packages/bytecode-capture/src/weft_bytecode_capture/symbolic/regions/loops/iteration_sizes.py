@@ -48,19 +48,21 @@ def size_variable(evaluator: FrameEvaluator, size: torch.SymInt) -> Variable:
     expression = expression_of(size)
     found: Variable = ConstantVariable(0)
     for symbol, counter in evaluator.graph.counters.items():
-        factor = expression.coeff(symbol)
-        if factor == 0:
+        coefficient = expression.coeff(symbol)
+        if coefficient == 0:
             continue
-        if not factor.is_Integer:
+        if not coefficient.is_Integer:
             raise Unsupported("size that differs by iteration", str(size))
-        part = _product(evaluator, counter.variable, int(factor))
+        part = _product(evaluator, counter.variable, int(coefficient))
         found = evaluator.binary_operation("add", part, found)
-        expression = expression - factor * symbol
+        expression = expression - coefficient * symbol
     if not expression.is_Integer:
         raise Unsupported("size that differs by iteration", str(size))
     return evaluator.binary_operation("add", found, ConstantVariable(int(expression)))
 
 
-def _product(evaluator: FrameEvaluator, counter: SymbolicIntegerVariable, factor: int) -> Variable:
-    value = counter.value * factor
-    return integer_result(evaluator, operator.mul, (counter.node, factor), value)
+def _product(
+    evaluator: FrameEvaluator, counter: SymbolicIntegerVariable, coefficient: int
+) -> Variable:
+    value = counter.value * coefficient
+    return integer_result(evaluator, operator.mul, (counter.node, coefficient), value)

@@ -1,4 +1,4 @@
-"""Backward in stages: gradients are eager's, and those of one stage are used before the next runs."""
+"""Backward in segments: gradients are eager's, and those of one segment are used before the next runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class Layer(nn.Module):
-    """What it saves is read by several stages; the bias's gradient is read again for the scale's."""
+    """What it saves is read by several segments; the bias's gradient is read again for the scale's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,8 +31,8 @@ def network() -> nn.Module:
 
 
 def staged(model: nn.Module, x: Tensor, nbytes: int = 200) -> Any:
-    compiled, partitioned = train(model, [x], stage_bytes=nbytes)
-    assert len(weft_aot_autograd.stage_backward(partitioned, nbytes)) > 1
+    compiled, partitioned = train(model, [x], segment_bytes=nbytes)
+    assert len(weft_aot_autograd.segment_backward(partitioned, nbytes)) > 1
     return lambda *values: compiled(*values)[0]
 
 
@@ -86,20 +86,20 @@ def test_a_stage_runs_after_the_hooks_of_the_one_before() -> None:
     parts = weft_aot_autograd.partition(joint)
     events: list[Any] = []
 
-    def noted(number: int, stage: Any) -> Any:
+    def noted(number: int, segment: Any) -> Any:
         def run(*values: Any) -> Any:
             events.append(number)
-            return stage.graph_module(*values)
+            return segment.graph_module(*values)
 
-        return stage, run
+        return segment, run
 
-    stages = [noted(k, s) for k, s in enumerate(weft_aot_autograd.stage_backward(parts, 300))]
+    segments = [noted(k, s) for k, s in enumerate(weft_aot_autograd.segment_backward(parts, 300))]
     program = weft_aot_autograd.TrainingProgram(
-        functional, parts, weft_functionalize.bind(functional, parts.forward), stages
+        functional, parts, weft_functionalize.bind(functional, parts.forward), segments
     )
     model[3].linear.weight.register_post_accumulate_grad_hook(lambda _: events.append("last layer"))
     program(x)[0].sum().backward()
-    assert events.index("last layer") < events.index(len(stages) - 1)
+    assert events.index("last layer") < events.index(len(segments) - 1)
 
 
 def test_some_gradients_only_and_backward_twice() -> None:
@@ -151,7 +151,7 @@ def test_a_head_without_a_gradient_leaves_its_parameters_none(
 ) -> None:
     plain = TwoHeads().double()
     model = copy.deepcopy(plain)
-    compiled, _ = train(model, [inputs()], stage_bytes=nbytes)
+    compiled, _ = train(model, [inputs()], segment_bytes=nbytes)
     x = inputs().detach()
     for called in (plain, compiled):
         called(x)[used].sum().backward()

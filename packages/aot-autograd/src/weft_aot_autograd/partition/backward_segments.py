@@ -1,4 +1,4 @@
-"""Backward in stages, so that the gradients of one are on their way while the next is computed."""
+"""Backward in segments, so that the gradients of one are on their way while the next is computed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..passes.storage_origins import storage_origin
 
 
 @dataclass(frozen=True)
-class BackwardStage:
+class BackwardSegment:
     """A part of backward that computes some of the gradients.
 
     ``inputs`` are positions among the values so far: the backward graph's inputs, then what each earlier
-    stage has kept.  The graph returns the gradients at the positions ``gradients`` of
-    :attr:`PartitionedGraph.gradients`, then what it keeps for later stages.
+    segment has kept.  The graph returns the gradients at the positions ``gradients`` of
+    :attr:`PartitionedGraph.gradients`, then what it keeps for later segments.
     """
 
     graph_module: torch.fx.GraphModule
@@ -29,11 +29,11 @@ class BackwardStage:
     gradients: tuple[int, ...]
 
 
-def stage_backward(partitioned: PartitionedGraph, nbytes: int) -> tuple[BackwardStage, ...]:
+def segment_backward(partitioned: PartitionedGraph, nbytes: int) -> tuple[BackwardSegment, ...]:
     """Cut the backward graph where ``nbytes`` of parameters' gradients have been computed, and again.
 
-    Gradients come in the order in which the graph computes them; those of user inputs are in the last stage.
-    A graph with symbolic sizes is one stage.
+    Gradients come in the order in which the graph computes them; those of user inputs are in the last
+    segment.  A graph with symbolic sizes is one segment.
     """
     graph = partitioned.backward.graph
     if any(isinstance(node.meta["val"], SYMBOLIC_TYPES) for node in graph.nodes):
@@ -42,7 +42,7 @@ def stage_backward(partitioned: PartitionedGraph, nbytes: int) -> tuple[Backward
     gradients: list[torch.fx.Node] = list(output.args[0])
     groups = _groups(partitioned, gradients, nbytes)
     values = graph.find_nodes(op="placeholder")
-    stages = []
+    segments = []
     done = set(values)
     for number, group in enumerate(groups):
         wanted = [gradients[k] for k in group]
@@ -50,9 +50,9 @@ def stage_backward(partitioned: PartitionedGraph, nbytes: int) -> tuple[Backward
         done |= nodes
         later = [gradients[k] for other in groups[number + 1 :] for k in other]
         kept = _kept(nodes, later, done)
-        stages.append(_stage(graph, nodes, values, group, wanted, kept))
+        segments.append(_segment(graph, nodes, values, group, wanted, kept))
         values = [*values, *kept]
-    return tuple(stages)
+    return tuple(segments)
 
 
 def _groups(
@@ -99,7 +99,7 @@ def _missing(
 def _kept(
     nodes: set[torch.fx.Node], later: Sequence[torch.fx.Node], done: set[torch.fx.Node]
 ) -> list[torch.fx.Node]:
-    """Those of ``nodes`` that later stages read or return, in a fixed order."""
+    """Those of ``nodes`` that later segments read or return, in a fixed order."""
     needed = set(later)
     kept = [
         node
@@ -110,14 +110,14 @@ def _kept(
     return sorted(kept, key=lambda node: node.name)
 
 
-def _stage(
+def _segment(
     graph: torch.fx.Graph,
     nodes: set[torch.fx.Node],
     values: Sequence[torch.fx.Node],
     group: Sequence[int],
     wanted: Sequence[torch.fx.Node],
     kept: Sequence[torch.fx.Node],
-) -> BackwardStage:
+) -> BackwardSegment:
     read = {a for node in nodes for a in node.all_input_nodes} | {*wanted, *kept}
     inputs = [k for k, value in enumerate(values) if value in read]
     copy = torch.fx.Graph()
@@ -141,8 +141,8 @@ def _stage(
     output = copy.output(tuple(returned))
     output.meta["val"] = tuple(node.meta["val"] for node in returned)
     copy.lint()
-    module = LazyGraphModule(torch.nn.Module(), copy, "BackwardStage")
-    return BackwardStage(module, tuple(inputs), tuple(group))
+    module = LazyGraphModule(torch.nn.Module(), copy, "BackwardSegment")
+    return BackwardSegment(module, tuple(inputs), tuple(group))
 
 
 def owned_copy(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:

@@ -11,12 +11,12 @@ import torch
 from weft_functionalize import reached_after
 
 from .body import Flag
-from .presence import Presence, Reach, both, either
+from .undefined_gradients import Defined, Reach, both, either
 
 _Key = tuple[int, int]  # a carried value and an operand, by position
 
 
-class LoopPresence:
+class DefinedAfterLoop:
     """What a loop's results lead to after any number of iterations.
 
     ``once``: by result and parameter of the body whether one iteration leads there.  ``carried`` are the
@@ -83,11 +83,11 @@ class LoopPresence:
         self, flags: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
         """The flags after an iteration, of which the body's forward gave ``outputs``."""
-        before: dict[_Key, Presence] = {k: bool(known) for k, known in self._in_any.items()}
+        before: dict[_Key, Defined] = {k: bool(known) for k, known in self._in_any.items()}
         before.update(zip(self.flags, flags, strict=True))
         found = []
         for flag, (j, k) in zip(flags, self.flags, strict=True):
-            total: Presence = False
+            total: Defined = False
             for (of, p), way in self.once.items():
                 if of == j:
                     passed = outputs[way.index] if isinstance(way, Flag) else way

@@ -1,4 +1,4 @@
-"""Which gradients eager's autograd gives, where a branch's side or a loop's length decides that.
+"""Which gradients eager's autograd gives, where the branch taken or a loop's length decides that.
 
 A gradient that is absent is not one of zeros: eager leaves ``grad`` as it was, and does not visit what leads
 there, where zeros would meet infinities.  So regions tell which of their operands get one
@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-Presence = bool | torch.Tensor
+Defined = bool | torch.Tensor
 """True, False, or a bool tensor without dimensions of the graph at hand."""
 
-Reach = dict[tuple[int, int], Presence]
+Reach = dict[tuple[int, int], Defined]
 """By result and operand: whether a gradient of the one leads to one of the other; no entry is False."""
 
 _Function = Any  # a node of autograd's graph
 _Slot = tuple[_Function, int]  # of one of its outputs
 
 
-def either(left: Presence, right: Presence) -> Presence:
+def either(left: Defined, right: Defined) -> Defined:
     """Whether one of the two holds."""
     if isinstance(left, bool):
         return left or right
@@ -33,7 +33,7 @@ def either(left: Presence, right: Presence) -> Presence:
     return left if left is right else torch.logical_or(left, right)
 
 
-def both(left: Presence, right: Presence) -> Presence:
+def both(left: Defined, right: Defined) -> Defined:
     """Whether both hold."""
     if isinstance(left, bool):
         return left and right
@@ -50,24 +50,24 @@ class RegionReach:
 
     def __init__(self, reach: Reach, edges: Sequence[int | None]) -> None:
         self.edges = edges
-        self._by_operand: dict[int, dict[int, Presence]] = {}
-        for (result, operand), presence in reach.items():
-            self._by_operand.setdefault(operand, {})[result] = presence
+        self._by_operand: dict[int, dict[int, Defined]] = {}
+        for (result, operand), defined in reach.items():
+            self._by_operand.setdefault(operand, {})[result] = defined
 
-    def of_edges(self, given: Mapping[int, Presence], merge: _Merge) -> list[Presence]:
+    def of_edges(self, given: Mapping[int, Defined], merge: _Merge) -> list[Defined]:
         """Whether each edge has a gradient, from which results have one."""
-        found: list[Presence] = []
+        found: list[Defined] = []
         for operand in self.edges:
-            total: Presence = False
+            total: Defined = False
             ways = {} if operand is None else self._by_operand.get(operand, {})
-            for result, presence in ways.items():
+            for result, defined in ways.items():
                 if result in given:
-                    total = merge(either, total, merge(both, given[result], presence))
+                    total = merge(either, total, merge(both, given[result], defined))
             found.append(total)
         return found
 
 
-_Merge = Callable[[Callable[[Presence, Presence], Presence], Presence, Presence], Presence]
+_Merge = Callable[[Callable[[Defined, Defined], Defined], Defined, Defined], Defined]
 
 
 class GradientPaths:
@@ -81,24 +81,24 @@ class GradientPaths:
         for index, tensor in enumerate(inputs):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 self._input_of[get_gradient_edge(tensor).node] = index
-        self._merged: dict[tuple[Any, int, int], tuple[Presence, Presence, Presence]] = {}
+        self._merged: dict[tuple[Any, int, int], tuple[Defined, Defined, Defined]] = {}
 
-    def from_result(self, tensor: torch.Tensor) -> dict[int, Presence]:
+    def from_result(self, tensor: torch.Tensor) -> dict[int, Defined]:
         """By index of an input: whether it has a gradient where ``tensor`` has one."""
         given, _ = self._walk([(tensor, True)])
         found = {i: self._of_node(given[f]) for f, i in self._input_of.items() if f in given}
-        return {index: presence for index, presence in found.items() if presence is not False}
+        return {index: defined for index, defined in found.items() if defined is not False}
 
-    def mask(self, results: Sequence[tuple[torch.Tensor, Presence]]) -> None:
+    def mask(self, results: Sequence[tuple[torch.Tensor, Defined]]) -> None:
         """Have absent gradients be zero where they meet others, when autograd visits this graph.
 
         ``results`` are the tensors whose gradients are given, each with whether it is.
         """
         given, edges = self._walk(results)
-        for function, presences in edges.items():
+        for function, of_edges in edges.items():
             masks = [
-                self._mask(function, given, slot, presence)
-                for slot, presence in zip(_following(function), presences, strict=True)
+                self._mask(function, given, slot, defined)
+                for slot, defined in zip(_following(function), of_edges, strict=True)
             ]
             if any(mask is not None for mask in masks):
                 function.register_hook(_masking(masks))
@@ -106,32 +106,32 @@ class GradientPaths:
     def _mask(
         self,
         function: _Function,
-        given: Mapping[_Function, Mapping[int, Presence]],
+        given: Mapping[_Function, Mapping[int, Defined]],
         slot: _Slot | None,
-        presence: Presence,
+        defined: Defined,
     ) -> torch.Tensor | None:
         """What says where the gradient on an edge has to be set to zero; None where it need not be."""
-        if slot is None or isinstance(presence, bool) or _keeps_zeros(function, given[function]):
+        if slot is None or isinstance(defined, bool) or _keeps_zeros(function, given[function]):
             return None
         target, number = slot
         is_region = getattr(target, "reach", None) is not None
         met = given[target][number] if is_region else self._of_node(given[target])
-        return None if met is presence else presence
+        return None if met is defined else defined
 
     def _walk(
-        self, results: Sequence[tuple[torch.Tensor, Presence]]
-    ) -> tuple[dict[_Function, dict[int, Presence]], dict[_Function, list[Presence]]]:
+        self, results: Sequence[tuple[torch.Tensor, Defined]]
+    ) -> tuple[dict[_Function, dict[int, Defined]], dict[_Function, list[Defined]]]:
         """For each node which of its outputs have gradients, and which of its edges pass one on."""
-        starts = [(get_gradient_edge(tensor), presence) for tensor, presence in results]
-        given: dict[_Function, dict[int, Presence]] = {}
+        starts = [(get_gradient_edge(tensor), defined) for tensor, defined in results]
+        given: dict[_Function, dict[int, Defined]] = {}
 
-        def add(function: _Function, number: int, presence: Presence) -> None:
+        def add(function: _Function, number: int, defined: Defined) -> None:
             slots = given.setdefault(function, {})
-            slots[number] = self._merge(either, slots.get(number, False), presence)
+            slots[number] = self._merge(either, slots.get(number, False), defined)
 
-        for edge, presence in starts:
-            add(edge.node, edge.output_nr, presence)
-        edges: dict[_Function, list[Presence]] = {}
+        for edge, defined in starts:
+            add(edge.node, edge.output_nr, defined)
+        edges: dict[_Function, list[Defined]] = {}
         for function in _in_order([edge.node for edge, _ in starts], self._input_of):
             following = _following(function)
             reach: RegionReach | None = getattr(function, "reach", None)
@@ -139,20 +139,20 @@ class GradientPaths:
                 edges[function] = reach.of_edges(given[function], self._merge)
             else:
                 edges[function] = [self._of_node(given[function])] * len(following)
-            for slot, presence in zip(following, edges[function], strict=True):
+            for slot, defined in zip(following, edges[function], strict=True):
                 if slot is not None:
-                    add(*slot, presence)
+                    add(*slot, defined)
         return given, edges
 
-    def _of_node(self, slots: Mapping[int, Presence]) -> Presence:
-        total: Presence = False
-        for presence in slots.values():
-            total = self._merge(either, total, presence)
+    def _of_node(self, slots: Mapping[int, Defined]) -> Defined:
+        total: Defined = False
+        for defined in slots.values():
+            total = self._merge(either, total, defined)
         return total
 
     def _merge(
-        self, rule: Callable[[Presence, Presence], Presence], left: Presence, right: Presence
-    ) -> Presence:
+        self, rule: Callable[[Defined, Defined], Defined], left: Defined, right: Defined
+    ) -> Defined:
         """``rule``'s result: the same object for the same two."""
         key = (rule, id(left), id(right))
         if key not in self._merged:
@@ -196,10 +196,10 @@ def _masking(masks: Sequence[torch.Tensor | None]) -> Callable[[Any, Any], Any]:
     return hook
 
 
-def _keeps_zeros(function: _Function, given: Mapping[int, Presence]) -> bool:
+def _keeps_zeros(function: _Function, given: Mapping[int, Defined]) -> bool:
     """Whether the node's gradients are zero where the absent ones that it gets are."""
     if getattr(function, "reach", None) is not None:
-        return all(presence is True for presence in given.values())
+        return all(defined is True for defined in given.values())
     return function.name().partition("Backward")[0] in _MOVES
 
 
