@@ -6,7 +6,7 @@ import importlib
 import math
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source, is_constant
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .base import Variable
 
 Wrapper = Callable[["Evaluator", Any, Source], "Variable"]
+_Class = TypeVar("_Class", bound=Callable[..., Any])
 
 _BY_IDENTITY: dict[int, tuple[Any, Wrapper]] = {}
 _BY_TYPE: dict[type, Wrapper] = {}
@@ -64,6 +65,24 @@ def register_predicate(
         return wrapper
 
     return register
+
+
+def held_by_identity(
+    *registers: Callable[[Wrapper], Wrapper], weak: bool = False
+) -> Callable[[_Class], _Class]:
+    """Let the objects that ``registers`` tell be variables of a class, guarded to be these very objects."""
+
+    def decorate(kind: _Class) -> _Class:
+        def wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+            evaluator.guard(source, IsObject(value, weak=weak))
+            made: Variable = kind(value, source)
+            return made
+
+        for register in registers:
+            register(wrap)
+        return kind
+
+    return decorate
 
 
 def register_constant_types(*types: type) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
@@ -32,6 +32,12 @@ def find_raw(kind: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return None
+
+
+def no_attribute(evaluator: Evaluator, kind: str, name: str) -> NoReturn:
+    """AttributeError for an object of the class named ``kind``."""
+    message = f"{kind!r} object has no attribute {name!r}"
+    evaluator.raise_error(AttributeError, message, name=name)
 
 
 def has_finalizer(kind: type) -> bool:

@@ -12,7 +12,7 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_predicate
+from ...variables.builder import held_by_identity, register_predicate
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.operations import SYMBOLS
 from ...variables.python_protocols import COMPARISONS, find_raw
@@ -27,6 +27,7 @@ UNBOUND_KINDS = (
 )
 
 
+@held_by_identity(register_predicate(lambda value: type(value) in UNBOUND_KINDS, -50))
 class BuiltinDescriptorVariable(Variable):
     """An unbound method of a builtin class; its first argument is the receiver."""
 
@@ -158,12 +159,6 @@ def _storage_method(
         if name == "__hash__":
             raise Unsupported("hash of a value", repr(storage))
     return storage.call_method(evaluator, name, arguments, keywords)
-
-
-@register_predicate(lambda value: type(value) in UNBOUND_KINDS, -50)
-def _wrap_descriptor(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return BuiltinDescriptorVariable(value, source)
 
 
 def _is_class_method(value: Any) -> bool:

@@ -16,7 +16,7 @@ from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.hashing import HashedKey, hashed_key
 from ...variables.operations import compare_sequences, values_equal
-from ...variables.python_protocols import COMPARISONS, find_raw, has_finalizer
+from ...variables.python_protocols import COMPARISONS, find_raw, has_finalizer, no_attribute
 from ..builtins.methods import ContainerVariable
 from ..numbers.representations import is_invariant
 from ..table import method_model
@@ -107,9 +107,7 @@ class SequenceVariable(ContainerVariable):
         return self.kind(item.snapshot() for item in self._items)
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        evaluator.raise_error(
-            AttributeError, f"{self.kind.__name__!r} object has no attribute {name!r}"
-        )
+        no_attribute(evaluator, self.kind.__name__, name)
 
     def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
         if isinstance(key, SliceVariable):

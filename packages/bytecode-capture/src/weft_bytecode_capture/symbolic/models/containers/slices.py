@@ -12,7 +12,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.operations import compare_sequences
-from ...variables.python_protocols import find_raw
+from ...variables.python_protocols import find_raw, no_attribute
 from ..builtins.methods import method_of
 
 _NO_INDEX = "{!r} object cannot be interpreted as an integer"
@@ -65,7 +65,7 @@ class SliceVariable(Variable):
             return self.parts[("start", "stop", "step").index(name)]
         if name == "indices":
             return method_of(evaluator, self, name)
-        return evaluator.raise_error(AttributeError, f"'slice' object has no attribute {name!r}")
+        return no_attribute(evaluator, "slice", name)
 
     def call_method(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords

@@ -11,8 +11,9 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_object, register_predicate
+from ...variables.builder import held_by_identity, register_object, register_predicate
 from ...variables.hashing import HashedKey, identity_key
+from ...variables.python_protocols import no_attribute
 from ..table import model_of, when_function_is_modelled
 
 _DESCRIPTIONS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
@@ -35,9 +36,7 @@ class IdentifiedFunctionVariable(Variable):
         if name in _DESCRIPTIONS and hasattr(self.value, name):
             return evaluator.wrap_constant(getattr(self.value, name))
         if not hasattr(self.value, name):
-            kind = self.python_type().__name__
-            message = f"{kind!r} object has no attribute {name!r}"
-            evaluator.raise_error(AttributeError, message, name=name)
+            no_attribute(evaluator, self.python_type().__name__, name)
         return super().get_attribute(evaluator, name)
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -50,6 +49,9 @@ class IdentifiedFunctionVariable(Variable):
 # Functions with a model, and functions written in C that have none.
 
 
+@held_by_identity(
+    register_predicate(lambda value: type(value) is types.BuiltinFunctionType, -100), weak=True
+)
 class BuiltinFunctionVariable(IdentifiedFunctionVariable):
     """A function whose calls its model evaluates."""
 
@@ -81,9 +83,3 @@ def _wrap_modelled(evaluator: Evaluator, value: Any, source: Source) -> Variable
 @when_function_is_modelled
 def _note(function: Any) -> None:
     register_object(function)(_wrap_modelled)
-
-
-@register_predicate(lambda value: type(value) is types.BuiltinFunctionType, -100)
-def _wrap_builtin(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value, weak=True))
-    return BuiltinFunctionVariable(value, source)

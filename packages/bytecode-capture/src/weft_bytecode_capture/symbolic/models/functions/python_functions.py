@@ -26,7 +26,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey, identity_key
-from ...variables.python_protocols import find_raw
+from ...variables.python_protocols import find_raw, no_attribute
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.mappings import AttributeDictVariable, DictVariable, keyword_arguments
 from ..containers.sequences import TupleVariable
@@ -172,7 +172,7 @@ class KnownFunctionVariable(FunctionVariable):
 
                 assert self.source is not None
                 evaluator.guard(self.source, HasAttribute(name, False))
-            evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+            no_attribute(evaluator, "function", name)
         if name in _OWN_METHODS:
             return BuiltinMethodVariable(self, name)
         if name == "__closure__":
@@ -264,7 +264,7 @@ class NewFunctionVariable(FunctionVariable):
         if name in _OWN_METHODS:
             return BuiltinMethodVariable(self, name)
         if find_raw(types.FunctionType, name) is None:
-            evaluator.raise_error(AttributeError, f"'function' object has no attribute {name!r}")
+            no_attribute(evaluator, "function", name)
         if name == "__type_params__":  # 3.12; def f[T]() is not captured
             return TupleVariable()
         return super().get_attribute(evaluator, name)
@@ -297,8 +297,7 @@ class NewFunctionVariable(FunctionVariable):
         if find_raw(types.FunctionType, name) is not None:
             raise Unsupported("attribute deletion", f"{self!r}.{name}")
         if self.attributes.get(name) is None:
-            message = f"'function' object has no attribute {name!r}"
-            evaluator.raise_error(AttributeError, message)
+            no_attribute(evaluator, "function", name)
         self.attributes[name] = None
 
     def reconstruct(self, emitter: Emitter) -> None:

@@ -26,9 +26,9 @@ from ....unsupported import Unsupported
 from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_wrapper
+from ...variables.builder import held_by_identity, register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import COMPARISONS
+from ...variables.python_protocols import COMPARISONS, no_attribute
 from ..containers.mappings import DictVariable, keyword_arguments, new_keyword_dict
 from ..containers.sequences import TupleVariable
 from ..functions.bound_methods import BoundMethodVariable
@@ -95,8 +95,7 @@ class PartialVariable(Variable):
         if self.source is not None:
             evaluator.guard(self.source, HasAttribute(name, is_there))
         if not is_there:
-            message = f"'functools.partial' object has no attribute {name!r}"
-            evaluator.raise_error(AttributeError, message)
+            no_attribute(evaluator, "functools.partial", name)
         assert self.source is not None
         return evaluator.builder.wrap(getattr(self.value, name), AttributeSource(self.source, name))
 
@@ -160,6 +159,7 @@ def _wrap_partial(evaluator: Evaluator, value: functools.partial[Any], source: S
     )
 
 
+@held_by_identity(register_wrapper(functools._lru_cache_wrapper), weak=True)
 class CachedFunctionVariable(IdentifiedFunctionVariable):
     """What ``functools.lru_cache`` gives."""
 
@@ -230,12 +230,6 @@ def _known_value(evaluator: Evaluator, argument: Variable) -> Variable:
             evaluator.guard(argument.source, IsObject(value, weak=True))
             return ConstantVariable(value)
     return argument
-
-
-@register_wrapper(functools._lru_cache_wrapper)
-def _wrap_cached_function(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value, weak=True))
-    return CachedFunctionVariable(value, source)
 
 
 # The function ``dispatch`` that every generic function has: a closure over its registry and a cache.

@@ -19,6 +19,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import (
+    held_by_identity,
     is_scalar,
     register_constant_types,
     register_object,
@@ -258,6 +259,7 @@ def wrap_array(evaluator: Evaluator, value: Any) -> Variable:
     return array_of(evaluator, tensor)
 
 
+@held_by_identity(register_object(torch.from_numpy, torch.as_tensor, torch.tensor))
 class ArrayConversionVariable(TorchFunctionVariable):
     """``torch.from_numpy``, ``torch.as_tensor`` and ``torch.tensor``."""
 
@@ -298,12 +300,6 @@ def _numpy(
     if force is not None or not is_array:
         raise tensor.refused_method(evaluator, "numpy")
     return ArrayVariable(tensor, None)
-
-
-@register_object(torch.from_numpy, torch.as_tensor, torch.tensor)
-def _wrap_conversion(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return ArrayConversionVariable(value, source)
 
 
 @register_wrapper(numpy.ndarray)

@@ -22,12 +22,13 @@ from ....unsupported import Unsupported
 from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_predicate, register_wrapper
+from ...variables.builder import held_by_identity, register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import (
     find_raw,
     is_made_by_statement,
     module_of,
+    no_attribute,
     resolution_order,
     special_name,
 )
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
 PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, *OPAQUE_METACLASSES)
 
 
+@held_by_identity(
+    register_wrapper(type), register_predicate(lambda value: issubclass(type(value), type), -50)
+)
 class ClassVariable(Variable):
     """A class, known by identity."""
 
@@ -247,13 +251,6 @@ class ClassVariable(Variable):
         return f"Class({self.value.__qualname__})"
 
 
-@register_wrapper(type)
-@register_predicate(lambda value: issubclass(type(value), type), -50)
-def _wrap_class(evaluator: Evaluator, value: type, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return ClassVariable(value, source)
-
-
 # ``super()``.
 
 
@@ -285,9 +282,7 @@ class SuperVariable(Variable):
                 return bind_to_class(evaluator, owner, owner, name, raw)
             # The owner stands for the class: guards on what is found cover its own resolution order.
             return bind_attribute(evaluator, owner, owner, name, raw, self.receiver)
-        return evaluator.raise_error(
-            AttributeError, f"'super' object has no attribute {name!r}", name=name
-        )
+        return no_attribute(evaluator, "super", name)
 
     def _class_method(
         self, evaluator: Evaluator, owner: type, name: str, raw: classmethod[object, ..., object]

@@ -26,7 +26,7 @@ from ...variables.base import Arguments, Variable
 from ...variables.builder import register_predicate
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey, entry_key
-from ...variables.python_protocols import find_raw
+from ...variables.python_protocols import find_raw, no_attribute
 from ..containers.mappings import AttributeDictVariable
 from .class_attributes import (
     WITHOUT_PLACE,
@@ -226,8 +226,7 @@ class UserObjectVariable(InstanceProtocols):
             is_default = all(hook is None or _is_default_hook(hook[1]) for hook in hooks)
             raise_no_attribute(evaluator, self.kind, name, WITHOUT_PLACE if is_default else "")
         elif value is None and self.instance_attribute(evaluator, name) is None:
-            message = f"{self.kind.__name__!r} object has no attribute {name!r}"
-            evaluator.raise_error(AttributeError, message)
+            no_attribute(evaluator, self.kind.__name__, name)
         self.write_attribute(evaluator, name, value)
 
     def _set_through_descriptor(

@@ -6,21 +6,22 @@ A call in which it does not hold runs as the program was written, so the error, 
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import torch
-from weft_guards import IsObject, Source
 
 from ...graph.data_dependence import require_compared
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_object
+from ...variables.builder import held_by_identity, register_object
 from ...variables.constant import ConstantVariable
 from ..functions.python_functions import KnownFunctionVariable
 from ..numbers.data_numbers import DataBooleanVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 
+_CHECKS = (torch._check, torch._check_index, torch._check_value, torch._check_type)
 
+
+@held_by_identity(register_object(*_CHECKS))
 class CheckVariable(KnownFunctionVariable):
     """``torch._check`` and its kin; on what is known they are evaluated as any function."""
 
@@ -40,6 +41,7 @@ class CheckVariable(KnownFunctionVariable):
         return False
 
 
+@held_by_identity(register_object(torch._check_is_size))
 class SizeCheckVariable(CheckVariable):
     """``torch._check_is_size``: not negative."""
 
@@ -51,18 +53,3 @@ class SizeCheckVariable(CheckVariable):
             return False
         require_compared(graph, operator.ge, arguments[0], ConstantVariable(0))
         return True
-
-
-_CHECKS = (torch._check, torch._check_index, torch._check_value, torch._check_type)
-
-
-@register_object(*_CHECKS)
-def _wrap_check(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return CheckVariable(value, source)
-
-
-@register_object(torch._check_is_size)
-def _wrap_size_check(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value))
-    return SizeCheckVariable(value, source)

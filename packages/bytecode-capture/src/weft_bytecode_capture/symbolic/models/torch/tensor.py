@@ -37,6 +37,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.hashing import HashedKey, outside_key
+from ...variables.python_protocols import no_attribute
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.sequences import ListVariable, TupleVariable
 from ..numbers.data_numbers import known_truth
@@ -275,10 +276,7 @@ class TensorVariable(Variable):
                     tensor.__dict__[name], AttributeSource(self.source, name)
                 )
             evaluator.guard(self.source, HasAttribute(name, False))
-        kind = self.python_type().__name__
-        return evaluator.raise_error(
-            AttributeError, f"{kind!r} object has no attribute {name!r}", name=name
-        )
+        return no_attribute(evaluator, self.python_type().__name__, name)
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         if name == "requires_grad" and self._has_requires_grad(value) and self.fake.is_leaf:
@@ -343,9 +341,7 @@ class TensorVariable(Variable):
         if name in ("__getitem__", "__setitem__"):
             return self._subscript(evaluator, name, arguments, keywords)
         if not callable(getattr(torch.Tensor, name, None)):
-            evaluator.raise_error(
-                AttributeError, f"'Tensor' object has no attribute {name!r}", name=name
-            )
+            no_attribute(evaluator, "Tensor", name)
         return evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
 
     def refused_method(self, evaluator: Evaluator, name: str) -> Unsupported:

@@ -29,7 +29,12 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...regions.filled_lists.rows import join_rows
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_object, register_predicate, register_wrapper
+from ...variables.builder import (
+    held_by_identity,
+    register_object,
+    register_predicate,
+    register_wrapper,
+)
 from ...variables.constant import ConstantVariable
 from ...variables.graph_arguments import graph_argument
 from ...variables.hashing import HashedKey, hashed_key
@@ -310,6 +315,7 @@ _ASKS_FOR_SCRIPTING = frozenset({"is_scripting", "is_tracing"})
 """What gives another answer in a script than in Python."""
 
 
+@held_by_identity(register_wrapper(torch.jit.ScriptFunction), weak=True)
 class ScriptedFunctionVariable(IdentifiedFunctionVariable):
     """Such a function; one of ``torch.jit.trace`` has no Python that does the same."""
 
@@ -333,12 +339,6 @@ class ScriptedFunctionVariable(IdentifiedFunctionVariable):
             if takes_tensor and not isinstance(argument, TensorVariable):
                 raise Unsupported("call of a scripted function", f"{self!r}: {name} is no tensor")
         return evaluator.wrap_known(function).call(evaluator, arguments, keywords)
-
-
-@register_wrapper(torch.jit.ScriptFunction)
-def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, IsObject(value, weak=True))
-    return ScriptedFunctionVariable(value, source)
 
 
 @model(group_tensors)

@@ -6,6 +6,7 @@ from .....unsupported import Unsupported
 from ....protocol import Evaluator
 from ....variables.base import Arguments, Keywords, Variable
 from ....variables.constant import ConstantVariable
+from ....variables.python_protocols import no_attribute
 from ...containers.sequences import TupleVariable
 from ..tensor import TensorVariable
 
@@ -44,11 +45,7 @@ class AutogradContextVariable(Variable):
         if name in _NOTES and not self.in_backward:
             return _NoteVariable(self, name)
         if not hasattr(self.kind, name):
-            evaluator.raise_error(
-                AttributeError,
-                f"{self.kind.__name__!r} object has no attribute {name!r}",
-                name=name,
-            )
+            no_attribute(evaluator, self.kind.__name__, name)
         return super().get_attribute(evaluator, name)
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
