@@ -16,7 +16,6 @@ from ..captured_graph import DropDataDependence, GraphBreak
 from ..unsupported import BreakEarlier, BreakForHistory, Unsupported
 from ..user_location import UserLocation
 from . import handlers as handlers
-from .aliasing import guard_mutated_objects
 from .capture_state import CaptureState, DecodeCache, NothingToCapture
 from .captured_exception import CapturedException
 from .evaluator import FrameEvaluator
@@ -41,10 +40,11 @@ from .models.torch.tensor import TensorVariable
 from .overrides import emit_mode
 from .regions.branches.assumed_decisions import ASSUMABLE, AssumptionsRefused
 from .regions.decisions import Place, RegionRefused
-from .regions.filled_lists.separate_rows import separate
+from .regions.filled_lists.rows import separate
 from .regions.identity.choices import ambiguous_result, choose_results, refused_alias
 from .registration import register_all
 from .variables.base import Variable
+from .variables.operations import guard_mutated_objects
 
 register_all()
 

@@ -11,11 +11,11 @@ from weft_guards import IsObject
 
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
-from ..aliasing import guard_distinct
 from ..captured_exception import CapturedException
 from ..policy import is_of_library
 from ..protocol import Evaluator
 from .base import Variable
+from .operations import guard_distinct
 from .python_protocols import find_raw, full_name
 
 

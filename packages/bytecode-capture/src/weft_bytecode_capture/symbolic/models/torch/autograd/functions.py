@@ -20,8 +20,7 @@ from ...containers.sequences import TupleVariable
 from ...objects.classes import ClassVariable
 from ...table import model
 from ..tensor import TensorVariable
-from .contexts import AutogradContextVariable, needs_gradient
-from .gradients import GradientCapture, tensors_among
+from .gradients import AutogradContextVariable, GradientCapture, needs_gradient, tensors_among
 
 
 def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Variable) -> Variable:

@@ -26,13 +26,13 @@ from ....graph.purity import draws, is_effectful
 from ....protocol import Evaluator
 from ....regions.state.python_state import ObjectStates
 from ....regions.subgraph import Subgraph, fresh_like, parameter
-from ....variables.base import Variable
+from ....variables.base import Arguments, Keywords, Variable
 from ....variables.constant import ConstantVariable
-from ...containers.sequences import SequenceVariable
+from ....variables.python_protocols import no_attribute
+from ...containers.sequences import SequenceVariable, TupleVariable
 from ...objects.classes import ClassVariable
 from ...table import models
 from ..tensor import TensorVariable
-from .contexts import AutogradContextVariable, needs_gradient
 
 _KIND = "autograd function that needs gradients"
 _ONCE = once_differentiable(lambda ctx: None).__code__
@@ -252,3 +252,83 @@ def _call(
     if function is torch.autograd.grad and any(is_of_level(fake) for _, fake in tensors):
         return evaluator.graph.call_function(evaluator, function, arguments, keywords)
     raise with_history(evaluator, tensors, Unsupported(kind, function.__qualname__))
+
+
+# The ``ctx`` of a ``torch.autograd.Function`` that is inlined.
+
+
+_NOTES = (
+    "save_for_backward", "save_for_forward", "mark_dirty", "mark_non_differentiable",
+    "set_materialize_grads",
+)  # fmt: skip
+
+
+class AutogradContextVariable(Variable):
+    """Attributes, and what a forward notes for its backward.
+
+    ``in_backward``: the backward is being evaluated, which may read what the forward left, and no more.
+    """
+
+    def __init__(self, kind: type, inputs: list[Variable]) -> None:
+        self.kind = kind
+        self._inputs = inputs
+        self._attributes: dict[str, Variable] = {}
+        self.saved: list[Variable] = []
+        self.dirty: list[Variable] = []
+        self.constant: list[Variable] = []  # results without a gradient
+        self.materializes = True
+        self.in_backward = False
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in self._attributes:
+            return self._attributes[name]
+        if name == "needs_input_grad":
+            return TupleVariable([ConstantVariable(needs_gradient(v)) for v in self._inputs])
+        if name == "saved_tensors" and self.in_backward:
+            return TupleVariable(self.saved)
+        if name in _NOTES and not self.in_backward:
+            return _NoteVariable(self, name)
+        if not hasattr(self.kind, name):
+            no_attribute(evaluator, self.kind.__name__, name)
+        return super().get_attribute(evaluator, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if hasattr(self.kind, name) or self.in_backward:
+            super().set_attribute(evaluator, name, value)
+        self._attributes[name] = value
+
+    def note(self, evaluator: Evaluator, name: str, arguments: Arguments) -> None:
+        """What one of the context's methods keeps; each call of it replaces the one before."""
+        if name == "save_for_backward":
+            self.saved = arguments
+        elif name == "mark_dirty":
+            self.dirty = arguments
+        elif name == "mark_non_differentiable":
+            self.constant = arguments
+        elif name == "set_materialize_grads":
+            (wanted,) = arguments
+            self.materializes = wanted.truth(evaluator)
+
+
+class _NoteVariable(Variable):
+    """A method of the context by which a forward tells autograd something."""
+
+    def __init__(self, context: AutogradContextVariable, name: str) -> None:
+        self._context = context
+        self._name = name
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        if self._name == "set_materialize_grads" and list(keywords) == ["value"]:
+            arguments, keywords = list(keywords.values()), {}
+        if keywords or (self._name == "set_materialize_grads" and len(arguments) != 1):
+            raise Unsupported("call", f"{self._name} with keywords or without a value")
+        self._context.note(evaluator, self._name, arguments)
+        return ConstantVariable(None)
+
+
+def needs_gradient(variable: Variable) -> bool:
+    """Whether an argument is a tensor that gradients are wanted of."""
+    return isinstance(variable, TensorVariable) and variable.fake.requires_grad
