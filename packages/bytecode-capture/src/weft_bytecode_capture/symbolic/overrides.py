@@ -44,6 +44,24 @@ class Overrides:
                 found.insert(next(bases, len(found)), variable)
         return found
 
+    def overridden(
+        self,
+        evaluator: Evaluator,
+        operation: Callable[..., Any],
+        arguments: Sequence[Variable],
+        keywords: Keywords,
+    ) -> Variable | None:
+        """What an override makes of ``operation(*arguments, **keywords)``; None if torch asks none."""
+        receivers = self.receivers(evaluator, (*arguments, *keywords.values()))
+        if not receivers and not self.modes:
+            return None
+        stand_ins = _StandIns()
+        call = stand_ins.dispatched(evaluator, operation, arguments, keywords)
+        if call is None:
+            return None
+        function = evaluator.wrap_known(call[0], f"torch.{getattr(call[0], '__name__', '')}")
+        return ask(evaluator, function, receivers, [stand_ins.variable(part) for part in call[1]])
+
 
 def is_overriding(evaluator: Evaluator, variable: Variable) -> bool:
     """Whether a value's class overrides what operators do with it."""
@@ -58,25 +76,6 @@ def is_overriding(evaluator: Evaluator, variable: Variable) -> bool:
         isinstance(variable, UserObjectVariable)
         and evaluator.state.find_in_type(variable.kind, NAME) is not None
     )
-
-
-def overridden(
-    evaluator: Evaluator,
-    operation: Callable[..., Any],
-    arguments: Sequence[Variable],
-    keywords: Keywords,
-) -> Variable | None:
-    """What an override makes of ``operation(*arguments, **keywords)``; None if torch asks none."""
-    overrides = evaluator.state.overrides
-    receivers = overrides.receivers(evaluator, (*arguments, *keywords.values()))
-    if not receivers and not overrides.modes:
-        return None
-    stand_ins = _StandIns()
-    call = stand_ins.dispatched(evaluator, operation, arguments, keywords)
-    if call is None:
-        return None
-    function = evaluator.wrap_known(call[0], f"torch.{getattr(call[0], '__name__', '')}")
-    return ask(evaluator, function, receivers, [stand_ins.variable(part) for part in call[1]])
 
 
 def ask(

@@ -391,11 +391,10 @@ class GraphBuilder:
     ) -> Variable:
         from ..models.numbers.number_arguments import call_with_numbers, has_number
         from ..models.torch.tensor import wrap_graph_result
-        from ..overrides import overridden
         from ..variables.graph_arguments import given_tensors, graph_argument
 
         if kind == "call_function" and target not in LEVEL_WRAPPERS:  # which torch asks no mode for
-            found = overridden(evaluator, target, arguments, keywords)
+            found = evaluator.state.overrides.overridden(evaluator, target, arguments, keywords)
             if found is not None:
                 return found
         if has_number((*arguments, *keywords.values())):

@@ -17,7 +17,7 @@ from ..models.functions.python_functions import (
     KEYWORD_DEFAULTS,
     NewFunctionVariable,
 )
-from ..models.iterators.builtin_iterators import note_creation
+from ..models.iterators.joint_iterators import note_creation
 from ..variables.base import Arguments, Keywords, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.operations import unary_operation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..decode import Instruction, after_loop, handles
 from ..evaluator import FrameEvaluator
-from ..models.iterators.builtin_iterators import note_creation
+from ..models.iterators.joint_iterators import note_creation
 from ..regions.branches.branch import keep_branch
 from ..regions.branches.raising_branches import rely_on_other_branch
 from ..regions.loops.loop import loop_iterator, roll_loop

@@ -155,6 +155,10 @@ class Variable:
         """
         return self.as_constant()
 
+    def printable(self, evaluator: Evaluator) -> Any:
+        """A Python value that prints as this one does, for use at once."""
+        return self.snapshot()
+
     def truth(self, evaluator: Evaluator) -> bool:
         """``bool(self)``, guarded as needed; true of a class that says nothing else."""
         kind = self.python_type()

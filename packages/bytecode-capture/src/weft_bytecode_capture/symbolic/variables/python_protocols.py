@@ -120,3 +120,13 @@ def attribute_name(evaluator: Evaluator, name: Variable) -> str:
         )
     text: str = name.as_constant()
     return text
+
+
+def storage_of(variable: Variable) -> Variable:
+    """The builtin storage of an instance of a subclass of a builtin container, or the variable itself."""
+    return getattr(variable, "storage", None) or variable
+
+
+def owner_of(variable: Variable) -> Variable:
+    """The instance whose builtin storage a variable is, or the variable itself."""
+    return getattr(variable, "owner", None) or variable

@@ -22,10 +22,8 @@ from ..iterators.builtin_iterators import (
     RangeIteratorVariable,
     ReversedListIteratorVariable,
     SequenceIteratorVariable,
-    enumerate_iterator,
-    map_iterator,
-    zip_iterator,
 )
+from ..iterators.joint_iterators import enumerate_iterator, map_iterator, zip_iterator
 from ..numbers.data_texts import text_of_data
 from ..numbers.symbolic_range import (
     SymbolicRangeIteratorVariable,
@@ -34,7 +32,6 @@ from ..numbers.symbolic_range import (
 )
 from ..numbers.tensor_number import truth_in_tensor
 from ..table import model, models
-from .strings import printable
 
 
 @model(list)
@@ -154,7 +151,7 @@ def _str(evaluator: Evaluator, *arguments: Variable) -> Variable:
     text = text_of_data(evaluator, str, arguments) if len(arguments) == 1 else None
     if text is not None:
         return text
-    values: list[Any] = [printable(evaluator, argument) for argument in arguments]
+    values: list[Any] = [argument.printable(evaluator) for argument in arguments]
     return ConstantVariable(evaluator.pure(str, *values))
 
 

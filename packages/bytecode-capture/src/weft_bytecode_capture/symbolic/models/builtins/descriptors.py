@@ -15,8 +15,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import held_by_identity, register_predicate
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.operations import SYMBOLS
-from ...variables.python_protocols import COMPARISONS, find_raw
-from ..containers.sequences import storage_of
+from ...variables.python_protocols import COMPARISONS, find_raw, storage_of
 from ..functions.identified_functions import BuiltinFunctionVariable
 from ..table import model_of
 

@@ -27,13 +27,15 @@ from ...variables.python_protocols import (
     is_callable,
     module_of,
     resolution_order,
+    storage_of,
 )
-from ..containers.sequences import ListVariable, sort_variables, storage_of
+from ..containers.sequences import ListVariable, sort_variables
 from ..containers.sets import SetVariable
 from ..containers.slices import index_value
 from ..iterators.builtin_iterators import LazyIteratorVariable
 from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
+from ..numbers.data_texts import text_of_data
 from ..numbers.symbolic_float import SymbolicFloatVariable
 from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import bind_attribute, guard_absent
@@ -397,13 +399,10 @@ def _pure(
 
 @model(repr)
 def _repr(evaluator: Evaluator, value: Variable, /) -> Variable:
-    from ..numbers.data_texts import text_of_data
-    from .strings import printable
-
     text = text_of_data(evaluator, repr, [value])
     if text is not None:
         return text
-    return evaluator.wrap_constant(evaluator.pure(repr, printable(evaluator, value)))
+    return evaluator.wrap_constant(evaluator.pure(repr, value.printable(evaluator)))
 
 
 @model(format)

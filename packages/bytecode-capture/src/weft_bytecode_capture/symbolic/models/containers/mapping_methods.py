@@ -14,7 +14,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.operations import values_equal
-from ...variables.python_protocols import COMPARISONS
+from ...variables.python_protocols import COMPARISONS, owner_of, storage_of
 from ..builtins.methods import method_of
 from ..iterators.builtin_iterators import IteratorVariable, SequenceIteratorVariable
 from ..iterators.rebuilding import advanced_iterator
@@ -27,7 +27,7 @@ from .mappings import (
     reads_as_dict,
     require_plain_reading,
 )
-from .sequences import TupleVariable, owner_of, storage_of
+from .sequences import TupleVariable
 from .sets import SetVariable, as_set
 
 _WRITABLE = (dict, collections.OrderedDict, collections.defaultdict)

@@ -29,10 +29,10 @@ from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey, are_silent, entry_key
 from ...variables.operations import values_equal
-from ...variables.python_protocols import find_raw
+from ...variables.python_protocols import find_raw, owner_of, storage_of
 from ..builtins.methods import ContainerVariable
 from ..objects.finalizers import require_no_finalizer
-from .sequences import TupleVariable, owner_of, storage_of
+from .sequences import TupleVariable
 
 
 class DictVariable(ContainerVariable):
@@ -153,6 +153,14 @@ class DictVariable(ContainerVariable):
         return self.kind(
             (hashed.variable.snapshot(), value.snapshot()) for hashed, value in self.entries.items()
         )
+
+    def printable(self, evaluator: Evaluator) -> Any:
+        if type(self) is not DictVariable:
+            return self.snapshot()
+        return {
+            key.variable.printable(evaluator): value.printable(evaluator)
+            for key, value in self.all_entries(evaluator).items()
+        }
 
     # Writing.
 

@@ -16,7 +16,14 @@ from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.hashing import HashedKey, hashed_key
 from ...variables.operations import compare_sequences, values_equal
-from ...variables.python_protocols import COMPARISONS, find_raw, has_finalizer, no_attribute
+from ...variables.python_protocols import (
+    COMPARISONS,
+    find_raw,
+    has_finalizer,
+    no_attribute,
+    owner_of,
+    storage_of,
+)
 from ..builtins.methods import ContainerVariable
 from ..numbers.representations import is_invariant
 from ..table import method_model
@@ -106,6 +113,12 @@ class SequenceVariable(ContainerVariable):
             raise Unsupported("value is not a constant", repr(self))
         return self.kind(item.snapshot() for item in self._items)
 
+    def printable(self, evaluator: Evaluator) -> Any:
+        kind = self.python_type()
+        if kind not in (list, tuple):
+            return self.snapshot()
+        return kind(item.printable(evaluator) for item in self.items(evaluator))
+
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         no_attribute(evaluator, self.kind.__name__, name)
 
@@ -150,16 +163,6 @@ class SequenceVariable(ContainerVariable):
 def _is_count(value: Variable) -> bool:
     """Whether a sequence can be multiplied by a value."""
     return find_raw(value.python_type(), "__index__") is not None
-
-
-def storage_of(variable: Variable) -> Variable:
-    """The builtin storage of an instance of a subclass of a builtin container, or the variable itself."""
-    return getattr(variable, "storage", None) or variable
-
-
-def owner_of(variable: Variable) -> Variable:
-    """The instance whose builtin storage a variable is, or the variable itself."""
-    return getattr(variable, "owner", None) or variable
 
 
 def repeated(evaluator: Evaluator, items: list[Variable], count: Variable) -> list[Variable]:

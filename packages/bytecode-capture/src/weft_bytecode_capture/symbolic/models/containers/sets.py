@@ -17,11 +17,10 @@ from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey, KeyOf, element_key, hashed_key
-from ...variables.python_protocols import drained
+from ...variables.python_protocols import drained, storage_of
 from ..builtins.methods import ContainerVariable
 from ..iterators.builtin_iterators import IteratorVariable
 from ..table import method_model, method_models
-from .sequences import storage_of
 
 _Members = set[HashedKey] | frozenset[HashedKey]
 

@@ -17,7 +17,8 @@ from ....frame.emitter import Emitter
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import register_wrapper
-from .sequences import TupleVariable, storage_of
+from ...variables.python_protocols import storage_of
+from .sequences import TupleVariable
 
 
 class UnreadTupleVariable(TupleVariable):

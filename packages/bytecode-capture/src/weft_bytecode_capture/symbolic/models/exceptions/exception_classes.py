@@ -7,12 +7,12 @@ from typing import Any
 
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ...variables.base import Keywords, Variable
+from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import find_raw
 from ..containers.sequences import ListVariable
-from ..objects.class_attributes import is_builtin_descriptor
 from ..objects.classes import ClassVariable
+from ..objects.instances import EXCEPTIONS_WITH_STATE
 from ..table import model, models
 from .exception_groups import new_group
 from .exception_objects import (
@@ -22,21 +22,6 @@ from .exception_objects import (
     builtin_exceptions,
 )
 
-# Their constructors in C keep more than the arguments, or make another class.
-_WITH_STATE = (OSError, UnicodeError, ImportError, SyntaxError)
-# What they keep beside the arguments depends on how an ``__init__`` in Python calls theirs.
-_WITH_FIELDS = (StopIteration, StopAsyncIteration, SystemExit, NameError, AttributeError)
-
-
-def require_known_constructor(
-    kind: type[BaseException], make: Any, start: Any, keywords: Keywords
-) -> None:
-    """Unsupported for an exception class whose constructor does more than to keep its arguments."""
-    in_c = is_builtin_descriptor(start) and is_builtin_descriptor(make)
-    refused = _WITH_STATE if in_c else (*_WITH_STATE, *_WITH_FIELDS)
-    if issubclass(kind, refused) or (in_c and keywords):
-        raise Unsupported("exception class with a constructor", kind.__qualname__)
-
 
 def _new(
     evaluator: Evaluator, kind: Variable, /, *arguments: Variable, **keywords: Variable
@@ -44,7 +29,7 @@ def _new(
     """``BaseException.__new__``: it takes and forgets keywords, which ``__init__`` is given too."""
     if not isinstance(kind, ClassVariable) or not issubclass(kind.value, BaseException):
         raise Unsupported("construction of an instance", repr(kind))
-    if issubclass(kind.value, _WITH_STATE):
+    if issubclass(kind.value, EXCEPTIONS_WITH_STATE):
         raise Unsupported("exception class with a constructor", kind.value.__qualname__)
     if issubclass(kind.value, BaseExceptionGroup):
         return new_group(evaluator, kind.value, list(arguments))
@@ -62,7 +47,7 @@ def _init(
 
 
 for _kind in builtin_exceptions():
-    if issubclass(_kind, _WITH_STATE):
+    if issubclass(_kind, EXCEPTIONS_WITH_STATE):
         continue
     if isinstance(vars(_kind).get("__new__"), types.BuiltinFunctionType):
         model(_kind.__new__)(_new)

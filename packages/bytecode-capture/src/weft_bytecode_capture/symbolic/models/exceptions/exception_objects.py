@@ -141,9 +141,7 @@ class ExceptionVariable(UserObjectVariable):
         return bare_exception(self.kind, [argument.snapshot() for argument in self.arguments])
 
     def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
-        from ..builtins.strings import printable
-
-        plain = [printable(evaluator, argument) for argument in self.arguments]
+        plain = [argument.printable(evaluator) for argument in self.arguments]
         exception = bare_exception(self.kind, plain)
         return str(getattr(builtin_base(self.kind), name)(exception, *arguments))
 

@@ -1,9 +1,9 @@
-"""Iterators over sequences and ranges, and those of zip, enumerate, reversed and map."""
+"""Iterators over sequences, ranges and tensors' rows, and those that compute their elements."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,10 +12,12 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import drained
+from ...variables.python_protocols import drained, owner_of
 from ..builtins.methods import BuiltinMethodVariable
-from ..containers.sequences import ListVariable, TupleVariable, owner_of
-from .rebuilding import indexed_iterator, reversed_iterator, strict_zip
+from .rebuilding import indexed_iterator, reversed_iterator
+
+if TYPE_CHECKING:
+    from ..containers.sequences import ListVariable
 
 
 class IteratorVariable(Variable):
@@ -51,16 +53,6 @@ class IteratorVariable(Variable):
         raise Unsupported("method of an iterator", f"{self!r}.{name}")
 
 
-def note_creation(evaluator: Evaluator, made: Variable) -> None:
-    """Let an iterator, or those in a tuple, know the root frame's instruction that made it."""
-    root = evaluator.state.root
-    if type(made) is TupleVariable:
-        for part in made.iterate(evaluator):
-            note_creation(evaluator, part)
-    elif isinstance(made, IteratorVariable) and made.created_at is None and root is not None:
-        made.created_at = root.index
-
-
 class SequenceIteratorVariable(IteratorVariable):
     """An iterator over elements known when it was made."""
 
@@ -82,7 +74,7 @@ class SequenceIteratorVariable(IteratorVariable):
         return self.elements[self.position - 1]
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if not isinstance(self.iterable, TupleVariable) and not (
+        if not issubclass(self.iterable.python_type(), tuple) and not (
             self.iterable.is_constant() and isinstance(self.iterable.as_constant(), (str, bytes))
         ):
             super().reconstruct(emitter)
@@ -250,95 +242,3 @@ def kept_iterator(evaluator: Evaluator, iterable: Variable) -> IteratorVariable 
     """An iterator over rows or symbolic numbers, over which a loop may stay in the graph."""
     made = (maker(evaluator, iterable) for maker in _KEPT)
     return next((iterator for iterator in made if iterator is not None), None)
-
-
-class JointIteratorVariable(LazyIteratorVariable):
-    """``enumerate`` or ``zip``: ``iterators`` where nothing else can advance these, None elsewhere.
-
-    ``count`` is the next number of ``enumerate``; ``is_strict``: all have to end together.
-    """
-
-    iterators: list[Variable] | None = None
-    count: int | None = None
-    is_strict = False
-
-
-def _iterators(
-    evaluator: Evaluator, iterables: Sequence[Variable]
-) -> tuple[list[Variable], list[Variable] | None]:
-    """Iterators over the iterables; again if all are new, or zip and enumerate of such."""
-    made = [kept_iterator(evaluator, i) or i.iterator(evaluator) for i in iterables]
-    known = all(
-        iterator is not iterable
-        or (isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None)
-        for iterator, iterable in zip(made, iterables, strict=True)
-    )
-    return made, made if known else None
-
-
-def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> Variable:
-    (iterator,), joint = _iterators(evaluator, [iterable])
-
-    def step(evaluator: Evaluator) -> Variable | None:
-        element = iterator.next_or_none(evaluator)
-        if element is None:
-            return None
-        assert made.count is not None
-        made.count += 1
-        return TupleVariable([ConstantVariable(made.count - 1), element])
-
-    made = JointIteratorVariable(enumerate, step, lambda: [iterator, ConstantVariable(made.count)])
-    made.iterators, made.count = joint, start
-    return made
-
-
-def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bool) -> Variable:
-    iterators, joint = _iterators(evaluator, iterables)
-
-    def step(evaluator: Evaluator) -> Variable | None:
-        elements: list[Variable] = []
-        for number, iterator in enumerate(iterators):
-            element = iterator.next_or_none(evaluator)
-            if element is not None:
-                elements.append(element)
-                continue
-            if strict and number:
-                _raise_of_other_length(evaluator, number, "shorter")
-            if strict:
-                _require_all_ended(evaluator, iterators)
-            return None
-        return TupleVariable(elements) if elements else None
-
-    made = JointIteratorVariable(zip, step, lambda: iterators, strict_zip if strict else None)
-    made.iterators, made.is_strict = joint, strict
-    return made
-
-
-def _require_all_ended(evaluator: Evaluator, iterators: list[Variable]) -> None:
-    for number, iterator in enumerate(iterators):
-        if number and iterator.next_or_none(evaluator) is not None:
-            _raise_of_other_length(evaluator, number, "longer")
-
-
-def _raise_of_other_length(evaluator: Evaluator, number: int, how: str) -> None:
-    plural = "s 1-" if number > 1 else " "
-    evaluator.raise_error(
-        ValueError, f"zip() argument {number + 1} is {how} than argument{plural}{number}"
-    )
-
-
-def map_iterator(
-    evaluator: Evaluator, function: Variable, iterables: Sequence[Variable]
-) -> Variable:
-    iterators = [iterable.iterator(evaluator) for iterable in iterables]
-
-    def step(evaluator: Evaluator) -> Variable | None:
-        elements = []
-        for iterator in iterators:
-            element = iterator.next_or_none(evaluator)
-            if element is None:
-                return None
-            elements.append(element)
-        return function.call(evaluator, elements, {})
-
-    return LazyIteratorVariable(map, step, lambda: [function, *iterators])

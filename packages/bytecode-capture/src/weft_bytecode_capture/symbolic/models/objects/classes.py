@@ -244,6 +244,13 @@ class ClassVariable(Variable):
         union = part | self.value if reflected else self.value | part
         return evaluator.wrap_known(union)
 
+    def printable(self, evaluator: Evaluator) -> Any:
+        metaclass: Any = type(self.value)
+        special = (metaclass.__repr__, metaclass.__str__, metaclass.__format__)
+        if special != (type.__repr__, object.__str__, object.__format__):
+            raise Unsupported("formatting of a class with a metaclass", repr(self))
+        return self.value
+
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_object(self.value)
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import reprlib
+import types
+from typing import Any
+
 from ....code_objects.dialects import DIALECT
 from ....unsupported import Unsupported
 from ...captured_exception import CapturedException
@@ -9,8 +14,9 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import COMPARISONS, drained, find_raw, needs_result, special_name
+from ..functions.bound_methods import BoundMethodVariable
 from ..iterators.rebuilding import indexed_iterator
-from .class_attributes import bind_attribute, guard_default
+from .class_attributes import bind_attribute, guard_default, is_builtin_descriptor
 
 
 class InstanceProtocols(Variable):
@@ -30,6 +36,13 @@ class InstanceProtocols(Variable):
         if found[1] is None:
             raise Unsupported("special method that is None", f"{self!r}.{name}")
         return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
+
+    def printable(self, evaluator: Evaluator) -> Any:
+        return PrintedInstance(evaluator, self)
+
+    def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
+        """What a builtin base class has for ``__str__``, ``__repr__`` or ``__format__``."""
+        raise NotImplementedError
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         method = self.special(evaluator, "__call__")
@@ -257,3 +270,73 @@ _MISSING = {
     "__setitem__": "{!r} object does not support item assignment",
     "__delitem__": "{!r} object doesn't support item deletion",
 }
+
+
+# Texts of instances.
+
+
+class PrintedInstance:
+    """Stands for an instance of a Python class where a builtin prints it: asks the evaluator."""
+
+    def __init__(self, evaluator: Evaluator, instance: InstanceProtocols) -> None:
+        self._evaluator = evaluator
+        self._instance = instance
+
+    def _text(self, name: str, *arguments: Variable) -> str | None:
+        """What the class's own method gives; None where ``object`` has the only one."""
+        instance = self._instance
+        found = self._evaluator.state.find_in_type(instance.kind, name)
+        if found is None or found[0] is object:
+            return None
+        owner, raw = found
+        if is_builtin_descriptor(raw):
+            plain = [argument.as_constant() for argument in arguments]
+            return instance.builtin_text(self._evaluator, name, *plain)
+        method = bind_attribute(self._evaluator, instance.kind, owner, name, raw, instance)
+        inner = _without_recursion_check(raw)
+        if inner is not None:
+            method = BoundMethodVariable(self._evaluator.wrap_known(inner), instance)
+        result = method.call(self._evaluator, list(arguments), {})
+        if not (result.is_constant() and isinstance(result.as_constant(), str)):
+            raise Unsupported("text of an instance", f"{instance!r}.{name}() gave {result!r}")
+        return str(result.as_constant())
+
+    def __repr__(self) -> str:
+        text = self._text("__repr__")
+        if text is None:
+            raise Unsupported("text of an instance", repr(self._instance), "it has its address")
+        return text
+
+    def __str__(self) -> str:
+        text = self._text("__str__")
+        return repr(self) if text is None else text
+
+    def __format__(self, specification: str) -> str:
+        text = self._text("__format__", ConstantVariable(specification))
+        if text is not None:
+            return text
+        if specification:
+            name = self._instance.kind.__name__
+            raise TypeError(f"unsupported format string passed to {name}.__format__")
+        return str(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        raise Unsupported("text of an instance", f"{self._instance!r}[{key!r}] in a format")
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unsupported("text of an instance", f"{self._instance!r}.{name} in a format")
+
+
+_RECURSION_CHECKS = (dataclasses.__file__, reprlib.__file__)
+
+
+def _without_recursion_check(raw: Any) -> Any:
+    """The function in a ``__repr__`` as data classes have it, whose wrapper against recursion asks for ids.
+
+    The wrapper is ``reprlib.recursive_repr``'s, or ``dataclasses``' copy of it before CPython 3.14.
+    Evaluation ends by its own limit of depth where an instance holds itself.
+    """
+    code = getattr(raw, "__code__", None)
+    if isinstance(code, types.CodeType) and code.co_filename in _RECURSION_CHECKS:
+        return getattr(raw, "__wrapped__", None)
+    return None

@@ -21,11 +21,11 @@ from ...variables.python_protocols import (
     find_raw,
     is_python_class,
     resolution_order,
+    storage_of,
 )
 from ..containers.mappings import DictVariable, OrderedDictVariable
-from ..containers.sequences import ListVariable, TupleVariable, storage_of
+from ..containers.sequences import ListVariable, TupleVariable
 from ..containers.sets import SetVariable
-from ..exceptions.exception_classes import require_known_constructor
 from ..libraries.random_generators import GENERATOR, GeneratorStateVariable
 from ..table import model, model_of, models
 from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
@@ -57,6 +57,22 @@ def storage_class(kind: type) -> type | None:
     return found if kind in _PLAIN or is_python_class(kind) else None
 
 
+# Their constructors in C keep more than the arguments, or make another class.
+EXCEPTIONS_WITH_STATE = (OSError, UnicodeError, ImportError, SyntaxError)
+# What they keep beside the arguments depends on how an ``__init__`` in Python calls theirs.
+_WITH_FIELDS = (StopIteration, StopAsyncIteration, SystemExit, NameError, AttributeError)
+
+
+def _require_known_constructor(
+    kind: type[BaseException], make: Any, start: Any, keywords: Keywords
+) -> None:
+    """Unsupported for an exception class whose constructor does more than to keep its arguments."""
+    in_c = is_builtin_descriptor(start) and is_builtin_descriptor(make)
+    refused = EXCEPTIONS_WITH_STATE if in_c else (*EXCEPTIONS_WITH_STATE, *_WITH_FIELDS)
+    if issubclass(kind, refused) or (in_c and keywords):
+        raise Unsupported("exception class with a constructor", kind.__qualname__)
+
+
 def new_instance(
     evaluator: Evaluator, kind: type, arguments: Arguments, keywords: Keywords
 ) -> Variable:
@@ -80,7 +96,7 @@ def instantiate(
     assert make is not None
     assert start is not None
     if issubclass(kind, BaseException):
-        require_known_constructor(kind, make[1], start[1], keywords)
+        _require_known_constructor(kind, make[1], start[1], keywords)
     elif storage_class(kind) is None:
         raise Unsupported("construction of an instance", kind.__qualname__)
     class_variable = evaluator.wrap_known(kind)

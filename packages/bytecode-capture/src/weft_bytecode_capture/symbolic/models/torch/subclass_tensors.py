@@ -15,7 +15,6 @@ from ...._torch import is_dispatching_class, is_uninitialized, without_overrides
 from ....frame.emitter import Emitter
 from ....sources import ConvertedSource, plain_tensor
 from ....unsupported import Unsupported
-from ...overrides import overridden
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate
@@ -58,7 +57,9 @@ class SubclassTensorVariable(Variable):
             return self._instance_attribute(evaluator, name)
         if callable(getattr(torch.Tensor, name)):
             return BuiltinMethodVariable(self, name)
-        found = overridden(evaluator, getattr, [self, ConstantVariable(name)], {})
+        found = evaluator.state.overrides.overridden(
+            evaluator, getattr, [self, ConstantVariable(name)], {}
+        )
         return self.plain.get_attribute(evaluator, name) if found is None else found
 
     def _own(self, evaluator: Evaluator, name: str) -> Variable | None:
@@ -105,7 +106,9 @@ class SubclassTensorVariable(Variable):
         method = getattr(torch.Tensor, name, None)
         if method is None:
             return super().call_method(evaluator, name, arguments, keywords)
-        found = overridden(evaluator, method, [self, *arguments], keywords)
+        found = evaluator.state.overrides.overridden(
+            evaluator, method, [self, *arguments], keywords
+        )
         if found is None:
             plain = [without_class(evaluator, argument) for argument in arguments]
             result = self.plain.call_method(evaluator, name, plain, keywords)
@@ -122,7 +125,7 @@ class SubclassTensorVariable(Variable):
         if function is None:
             raise Unsupported("override of an operator", f"{operator} of {self!r}")
         pair = [other, self] if reflected else [self, other]
-        found = overridden(evaluator, function, pair, {})
+        found = evaluator.state.overrides.overridden(evaluator, function, pair, {})
         if found is not None:
             return found
         result = self.plain.binary_operation(

@@ -29,7 +29,6 @@ from ...graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_of
 from ...graph.data_dependence import can_read, read_list, read_number
 from ...graph.histories import raise_for_view, with_history
 from ...graph.known_contents import known_contents
-from ...overrides import overridden
 from ...protocol import Evaluator
 from ...regions.loops.iteration_sizes import differ_by_iteration, size_variable
 from ...shapes import DataPlace
@@ -136,7 +135,9 @@ class TensorVariable(Variable):
 
     def length(self, evaluator: Evaluator) -> int:
         if evaluator.state.overrides.modes:
-            found = overridden(evaluator, torch.Tensor.__len__, [self], {})
+            found = evaluator.state.overrides.overridden(
+                evaluator, torch.Tensor.__len__, [self], {}
+            )
             if found is not None:
                 return int(found.as_constant())
         if self.fake.dim() == 0:
@@ -164,7 +165,9 @@ class TensorVariable(Variable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if evaluator.state.overrides.modes and not callable(getattr(torch.Tensor, name, None)):
-            found = overridden(evaluator, getattr, [self, ConstantVariable(name)], {})
+            found = evaluator.state.overrides.overridden(
+                evaluator, getattr, [self, ConstantVariable(name)], {}
+            )
             if found is not None:
                 return found
         if name == "shape":
@@ -318,7 +321,9 @@ class TensorVariable(Variable):
             place = AttributeSource(ConstantSource("torch.Tensor", torch.Tensor), name)
             evaluator.guard(place, IsObject(method))
         if method is not None:
-            found = overridden(evaluator, method, [self, *arguments], keywords)
+            found = evaluator.state.overrides.overridden(
+                evaluator, method, [self, *arguments], keywords
+            )
             if found is not None:
                 return found
         if name == "requires_grad_":
@@ -388,7 +393,7 @@ class TensorVariable(Variable):
         numbers = (TensorVariable, NumberVariable)
         pair = [other, self] if reflected else [self, other]
         if function is not None:
-            found = overridden(evaluator, function, pair, {})
+            found = evaluator.state.overrides.overridden(evaluator, function, pair, {})
             if found is not None:
                 return found
         if function is None or not (isinstance(other, numbers) or other.is_constant()):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ....unsupported import Unsupported
 from ...models.containers.sequences import TupleVariable
-from ...models.iterators.builtin_iterators import JointIteratorVariable
+from ...models.iterators.joint_iterators import JointIteratorVariable
 from ...models.numbers.symbolic_integer import (
     integer_operand,
 )

@@ -22,11 +22,11 @@ from ...decode import Instruction, after_loop
 from ...models.containers.sequences import ListVariable
 from ...models.iterators.builtin_iterators import (
     IteratorVariable,
-    JointIteratorVariable,
     ListIteratorVariable,
     RangeIteratorVariable,
     kept_iterator,
 )
+from ...models.iterators.joint_iterators import JointIteratorVariable
 from ...models.numbers.symbolic_integer import LoopCounter, SymbolicIntegerVariable
 from ...models.numbers.symbolic_range import SymbolicRangeIteratorVariable
 from ...models.torch.tensor import TensorVariable

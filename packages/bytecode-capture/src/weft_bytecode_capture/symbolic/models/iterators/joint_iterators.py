@@ -1,0 +1,114 @@
+"""Iterators over others: ``zip``, ``enumerate`` and ``map``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+from ..containers.sequences import TupleVariable
+from .builtin_iterators import IteratorVariable, LazyIteratorVariable, kept_iterator
+from .rebuilding import strict_zip
+
+
+class JointIteratorVariable(LazyIteratorVariable):
+    """``enumerate`` or ``zip``: ``iterators`` where nothing else can advance these, None elsewhere.
+
+    ``count`` is the next number of ``enumerate``; ``is_strict``: all have to end together.
+    """
+
+    iterators: list[Variable] | None = None
+    count: int | None = None
+    is_strict = False
+
+
+def _iterators(
+    evaluator: Evaluator, iterables: Sequence[Variable]
+) -> tuple[list[Variable], list[Variable] | None]:
+    """Iterators over the iterables; again if all are new, or zip and enumerate of such."""
+    made = [kept_iterator(evaluator, i) or i.iterator(evaluator) for i in iterables]
+    known = all(
+        iterator is not iterable
+        or (isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None)
+        for iterator, iterable in zip(made, iterables, strict=True)
+    )
+    return made, made if known else None
+
+
+def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> Variable:
+    (iterator,), joint = _iterators(evaluator, [iterable])
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        element = iterator.next_or_none(evaluator)
+        if element is None:
+            return None
+        assert made.count is not None
+        made.count += 1
+        return TupleVariable([ConstantVariable(made.count - 1), element])
+
+    made = JointIteratorVariable(enumerate, step, lambda: [iterator, ConstantVariable(made.count)])
+    made.iterators, made.count = joint, start
+    return made
+
+
+def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bool) -> Variable:
+    iterators, joint = _iterators(evaluator, iterables)
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        elements: list[Variable] = []
+        for number, iterator in enumerate(iterators):
+            element = iterator.next_or_none(evaluator)
+            if element is not None:
+                elements.append(element)
+                continue
+            if strict and number:
+                _raise_of_other_length(evaluator, number, "shorter")
+            if strict:
+                _require_all_ended(evaluator, iterators)
+            return None
+        return TupleVariable(elements) if elements else None
+
+    made = JointIteratorVariable(zip, step, lambda: iterators, strict_zip if strict else None)
+    made.iterators, made.is_strict = joint, strict
+    return made
+
+
+def _require_all_ended(evaluator: Evaluator, iterators: list[Variable]) -> None:
+    for number, iterator in enumerate(iterators):
+        if number and iterator.next_or_none(evaluator) is not None:
+            _raise_of_other_length(evaluator, number, "longer")
+
+
+def _raise_of_other_length(evaluator: Evaluator, number: int, how: str) -> None:
+    plural = "s 1-" if number > 1 else " "
+    evaluator.raise_error(
+        ValueError, f"zip() argument {number + 1} is {how} than argument{plural}{number}"
+    )
+
+
+def map_iterator(
+    evaluator: Evaluator, function: Variable, iterables: Sequence[Variable]
+) -> Variable:
+    iterators = [iterable.iterator(evaluator) for iterable in iterables]
+
+    def step(evaluator: Evaluator) -> Variable | None:
+        elements = []
+        for iterator in iterators:
+            element = iterator.next_or_none(evaluator)
+            if element is None:
+                return None
+            elements.append(element)
+        return function.call(evaluator, elements, {})
+
+    return LazyIteratorVariable(map, step, lambda: [function, *iterators])
+
+
+def note_creation(evaluator: Evaluator, made: Variable) -> None:
+    """Let an iterator, or those in a tuple, know the root frame's instruction that made it."""
+    root = evaluator.state.root
+    if type(made) is TupleVariable:
+        for part in made.iterate(evaluator):
+            note_creation(evaluator, part)
+    elif isinstance(made, IteratorVariable) and made.created_at is None and root is not None:
+        made.created_at = root.index
