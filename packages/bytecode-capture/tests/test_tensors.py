@@ -288,14 +288,8 @@ BREAKS = {
     "tolist": (lambda x: (x.tolist(), x + 1), VALUE),
     "int": (lambda x: int(x.sum()), VALUE),
     "numpy": (lambda x: (x + 1).numpy().tolist(), "NumPy array"),
-    "text": (lambda x: (str(x), x + 1), VALUE),
-    "format": (lambda x: f"{x.sum():.2f}", VALUE),
     "any": (lambda x: any([(x == x).all()]), "branch on a tensor's value"),
     "address": (lambda x: (x.data_ptr() != 0, x + 1), "storage of a tensor"),
-    "tensor of tensors": (
-        lambda x: torch.tensor([x.sum(), x.mean()]),
-        "number that depends on data",
-    ),
     "requires_grad_": (lambda x: (x * 2).requires_grad_(), "change of requires_grad"),
     "apply_": (
         lambda x: x.clone().apply_(lambda v: v + 1),

@@ -134,7 +134,7 @@ class AliasLedger:
         branches: Sequence[Sequence[TensorVariable]],
         taken: Sequence[torch.fx.Node],
     ) -> None:
-        """Each of ``results`` is what is in its place in one of ``sides``."""
+        """Each of ``results`` is what is in its place in one of ``branches``."""
         self._note_made(taken, [variable for branch in branches for variable in branch])
         self._add(place, graph, None, results, tuple(map(self._values, branches)))
 
