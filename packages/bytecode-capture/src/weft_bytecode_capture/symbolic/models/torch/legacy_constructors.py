@@ -11,7 +11,7 @@ from ..containers.sequences import TupleVariable
 from ..numbers.representations import NumberVariable
 from ..table import model
 from .tensor import TensorVariable
-from .tuples_of_torch import SizeVariable
+from .torch_values import SizeVariable
 
 
 @model(torch.Tensor.new)
