@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-import logging
 import operator
 import types
 from typing import Any
