@@ -193,8 +193,6 @@ class CachedFunctionVariable(IdentifiedFunctionVariable):
             assert self.source is not None
             asked = ConvertedSource(self.source, _Question(tuple(positional), named))
             return evaluator.builder.wrap(result, asked)
-        if evaluator.builder_accepts_constant(result):
-            return evaluator.wrap_constant(result)
         return evaluator.wrap_known(result, self.value.__qualname__)
 
     def _may_run_now(self, evaluator: Evaluator) -> bool:
