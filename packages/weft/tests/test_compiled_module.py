@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import pickle
 import types
 from collections.abc import Callable
@@ -269,3 +270,19 @@ def test_training_is_the_original_modules(net: Net) -> None:
     net.eval()
     assert not compiled.training
     assert "_orig_mod" in dir(compiled)
+
+
+def test_forward_has_the_signature_of_the_originals() -> None:
+    """Frameworks look at it: with ``**kwargs`` they pass more than a model takes."""
+
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor, *, scale: float = 2.0) -> torch.Tensor:
+            return x * scale
+
+    compiled = weft.compile(Scaled(), backend="eager")
+    assert inspect.signature(compiled.forward) == inspect.signature(Scaled().forward)
+    x = torch.ones(2)
+    assert torch.equal(compiled.forward(x, scale=3.0), x * 3)
+    assert torch.equal(compiled(x), x * 2)
+    with pytest.raises(TypeError):
+        compiled.forward(x, other=1)

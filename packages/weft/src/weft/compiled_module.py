@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,6 +43,36 @@ def _calling_compiled(method: Callable[..., Any], compiled: CompiledModule) -> C
     return run
 
 
+class _Forward:
+    """``forward`` of a compiled module: a method with the signature of the original's forward.
+
+    Frameworks look at it to decide which arguments they pass.
+    """
+
+    def __get__(self, compiled: CompiledModule | None, owner: type) -> Any:
+        if compiled is None:
+            return _call_compiled
+        return types.MethodType(compiled.__dict__["_forward_function"], compiled)
+
+
+def _call_compiled(compiled: CompiledModule, *args: Any, **kwargs: Any) -> Any:
+    return compiled.__dict__["_compiled_call"](*args, **kwargs)
+
+
+def _with_signature_of(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """What calls a compiled module, as a function that takes what ``forward`` does."""
+
+    def call(compiled: CompiledModule, *args: Any, **kwargs: Any) -> Any:
+        return compiled.__dict__["_compiled_call"](*args, **kwargs)
+
+    with contextlib.suppress(TypeError, ValueError):  # not every callable has a signature
+        signature = inspect.signature(forward)
+        own = inspect.Parameter("_compiled", inspect.Parameter.POSITIONAL_ONLY)
+        taken = [own, *signature.parameters.values()]
+        call.__signature__ = signature.replace(parameters=taken)  # type: ignore[attr-defined]
+    return call
+
+
 class CompiledModule(torch.nn.Module):
     """Runs ``module`` compiled and is it in all else: parameters, buffers, ``train``, ``state_dict``.
 
@@ -52,7 +84,10 @@ class CompiledModule(torch.nn.Module):
 
     _orig_mod: torch.nn.Module
     _OWN = frozenset(
-        "_orig_mod _forward _compile_frames _compiled_forward _compiled_call _compile_again".split()
+        (
+            "_orig_mod _forward _forward_function _compile_frames _compiled_forward _compiled_call "
+            "_compile_again"
+        ).split()
     )
 
     def __init__(
@@ -67,6 +102,7 @@ class CompiledModule(torch.nn.Module):
         self.__dict__["_forward"] = module.forward
         self.__dict__["_compiled_forward"] = compile_frames(module.forward)
         self.__dict__["_compiled_call"] = compile_frames(module.__call__)
+        self.__dict__["_forward_function"] = _with_signature_of(module.forward)
         self.__dict__["_compile_again"] = compile_again
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -97,8 +133,7 @@ class CompiledModule(torch.nn.Module):
             own["_compiled_forward"] = own["_compile_frames"](module.forward)
         return own["_compiled_forward"](*args, **kwargs)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__["_compiled_call"](*args, **kwargs)
+    forward = _Forward()
 
     def __getattr__(self, name: str) -> Any:
         modules = self.__dict__.get("_modules", {})
