@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
+from compiled_beside_eager import schedule_of
 from torch.nn import functional as F
-from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton import TritonCodegen, TritonOptions
 from weft_codegen_triton.compilation.binary import ENTRY, KernelBinary
 
 
@@ -23,33 +27,32 @@ def test_a_binary_is_given_a_name_when_it_is_loaded() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("cuda_graphs", [False, True])
-def test_names_in_profiles(cuda_graphs: bool, tmp_path: object) -> None:
-    import weft
+@pytest.mark.parametrize("options", [{}, {"min_recorded_steps": 1}, {"autotune": True}], ids=str)
+def test_names_in_profiles(options: dict[str, Any], cache: Path) -> None:
+    """Launched one by one, from a CUDA graph, and of several variants the one that was chosen."""
 
-    @weft.compile(mode="reduce-overhead" if cuda_graphs else "default")
-    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return F.layer_norm(x + 1, (512,)), F.gelu(x * 2).softmax(0)
 
-    x, w = torch.randn(256, 512, device="cuda"), torch.randn(512, 512, device="cuda")
+    choice = TritonOptions(cache_directory=cache / "gpu", interpret=False, **options)
+    codegen = TritonCodegen(choice)
+    inputs = (torch.randn(256, 512, device="cuda"),)
+    program = codegen.compile(schedule_of(function, inputs, codegen), {})
     for _ in range(4):
-        function(x, w)
+        program(*inputs)
     torch.cuda.synchronize()
-    kinds = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=kinds) as profile:
-        function(x, w)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        results = program(*inputs)
         torch.cuda.synchronize()
     names = {event.key for event in profile.key_averages()}
     assert any("layer_norm" in name for name in names), names
     assert any("softmax" in name and "gelu" in name for name in names), names
     assert not any(name.startswith("kernel") for name in names), names
-    for got, want in zip(function(x, w), function.__wrapped__(x, w), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    for result, value in zip(results, function(*inputs), strict=True):
+        torch.testing.assert_close(result, value, rtol=1e-4, atol=1e-4)
 
 
 def test_kernels_that_are_alike_share_a_function(codegen: TritonCodegen) -> None:
-    from compiled_beside_eager import schedule_of
-
     first = schedule_of(lambda x, y: x + y, (torch.randn(70), torch.randn(70)), codegen)
     second = schedule_of(lambda x, y: torch.add(y, x), (torch.randn(70), torch.randn(70)), codegen)
     (one,), (other,) = (codegen.print(s).functions.values() for s in (first, second))
