@@ -14,6 +14,7 @@ from compiled_beside_eager import assert_equals_eager, schedule_of
 from product_cases import channels_last, randn
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.products import choose_products
@@ -33,6 +34,7 @@ class Device:
     """The CPU, on which functions that ``fails`` says so of cannot be compiled."""
 
     name = "a device"
+    gpu = REFERENCE
 
     def __init__(self, folder: Path, fails: Callable[[Function], bool] = lambda f: False) -> None:
         self._device = InterpretedDevice(folder)

@@ -47,7 +47,7 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.attention.choose_attention import AttentionChooser
-from weft_codegen_triton.attention.print_attention import has_template, print_attention
+from weft_codegen_triton.attention.print_attention import has_template, print_attention, tiles_of
 from weft_codegen_triton.attention.print_gradients import has_gradient_template, print_gradients
 from weft_codegen_triton.attention.suitability import (
     has_enough_programs,
@@ -59,6 +59,7 @@ from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.compilation.client import compile_server, has_triton
 from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.host_printer import KernelLaunch, print_host
 from weft_codegen_triton.host.regions import every_step, is_repeatable
@@ -264,11 +265,13 @@ class TritonCodegen(Codegen):
         precision: Precision,
     ) -> TritonProgram:
         """The program of ``schedule``, whose constants are ``bound``."""
-        printed = self.print(schedule, precision)
+        printed = self.print(schedule, precision, gpu=device.gpu)
         host = printed.host
         generated = GeneratedProgram(
             printed,
-            self.print(schedule, precision, wide=True) if host.may_not_fit else None,
+            self.print(schedule, precision, wide=True, gpu=device.gpu)
+            if host.may_not_fit
+            else None,
             tuple(bound[name] for name in host.constants),
             extern_count=len(_calls(schedule)),
             scalars=_scalars(host.inputs, schedule),
@@ -335,6 +338,7 @@ class TritonCodegen(Codegen):
         precision: Precision = PLAIN_PRECISION,
         *,
         wide: bool = False,
+        gpu: Gpu | None = None,
     ) -> PrintedProgram:
         """The generated code of ``schedule``; needs neither Triton nor a GPU.
 
@@ -346,7 +350,9 @@ class TritonCodegen(Codegen):
         known: dict[Function, str] = {}
         launches: dict[str, list[KernelLaunch]] = {}
         for step in every_step(schedule.steps):
-            for own_name, origins, printed in self._print_step(step, schedule, precision, indices):
+            for own_name, origins, printed in self._print_step(
+                step, schedule, precision, indices, gpu or self.options.gpu or REFERENCE
+            ):
                 name = known.setdefault(printed.function, own_name)
                 if name not in functions or not printed.function.is_repeatable:
                     functions[name] = printed.function
@@ -356,7 +362,12 @@ class TritonCodegen(Codegen):
         return PrintedProgram(functions, host)
 
     def _print_step(
-        self, step: Step, schedule: Schedule, precision: Precision, indices: SymbolicIndices
+        self,
+        step: Step,
+        schedule: Schedule,
+        precision: Precision,
+        indices: SymbolicIndices,
+        gpu: Gpu,
     ) -> Iterator[tuple[str, tuple[str, ...], PrintedKernel]]:
         """What a step launches; each with its name and the names of the nodes that it computes."""
         tile = step.tile if isinstance(step, ProgramLoop) else 0
@@ -367,9 +378,9 @@ class TritonCodegen(Codegen):
 
         def printed(kernel: Kernel) -> PrintedKernel:
             if isinstance(kernel, AttentionKernel):
-                return print_attention(kernel, schedule.buffers, indices)
+                return print_attention(kernel, schedule.buffers, indices, gpu)
             if isinstance(kernel, AttentionGradientKernel):
-                return print_gradients(kernel, schedule.buffers, indices)
+                return print_gradients(kernel, schedule.buffers, indices, gpu)
             if isinstance(kernel, ProductKernel):
                 return print_product(kernel, schedule.buffers, precision, indices)
             overwritten = _overwritten(kernel, schedule)
@@ -399,14 +410,19 @@ class TritonCodegen(Codegen):
             folder = self._folder()
             choose = AttentionChooser(device, folder, schedule.buffers, self._row_limits)
 
+        def fits(attention: AttentionKernel) -> bool:
+            return bool(tiles_of(attention, schedule.buffers, device.gpu))
+
         def accept(attention: AttentionKernel) -> bool:
             if chosen is not None or not has_template(attention):
-                return has_template(attention)
+                return has_template(attention) and fits(attention)
+            if not fits(attention):
+                return False
             is_faster = None if choose is None else choose(attention)
             return suits_template(attention, schedule) if is_faster is None else is_faster
 
         def accept_gradients(kernel: AttentionGradientKernel) -> bool:
-            is_busy = chosen is not None or has_enough_programs(kernel)
+            is_busy = chosen is not None or has_enough_programs(kernel, device.gpu)
             return is_busy and has_gradient_template(kernel)
 
         with device.guard():
@@ -424,20 +440,22 @@ class TritonCodegen(Codegen):
         if self.options.fuse_products is not None:
             if not self.options.fuse_products:
                 return schedule
-            return fuse_products(schedule, lambda forms: forms[0], self.schedule_options)
+            return fuse_products(
+                schedule, lambda forms: forms[0], self.schedule_options, device.gpu
+            )
         if not self.options.autotune or not isinstance(device, CudaDevice):
-            return fuse_products(schedule, choose_untimed, self.schedule_options)
+            return fuse_products(schedule, choose_untimed, self.schedule_options, device.gpu)
         folder = self._folder()
         with device.guard():
             choose = ProductChooser(device, folder, schedule.buffers, self._row_limits, precision)
-            choose.prepare(all_forms(schedule))
-            return fuse_products(schedule, choose, self.schedule_options)
+            choose.prepare(all_forms(schedule, device.gpu))
+            return fuse_products(schedule, choose, self.schedule_options, device.gpu)
 
     def _device(self, devices: Collection[torch.device]) -> CudaDevice | InterpretedDevice:
         """Where a program runs whose buffers are on ``devices``."""
         folder = self._folder()
         if self.interprets and all(d.type == "cpu" for d in devices):
-            return InterpretedDevice(folder)
+            return InterpretedDevice(folder, self.options.gpu or REFERENCE)
         if any(d.type != "cuda" for d in devices):
             raise Unsupported("not on a GPU", ", ".join(sorted(map(str, devices))))
         if len(devices) > 1:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from weft_codegen_triton.gpu import Gpu
+
 INT32_SAFE = 2**31 - 2**21
 """Indices below this do not overflow 32 bits, the padding of the last block included."""
 
@@ -41,6 +43,7 @@ class TritonOptions:
     ``compile_processes``: kernels compiled at once; 0 for one a processor, at most 16.
     ``interpret``: run kernels on CPU tensors through Triton's interpreter, for tests; None: as the
     environment's ``TRITON_INTERPRET`` says.
+    ``gpu``: what kernels are made for, in place of what the device's driver says of it.
     """
 
     cache_directory: Path | None = None
@@ -58,6 +61,7 @@ class TritonOptions:
     narrow_below: int = INT32_SAFE
     compile_processes: int = 0
     interpret: bool | None = None
+    gpu: Gpu | None = None
 
 
 MODES: Mapping[str, Mapping[str, Any]] = {

@@ -66,7 +66,7 @@ class AttentionChooser:
         """Whether the kernel of ``attention`` is faster than its steps; None where that can't be timed."""
         if not self._can_be_timed(attention):
             return None
-        printed = print_attention(attention, self._buffers)
+        printed = print_attention(attention, self._buffers, gpu=self._device.gpu)
         tiles = [printed.function, *printed.function.alternatives]
         kernels = [
             replace(printed, function=replace(f, alternatives=()), blocks=grid_blocks(f))

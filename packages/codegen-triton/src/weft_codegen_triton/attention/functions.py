@@ -10,8 +10,6 @@ import sympy
 from weft_codegen_triton.attention.score_tile import ScoreTile
 from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function, PrintedKernel
 
-SHARED_BYTES = 200 << 10
-
 
 @dataclass(frozen=True)
 class AttentionTile:
@@ -30,11 +28,6 @@ class Grid:
     counts: tuple[sympy.Expr, ...]
     blocks: tuple[int, ...]
     constants: tuple[str, ...]
-
-
-def fits(nbytes: int) -> bool:
-    """Whether a processor's shared memory holds ``nbytes``."""
-    return nbytes <= SHARED_BYTES
 
 
 def with_batches(

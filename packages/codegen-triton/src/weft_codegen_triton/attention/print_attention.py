@@ -14,12 +14,12 @@ from weft_loop_ir import AttentionKernel, Buffer, Operand, RowStatistic, print_i
 
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
-    fits,
     printed_kernel,
     with_batches,
 )
 from weft_codegen_triton.attention.score_tile import LOG2_E, ScoreTile, masked, padded, within
 from weft_codegen_triton.attention.seen_blocks import seen_keys
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
@@ -59,9 +59,12 @@ FLOAT_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(64, 64, 8, 2),
 )
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
-PROGRAMS_THRESHOLD = 132
-"""Programs with which the larger blocks leave no processor of a large GPU idle."""
-
+LEAST_TILES: tuple[AttentionTile, ...] = (
+    AttentionTile(32, 32, 4, 1),
+    AttentionTile(16, 32, 4, 1),
+    AttentionTile(16, 16, 4, 1),
+)
+"""For devices that have no memory for others."""
 
 LINE_NUMBERS = {
     RowStatistic.LARGEST: "largest",
@@ -80,12 +83,44 @@ def print_attention(
     attention: AttentionKernel,
     buffers: Mapping[str, Buffer],
     indices: SymbolicIndices = ALWAYS_WIDE,
+    gpu: Gpu = REFERENCE,
 ) -> PrintedKernel:
     """The function of ``attention``, for the tile that suits its size; others are its alternatives.
 
     ``indices``: how wide those are that only sizes bound.
     """
-    return _AttentionPrinter(attention, buffers, indices).print()
+    return _AttentionPrinter(attention, buffers, indices, gpu).print()
+
+
+def tiles_of(
+    attention: AttentionKernel, buffers: Mapping[str, Buffer], gpu: Gpu
+) -> list[AttentionTile]:
+    """Those whose blocks ``gpu`` has memory for, the one that suits the size first."""
+    _, queries, width = attention.query.size
+    depth, columns = padded(width), padded(attention.value.size[2])
+    query, value = (
+        buffers[o.buffer].layout.dtype.itemsize for o in (attention.query, attention.value)
+    )
+    if max(query, value) > 2:
+        tiles = FLOAT_TILES
+    elif depth > 128:
+        tiles = WIDE_TILES
+    else:
+        tiles = NARROW_TILES if depth > 64 else SHORT_TILES
+
+    def fits(tile: AttentionTile) -> bool:
+        moved = tile.keys * tile.stages * (depth * query + columns * value)
+        return tile.queries * depth * query + moved <= gpu.tile_bytes
+
+    few = queries.is_Integer and int(queries) <= tiles[1].queries
+    batches = attention.lines.batches
+    if queries.is_Integer and batches.is_Integer:
+        programs = -(-int(queries) // tiles[0].queries) * int(batches)
+        few = few or programs < gpu.multiprocessors
+    is_bounded = attention.bounds is not None and tiles in (NARROW_TILES, SHORT_TILES)
+    first = tiles[1] if few or is_bounded else tiles[0]
+    fitting = [t for t in tiles if fits(t)] or [t for t in LEAST_TILES if fits(t)][:1]
+    return sorted(fitting, key=lambda t: t is not first)
 
 
 class _AttentionPrinter:
@@ -94,8 +129,10 @@ class _AttentionPrinter:
         attention: AttentionKernel,
         buffers: Mapping[str, Buffer],
         indices: SymbolicIndices,
+        gpu: Gpu,
     ) -> None:
         self.attention = attention
+        self.gpu = gpu
         self.buffers = buffers
         _, self.queries, self.depth = attention.query.size
         _, self.keys, self.columns = attention.value.size
@@ -123,38 +160,9 @@ class _AttentionPrinter:
         self._begin()
         self._step()
         self._end()
-        tiles = self._tiles()
+        tiles = tiles_of(self.attention, self.buffers, self.gpu)
         grid = with_batches(self.tile, self.queries, "YBLOCK", tiles[0].queries)
         return printed_kernel(self.tile, tiles, grid, ("XBLOCK",))
-
-    def _tiles(self) -> list[AttentionTile]:
-        """Those whose blocks fit, the one that suits the size first."""
-        depth, columns = padded(self.depth), padded(self.columns)
-        query, value = (
-            self.buffers[o.buffer].layout.dtype.itemsize
-            for o in (self.attention.query, self.attention.value)
-        )
-        if max(query, value) > 2:
-            tiles = FLOAT_TILES
-        elif depth > 128:
-            tiles = WIDE_TILES
-        else:
-            tiles = NARROW_TILES if depth > 64 else SHORT_TILES
-        fitting = [
-            t
-            for t in tiles
-            if fits(
-                t.queries * depth * query + t.keys * t.stages * (depth * query + columns * value)
-            )
-        ]
-        few = self.queries.is_Integer and int(self.queries) <= tiles[1].queries
-        batches = self.attention.lines.batches
-        if self.queries.is_Integer and batches.is_Integer:
-            programs = -(-int(self.queries) // tiles[0].queries) * int(batches)
-            few = few or programs < PROGRAMS_THRESHOLD
-        is_bounded = self.attention.bounds is not None and tiles in (NARROW_TILES, SHORT_TILES)
-        first = tiles[1] if few or is_bounded else tiles[0]
-        return sorted(fitting, key=lambda t: t is not first)
 
     # -- before the keys ---------------------------------------------------------------------------------
 

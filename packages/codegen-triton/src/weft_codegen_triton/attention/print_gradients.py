@@ -23,12 +23,12 @@ from weft_loop_ir import (
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
     Grid,
-    fits,
     printed_kernel,
     with_batches,
 )
 from weft_codegen_triton.attention.score_tile import ScoreTile, masked, padded, within
 from weft_codegen_triton.attention.seen_blocks import seeing_lines, seen_keys
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
@@ -74,6 +74,8 @@ WIDE_TILES: tuple[AttentionTile, ...] = (
 )
 """For more than 128 elements of a line."""
 SUM_TILES: tuple[AttentionTile, ...] = (AttentionTile(64, 64, 4, 2), AttentionTile(64, 128, 8, 2))
+LEAST_TILES: tuple[AttentionTile, ...] = (AttentionTile(32, 32, 4, 1), AttentionTile(16, 16, 4, 1))
+"""For devices that have no memory for others."""
 FLOAT_TILES: tuple[AttentionTile, ...] = (AttentionTile(32, 32, 4, 2), AttentionTile(32, 32, 8, 2))
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
 
@@ -89,12 +91,13 @@ def print_gradients(
     kernel: AttentionGradientKernel,
     buffers: Mapping[str, Buffer],
     indices: SymbolicIndices = ALWAYS_WIDE,
+    gpu: Gpu = REFERENCE,
 ) -> PrintedKernel:
     """The function of ``kernel``, for the first tile that fits; others are its alternatives.
 
     ``indices``: how wide those are that only sizes bound.
     """
-    return _GradientPrinter(kernel, buffers, indices).print()
+    return _GradientPrinter(kernel, buffers, indices, gpu).print()
 
 
 class _GradientPrinter:
@@ -103,8 +106,10 @@ class _GradientPrinter:
         kernel: AttentionGradientKernel,
         buffers: Mapping[str, Buffer],
         indices: SymbolicIndices,
+        gpu: Gpu,
     ) -> None:
         self.kernel = kernel
+        self.gpu = gpu
         self.buffers = buffers
         operands = [o for s in kernel.scores for o in (s.left, s.right)]
         operands += [o for p in kernel.products for o in (p.other, p.result)]
@@ -158,13 +163,15 @@ class _GradientPrinter:
             tiles = NARROW_LINE_TILES if is_narrow else LINE_TILES
         width = sum(padded(score.left.size[2]) for score in kernel.scores)
         moving = "queries" if kernel.by_columns else "keys"
-        fitting = []
-        for tile in tiles:
+
+        def fits(tile: AttentionTile) -> bool:
             moved = getattr(tile, moving) * tile.stages
             held = tile.queries + tile.keys - getattr(tile, moving)
-            if fits((moved + held) * width * self.itemsize):
-                fitting.append(tile)
-        return fitting or [tiles[0]]
+            return bool((moved + held) * width * self.itemsize <= self.gpu.tile_bytes)
+
+        return (
+            [t for t in tiles if fits(t)] or [t for t in LEAST_TILES if fits(t)][:1] or [tiles[0]]
+        )
 
     # -- tiles -------------------------------------------------------------------------------------------
 

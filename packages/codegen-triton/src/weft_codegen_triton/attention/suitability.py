@@ -10,9 +10,9 @@ from weft_loop_ir import (
     Schedule,
 )
 
-from weft_codegen_triton.attention.print_attention import PROGRAMS_THRESHOLD
 from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, MAX_WIDTH, SUM_TILES
 from weft_codegen_triton.attention.score_tile import MIN_SIDE
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 
 
 def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
@@ -44,8 +44,8 @@ on an H200, most of a step.
 """
 
 
-def has_enough_programs(kernel: AttentionGradientKernel) -> bool:
-    """Whether programs that each go through a group of matrices leave no processor of a large GPU idle."""
+def has_enough_programs(kernel: AttentionGradientKernel, gpu: Gpu = REFERENCE) -> bool:
+    """Whether programs that each go through a group of matrices leave no multiprocessor idle."""
     batches, count = kernel.lines.batches, kernel.group.count
     is_sum = kernel.total is not None
     if count == 1 or not batches.is_Integer or (is_sum and count <= MAX_SUMMED):
@@ -55,4 +55,4 @@ def has_enough_programs(kernel: AttentionGradientKernel) -> bool:
         extent, tile = kernel.lines.queries, SUM_TILES[0].queries
     if not extent.is_Integer:
         return True
-    return int(batches / count) * -(-int(extent) // tile) >= PROGRAMS_THRESHOLD
+    return int(batches / count) * -(-int(extent) // tile) >= gpu.multiprocessors

@@ -125,7 +125,7 @@ class ProductChooser:
 
     def _is_timed(self, forms: Sequence[ProductKernel]) -> bool:
         """Whether ``forms`` are among what is timed of this program, known before or not."""
-        path, count = self._path(forms), len(tiles_for(forms[0].contraction)) + len(forms) - 1
+        path, count = self._path(forms), len(_tiles(forms[0])) + len(forms) - 1
         if path not in self._timed and count <= self._candidates_left:
             self._candidates_left -= count
             self._timed.add(path)
@@ -135,7 +135,7 @@ class ProductChooser:
         printed = [print_product(form, self._buffers, self._precision) for form in forms]
         text = [p.function.template for p in printed]
         text += [str(forms[0].call.operator), self._device.name, torch.__version__]
-        text += [str(tile) for tile in tiles_for(forms[0].contraction)]
+        text += [str(tile) for tile in _tiles(forms[0])]
         return (
             self._folder / f"{hashlib.sha256(chr(10).join(text).encode()).hexdigest()[:32]}.product"
         )
@@ -241,7 +241,7 @@ class ProductChooser:
 
 
 def _in_tiles(form: ProductKernel) -> list[ProductKernel]:
-    return [replace(form, tile=tile) for tile in tiles_for(form.contraction)]
+    return [replace(form, tile=tile) for tile in _tiles(form)]
 
 
 def _read(path: Path, forms: Sequence[ProductKernel]) -> Choice | None:
@@ -254,5 +254,9 @@ def _read(path: Path, forms: Sequence[ProductKernel]) -> Choice | None:
         return None
     if known.form is None or tile is None:
         return known
-    is_valid = 0 <= known.form < len(forms) and tile in tiles_for(forms[known.form].contraction)
+    is_valid = 0 <= known.form < len(forms) and tile in _tiles(forms[known.form])
     return known if is_valid else None
+
+
+def _tiles(form: ProductKernel) -> tuple[TileShape, ...]:
+    return tiles_for(form.contraction, form.gpu)

@@ -28,6 +28,7 @@ from weft_loop_ir import (
 )
 from weft_loop_ir.bodies import LOAD, STORE, Indirect
 
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.products import convolutions  # noqa: F401 - enters its rule
 from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, Contraction, Loops
 from weft_codegen_triton.products.producers import loop_values, with_producers
@@ -52,6 +53,7 @@ class ProductKernel(Kernel):
     loops: Loops
     replaces: tuple[Kernel | ExternCall, ...]
     tile: TileShape
+    gpu: Gpu = REFERENCE
 
     @property
     def call(self) -> ExternCall:
@@ -61,7 +63,7 @@ class ProductKernel(Kernel):
 
 
 def product_forms(
-    call: ExternCall, steps: Sequence[Step], schedule: Schedule
+    call: ExternCall, steps: Sequence[Step], schedule: Schedule, gpu: Gpu = REFERENCE
 ) -> tuple[ProductKernel, ...]:
     """The kernels that could run ``call``, one of ``steps``; the one first that does most besides."""
     contraction = read_call(call, schedule.buffers)
@@ -78,18 +80,20 @@ def product_forms(
         joined = with_producers(contraction, call, after or call, steps, schedule)
         for form, before in (joined, (contraction, ())) if joined[1] else (joined,):
             if after is not None:
-                found.append(_with_loops(call, form, before, after, schedule))
+                found.append(_with_loops(call, form, before, after, schedule, gpu))
             else:
-                found.append(_alone(call, form, before, schedule))
+                found.append(_alone(call, form, before, schedule, gpu))
     return tuple(form for form in found if form is not None)
 
 
-def product_alone(call: ExternCall, schedule: Schedule) -> ProductKernel | None:
+def product_alone(
+    call: ExternCall, schedule: Schedule, gpu: Gpu = REFERENCE
+) -> ProductKernel | None:
     """The kernel that computes what ``call`` does and nothing besides; None where there is none."""
     contraction = read_call(call, schedule.buffers)
     if contraction is None or not _is_addressable(contraction):
         return None
-    return _alone(call, contraction, (), schedule)
+    return _alone(call, contraction, (), schedule, gpu)
 
 
 def _is_addressable(contraction: Contraction) -> bool:
@@ -141,6 +145,7 @@ def _with_loops(
     before: tuple[Kernel, ...],
     kernel: Kernel,
     schedule: Schedule,
+    gpu: Gpu,
 ) -> ProductKernel | None:
     """The contraction with the loops of ``kernel`` on it; None unless each iteration reads one element."""
     name = str(call.outputs[0])
@@ -166,7 +171,7 @@ def _with_loops(
     origins = [o for step in before for o in step.origins]
     values["name"] = f"{_word(call)}_{kernel.name}"
     values["origins"] = (*origins, call.origin, *kernel.origins)
-    tile = tiles_for(contraction)[0]
+    tile = tiles_for(contraction, gpu)[0]
     return ProductKernel(
         **values,
         contraction=contraction,
@@ -174,6 +179,7 @@ def _with_loops(
         loops=loops,
         replaces=(*before, call, kernel),
         tile=tile,
+        gpu=gpu,
     )
 
 
@@ -183,7 +189,11 @@ def _word(call: ExternCall) -> str:
 
 
 def _alone(
-    call: ExternCall, contraction: Contraction, before: tuple[Kernel, ...], schedule: Schedule
+    call: ExternCall,
+    contraction: Contraction,
+    before: tuple[Kernel, ...],
+    schedule: Schedule,
+    gpu: Gpu,
 ) -> ProductKernel:
     """The contraction alone: its loops store the sums."""
     name = str(call.outputs[0])
@@ -209,5 +219,6 @@ def _alone(
         sums=sums,
         loops=tuple((loop, loop.symbol) for loop in outer),
         replaces=(*before, call),
-        tile=tiles_for(contraction)[0],
+        tile=tiles_for(contraction, gpu)[0],
+        gpu=gpu,
     )

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from weft_loop_ir import Kernel, ParallelKernels, Step, item_reads, item_writes
 
 from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.tiles import MANY_ROW_TILES, MANY_TILES
 
 MAX_MEMBERS = 8
 
@@ -93,5 +92,6 @@ def _is_small(product: ProductKernel) -> bool:
         return False
     rows = -(-int(contraction.rows) // tile.rows)
     columns = -(-int(contraction.columns) // tile.columns)
-    many = MANY_ROW_TILES if tile.rows == 1 else MANY_TILES
+    gpu = product.gpu
+    many = gpu.many_row_tiles if tile.rows == 1 else gpu.many_tiles
     return int(contraction.batch) * rows * columns <= 2 * many

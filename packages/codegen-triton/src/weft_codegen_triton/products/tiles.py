@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.products.contraction import Contraction
 
 
@@ -44,6 +45,8 @@ class TileShape:
 SQUARE = TileShape(128, 128, 64, 8, 3)
 SMALL = TileShape(64, 64, 64, 4, 4)
 TALL = TileShape(128, 64, 64, 4, 4)
+LEAST = TileShape(32, 32, 32, 4, 2)
+"""What every device has memory for, of 8 bytes an element too."""
 TILES = (
     SQUARE,
     SMALL,
@@ -93,14 +96,9 @@ CHANNEL_TILES = (
 )
 """Of convolutions of each channel by itself, which have no steps."""
 
-SHARED_BYTES = 200 << 10
 FEW_ROWS = 16
 SYMBOLIC_SIZE = 1024
 """What a size counts that is not known."""
-MANY_TILES = 128
-"""Tiles that give work to every multiprocessor."""
-MANY_ROW_TILES = 8 * MANY_TILES
-"""Those of one row, of which a multiprocessor works on eight at once."""
 
 
 def static(size: sympy.Expr) -> int:
@@ -108,8 +106,8 @@ def static(size: sympy.Expr) -> int:
     return int(size) if size.is_Integer else SYMBOLIC_SIZE
 
 
-def tiles_for(contraction: Contraction) -> tuple[TileShape, ...]:
-    """The tiles to choose from, the one first that is taken untimed."""
+def tiles_for(contraction: Contraction, gpu: Gpu = REFERENCE) -> tuple[TileShape, ...]:
+    """The tiles to choose from that ``gpu`` has memory for, the one first that is taken untimed."""
     if contraction.by_channel:
         return CHANNEL_TILES
     rows, columns = static(contraction.rows), static(contraction.columns)
@@ -122,14 +120,14 @@ def tiles_for(contraction: Contraction) -> tuple[TileShape, ...]:
         found, first = FLAT_TILES, FLAT
     else:
         found = TILES
-        fills = squares(contraction) >= MANY_TILES // 2 and min(rows, columns) > SMALL.rows
+        fills = squares(contraction) >= gpu.many_tiles // 2 and min(rows, columns) > SMALL.rows
         first = SQUARE if fills and static(contraction.inner) > SMALL.step else SMALL
-        if columns <= TALL.columns and rows >= MANY_TILES * TALL.rows:
+        if columns <= TALL.columns and rows >= gpu.many_tiles * TALL.rows:
             first = TALL
     itemsize = contraction.dtype.itemsize
-    first = next(t for t in (first, SMALL) if t.shared_bytes(itemsize) <= SHARED_BYTES)
-    others = [t for t in found if t is not first and t.shared_bytes(itemsize) <= SHARED_BYTES]
-    return (first, *others)
+    fitting = [t for t in (first, SMALL, LEAST) if t.shared_bytes(itemsize) <= gpu.tile_bytes]
+    others = [t for t in found if t.shared_bytes(itemsize) <= gpu.tile_bytes]
+    return (fitting[0], *(tile for tile in others if tile is not fitting[0]))
 
 
 def squares(contraction: Contraction) -> int:

@@ -14,6 +14,7 @@ import torch
 from weft_loop_ir import Buffer, BufferView, ExternCall, Kernel, SizeFloat
 from weft_loop_ir.bodies import Scalar
 
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, print_kernel
 from weft_codegen_triton.products.contraction import Contraction
@@ -39,6 +40,9 @@ class KernelLoader(Protocol):
     def name(self) -> str:
         """By which choices are kept."""
         ...
+
+    @property
+    def gpu(self) -> Gpu: ...
 
     def load_each(self, functions: Mapping[str, Function]) -> dict[str, Launcher | None]:
         """The functions' launchers; None for those that fail to compile or do not fit the device."""

@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 import sympy
 import torch
 
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.products.contraction import INNER, Contraction
 from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.tiles import FEW_ROWS, MANY_TILES, squares
+from weft_codegen_triton.products.tiles import FEW_ROWS, squares
 
 HALVES = (torch.float16, torch.bfloat16)
 MAX_CHANNELS = 1024
@@ -27,28 +28,28 @@ MIN_ELEMENTS = 1 << 20
 """Of the result of a convolution of each channel by itself."""
 
 
-def _is_convolution_of_pixels(contraction: Contraction) -> bool:
+def _is_convolution_of_pixels(contraction: Contraction, gpu: Gpu) -> bool:
     """A convolution of 1 x 1 over channels that lie side by side, on a device that it fills."""
     if not contraction.is_convolution or contraction.by_channel or contraction.taps != 1:
         return False
-    fills = contraction.batch == 1 and squares(contraction) >= MANY_TILES
+    fills = contraction.batch == 1 and squares(contraction) >= gpu.many_tiles
     return bool(fills and contraction.inner <= MAX_CHANNELS)
 
 
-def _is_convolution_of_channels(contraction: Contraction) -> bool:
+def _is_convolution_of_channels(contraction: Contraction, gpu: Gpu) -> bool:
     """A convolution of each channel by itself, with few taps."""
     is_small = contraction.taps <= MAX_TAPS and contraction.elements >= MIN_ELEMENTS
     return bool(contraction.by_channel and is_small)
 
 
-def _has_few_rows(contraction: Contraction) -> bool:
+def _has_few_rows(contraction: Contraction, gpu: Gpu) -> bool:
     """A product that takes as long as it takes to read the right operand."""
     if contraction.is_convolution or contraction.groups is not None:
         return False
     return bool(contraction.batch == 1 and 1 < contraction.rows <= FEW_ROWS)
 
 
-RULES: tuple[Callable[[Contraction], bool], ...] = (
+RULES: tuple[Callable[[Contraction, Gpu], bool], ...] = (
     _is_convolution_of_pixels,
     _is_convolution_of_channels,
     _has_few_rows,
@@ -74,4 +75,4 @@ def choose_untimed(forms: Sequence[ProductKernel]) -> ProductKernel | None:
         return form
     if len(form.replaces) < 2:
         return None
-    return form if any(rule(contraction) for rule in RULES) else None
+    return form if any(rule(contraction, form.gpu) for rule in RULES) else None

@@ -26,6 +26,7 @@ from weft_codegen_triton.runtime.autotuning import (
     variants,
 )
 from weft_codegen_triton.runtime.cuda_driver import (
+    gpu_of_device,
     load_kernel,
     make_context_current,
     native_launch_list,
@@ -44,6 +45,8 @@ class CudaDevice:
     def __init__(self, device: torch.device | None, folder: Path, options: TritonOptions) -> None:
         index = None if device is None else device.index
         self.index = torch.cuda.current_device() if index is None else index
+        torch.cuda.init()  # before the driver is asked
+        self.gpu = options.gpu or gpu_of_device(self.index)
         self.turn = _turn(self.index)
         self._folder = folder
         self._threads = threading.local()

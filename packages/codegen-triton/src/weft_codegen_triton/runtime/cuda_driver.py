@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from weft_codegen_triton.compilation.binary import KernelBinary
 from weft_codegen_triton.errors import DeviceUnavailable, LaunchError
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.runtime.launch_list import Launches
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _library() -> ctypes.PyDLL:
     library.cuGetErrorString.argtypes = [integer, ctypes.POINTER(ctypes.c_char_p)]
     library.cuCtxGetCurrent.argtypes = [ctypes.POINTER(pointer)]
     library.cuDeviceGet.argtypes = [ctypes.POINTER(integer), integer]
+    library.cuDeviceGetAttribute.argtypes = [ctypes.POINTER(integer), integer, integer]
     library.cuDevicePrimaryCtxRetain.argtypes = [ctypes.POINTER(pointer), integer]
     library.cuCtxSetCurrent.argtypes = [pointer]
     return library
@@ -86,6 +88,20 @@ def make_context_current(index: int) -> None:
     check(library.cuDeviceGet(ctypes.byref(device), index))
     check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
     check(library.cuCtxSetCurrent(context))
+
+
+@functools.cache
+def gpu_of_device(index: int) -> Gpu:
+    """What the driver says of the GPU of this number."""
+    library, device, value = _library(), ctypes.c_int(), ctypes.c_int()
+    _check("a GPU", library.cuDeviceGet(ctypes.byref(device), index))
+
+    def attribute(number: int) -> int:
+        status = library.cuDeviceGetAttribute(ctypes.byref(value), number, device)
+        _check(f"attribute {number} of a GPU", status)
+        return value.value
+
+    return Gpu.of_attributes(attribute)
 
 
 def load_kernel(binary: KernelBinary, parameters: int) -> Launcher:

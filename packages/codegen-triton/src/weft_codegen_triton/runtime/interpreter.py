@@ -17,6 +17,7 @@ import torch
 
 from weft_codegen_triton.compilation.cache import holds, put
 from weft_codegen_triton.errors import DeviceUnavailable
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE
 from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
 from weft_codegen_triton.kernel.kernel_printer import Function
@@ -35,7 +36,8 @@ class InterpretedDevice:
     records = False
     asserts_later = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, gpu: Gpu = REFERENCE) -> None:
+        self.gpu = gpu
         try:
             import triton
         except ImportError as error:
