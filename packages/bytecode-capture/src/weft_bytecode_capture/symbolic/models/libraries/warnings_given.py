@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .... import _frame_hook
 from ....unsupported import Unsupported
-from ...handled_code import handler_goes_on
+from ...frame_ends import handler_goes_on
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
