@@ -207,6 +207,37 @@ def test_quantized_tensors_are_left_to_eager():
     assert found[2] is expected[2]
 
 
+KINDS = {
+    "quantized": lambda x: torch.quantize_per_tensor(x, 0.1, 3, torch.quint8),
+    "sparse": torch.Tensor.to_sparse,
+    "compressed": torch.Tensor.to_sparse_csr,
+    "conjugate": lambda x: (x * 1j).conj(),
+    "negative": torch._neg_view,
+    "subclass": lambda x: x.as_subclass(Marked),
+}
+
+
+class Marked(torch.Tensor):
+    """A class of a user's own."""
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized tensor creation:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*CSR.*beta state:UserWarning")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_of_unusual_kinds_in_several_sizes(kind, dynamic):
+    def f(x):
+        dense = x.dequantize() if x.is_quantized else x if kind == "negative" else x.to_dense()
+        return dense * x.shape[0], x.dtype, type(x)
+
+    compiled = compile_frames(f, run_graph, options=CaptureOptions(dynamic=dynamic))
+    for size in (3, 4, 5, 3):
+        x = KINDS[kind](torch.arange(size * 2.0).reshape(size, 2))
+        expected, found = f(x), compiled(x)
+        assert torch.equal(found[0], expected[0])
+        assert found[1:] == expected[1:]
+
+
 def test_function_that_stays_eager_in_training():
     options = CaptureOptions(eager_in_training=frozenset({torch.relu}))
 

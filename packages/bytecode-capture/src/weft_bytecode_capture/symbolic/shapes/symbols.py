@@ -109,7 +109,8 @@ class ShapeSymbols:
         """
         require_history(tensor)
         metadata = TensorMetadata.of(tensor)
-        dynamic = self._dynamic_dimensions(tensor, source) if _is_plain(metadata) else {}
+        is_plain = _is_plain(metadata) and not tensor.is_quantized
+        dynamic = self._dynamic_dimensions(tensor, source) if is_plain else {}
         strides = self._dynamic_strides(tensor, source, bool(dynamic))
         if not dynamic and not strides:
             return fake_mode.from_tensor(tensor, static_shapes=True), metadata
