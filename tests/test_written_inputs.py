@@ -214,3 +214,57 @@ def test_what_training_writes_to(make: Callable[[], torch.nn.Module]) -> None:
         grads = [[p.grad for p in m.parameters()] for m in (model, twin)]
         torch.testing.assert_close(*grads)
     assert places == [b.data_ptr() for b in model.buffers()]
+
+
+def adds(p: Tensor) -> None:
+    p.add_(1)
+
+
+def a_row(p: Tensor) -> None:
+    torch.relu_(p[0])
+
+
+def twice(p: Tensor) -> None:
+    p.mul_(2)
+    p[:, 1:].sub_(p[:, :1])
+
+
+@pytest.mark.parametrize("change", [adds, a_row, twice])
+@pytest.mark.parametrize("through", ["data", "detach", "both"])
+def test_writes_are_hidden_from_autograd_where_eager_hides_them(
+    change: Callable[[Tensor], None], through: str
+) -> None:
+    def program(p: Tensor) -> None:
+        if through != "detach":
+            change(p.data)
+        if through != "data":
+            change(p.detach())
+
+    told = []
+    for run in (program, weft.compile(program)):
+        p = torch.linspace(-1, 2, 4).view(2, 2).requires_grad_()
+        y = p.sin() * p
+        run(p)
+        try:
+            y.sum().backward()
+            gradient: object = p.grad.tolist()
+        except RuntimeError as error:
+            gradient = str(error).split(";")[0].split(" is at version ")[0]
+        told.append((p._version > 0, gradient, p.tolist()))
+    (seen, gradient, values), (own_seen, own_gradient, own_values) = told
+    assert own_seen == seen
+    if isinstance(gradient, str):
+        assert own_gradient == gradient
+    else:
+        torch.testing.assert_close(torch.tensor(own_gradient), torch.tensor(gradient))
+    torch.testing.assert_close(torch.tensor(own_values), torch.tensor(values))
+
+
+def test_autograd_is_told_of_writes_in_regions() -> None:
+    def program(p: Tensor) -> None:
+        if p.sum() > 0:
+            p.detach().mul_(2)
+
+    p = torch.ones(2, requires_grad=True)
+    weft.compile(program)(p)
+    assert p._version

@@ -192,6 +192,18 @@ class JointRecorder(NodeRecorder):
         self.record(func, args, kwargs, result)
         return result
 
+    def _keep_value(self, tensor: torch.Tensor) -> None:
+        """Let the node of ``tensor`` have what it computed, which ``tensor`` may not be any more."""
+        node = self.node_of(tensor)
+        with self.paused(), torch.no_grad():
+            before = tensor.detach()
+        if node.meta["val"] is tensor:
+            node.meta["val"] = before
+        source = node.args[0] if node.target is operator.getitem else None
+        if isinstance(source, torch.fx.Node):
+            results = source.meta["val"]
+            source.meta["val"] = tuple(before if r is tensor else r for r in results)
+
     def _record_write(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
         """Record the operator's functional form: the written tensor stands for the result from now on."""
         pure = _functional_form(func)
@@ -201,9 +213,12 @@ class JointRecorder(NodeRecorder):
         if not self._memory.may_write(written):
             raise Unsupported("write to given memory in a backward formula", str(func))
         node_args, node_kwargs = self.nodes_in(args), self.nodes_in(kwargs)
+        self._keep_value(written)
         func(*args, **kwargs)
         node = self.append(pure, node_args, node_kwargs, written)
         self._nodes[written] = node
+        if torch.Tag.inplace_view in func.tags:  # ``x.t_()``: the same elements, seen otherwise
+            return written
         whole, place = self._memory.whole(written)
         own = place_of(written)
         if same_place(own, place):

@@ -71,6 +71,8 @@ def plan_outputs(
             input_index=index,
             requires_grad=recorder.history.changes(index, recorded.value),
             reached=recorder.history.reached(recorded.value),
+            hidden=recorded.value._version == 0
+            and not recorder.regions,  # whose writes no fake shows
         )
         plan.add(recorded.node, None, described)
     _UserOutputs(plan, recorder, aliases, outputs, written).add_all()

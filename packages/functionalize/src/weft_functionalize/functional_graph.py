@@ -158,6 +158,7 @@ class OutputDescriptor:
     eager PyTorch.  ``reached`` are the inputs that have a gradient when this output alone has; of these, the
     ``reached_in_some`` only in some calls, as the branch taken or a loop's length says.  Where these are all,
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
+    ``hidden``: autograd is not told of the writes to a mutated input, which are to its ``.data``.
     """
 
     kind: OutputKind
@@ -170,6 +171,7 @@ class OutputDescriptor:
     reached_in_some: frozenset[int] = frozenset()
     unrecorded: bool = False
     exposed: bool = False
+    hidden: bool = False
 
 
 @dataclass(frozen=True)

@@ -94,13 +94,13 @@ class _Runtime:
             if d.kind is InputKind.USER_INPUT and d.specialized_value is not None
         )
         self._write_back = tuple(
-            (d.graph_index, d.input_index, not d.requires_grad)
+            (d.graph_index, d.input_index, not d.requires_grad, d.hidden)
             for d in functional.outputs
             if d.kind is OutputKind.MUTATED_INPUT
             and d.graph_index is not None
             and d.input_index is not None
         )
-        self._mutated = frozenset(index for _, index, _ in self._write_back)
+        self._mutated = frozenset(index for _, index, *_ in self._write_back)
         self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
         reader = _number_readers(functional)
@@ -166,13 +166,14 @@ class _Runtime:
     def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""
         written = []
-        for output_index, input_index, unrecorded in self._write_back:
+        for output_index, input_index, unrecorded, hidden in self._write_back:
             tensor = every[input_index]
             if computed[output_index] is tensor:
-                written.append(tensor)
+                if not hidden:
+                    written.append(tensor)
                 continue
             with torch.set_grad_enabled(not unrecorded):
-                tensor.copy_(computed[output_index])
+                (tensor.data if hidden else tensor).copy_(computed[output_index])
         torch.autograd.graph.increment_version(written)
 
     def _all_inputs(self, inputs: Sequence[Any]) -> list[Any]:
