@@ -70,6 +70,7 @@ class CCodegen(weft_loop_ir.Codegen):
 
     device_type = "cpu"
     writes_inputs = True
+    checks_first = True  # an index out of range raises: before anything is written
 
     def compile(self, schedule: Schedule, constants: Mapping[str, torch.Tensor]) -> CProgram:
         return CProgram(schedule, constants)
