@@ -39,6 +39,7 @@ from .tensor_map import TensorMap
 from .tensor_ssa.alias_graph import aliased_argument
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .tensor_ssa.region_aliases import RegionAlias
+from .uninitialized_memory import fill_uninitialized
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -366,7 +367,10 @@ class AtenRecorder(TorchDispatchMode):
         node = self._append(func, node_args, node_kwargs, result)
         if func is aten.as_strided_scatter.default:
             node.meta[OWN_FORMULA] = True
-        return self._register_result(func, node, result, args, kwargs)
+        made = self._register_result(func, node, result, args, kwargs)
+        with self:
+            fill_uninitialized(func, made)
+        return made
 
     def record_checks(self) -> None:
         """Append assertions of what has been relied on of numbers that depend on data.
