@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from weft_bytecode_capture import capture
+from weft_bytecode_capture import CaptureOptions, capture
 
 
 def images(x, grid):
@@ -153,3 +153,47 @@ def test_a_boolean_of_contents_decides_in_each_layer() -> None:
         torch.testing.assert_close(result.result[0], layers(x, mask)[0])
         assert result.result[1] == layers(x, mask)[1]
         assert (len(result.graphs), len(result.breaks)) == (1, 0)
+
+
+class Padded(torch.nn.Module):
+    """Pads by what its buffers and the length say, as streaming convolutions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("stride", torch.tensor(2))
+        self.register_buffer("total", torch.tensor(3))
+        self.left = self.total // 2
+
+    def forward(self, x):
+        frames = torch.ceil((x.shape[-1] + self.total) / self.stride).long()
+        extra = frames * self.stride - x.shape[-1]
+        padded = torch.nn.functional.pad(x, (self.left, extra))
+        return padded.unfold(-1, 2, 2).sum(-1)
+
+
+def test_padding_by_what_buffers_hold() -> None:
+    module = Padded()
+    captured = capture(module)
+    for number, length in enumerate((5, 8, 9, 5, 12)):
+        if number == 3:
+            module.total.add_(2)  # which the guards notice
+        x = torch.randn(2, length)
+        result = captured(x)
+        torch.testing.assert_close(result.result, module(x))
+        assert not result.breaks, result.breaks
+
+
+@pytest.mark.parametrize("as_keyword", [False, True])
+def test_padding_by_numbers_of_data(as_keyword) -> None:
+    def function(x, mask):
+        count = mask.sum()
+        if as_keyword:
+            return torch.nn.functional.pad(x, pad=[0, count, 1, 0], value=2.0) * 2
+        return torch.nn.functional.pad(x, (count, 0)) * 2
+
+    captured = capture(function, options=CaptureOptions(read_contents=False))
+    for number, mask in enumerate(([1, 0, 1], [1, 1, 1], [0, 0, 1], [0, 0, 0])):
+        x = torch.randn(2, 3)
+        result = captured(x, torch.tensor(mask))
+        torch.testing.assert_close(result.result, function(x, torch.tensor(mask)))
+        assert not result.breaks and len(result.graphs) == (number == 0)

@@ -7,11 +7,12 @@ images of the same size.  What is computed from such tensors alone is computed d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.fx
-from weft_guards import ContentsAre
+from weft_guards import ContentsAre, Source
 
 from ..._torch import storage_identity
 from ..._torch.symbols import substituted, unbacked_symbols
@@ -36,6 +37,7 @@ READS = frozenset(
         "branch on a tensor's value",
         "decision by a number that the graph computes",
         "use of a number that depends on data",
+        "result whose size depends on data",
     }
 )
 """Kinds of breaks that known contents may spare."""
@@ -47,7 +49,7 @@ class _Unknown(Exception):
 
 def has_small_integers(graph: GraphBuilder) -> bool:
     """Whether some input's contents could be guarded."""
-    return any(_is_small(given.tensor) for given in graph.inputs())
+    return any(_is_small(tensor) for _, tensor, _ in graph.given)
 
 
 def known_contents(evaluator: Evaluator, tensor: TensorVariable) -> torch.Tensor | None:
@@ -90,6 +92,14 @@ def _is_small(tensor: Any) -> bool:
     return integral and tensor.layout is torch.strided and 0 < tensor.numel() <= _MAX_ELEMENTS
 
 
+@dataclass(frozen=True, eq=False)
+class _Attribute:
+    """A tensor that the graph has as an attribute, and where it was found."""
+
+    source: Source
+    tensor: torch.Tensor
+
+
 class _Evaluation:
     """Values of nodes in this call, by the tensors that the frame was given."""
 
@@ -117,6 +127,8 @@ class _Evaluation:
             raise _Unknown
         if node.op == "placeholder":
             return self._given(node, parts[0])
+        if node.op == "get_attr":
+            return self._attribute(parts[0])
         if node.op not in ("call_function", "call_method") or has_effect(node):
             raise _Unknown
         sizes: list[Any] = [size for part in parts for size in part.shape]
@@ -128,6 +140,14 @@ class _Evaluation:
             return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
         function: Any = node.target
         return function(*arguments, **keywords)
+
+    def _attribute(self, fake: torch.Tensor) -> torch.Tensor:
+        """A module's own tensor: sizes of a convolution, which it keeps in buffers."""
+        for source, tensor, known in self._graph.given:
+            if known is fake and _is_small(tensor):
+                self.read.append(_Attribute(source, tensor))
+                return tensor
+        raise _Unknown
 
     def _may_be_written(self, node: torch.fx.Node, given: Any) -> bool:
         """By its ``data``, which counts no writes, or in the memory that it shares with another input."""

@@ -110,6 +110,8 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
         if torch.is_grad_enabled() and self._stays_eager(evaluator, arguments, keywords):
             self._check_needs_no_gradient(evaluator, [*arguments, *keywords.values()])
+        if self.value is torch.nn.functional.pad:
+            arguments, keywords = _with_counts(evaluator, arguments, keywords)
         joined = join_rows(evaluator.frame, self.value, arguments, keywords)
         if joined is not None:
             return joined
@@ -146,6 +148,26 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
 
     def __repr__(self) -> str:
         return f"TorchFunction({getattr(self.value, '__name__', self.value)})"
+
+
+def _with_counts(
+    evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+) -> tuple[Arguments, Keywords]:
+    """The arguments of ``pad`` with numbers in the place of tensors that say how far."""
+    named = dict(zip(("input", "pad"), arguments, strict=False)) | keywords
+    pad = named.get("pad")
+    if not isinstance(pad, SequenceVariable):
+        return arguments, keywords
+    items = pad.items(evaluator)
+    if not any(isinstance(item, TensorVariable) for item in items):
+        return arguments, keywords
+    counts = [
+        item.call_method(evaluator, "item", [], {}) if isinstance(item, TensorVariable) else item
+        for item in items
+    ]
+    if len(arguments) > 1:
+        return [arguments[0], TupleVariable(counts), *arguments[2:]], keywords
+    return arguments, keywords | {"pad": TupleVariable(counts)}
 
 
 def _recurrent_steps(evaluator: Evaluator, arguments: Arguments) -> int | None:
