@@ -213,7 +213,7 @@ class ScoreTile:
     def print_invariant(self, varying: Collection[sympy.Symbol]) -> None:
         """Print what is the same for all values of ``varying``: printed before a loop, it is not repeated."""
         for body in self.bodies:
-            _invariant(body, self.scores, varying).replay(self.printer)
+            self.printer.replay(_invariant(body, self.scores, varying))
 
     def print_elements(self, codes: Mapping[str, str]) -> list[str]:
         """The elements that the bodies compute, where ``codes`` holds the tiles of scores, in float32."""
@@ -222,7 +222,7 @@ class ScoreTile:
                 if load.buffer in self.scores:
                     score = Text(codes[load.buffer], torch.float32, frozenset("yx"))
                     self.printer.local[load.buffer, self.printer.index(load.index)[0]] = score
-        return [body.replay(self.printer).code for body in self.bodies]
+        return [self.printer.replay(body).code for body in self.bodies]
 
     # -- facts -------------------------------------------------------------------------------------------
 

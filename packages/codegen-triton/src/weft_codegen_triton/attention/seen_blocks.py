@@ -65,7 +65,7 @@ def _unless_lost(start: str, stop: str, extent: str) -> tuple[str, str]:
 
 def _is_lost(tile: ScoreTile, sight: LoopBody, shape: str) -> str:
     """Whether any line that the tile holds has a sight that is not finite: 1 or 0."""
-    value = f"tl.broadcast_to({sight.replay(tile.printer).code}, {shape})"
+    value = f"tl.broadcast_to({tile.printer.replay(sight).code}, {shape})"
     lost = f'(tl.abs({value}) < float("inf")) == 0'
     mask = tile.printer.tile.masks.get("y")
     return f"tl.max(tl.max(({lost if mask is None else f'({lost}) & {mask}'}).to(tl.int32), 1), 0)"
@@ -117,7 +117,7 @@ def _equal(
         _name_scanned(tile, axis, extent)
         conditions = [f"{axis}mask"]
         for number, body in enumerate(scanned):
-            value = body.replay(tile.printer).code
+            value = tile.printer.replay(body).code
             conditions += [f"({value} >= least{number})", f"({value} <= greatest{number})"]
         index = f"{axis}index.to(tl.int32)"
         tile.emit(
@@ -133,7 +133,7 @@ def _equal(
 def _print_limits(tile: ScoreTile, held: Sequence[LoopBody], shape: str, mask: str | None) -> None:
     """Print the ``least`` and ``greatest`` of each of the ``held`` numbers."""
     for number, body in enumerate(held):
-        value = f"tl.broadcast_to({body.replay(tile.printer).code}, {shape}).to(tl.int64)"
+        value = f"tl.broadcast_to({tile.printer.replay(body).code}, {shape}).to(tl.int64)"
         for name, reduce, rest in (("least", "min", "most"), ("greatest", "max", "least")):
             seen = value if mask is None else f"tl.where({mask}, {value}, {INTEGER_LIMITS[rest]})"
             tile.emit(f"{name}{number} = tl.{reduce}(tl.{reduce}({seen}, 1), 0)")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import sympy
 import torch
 from weft_loop_ir import Combination, LoopBody, SizeFloat, print_index
+from weft_loop_ir.bodies import MUL, operation_named
+from weft_loop_ir.bodies.rewrite import rewritten
 from weft_loop_ir.ops import (
     ELEMENTWISE,
     FLOAT8,
@@ -24,6 +27,7 @@ from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import is_beyond
 from weft_codegen_triton.kernel.known_values import KnownValues
 from weft_codegen_triton.kernel.operations import template
+from weft_codegen_triton.kernel.short_forms import ALWAYS, FOR_HALF
 from weft_codegen_triton.kernel.size_numbers import SizeNumbers
 
 Axes = frozenset[str]
@@ -118,6 +122,10 @@ class BodyPrinter:
         self.scanner: Callable[[tuple[Text, ...]], list[Text]] | None = None
         self.store_result: Callable[[ReductionResult, str, sympy.Expr], None] | None = None
 
+    def replay(self, body: LoopBody) -> Any:
+        """Print ``body``, shorter forms in the place of what they stand for; gives its result."""
+        return rewritten(body, FOR_HALF if self.for_half else ALWAYS).replay(self)
+
     # -- lines -----------------------------------------------------------------------------------------
 
     def emit(self, line: str) -> None:
@@ -176,7 +184,7 @@ class BodyPrinter:
 
     def load(self, buffer: str, index: sympy.Expr) -> Text:
         if buffer in self.recomputed:
-            value: Text = self.recomputed[buffer].replay(self)
+            value: Text = self.replay(self.recomputed[buffer])
             return value
         if buffer in self.registers:
             return self.local[buffer, self.index(index)[0]]
@@ -290,9 +298,7 @@ class BodyPrinter:
         elif dtype is not torch.bool:
             value = wrapped(int(value), dtype)
         code = f"tl.full({self.tile.unit}, {literal(value)}, {triton_dtype(dtype)})"
-        made = self.name(code, dtype, NO_AXES)
-        self.facts.constants[made.code] = value
-        return made
+        return self.name(code, dtype, NO_AXES)
 
     def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Text:
         """A parameter, handed over as the bits of a double: Triton would round a float argument."""
@@ -354,6 +360,16 @@ class BodyPrinter:
             elif is_large:
                 code = f"weft.divide_by_one_or_more({value.code}, {other.code})"
         return self.name(code, value.dtype, axes)
+
+    def divide_by_large(self, value: Text, other: Text) -> Text:
+        self.facts.at_least_one.add(other.code)
+        return self.truediv(value, other)
+
+    def exp_of_negative(self, value: Text) -> Text:
+        return self.name(f"(weft.exp_of_negative_for_half({value.code}))", value.dtype, value.axes)
+
+    def gelu(self, value: Text) -> Text:
+        return self.name(f"(weft.gelu_for_half({value.code}))", value.dtype, value.axes)
 
     def _note_scaling(self, product: Text, left: Text, right: Text) -> None:
         """Remember ``product`` if it scales elements by the inverse of a root that a row has once."""
@@ -434,19 +450,19 @@ def _by_way_of(source: torch.dtype, target: torch.dtype) -> tuple[torch.dtype, .
     return ()
 
 
-def _elementwise(operation: str, to_bool: bool) -> Callable[..., Text]:
+def _elementwise(name: str, to_bool: bool) -> Callable[..., Text]:
+    operation = operation_named(name)
+
     def method(self: BodyPrinter, *operands: Text) -> Text:
         dtype = operands[0].dtype
-        if operation == "mul" and self.for_half:
+        if operation is MUL and self.for_half:
             operands = self._scale_of_row(*operands) or operands
         codes = tuple(o.code for o in operands)
-        code = template(operation, dtype, self.for_half).format(*codes)
-        if self.for_half:
-            code = self.facts.shorter(operation, codes) or code
+        code = template(name, dtype, self.for_half).format(*codes)
         axes: Axes = frozenset().union(*(o.axes for o in operands))
         made = self.name(f"({code})", torch.bool if to_bool else dtype, axes)
-        self.facts.note_operation(operation, tuple(o.code for o in operands), made.code)
-        if operation == "mul" and made.dtype is torch.float32:
+        self.facts.note_operation(operation, codes, made.code)
+        if operation is MUL and made.dtype is torch.float32:
             self._note_scaling(made, *operands)
         return made
 

@@ -404,5 +404,5 @@ def _print_pointwise(
         if stage.is_sequential:
             print_sequential_stage(printer, stage)
         else:
-            stage.body.replay(printer)
+            printer.replay(stage.body)
     return counts, blocks, warps

@@ -27,7 +27,7 @@ def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
     goes_on = variables.get((stage.goes_on or "", "0"))
     with printer.loop(_head(printer, stage, goes_on)):
         _name_counters(printer, stage)
-        stage.body.replay(printer)
+        printer.replay(stage.body)
         after = [
             f"tl.broadcast_to({printer.local[key].code}, {printer.tile.shape})" for key in state
         ]

@@ -296,7 +296,7 @@ class ReductionPrinter:
             space.leave()
             if stage.is_reduction:
                 raise Unsupported("a reduction over no loop")
-            stage.body.replay(printer)
+            printer.replay(stage.body)
             return
         self._select(self.ranges.index(stage.inner))
         self.stored = {}
@@ -313,7 +313,7 @@ class ReductionPrinter:
         printer.reduce = accumulators.reduce
         if self.blocks.persistent:
             space.enter()
-            stage.body.replay(printer)
+            printer.replay(stage.body)
         else:
             printer.load_policy = self.cache_hints.of_stage(position)
             printer.store_policy = self.cache_hints.of_stores
@@ -357,7 +357,7 @@ class ReductionPrinter:
             place, space.span = f"{axis}index", Span.ELEMENTS
         self._range(f"{axis}base")
         space.enter()
-        found = FoundVector(operand.replay(printer), f"{axis}mask", place)
+        found = FoundVector(printer.replay(operand), f"{axis}mask", place)
         space.axis, space.span = of_row, span
         space.leave()
         return found
@@ -418,7 +418,7 @@ class ReductionPrinter:
         with printer.loop(f"for {axis}offset in {steps}:"):
             self._range(f"{axis}offset + {axis}base")
             space.enter()
-            stage.body.replay(printer)
+            printer.replay(stage.body)
         for key in [k for k in printer.loaded if k[0] in writes]:
             del printer.loaded[key]
 

@@ -223,7 +223,7 @@ class ScanPrinter:
         self._print_place("", f"{self.begin} + tl.arange(0, RBLOCK)[None, :]{wide}")
         self._name_place("")
         self.printer.scanner = self._scanned
-        self.stage.body.replay(self.printer)
+        self.printer.replay(self.stage.body)
 
     def _enter_tile(self, columns: str) -> None:
         tile = self.printer.tile
@@ -313,7 +313,7 @@ class ScanPrinter:
             self._name_place(str(number))
             texts = self._texts(made)
             self.printer.scanner = lambda values, texts=texts: texts
-            self.stage.body.replay(self.printer)
+            self.printer.replay(self.stage.body)
 
     def _loads(self) -> list[tuple[str, sympy.Expr]]:
         """What is loaded of each element before it is scanned."""
@@ -349,7 +349,7 @@ class ScanPrinter:
         """What is scanned, printed for the tile as it is now."""
         before = _before_scan(self.stage.body).instructions
         scan = self.stage.body.instructions[len(before)]
-        return tuple(LoopBody(before, value).replay(self.printer) for value in scan.operands)
+        return tuple(self.printer.replay(LoopBody(before, value)) for value in scan.operands)
 
     # -- lines of both ---------------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ class OperandPrinter:
         if masks:
             printer.emit(f"kmask = {_all(masks)}")
         self.context.print_loop_values(printer, producer.loops, names)
-        producer.kernel.stages[0].body.replay(printer)
+        printer.replay(producer.kernel.stages[0].body)
         (value,) = (v for (buffer, _), v in printer.local.items() if buffer == name)
         dtype = self.context.buffers[name].layout.dtype
         printer.emit(f"{result} = {self._whole(value, shape, dtype, bool(masks))}")

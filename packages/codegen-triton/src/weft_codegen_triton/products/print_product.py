@@ -311,7 +311,7 @@ class _ProductPrinter:
         for index in {load.index for load in body.loads(product.sums)}:
             value = Text("product", self.contraction.dtype, frozenset(("y", "x")))
             printer.local[product.sums, printer.index(index)[0]] = value
-        body.replay(printer)
+        printer.replay(body)
         self.lines += self.finish(printer)
 
     def _symbols(self) -> tuple[sympy.Symbol, ...]:

@@ -91,11 +91,12 @@ class _Reduced(Pattern):
 
 @dataclass(frozen=True, eq=False)
 class _Number(Pattern):
-    number: Number
+    is_one: Callable[[Number], bool]
 
     def _within(self, at: At, instruction: Instruction, found: Found) -> Found | None:
-        is_it = isinstance(instruction, Constant) and instruction.number == self.number
-        return found if is_it else None
+        return (
+            found if isinstance(instruction, Constant) and self.is_one(instruction.number) else None
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +146,12 @@ def reduced(kind: str, value: Pattern, dtype: torch.dtype | None = None) -> Patt
 
 def number(value: Number) -> Pattern:
     """A constant."""
-    return _Number(value)
+    return _Number(lambda constant: constant == value)
+
+
+def at_least(value: Number) -> Pattern:
+    """A constant that is no less."""
+    return _Number(lambda constant: constant >= value)
 
 
 def converted(value: Pattern) -> Pattern:
