@@ -78,9 +78,13 @@ def test_explain_of_nothing(tmp_path, capsys) -> None:
     assert "no such script" in capsys.readouterr().err
 
 
-def test_caches_are_carried_from_one_folder_to_another(tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("kind", ["path", "url"])
+def test_caches_are_carried_from_one_folder_to_another(kind, tmp_path, monkeypatch, capsys) -> None:
     """An exported cache serves in another folder; an emptied one has nothing."""
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "caches.zip"
+    if kind == "url":
+        pytest.importorskip("fsspec")
+        file = file.as_uri()
     x = torch.randn(5)
 
     def compiled_from() -> str:
@@ -120,6 +124,8 @@ def test_cache_commands_say_why_they_can_not(tmp_path, monkeypatch, capsys) -> N
     (tmp_path / "text").write_text("no archive")
     assert main(["cache", "import", str(tmp_path / "text")]) == 1
     assert "no archive of weft's caches" in capsys.readouterr().err
+    assert main(["cache", "export", "nobody://knows/it"]) == 1
+    assert "nobody://knows/it" in capsys.readouterr().err
     shared = tmp_path / "shared"
     (shared / "programs").mkdir(parents=True)
     os.chmod(shared / "programs", 0o777)

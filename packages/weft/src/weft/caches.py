@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from weft_loop_ir.disk_cache import cache_base, discard_entry, trusted_folder, write_entry
 
@@ -162,6 +163,42 @@ def unpack_caches(content: bytes) -> Packed:
         write_entry(cache_base() / cache, name, entry)
         keys.add((cache, name.partition(".")[0]))
     return Packed(len(keys), sum(len(entry) for _, entry in read))
+
+
+def write_place(place: str, content: bytes) -> None:
+    """Write a file by its path, or by a URL that fsspec knows (``s3://bucket/caches.zip``).
+
+    :raises OSError: it can't be written.
+    :raises ArchiveError: fsspec, or what it needs for that URL, is not installed.
+    """
+    if "://" not in place:
+        Path(place).write_bytes(content)
+        return
+    with _opened(place, "wb") as file:
+        file.write(content)
+
+
+def read_place(place: str) -> bytes:
+    """The file of a path or URL; raises as :func:`write_place` does."""
+    if "://" not in place:
+        return Path(place).read_bytes()
+    with _opened(place, "rb") as file:
+        content: bytes = file.read()
+        return content
+
+
+def _opened(url: str, mode: str) -> Any:
+    try:
+        import fsspec  # type: ignore[import-untyped]  # only for this
+    except ImportError as error:
+        raise ArchiveError(f"{url} needs fsspec: pip install fsspec") from error
+    try:
+        return fsspec.open(url, mode)
+    except (
+        ImportError,
+        ValueError,
+    ) as error:  # a protocol that nobody knows, or a driver that lacks
+        raise ArchiveError(f"{url} cannot be opened: {error}") from error
 
 
 def save_cache_artifacts() -> bytes:

@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
     ):
         action = actions.add_parser(name, help=text)
-        action.add_argument("file", type=Path)
+        action.add_argument("file", help="a path, or a URL that fsspec knows")
         action.set_defaults(run=run)
 
     report = commands.add_parser(
@@ -74,6 +74,23 @@ def _parser() -> argparse.ArgumentParser:
         "--output", type=Path, help="where to write the page (default: DIR/report.html)"
     )
     report.set_defaults(run=_report)
+
+    minify = commands.add_parser(
+        "minify", help="find the smallest part of a dumped graph on which a stage still fails"
+    )
+    minify.add_argument(
+        "file", type=Path, help="1_captured.py of a dump, or one like it; it is run"
+    )
+    minify.add_argument(
+        "--accuracy",
+        action="store_true",
+        help="look for the first stage that is farther from float64 than eager is",
+    )
+    minify.add_argument("--limit", type=_positive, default=500, help="graphs to try (default 500)")
+    minify.add_argument(
+        "--output", type=Path, default=Path("minified.py"), help="default: minified.py"
+    )
+    minify.set_defaults(run=_minify)
 
     demo = commands.add_parser(
         "demo", help="compile a transformer and a convolutional network and compare with eager"
@@ -144,22 +161,22 @@ def _cache_clear(options: argparse.Namespace) -> int:
 
 
 def _cache_export(options: argparse.Namespace) -> int:
-    from .caches import pack_caches
+    from .caches import ArchiveError, pack_caches, write_place
 
     content, packed = pack_caches()
     try:
-        options.file.write_bytes(content)
-    except OSError as error:
+        write_place(options.file, content)
+    except (OSError, ArchiveError) as error:
         return _fail(str(error))
     sys.stdout.write(f"{packed.entries} entries, {packed.size} bytes, in {options.file}\n")
     return 0
 
 
 def _cache_import(options: argparse.Namespace) -> int:
-    from .caches import ArchiveError, unpack_caches
+    from .caches import ArchiveError, read_place, unpack_caches
 
     try:
-        packed = unpack_caches(options.file.read_bytes())
+        packed = unpack_caches(read_place(options.file))
     except (OSError, ArchiveError) as error:
         return _fail(str(error))
     sys.stdout.write(f"{packed.entries} entries, {packed.size} bytes\n")
@@ -175,6 +192,20 @@ def _report(options: argparse.Namespace) -> int:
     except (DumpError, OSError) as error:
         return _fail(str(error))
     sys.stdout.write(f"{page}\n")
+    return 0
+
+
+def _minify(options: argparse.Namespace) -> int:
+    from .minify.command import NothingToMinify, minify_file
+
+    try:
+        fault, reduced = minify_file(
+            options.file, options.output, accuracy=options.accuracy, limit=options.limit
+        )
+    except (NothingToMinify, OSError) as error:
+        return _fail(str(error))
+    operations = "operation" if reduced.size == 1 else "operations"
+    sys.stdout.write(f"{fault}\n{options.output}: {reduced.size} {operations}\n")
     return 0
 
 
