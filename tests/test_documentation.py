@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import re
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def test_variables_and_logs_are_told(name) -> None:
 def test_public_names_are_in_the_reference(name) -> None:
     assert f"::: weft.{name}\n" in text("reference/weft.md")
     assert getattr(weft, name).__doc__
+
+
+@pytest.mark.parametrize("page", [page for page in NAV if page.startswith("reference/")])
+def test_names_of_the_reference_exist(page) -> None:
+    for name in re.findall(r"^::: (\S+)$", text(page), re.MULTILINE):
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
 
 
 def test_options_are_described() -> None:

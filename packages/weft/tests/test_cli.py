@@ -83,7 +83,6 @@ def test_caches_are_carried_from_one_folder_to_another(kind, tmp_path, monkeypat
     """An exported cache serves in another folder; an emptied one has nothing."""
     first, second, file = tmp_path / "first", tmp_path / "second", tmp_path / "caches.zip"
     if kind == "url":
-        pytest.importorskip("fsspec")
         file = file.as_uri()
     x = torch.randn(5)
 

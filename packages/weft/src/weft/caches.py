@@ -169,7 +169,7 @@ def write_place(place: str, content: bytes) -> None:
     """Write a file by its path, or by a URL that fsspec knows (``s3://bucket/caches.zip``).
 
     :raises OSError: it can't be written.
-    :raises ArchiveError: fsspec, or what it needs for that URL, is not installed.
+    :raises ArchiveError: nobody knows that kind of URL, or what it needs is not installed.
     """
     if "://" not in place:
         Path(place).write_bytes(content)
@@ -188,10 +188,8 @@ def read_place(place: str) -> bytes:
 
 
 def _opened(url: str, mode: str) -> Any:
-    try:
-        import fsspec  # type: ignore[import-untyped]  # only for this
-    except ImportError as error:
-        raise ArchiveError(f"{url} needs fsspec: pip install fsspec") from error
+    import fsspec  # type: ignore[import-untyped]  # only for this
+
     try:
         return fsspec.open(url, mode)
     except (
