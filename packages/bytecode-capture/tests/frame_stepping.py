@@ -42,6 +42,8 @@ class Constant(Variable):
 
 
 class NoEffects:
+    names = ()
+
     def emit(self, emitter: Any) -> None:
         pass
 

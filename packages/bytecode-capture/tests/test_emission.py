@@ -59,6 +59,8 @@ class Built(Variable):
 
 
 class Effects:
+    names = ()
+
     def __init__(self, emit):
         self.emit = emit
 
