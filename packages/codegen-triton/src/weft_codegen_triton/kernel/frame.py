@@ -36,13 +36,13 @@ class KernelFrame:
 
 
 def split_index(
-    printer: BodyPrinter, axis: str, flat: str, loops: tuple[LoopVariable, ...]
+    printer: BodyPrinter, axis: str, flat: str, loops: tuple[LoopVariable, ...], prefix: str = ""
 ) -> None:
-    """Print the loop variables that the flat index ``flat`` along ``axis`` stands for."""
+    """Print the loop variables that the flat index ``flat`` along ``axis`` stands for, after ``prefix``."""
     rest = flat
     for position in range(len(loops) - 1, -1, -1):
         loop = loops[position]
-        name = f"{loop.symbol.name}"
+        name = f"{prefix}{loop.symbol.name}"
         size = printer.number(loop.size)
         if position == 0:
             printer.emit(f"{name} = {rest}")

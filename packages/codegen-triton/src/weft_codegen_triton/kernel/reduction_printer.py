@@ -247,17 +247,7 @@ class ReductionPrinter:
 
     def _split(self, flat: str, loops: tuple[LoopVariable, ...]) -> None:
         """Print the loop variables; ranges may share loop symbols, so their names begin with the axis."""
-        printer, axis = self.printer, self.space.axis
-        start = len(printer.lines)
-        split_index(printer, axis, flat, loops)
-        for loop in loops:
-            name = f"{axis}_{loop.symbol.name}"
-            printer.lines[start:] = [
-                line.replace(f"{loop.symbol.name} = ", f"{name} = ", 1)
-                if line.strip().startswith(f"{loop.symbol.name} = ")
-                else line
-                for line in printer.lines[start:]
-            ]
+        split_index(self.printer, self.space.axis, flat, loops, f"{self.space.axis}_")
 
     def _row_access(self, buffer: str, index: sympy.Expr, is_store: bool) -> RowAccess | None:
         """How an element of a row is reached by vectors; None where ``index`` is no such place."""
