@@ -47,6 +47,11 @@ class LoopNests:
         self.buffers[name] = self._temporary[name] = made
         return name
 
+    def include(self, kernel: Kernel, temporary: Sequence[str] = ()) -> None:
+        """Append a kernel as it is, whose results ``temporary`` only others read."""
+        self._temporary |= {name: self.buffers[name] for name in temporary}
+        self._kernels.append(kernel)
+
     def add(
         self,
         outer: Sequence[LoopVariable],

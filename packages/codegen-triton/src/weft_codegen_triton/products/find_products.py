@@ -6,14 +6,17 @@ from others, element by element, can run where its elements are loaded (:mod:`.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import sympy
 from weft_loop_ir import (
+    Buffer,
     BufferKind,
     BufferView,
+    Expansion,
     ExternCall,
+    FusedKernel,
     Kernel,
     LoopBody,
     LoopVariable,
@@ -31,6 +34,7 @@ from weft_loop_ir.bodies import LOAD, STORE, Indirect
 from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.products import convolutions  # noqa: F401 - enters its rule
 from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, Contraction, Loops
+from weft_codegen_triton.products.expansion import expanded_product
 from weft_codegen_triton.products.producers import loop_values, with_producers
 from weft_codegen_triton.products.read_calls import read_call
 from weft_codegen_triton.products.tiles import TileShape, tiles_for
@@ -40,7 +44,7 @@ MAX_ELEMENTS = 2**31 - 2**21
 
 
 @dataclass(frozen=True)
-class ProductKernel(Kernel):
+class ProductKernel(FusedKernel):
     """A contraction, and a kernel's loops on its result, tile by tile as it is computed.
 
     The one stage loads elements of ``sums``, which has no memory, and stores others; ``loops`` says where the
@@ -60,6 +64,9 @@ class ProductKernel(Kernel):
         """What the library would do."""
         (call,) = (step for step in self.replaces if isinstance(step, ExternCall))
         return call
+
+    def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
+        return expanded_product(self, buffers)
 
 
 def product_forms(
