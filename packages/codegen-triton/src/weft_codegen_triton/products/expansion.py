@@ -32,16 +32,12 @@ def expanded_product(kernel: ProductKernel, buffers: Mapping[str, Buffer]) -> Ex
     for operand in (contraction.left, contraction.right):
         if operand.producer is not None:
             nests.include(operand.producer.kernel, temporary=[operand.buffer])
-    of_result, summed = (ROW, COLUMN), (TAP, INNER)
-    of_result, summed = (
-        ((BATCH, *of_result), summed)
-        if contraction.groups is None
-        else (of_result, (BATCH, *summed))
-    )
-    outer, inner = (
-        [LoopVariable(place, contraction.sizes[place]) for place in places]
-        for places in (of_result, summed)
-    )
+    is_grouped = contraction.groups is not None
+    of_result: list[sympy.Symbol] = [ROW, COLUMN] if is_grouped else [BATCH, ROW, COLUMN]
+    summed: list[sympy.Symbol] = [BATCH, TAP, INNER] if is_grouped else [TAP, INNER]
+    sizes = contraction.sizes
+    outer = [LoopVariable(place, sizes[place]) for place in of_result]
+    inner = [LoopVariable(place, sizes[place]) for place in summed]
     totals = nests.temporary(f"{kernel.sums}_total", [contraction.elements])
 
     def add_up(ops: Any) -> None:
