@@ -16,6 +16,7 @@ from weft_codegen_triton._torch import current_device, current_stream
 from weft_codegen_triton.compilation.binary import ENTRY, CompileJob, KernelBinary
 from weft_codegen_triton.compilation.client import compile_server
 from weft_codegen_triton.errors import LaunchError
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.options import TritonOptions
 from weft_codegen_triton.runtime.autotuning import (
@@ -45,8 +46,7 @@ class CudaDevice:
     def __init__(self, device: torch.device | None, folder: Path, options: TritonOptions) -> None:
         index = None if device is None else device.index
         self.index = torch.cuda.current_device() if index is None else index
-        torch.cuda.init()  # before the driver is asked
-        self.gpu = options.gpu or gpu_of_device(self.index)
+        self._chosen_gpu = options.gpu
         self.turn = _turn(self.index)
         self._folder = folder
         self._threads = threading.local()
@@ -58,6 +58,12 @@ class CudaDevice:
     def name(self) -> str:
         """What the device is called, by which choices are kept."""
         return torch.cuda.get_device_name(self.index)
+
+    @functools.cached_property
+    def gpu(self) -> Gpu:
+        """What kernels are made for: the device, unless options say otherwise."""
+        torch.cuda.init()  # before the driver is asked
+        return self._chosen_gpu or gpu_of_device(self.index)
 
     def guard(self) -> AbstractContextManager[Any]:
         """A context in which the device is current on this thread, with its CUDA context."""
@@ -88,7 +94,7 @@ class CudaDevice:
         return loaded
 
     def _loaded(
-        self, job: CompileJob, binary: KernelBinary, count: int, name: str
+        self, job: CompileJob, binary: KernelBinary, count: int, name: str = ENTRY
     ) -> Callable[..., None]:
         """The kernel of ``job``, which is compiled again if the driver does not take what was kept."""
         try:

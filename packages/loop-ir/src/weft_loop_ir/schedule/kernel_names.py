@@ -43,6 +43,7 @@ QUIET = {
     "arange": "arange", "view": "copy", "_unsafe_view": "copy", "reshape": "copy", "expand": "copy",
     "permute": "copy", "transpose": "copy", "t": "copy", "slice": "copy", "select": "copy",
     "unsqueeze": "copy", "squeeze": "copy", "as_strided": "copy", "detach": "copy", "where": "where",
+    "while_loop": "loop", "cond": "branch",
     "lift_fresh_copy": "copy", "split": "copy", "unbind": "copy", "diagonal": "copy",
 }  # fmt: skip
 """The same for operators that say something only of a kernel that has no others."""
