@@ -98,7 +98,6 @@ from weft_loop_ir.schedule.check_first import check_first
 from weft_loop_ir.schedule.independent_loops import independent_iterations
 from weft_loop_ir.schedule.iterations import trip_count
 from weft_loop_ir.schedule.kernel_names import kernel_name
-from weft_loop_ir.schedule.split_scans import is_dear
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
@@ -188,7 +187,6 @@ __all__ = [
     "fuse_attention_gradients",
     "has_effects",
     "independent_iterations",
-    "is_dear",
     "item_reads",
     "item_writes",
     "kernel_name",

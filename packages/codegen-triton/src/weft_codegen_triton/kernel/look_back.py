@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import sympy
 import torch
-from weft_loop_ir import Combination, Kernel, is_dear
+from weft_loop_ir import Combination, Kernel
 from weft_loop_ir.bodies import ADD, MUL, Fold
 
 from weft_codegen_triton.kernel.blocks import extent
@@ -59,7 +59,7 @@ def looks_back(kernel: Kernel) -> bool:
     rows, length = extent(kernel.outer), loop.size
     if not (rows.is_Integer and length.is_Integer):
         return False
-    if stage.body.holds(Fold) or is_dear(combination_of(kernel)):
+    if stage.body.holds(Fold) or combination_of(kernel).is_costly:
         return False
     return 0 < int(rows) < MAX_ROWS and int(length) >= MIN_ROW
 

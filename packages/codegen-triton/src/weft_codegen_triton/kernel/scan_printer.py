@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody, is_dear
+from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody
 from weft_loop_ir.bodies import Combining, Fold, Indirect, Masked
 
 from weft_codegen_triton.kernel.blocks import (
@@ -85,7 +85,7 @@ def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
         is_along = any(steps_by_one(e, loop.symbol) for e in indices)
         return _blocks_across(kernel, items, rows, length, may_unroll=not is_along)
     elements = ELEMENTS if rows >= MANY_ROWS else ELEMENTS_OF_FEW
-    if is_dear(combination_of(kernel)):
+    if combination_of(kernel).is_costly:
         elements = COSTLY_ELEMENTS
     whole = power_of_two(length)
     block = max(1, min(elements // min(whole, elements), power_of_two(rows) // 512))
@@ -114,7 +114,7 @@ def _blocks_across(
         and columns >= 4 * UNROLLED
         and not stage.body.holds(Fold)
         and not before.stores()
-        and not is_dear(combination_of(kernel))
+        and not combination_of(kernel).is_costly
     ):
         ahead = block
         if rows // (2 * block) >= AHEAD_SEGMENTS:
@@ -126,7 +126,7 @@ def _blocks_across(
         warps = max(1, min(8, block * columns // (4 * ELEMENTS_PER_WARP)))
         return ScanBlocks(block, columns, is_static and whole <= columns, warps, UNROLLED)
     elements = ELEMENTS_OF_FEW if rows // block >= MANY_SEGMENTS else 2 * ELEMENTS_OF_FEW
-    if is_dear(combination_of(kernel)):
+    if combination_of(kernel).is_costly:
         elements = COSTLY_ELEMENTS
     columns = min(whole, max(1, elements // block))
     warps = max(1, min(8, block * columns // (2 * ELEMENTS_PER_WARP)))

@@ -23,7 +23,7 @@ from weft_loop_ir import (
     item_writes,
     ranges_for,
 )
-from weft_loop_ir.bodies import Combining, Cost, Indirect, Load, Reduction
+from weft_loop_ir.bodies import Combining, Indirect, Load, Reduction
 
 from weft_codegen_triton.products.contraction import Contraction, Loops, Operand, Producer
 from weft_codegen_triton.products.tiles import SQUARE, static
@@ -106,7 +106,7 @@ def pays(kernel: Kernel, repeats: int, contraction: Contraction, schedule: Sched
     (name,) = kernel.writes
     stored = schedule.buffers[name].layout.dtype.itemsize
     loops = {loop.symbol for loop in kernel.outer if loop.size != 1}
-    is_costly = any(i.operation.cost >= Cost.DIVISION for i in body.walk())
+    is_costly = any(i.operation.is_costly for i in body.walk())
     made = COSTLY_BYTES * is_costly + sum(
         schedule.buffers[i.buffer].layout.dtype.itemsize
         for i in body.instructions

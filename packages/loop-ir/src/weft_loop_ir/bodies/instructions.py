@@ -333,5 +333,10 @@ class Combination:
     body: LoopBody
     dtypes: tuple[torch.dtype, ...]
 
+    @property
+    def is_costly(self) -> bool:
+        """Whether elements are combined by more than a few instructions of a processor."""
+        return any(i.operation.is_costly for i in self.body.instructions)
+
 
 LEFT, RIGHT, COMBINED = "left", "right", "combined"

@@ -183,6 +183,11 @@ class Operation:
         return bool(self.effects & Effect.ENDS_LOOP)
 
     @property
+    def is_costly(self) -> bool:
+        """Whether it takes several instructions, or a long one."""
+        return self.cost >= Cost.DIVISION
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether it may be computed again, or earlier, where what it reads has not changed."""
         return not self.effects & ~Effect.READS

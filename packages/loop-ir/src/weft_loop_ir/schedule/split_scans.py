@@ -11,7 +11,7 @@ from dataclasses import replace
 import sympy
 import torch
 
-from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, Combination, Cost, Scan, Value
+from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, Combination, Scan, Value
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import (
@@ -88,12 +88,7 @@ def _stays_whole(node: LoopNode, options: ScheduleOptions) -> bool:
         return False
     if int(rows) >= options.split_scan_rows or int(length) < options.whole_scan_elements:
         return False
-    return not is_dear(_combination_of(node))
-
-
-def is_dear(combination: Combination) -> bool:
-    """Whether elements are combined by more than a few instructions of a processor."""
-    return any(i.operation.cost >= Cost.DIVISION for i in combination.body.instructions)
+    return not _combination_of(node).is_costly
 
 
 def _combination_of(node: LoopNode) -> Combination:
