@@ -46,7 +46,7 @@ def test_names_in_profiles(options: dict[str, Any], cache: Path) -> None:
         torch.cuda.synchronize()
     names = {event.key for event in profile.key_averages()}
     assert any("layer_norm" in name for name in names), names
-    assert any("softmax" in name and "gelu" in name for name in names), names
+    assert any("gelu" in name for name in names), names
     assert not any(name.startswith("kernel") for name in names), names
     for result, value in zip(results, function(*inputs), strict=True):
         torch.testing.assert_close(result, value, rtol=1e-4, atol=1e-4)

@@ -77,7 +77,7 @@ def _twice_while_small(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     def body(count: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return count + 1, x * 2
 
-    count = torch.zeros((), dtype=torch.int64)
+    count = torch.zeros((), dtype=torch.int64, device=x.device)
     loop = torch.ops.higher_order.while_loop
     return tuple(loop(goes_on, body, (count, x + 1), ()))
 
@@ -188,7 +188,11 @@ PROGRAMS = (
     Program(
         "pointwise",
         "made",
-        lambda x: (torch.full_like(x, 2), torch.arange(x.shape[0]) * 2, x.new_ones(3)),
+        lambda x: (
+            torch.full_like(x, 2),
+            torch.arange(x.shape[0], device=x.device) * 2,
+            x.new_ones(3),
+        ),
         _rows,
     ),
     Program("layouts", "transposed", lambda x, y: (x.t() + y,), several((-1, 9), (9, -1)), NUMBERS),
