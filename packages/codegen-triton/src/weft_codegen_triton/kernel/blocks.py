@@ -34,6 +34,13 @@ MIN_VARYING_PROGRAM = 512
 """Elements that a program handles at least, where a later call may have many more than the first."""
 MIN_VARYING_BLOCK = 64
 """Elements of a row of any length that are read at once, at least."""
+COLUMN_ELEMENTS, COLUMN_ELEMENTS_OF_FEW = 2048, 8192
+"""Elements of columns that a program reads at once; more where programs are too few to hide waiting.
+
+On an H100 sums of 3152 x 768 float16, 48 programs of 2048 elements, took 20 us where their bytes take 3.
+"""
+FEW_PROGRAMS = 512
+"""Below that they leave most of a GPU's threads idle."""
 SHORT_ROW = 1024
 """Elements of a row of which several fit in a few warps: 32 elements a thread then."""
 """Reductions whose results are positions, which the order of loops defines."""
@@ -154,7 +161,9 @@ def reduction_blocks(
         )
         block_rows = block_rows if rows_vary else min(block_rows, power_of_two(rows))
         persistent = longest <= 64 and not varies and all(e.is_Integer for e in extents)
-        loop = 2048 // block_rows if varies else min(2048 // block_rows, power_of_two(longest))
+        is_few = rows // block_rows < FEW_PROGRAMS and not (varies or rows_vary)
+        at_once = (COLUMN_ELEMENTS_OF_FEW if is_few else COLUMN_ELEMENTS) // block_rows
+        loop = at_once if varies else min(at_once, power_of_two(longest))
         columns = tuple(power_of_two(static(e)) if persistent else loop for e in extents)
     else:
         persistent = longest <= limit and all(e.is_Integer for e in extents)

@@ -42,12 +42,11 @@ def sum_bias_gradients(graph: torch.fx.Graph) -> None:
         users = [u for u in node.users if u.target is operator.getitem and u.args[1] == 2]
         if not mask[2] or not users or not isinstance(gradient, torch.fx.Node):
             continue
-        value = gradient.meta["val"]
-        dims = [0, *range(2, value.dim())]
-        with value.fake_mode:
-            sums = aten.sum.dim_IntList(value, dims)
-        if any(_differs(user, sums) for user in users):
+        value, sums = gradient.meta["val"], users[0].meta["val"]
+        if value.dtype != sums.dtype:
             continue
+        # not computed here, where autocast may be on
+        dims = [0, *range(2, value.dim())]
         total = insert_call(node, sums, aten.sum.dim_IntList, gradient, dims)
         for user in users:
             user.replace_all_uses_with(total)
@@ -56,9 +55,3 @@ def sum_bias_gradients(graph: torch.fx.Graph) -> None:
         node.meta["val"] = (*node.meta["val"][:2], None)
         if not node.users:
             graph.erase_node(node)
-
-
-def _differs(user: torch.fx.Node, sums: torch.Tensor) -> bool:
-    """Whether ``sums`` is another tensor than the bias' gradient that ``user`` is."""
-    value = user.meta["val"]
-    return bool(value.dtype != sums.dtype or value.shape != sums.shape)
