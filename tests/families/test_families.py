@@ -8,6 +8,7 @@ from tests.families.catalogue import families
 from tests.families.checking import check
 from tests.families.recipes import RECIPES
 from tests.families.report import case_of, table
+from tests.families.vision import missing, vision_recipes
 
 
 def test_every_configuration_has_a_model() -> None:
@@ -34,3 +35,14 @@ def test_a_wrong_result_is_found() -> None:
     model, calls = RECIPES["torch.nn/Linear"]()
     record = check("linear", model, calls, "inference", wrong)
     assert record.outcome == "wrong" and "from float64" in record.detail
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_other_libraries_are_swept_or_named_as_missing(library) -> None:
+    names = [name for name in vision_recipes() if name.startswith(f"{library}/")]
+    told = [line for line in missing() if library in line]
+    assert bool(names) is not bool(told)
+    if names:
+        model, calls = case_of("timm/test_resnet" if library == "timm" else "torchvision/resnet18")
+        record = check(library, model, calls[:1], "inference", "eager")
+        assert (record.outcome, record.graphs, record.fallbacks) == ("right", [1], [])
