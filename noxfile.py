@@ -345,7 +345,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def families(session: nox.Session) -> None:
-    """Every family of transformers beside eager; `nox -s families -- --only llama --backend eager`."""
+    """Families of transformers, timm, torchvision beside eager; `-- --only llama --backend eager`."""
     environment = development_environment(session, "weft")
     session.run(python_of(environment), "-m", "tests.families.report", *session.posargs)
 

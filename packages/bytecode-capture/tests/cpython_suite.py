@@ -3,8 +3,9 @@
 Every test method runs twice, plainly and compiled with a do-nothing backend.  One that passes plainly and
 not compiled is a fault of capture; so is a crash, and one that does not end in time.  Modules are copied out
 of the standard library's folder, whose frames capture leaves alone.  Each runs in a process of its own, and
-in another one from behind a test that ended the process.  ``--table FILE`` writes the counts into a table,
-which keeps its rows of modules that did not run.
+in another one from behind a test that ended the process.  ``--fullgraph`` counts the tests that are captured
+without any break, each with all that it calls: others fail, and are not printed.  ``--table FILE`` writes
+the counts into a table, which keeps its rows of modules that did not run.
 """
 
 from __future__ import annotations
@@ -83,14 +84,15 @@ def cases(suite: unittest.TestSuite | unittest.TestCase) -> Iterator[unittest.Te
         yield from cases(part)
 
 
-def passes(case: unittest.TestCase, compiled: bool) -> str | None:
+def passes(case: unittest.TestCase, compiled: bool, fullgraph: bool = False) -> str | None:
     """None if a test passes or skips itself, else the end of its traceback."""
     from weft_bytecode_capture import CaptureOptions, compile_frames
 
     if compiled:
         name = case._testMethodName
         method = getattr(case, name)
-        setattr(case, name, compile_frames(method, run_graph, CaptureOptions(recompile_limit=2)))
+        options = CaptureOptions(recompile_limit=2, fullgraph=fullgraph)
+        setattr(case, name, compile_frames(method, run_graph, options))
     result = unittest.TestResult()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -166,7 +168,9 @@ class ClassFixtures:
         self._present = None
 
 
-def run_here(names: Sequence[str], only: str, start: int, seconds: float) -> None:
+def run_here(
+    names: Sequence[str], only: str, start: int, seconds: float, fullgraph: bool = False
+) -> None:
     """Run the tests of modules from number ``start`` on, and print a line of JSON before and after each.
 
     One that takes ``seconds`` more than 20 times what it takes plainly ends the process with a traceback.
@@ -191,7 +195,7 @@ def run_here(names: Sequence[str], only: str, start: int, seconds: float) -> Non
                 _say(fails_plainly=True)
                 continue
             faulthandler.dump_traceback_later(seconds + 20 * (between - before), exit=True)
-            problem = passes(case, True)
+            problem = passes(case, True, fullgraph)
             faulthandler.cancel_dump_traceback_later()
             _say(problem=problem, plain=between - before, compiled=time.perf_counter() - between)
 
@@ -235,13 +239,16 @@ class ModuleResult:
 SLOW_SECONDS = 5.0
 
 
-def run_in_process(names: Sequence[str], seconds: int, only: str = "") -> ModuleResult:
+def run_in_process(
+    names: Sequence[str], seconds: int, only: str = "", fullgraph: bool = False
+) -> ModuleResult:
     """Run modules' tests, one module after another, in as many processes as it takes."""
     result = ModuleResult()
     start = 0
     while True:
         command = [sys.executable, os.path.abspath(__file__), "--here", *names, "--only", only]
         command += ["--start", str(start), "--seconds", str(seconds)]
+        command += ["--fullgraph"] if fullgraph else []
         folder = tempfile.mkdtemp()  # tests leave files where they run
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
@@ -306,15 +313,17 @@ def main() -> int:
         "--seconds", type=int, default=60, help="a test's limit beyond 20 times plain"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--fullgraph", action="store_true", help="count tests without any break")
     parser.add_argument("--table", help="write the counts into this file, whose other rows stay")
     options = parser.parse_args()
     if options.here:
-        run_here(options.modules, options.only, options.start, options.seconds)
+        run_here(options.modules, options.only, options.start, options.seconds, options.fullgraph)
         return 0
     results: dict[str, ModuleResult] = {}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         found = pool.map(
-            lambda name: run_in_process([name], options.seconds, options.only), options.modules
+            lambda name: run_in_process([name], options.seconds, options.only, options.fullgraph),
+            options.modules,
         )
         for name, result in zip(options.modules, found, strict=True):
             results[name] = result
@@ -323,6 +332,8 @@ def main() -> int:
                 f"{result.fails_plainly} fail plainly",
                 flush=True,
             )
+            if options.fullgraph:
+                continue
             for test, problem in result.failed.items():
                 print(f"FAILED {test}\n{problem}\n", flush=True)
             for test, (plain, compiled) in result.slow.items():
@@ -330,6 +341,11 @@ def main() -> int:
     if options.table:
         path = Path(options.table)
         path.write_text(table(read_table(path) | {name: r.counts() for name, r in results.items()}))
+    if options.fullgraph:
+        passed = sum(result.passed for result in results.values())
+        tried = passed + sum(len(result.failed) for result in results.values())
+        print(f"{passed} of {tried} tests are captured without any break")
+        return 0
     return int(any(result.failed for result in results.values()))
 
 
