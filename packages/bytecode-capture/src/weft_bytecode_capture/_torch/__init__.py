@@ -7,8 +7,8 @@ import linecache
 import sys
 import types
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch._C import _log_api_usage_once as log_api_usage_once
 from torch._C import _pop_torch_function_stack as pop_torch_function_mode
 from torch._C import _push_on_torch_function_stack as push_torch_function_mode
 from torch._C import _set_grad_enabled as set_grad_enabled
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._dispatch.python import enable_python_dispatcher
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -224,6 +225,16 @@ class TorchMarks:
 
 
 TORCH_MARKS = TorchMarks()
+
+
+@contextmanager
+def without_torch_compile() -> Iterator[None]:
+    """A context in which ``torch.compile`` around this call compiles no frames."""
+    callback = set_eval_frame(None)
+    try:
+        yield
+    finally:
+        set_eval_frame(callback)
 
 
 def has_constant_result(function: Any) -> bool:

@@ -16,7 +16,7 @@ import torch
 from weft_guards import Guard, GuardSet, IsObject, Scope, TypeIs, transform_active
 
 from .. import _frame_hook
-from .._torch import mode_of_the_program, without_saved_tensor_hooks
+from .._torch import mode_of_the_program, without_saved_tensor_hooks, without_torch_compile
 from .._torch.symbols import import_what_fake_tensors_need
 from ..captured_graph import (
     Backend,
@@ -134,6 +134,17 @@ class FrameConverter:
         self._separated.clear()
 
     def __call__(
+        self,
+        code: types.CodeType,
+        arguments: dict[str, Any],
+        globals_dictionary: dict[str, Any],
+        builtins: Mapping[str, Any],
+        closure: dict[str, types.CellType],
+    ) -> _frame_hook.Entry | int:
+        with without_torch_compile():
+            return self._convert(code, arguments, globals_dictionary, builtins, closure)
+
+    def _convert(
         self,
         code: types.CodeType,
         arguments: dict[str, Any],
