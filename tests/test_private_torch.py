@@ -293,7 +293,10 @@ def test_places_in_torch_that_texts_name_exist() -> None:
     assert not missing, "\n".join(sorted(missing))
 
 
-PLACES = (torch, torch.Tensor, torch.nn.functional, torch._C._nn, torch.ops.aten, torch.distributed)
+PLACES = (
+    torch, torch.Tensor, torch.nn.functional, torch._C._nn, torch.ops.aten, torch.ops.prims,
+    torch.distributed,
+)  # fmt: skip
 
 GONE = frozenset({"has_names", "names"})
 """What some release of torch has, and others don't."""
