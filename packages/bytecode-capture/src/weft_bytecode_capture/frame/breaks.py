@@ -222,7 +222,7 @@ class BreakEmission:
         behind: list[tuple[Instruction, _Exit]] = []
         for i in sorted(kept):
             self.emitter.instructions.append(copies[i])
-            if i == self.last:
+            if i == self.last or self._has_null(self._null_place(i)):
                 self._plain_attribute_load(copies[i])
             if i == self.last or self._has_null(len(self.original.stacks[i] or ())):
                 self._bind_exit(copies[i])  # what a handler enters again is as it was at the break
@@ -291,9 +291,14 @@ class BreakEmission:
             return
         self.emitter.prepare_call()
 
+    def _null_place(self, position: int) -> int:
+        """Where a method load at ``position`` leaves its NULL, if it loads no method and receiver."""
+        taken = 3 if self.original.instructions[position].name == "LOAD_SUPER_ATTR" else 1
+        return len(self.original.stacks[position] or ()) - taken + DIALECT.null_above_callee
+
     def _has_null(self, place: int) -> bool:
         """Whether a place of the stack holds a NULL at the breaking instruction."""
-        return place < len(self.stack) and (
+        return 0 <= place < len(self.stack) and (
             self.stack[place] is Slot.VALUE and self.ending.stack[place] is None
         )
 
