@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from differential import run_graph
+from differential import check, run_graph
 from weft_bytecode_capture import CaptureOptions, compile_frames
 
 np = pytest.importorskip("numpy")
@@ -180,3 +180,36 @@ def test_breaks_behave_as_python(function):
         return
     for _ in range(2):
         assert alike(compiled(x), expected)
+
+
+NUMBERS = (
+    np.bool_(True),
+    np.int64(3),
+    np.uint8(4),
+    np.float16(0.5),
+    np.float32(1.5),
+    np.float64(2),
+    np.complex64(1 + 1j),
+    np.complex128(1 + 1j),
+)
+USES_OF_NUMBERS = {
+    "full": lambda x, v: torch.full((2,), v),
+    "fill": lambda x, v: x.fill_(v),
+    "tensor": lambda x, v: torch.tensor(v),
+    "add": lambda x, v: (x + v, v + x, x.long() + v),
+    "power": lambda x, v: (x**v, v**x),
+    "where": lambda x, v: torch.where(x > 0, x, v),
+    "clamp": lambda x, v: x.clamp(v),
+    "arange": lambda x, v: torch.arange(v),
+    "alpha": lambda x, v: torch.add(x, 1, alpha=v),
+    "assigned": lambda x, v: (x.__setitem__(0, v), x),
+    "index": lambda x, v: x[v],
+    "keepdim": lambda x, v: x.sum(0, keepdim=v),
+    "compared": lambda x, v: (x == v, x < v),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("use", USES_OF_NUMBERS)
+def test_numbers_are_what_torch_takes_them_for(use):
+    check(USES_OF_NUMBERS[use], [(torch.ones(2), v) for v in NUMBERS], fullgraph=False)

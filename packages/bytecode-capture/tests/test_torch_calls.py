@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from contextlib import nullcontext
 
 import pytest
@@ -251,3 +252,38 @@ def test_function_that_stays_eager_in_training():
     assert found.kind == "function that stays eager in training"
     compiled = compile_frames(function, run_graph, options)
     assert torch.equal(compiled(leaf), function(leaf))
+
+
+class Items(list):
+    """A class of a user's own."""
+
+
+class Places(tuple):
+    """A class of a user's own."""
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+SEQUENCES = {
+    "deque": collections.deque,
+    "list": Items,
+    "tuple": Places,
+    "size": torch.Size,
+    "named tuple": lambda items: Pair(0, len(items) % 2),
+}
+USES_OF_SEQUENCES = {
+    "index": lambda x, v: x[v],
+    "assigned": lambda x, v: (x.__setitem__(v, 7), x),
+    "sizes": lambda x, v: torch.zeros(v),
+    "dimensions": lambda x, v: (x.sum(v), x.flip(v)),
+    "data": lambda x, v: torch.tensor(v) * x.sum(),
+    "tensors": lambda x, v: torch.cat(v if type(v) in (torch.Size, Pair) else type(v)([x, x])),
+}
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+@pytest.mark.parametrize("use", USES_OF_SEQUENCES)
+def test_sequences_of_other_classes_are_what_torch_takes_them_for(kind, use):
+    make = SEQUENCES[kind]
+    calls = [(torch.arange(4.0).reshape(2, 2), make(items)) for items in ([], [0], [0, 1])]
+    check(USES_OF_SEQUENCES[use], calls, fullgraph=False)

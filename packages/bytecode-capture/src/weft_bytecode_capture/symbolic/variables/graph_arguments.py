@@ -31,6 +31,8 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         pairs = [graph_argument(evaluator, item) for item in variable.iterate(evaluator)]
         kind = variable.python_type()
         if kind not in (tuple, list):
+            if not issubclass(kind, tuple):  # a deque is an index like a list, and no list of sizes
+                raise Unsupported("argument of an operator", repr(variable))
             kind = tuple
         return kind(pair[0] for pair in pairs), kind(pair[1] for pair in pairs)
     if isinstance(variable, SliceVariable):
@@ -42,12 +44,23 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     if variable.is_constant():
         value = variable.as_constant()
         if is_scalar(value):
-            value = value.item()
+            value = _plain_number(value)
         return value, value
     plain = without_class(evaluator, variable)
     if plain is not variable:
         return graph_argument(evaluator, plain)
     raise Unsupported("argument of an operator", repr(variable))
+
+
+def _plain_number(value: Any) -> Any:
+    """A number of NumPy as Python's, where operators of torch take it as they take that.
+
+    Of a ``numpy.bool_`` some make a float, and all leave the imaginary part of a ``numpy.complex64``.
+    """
+    number = value.item()
+    if isinstance(number, (bool, complex)) and not isinstance(value, complex):
+        raise Unsupported("argument of an operator", repr(value))
+    return number
 
 
 def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[int, Variable]:

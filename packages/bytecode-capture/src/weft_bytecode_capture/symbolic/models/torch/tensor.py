@@ -43,7 +43,7 @@ from ..numbers.data_numbers import known_truth
 from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_integer import has_symbolic_integer
 from ..table import model_of
-from .tensor_subscripts import require_ordinary_slices, selected_part
+from .tensor_subscripts import require_assignable, require_ordinary_slices, selected_part
 from .torch_values import SizeVariable, StructSequenceVariable
 
 if TYPE_CHECKING:
@@ -373,6 +373,8 @@ class TensorVariable(Variable):
             arguments = [ConstantVariable(Ellipsis), *arguments[1:]]
             return part.call_method(evaluator, name, arguments, keywords)
         operands = [self, *arguments]
+        if name == "__setitem__":
+            require_assignable(arguments[1])
         if name == "__getitem__":
             return evaluator.graph.call_function(
                 evaluator, operator_module.getitem, operands, keywords

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...._torch.symbols import unbacked_symbols
+from ....unsupported import Unsupported
 from ...graph.data_dependence import require_compared
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.builder import is_scalar
 from ...variables.constant import ConstantVariable
 from ..containers.sequences import TupleVariable
 from ..containers.slices import SliceVariable
@@ -56,6 +58,13 @@ def selected_part(
     for position, item in reversed(selections):
         tensor = evaluator.graph.tensor(evaluator, torch.select, tensor, position, item)
     return tensor
+
+
+def require_assignable(value: Variable) -> None:
+    """Leave to eager what it refuses: a ``numpy.float32``, which is no float, assigned to a part."""
+    number: Any = value.as_constant() if value.is_constant() else None
+    if is_scalar(number) and isinstance(number.item(), float) and not isinstance(number, float):
+        raise Unsupported("argument of an operator", repr(number))
 
 
 def require_ordinary_slices(evaluator: Evaluator, key: Variable) -> None:
