@@ -156,3 +156,47 @@ def test_statistics_made_in_the_graph_may_be_written() -> None:
 def test_no_assumption_where_none_is_asked_for() -> None:
     result = capture(other_sizes)(torch.ones(3))
     assert [b.kind for b in result.breaks] == ["branch on a tensor's value"]
+
+
+ran = []
+
+
+@torch.library.custom_op("weft_assumed_tests::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@doubled.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("weft_assumed_tests::noted", mutates_args=("x",))
+def noted(x: torch.Tensor) -> None:
+    ran.append(x.shape)
+
+
+@noted.register_fake
+def _(x):
+    return None
+
+
+def by_custom_operator(x):
+    y = doubled(x)
+    return y[:1] if y.max() > 0 else (y,)
+
+
+def by_writing_operator(x):
+    y = x * 2
+    noted(y)
+    return y[:1] if y.max() > 0 else (y,)
+
+
+def test_operators_that_do_more_than_compute_run_once_a_call() -> None:
+    captured = capture(by_writing_operator, options=OPTIONS)
+    for x in calls():
+        ran.clear()
+        assert same(captured(x).result, by_writing_operator(x))
+        assert len(ran) == 2
+    result = capture(by_custom_operator, options=OPTIONS)(torch.ones(3))
+    assert not result.breaks and same(result.result, by_custom_operator(torch.ones(3)))

@@ -5,6 +5,7 @@ A value found so is right for this call alone: a hint, and whatever relies on it
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,12 +14,21 @@ import torch.fx
 from ..._torch import HigherOrderOperator, set_grad_enabled, storage_identity
 from ...gradient_rule import GradientRule
 from .modes import MODE_CALLS
-from .purity import draws, possibly_written, writes
+from .purity import (
+    draws,
+    has_effect,
+    is_functional_custom_operator,
+    is_tracked_write,
+    possibly_written,
+    writes,
+)
 
 if TYPE_CHECKING:
     from .builder import GraphBuilder
 
 _MAX_BYTES = 1 << 30  # of results that are held while a frame is captured
+
+_COMMUNICATES = re.compile("c10d|symm_mem|dtensor")
 
 
 class _NotRun(Exception):
@@ -66,8 +76,14 @@ class PresentValues:
     def _require_harmless(self, node: torch.fx.Node, outside: set[int]) -> None:
         if draws(node) or node.target in MODE_CALLS or isinstance(node.target, HigherOrderOperator):
             raise _NotRun
-        if not writes(node):
+        if not has_effect(node):
             return
+        if is_functional_custom_operator(node):
+            if _COMMUNICATES.search(str(node.target)):
+                raise _NotRun  # with processes that may not capture now
+            return
+        if not (writes(node) and is_tracked_write(node)):
+            raise _NotRun
         for written in possibly_written(node):
             value = self._values[written]
             if not isinstance(value, torch.Tensor) or storage_identity(value) in outside:

@@ -66,11 +66,11 @@ def writes(node: torch.fx.Node) -> bool:
         and node.target not in LEVEL_CALLS
         and node.target not in LEVEL_STATES
         and not _is_plain_lookup(node)
-        and not _is_functional_custom_operator(node)
+        and not is_functional_custom_operator(node)
     )
 
 
-def _is_functional_custom_operator(node: torch.fx.Node) -> bool:
+def is_functional_custom_operator(node: torch.fx.Node) -> bool:
     """Whether a node calls an operator of a library whose schemas declare that it writes to nothing."""
     target: Any = node.target
     if isinstance(target, OpOverload):
