@@ -71,6 +71,9 @@ def bind_arguments(
     has_star = bool(code.co_flags & inspect.CO_VARARGS)
     has_keywords = bool(code.co_flags & inspect.CO_VARKEYWORDS)
     bound: dict[str, Variable] = dict(zip(names[:positional_count], arguments, strict=False))
+    is_plain = not (keywords or has_star or has_keywords)
+    if is_plain and len(arguments) == all_count == positional_count:
+        return bound  # of most calls
     accepted = names[code.co_posonlyargcount : all_count]
     extra = {name: value for name, value in keywords.items() if name not in accepted}
     if (

@@ -52,9 +52,9 @@ class Variable:
 
     def python_type(self) -> type:
         """The exact type of the object."""
-        if self.kind is None:
+        kind: type | None = self.kind
+        if kind is None:
             raise Unsupported("type of value unknown", repr(self))
-        kind: type = self.kind
         return kind
 
     def is_constant(self) -> bool:

@@ -27,14 +27,12 @@ def _warn(
     category: Variable | None = None,
     stacklevel: Variable | None = None,
     source: Variable | None = None,
-    *,
-    skip_file_prefixes: Variable | None = None,
 ) -> Variable:
     """A warning is no part of the graph; one that a filter makes an error is raised after it."""
     kind = UserWarning if category is None or category.is_none() else _class(category)
     level = 1 if stacklevel is None else stacklevel.as_constant()
     frame = _frame_at(evaluator.frame, level)
-    plain = message.python_type() is str and source is None and skip_file_prefixes is None
+    plain = message.python_type() is str and source is None
     if frame is None or kind is None or not plain or _is_watched(evaluator):
         raise Unsupported("call of a builtin function", f"warn({message!r})")
     line = frame.location().line
