@@ -37,7 +37,7 @@ WORDS = {
 """What is said of an operator, by its name without namespace and overload, where that isn't the name."""
 
 QUIET = {
-    "_to_copy": "cast", "convert_element_type": "cast", "clone": "copy", "copy": "copy", "alias": "copy",
+    "_to_copy": "cast", "clone": "copy", "copy": "copy", "alias": "copy",
     "full": "fill", "full_like": "fill", "zeros": "fill", "zeros_like": "fill", "ones": "fill",
     "ones_like": "fill", "new_zeros": "fill", "new_full": "fill", "empty": "fill", "scalar_tensor": "fill",
     "arange": "arange", "view": "copy", "_unsafe_view": "copy", "reshape": "copy", "expand": "copy",
