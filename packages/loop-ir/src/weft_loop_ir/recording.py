@@ -15,6 +15,7 @@ import torch
 
 from weft_loop_ir import ops
 from weft_loop_ir.bodies import (
+    OPERATIONS,
     STORE,
     Combination,
     Constant,
@@ -78,7 +79,7 @@ class BodyRecorder:
 
         The dtype of its result follows from the table of operations.
         """
-        operation = operation_named(name)
+        operation = OPERATIONS[name]
         dtype = operation.result(arguments, self)
         key = (name, tuple((type(a), _exact_key(a)) for a in arguments), dtype)
         known = self._numbers.get(key)

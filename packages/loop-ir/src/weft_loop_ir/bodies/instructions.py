@@ -6,6 +6,8 @@ nothing else reads them by position.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -232,14 +234,18 @@ class LoopBody:
 
     def walk(self) -> Iterator[Instruction]:
         """Every instruction in order, those of nested bodies after the one that holds them."""
-        for instruction in self.instructions:
-            yield instruction
-            for nested in instruction.bodies:
-                yield from nested.walk()
+        return iter(self._every)
+
+    @functools.cached_property
+    def _every(self) -> tuple[Instruction, ...]:
+        if not any(isinstance(i, Masked) for i in self.instructions):
+            return self.instructions
+        nested = ((i, *(n for body in i.bodies for n in body.walk())) for i in self.instructions)
+        return tuple(itertools.chain.from_iterable(nested))
 
     def holds(self, *forms: type[Instruction]) -> bool:
         """Whether an instruction has one of ``forms``, nested bodies included."""
-        return any(isinstance(i, forms) for i in self.walk())
+        return any(isinstance(i, forms) for i in self._every)
 
     def loads(self, buffer: str | None = None) -> list[Load]:
         """The loads, of one buffer or of all, nested bodies included."""

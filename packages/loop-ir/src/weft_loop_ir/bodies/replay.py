@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import sympy
 
 from weft_loop_ir.bodies.instructions import (
+    Elementwise,
     IndexValue,
     Indirect,
     Instruction,
@@ -64,6 +65,10 @@ class Replayer:
         ops: BodyRecorder,
         renamed: dict[sympy.Symbol, sympy.Symbol],
     ) -> Value | None:
+        if type(instruction) is Elementwise:  # most are
+            operands = [values[operand.index] for operand in instruction.arguments]
+            return ops.record(instruction.operation.name, *operands)
+
         def value(operand: Value) -> Value:
             found = values[operand.index]
             assert found is not None
