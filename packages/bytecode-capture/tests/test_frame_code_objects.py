@@ -24,7 +24,7 @@ from weft_bytecode_capture.code_objects.instructions import (
     clone,
     decode,
 )
-from weft_bytecode_capture.code_objects.reading import exception_regions, read
+from weft_bytecode_capture.code_objects.reading import exception_entries, read
 
 FOLDER = Path(os.__file__).parent
 FILES = sorted(FOLDER.glob("[a-f]*.py")) + sorted(FOLDER.glob("asyncio/*.py"))
@@ -67,7 +67,7 @@ def test_round_trip(file):
         if not DIALECT.pairs:  # which are not put together again
             assert again.co_code == code.co_code
             assert list(again.co_positions()) == list(code.co_positions())
-            assert list(exception_regions(again)) == list(exception_regions(code))
+            assert list(exception_entries(again)) == list(exception_entries(code))
         assert (again.co_varnames, again.co_consts, again.co_names) == (
             code.co_varnames,
             code.co_consts,
