@@ -159,8 +159,13 @@ def _metadata(x: torch.Tensor, storages: dict[int, int], number: int) -> tuple[A
         unrecorded = x._is_view() and x.grad_fn is None  # under no_grad: says what its base says
         needed: Any = Unsaid() if unrecorded else x.requires_grad
     except RuntimeError as error:  # a view of what was written to since, made by whichever operator
-        leaf, needed = re.sub(r"Output \d+ of \w+", "It", str(error)), True
+        leaf, needed = _told(error), True
     return str(x.dtype), tuple(x.shape), needed, leaf, storage, layout
+
+
+def _told(error: Exception) -> str:
+    """What autograd says, without the operator that a view was made by."""
+    return re.sub(r"Output \d+ of \w+", "It", str(error))
 
 
 def _gradients(value: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | None] | str:
@@ -169,7 +174,7 @@ def _gradients(value: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | No
     try:
         roots = [x for x in found if x.requires_grad and not x.is_leaf]
     except RuntimeError as error:
-        return str(error)
+        return _told(error)
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     if not roots or not wanted:
         return []
