@@ -181,3 +181,19 @@ def test_leaves_are_refused_as_in_eager() -> None:
         with torch.no_grad():
             assert function(leaf[1:], leaf[:-1]) == 5
         assert leaf.tolist() == [1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_gradients_of_a_write_to_what_begins_late_and_has_gaps(offset: int) -> None:
+    def program(whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        whole[1:] = part.clone()
+        return whole.sin()
+
+    found = []
+    for run in (program, weft.compile(program)):
+        leaf = torch.linspace(0, 1, 120, dtype=torch.float64).view(10, 12).requires_grad_()
+        view = leaf[::2, offset::2]
+        whole = view.slice_scatter(view.narrow(0, 0, 1), 0, 0, 1)
+        result = run(whole, whole[:-1])
+        found.append((result, *torch.autograd.grad((result.sum() + whole.sum()), leaf)))
+    torch.testing.assert_close(found[1], found[0])

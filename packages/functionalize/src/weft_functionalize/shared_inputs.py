@@ -126,6 +126,8 @@ def _flat_argument(base: SharedBase, arguments: Sequence[Any]) -> torch.Tensor |
         )
         if value.untyped_storage().data_ptr() != storage or place != member:
             return None
+    if recorded and _extent(base.members)[0] < owner.storage_offset():
+        return None  # it would begin before the tensor whose gradient autograd records
     return flat_view(owner if recorded else first, base.members)
 
 
