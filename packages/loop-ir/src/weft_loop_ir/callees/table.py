@@ -113,5 +113,6 @@ CALLEES: Mapping[str, Callee] = {
     ),
     **{f"aten::{name}": Callee(DISPATCHED) for name in DISPATCHED_NAMES.split()},
     "aten::_foreach_copy_": Callee("inputs of recordings (codegen-triton), one dtype at a time"),
+    "aten::_foreach_mul": Callee("copies of recordings' small results, of floats (codegen-triton)"),
 }
 """By the name of the operator's schema, without its overload."""

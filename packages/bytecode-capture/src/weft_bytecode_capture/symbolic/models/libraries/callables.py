@@ -20,7 +20,6 @@ from weft_guards import (
 )
 
 from ....frame.emitter import Emitter
-from ....sources import ConvertedSource
 from ....unsupported import Unsupported
 from ...policy import is_library_module
 from ...protocol import Evaluator
@@ -171,46 +170,26 @@ class CachedFunctionVariable(IdentifiedFunctionVariable):
         return super().get_attribute(evaluator, name)
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        """A library's is asked during capture, and answers the same each time; any other before each call."""
-        is_of_library = is_library_module(self.value.__module__)
-        plain = [_known_value(evaluator, argument) for argument in arguments]
-        known = all(argument.is_constant() for argument in (*plain, *keywords.values()))
-        if is_of_library and not known:
-            # Libraries cache what depends on the arguments alone.
-            wrapped = self.get_attribute(evaluator, "__wrapped__")
-            return wrapped.call(evaluator, arguments, keywords)
-        if not (is_of_library or (known and self._may_run_now(evaluator))):
+        """A library's is asked during capture, and answers the same each time.
+
+        A program's own is called where the program calls it: its cache counts, and it may have effects.
+        """
+        if not is_library_module(self.value.__module__):
             raise Unsupported(
                 "call of a cached function",
                 self.value.__qualname__,
                 "whether it runs or answers from its cache is decided at run time",
                 ("call the function without functools.lru_cache in compiled code",),
             )
+        plain = [_known_value(evaluator, argument) for argument in arguments]
+        if not all(argument.is_constant() for argument in (*plain, *keywords.values())):
+            # Libraries cache what depends on the arguments alone.
+            wrapped = self.get_attribute(evaluator, "__wrapped__")
+            return wrapped.call(evaluator, arguments, keywords)
         positional = [argument.as_constant() for argument in plain]
         named = {name: argument.as_constant() for name, argument in keywords.items()}
         result = evaluator.pure(self.value, *positional, **named)
-        if not is_of_library:
-            assert self.source is not None
-            asked = ConvertedSource(self.source, _Question(tuple(positional), named))
-            return evaluator.builder.wrap(result, asked)
         return evaluator.wrap_known(result, self.value.__qualname__)
-
-    def _may_run_now(self, evaluator: Evaluator) -> bool:
-        """Whether the function finds all as it does when the program gets there: nothing was changed yet."""
-        changed = evaluator.side_effects or evaluator.state.written_globals()
-        return not (changed or evaluator.graph.is_in_region or evaluator.graph.transforms.active)
-
-
-class _Question:
-    """A call of a cached function, whose answer is read as a part of it would be."""
-
-    def __init__(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        self.__name__ = "call"
-        self._arguments = arguments
-        self._keywords = keywords
-
-    def __call__(self, function: Any) -> Any:
-        return function(*self._arguments, **self._keywords)
 
 
 def _known_value(evaluator: Evaluator, argument: Variable) -> Variable:
