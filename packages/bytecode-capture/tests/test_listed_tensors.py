@@ -79,3 +79,21 @@ def test_one_graph() -> None:
 
     result = capture(function)(torch.randn(2, 4))
     assert not result.breaks and result.result.shape == (2, 1, 2)
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
+def test_of_a_tensor(make) -> None:
+    """``as_tensor`` of a tensor is that tensor, with its gradient; ``tensor`` copies."""
+
+    def function(x):
+        y = x.sum()
+        made = make(y)
+        return made, made is y, make([1.0, 2.0]) + made
+
+    x = torch.ones(3, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found, wanted = capture(function)(x).result, function(x)
+    assert found[1] == wanted[1]
+    for got, want in zip(found[::2], wanted[::2], strict=True):
+        assert got.requires_grad == want.requires_grad and torch.equal(got, want)

@@ -23,6 +23,8 @@ def tensor_of_list(
     """What ``torch.tensor`` gives for nested lists with tensors in them; None where it is given others."""
     if len(arguments) != 1 or not keywords.keys() <= {"dtype", "device"}:
         return None
+    if not _is_sequence(arguments[0]):
+        return None  # ``as_tensor`` of a tensor is that tensor, with its history
     shape, elements = _shape(evaluator, arguments[0]), list(_elements(evaluator, arguments[0]))
     tensors = [element for element in elements if isinstance(element, TensorVariable)]
     if not tensors or shape is None or not all(map(_is_number, elements)):
