@@ -37,6 +37,12 @@ def with_heads(tokens: int, heads: int, width: int, dtype: torch.dtype) -> T:
     return torch.randn(2, tokens, heads, width).to(dtype).transpose(1, 2)
 
 
+def launches_behind(source: str) -> list[str]:
+    """What a backward program launches after the gradients of the queries: its comments say it."""
+    behind = re.split(r"# attention_backward_dq_\d+\[", source)[1].split("return")[0]
+    return re.findall(r"# \w+\[.*", behind)
+
+
 GROUPS = [(2, 2, 2), (4, 2, 2), (3, 1, 1), (4, 1, 1), (4, 2, 1)]
 """Heads of queries, of keys and of values."""
 
@@ -57,8 +63,7 @@ def test_groups_of_heads(
     backward = compare(codegen, grouped, q, k, v)
     assert backward.extern_count == 0
     assert ("for member in" in backward.source) is (heads[0] != min(heads))
-    after = backward.source.split("_lines[")[1]
-    assert "# kernel" not in after
+    assert not launches_behind(backward.source)
 
 
 def test_groups_where_programs_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +72,8 @@ def test_groups_where_programs_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     codegen.options = replace(codegen.options, fuse_attention=None)
     monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: codegen)
     q, k, v = (with_heads(40, heads, 16, torch.float16) for heads in (4, 2, 2))
-    assert "sum_dim" in compare(codegen, grouped, q, k, v).source.split("_lines[")[1]
+    (added,) = launches_behind(compare(codegen, grouped, q, k, v).source)
+    assert "sum_dim" in added
 
 
 def test_lines_that_see_nothing_in_a_group(codegen: Interpreted) -> None:
@@ -102,5 +108,4 @@ def test_gradients_lie_where_projections_read_them(codegen: Interpreted) -> None
     for got, want in zip(found, exact, strict=True):
         scale = want.abs().max()
         torch.testing.assert_close(got.double() / scale, want / scale, rtol=0, atol=1e-5)
-    launched = codegen.programs[1].source.split("_lines[")[1].split("return")[0]
-    assert "clone" not in " ".join(re.findall("# kernel.*", launched))
+    assert "clone" not in " ".join(launches_behind(codegen.programs[1].source))
