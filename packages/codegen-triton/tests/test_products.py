@@ -214,9 +214,9 @@ def test_products_obey_the_precision_of_each_call(
     printed = []
     original = TritonCodegen.print
 
-    def noted(self: TritonCodegen, schedule: Any, precision: Any) -> Any:
+    def noted(self: TritonCodegen, schedule: Any, precision: Any, **options: Any) -> Any:
         printed.append(precision.products)
-        return original(self, schedule, precision)
+        return original(self, schedule, precision, **options)
 
     monkeypatch.setattr(TritonCodegen, "print", noted)
     inputs = randn(20, 32), randn(32, 48)

@@ -114,10 +114,14 @@ def pack_caches(since: float | None = None) -> tuple[bytes, Packed]:
             if info.problem is not None:
                 continue
             for paths in _entries(info.folder, since):
+                try:
+                    contents = [path.read_bytes() for path in paths]
+                except FileNotFoundError:
+                    continue  # another process has discarded the entry meanwhile
                 count += 1
-                for path in paths:
-                    size += path.stat().st_size
-                    archive.write(path, f"{info.name}/{path.name}")
+                for path, content in zip(paths, contents, strict=True):
+                    size += len(content)
+                    archive.writestr(f"{info.name}/{path.name}", content)
     return packed.getvalue(), Packed(count, size)
 
 
@@ -129,8 +133,16 @@ def _entries(folder: Path, since: float | None) -> Iterator[list[Path]]:
         if match is not None and path.is_file() and not path.is_symlink():
             found.setdefault(match["key"], []).append(path)
     for paths in found.values():
-        if since is None or max(path.stat().st_mtime for path in paths) >= since:
+        if since is None or any(_was_used(path, since) for path in paths):
             yield paths
+
+
+def _was_used(path: Path, since: float) -> bool:
+    """Whether the file is there, and was used after ``since``."""
+    try:
+        return path.stat().st_mtime >= since
+    except FileNotFoundError:
+        return False
 
 
 def unpack_caches(content: bytes) -> Packed:
