@@ -108,6 +108,19 @@ def differentiated(x):
     return gradient, linear(h)
 
 
+def taken_back(x):
+    h = x * 2
+    h.requires_grad = True
+    h.requires_grad = not h.requires_grad
+    return h * (0.5 if h.requires_grad else 0.25)
+
+
+def taken_back_by_method(x):
+    h = x.detach() * 2
+    h.requires_grad_().requires_grad_(requires_grad=False)
+    return h * (0.5 if h.requires_grad else 0.25)
+
+
 def of_the_caller(x):
     x.requires_grad_()
     return x * 2
@@ -117,7 +130,7 @@ def of_the_caller(x):
     "function",
     [
         returned, of_frozen, asked, written, written_itself, by_function, checkpointed, differentiated,
-        of_the_caller,
+        of_the_caller, taken_back, taken_back_by_method,
     ],
 )  # fmt: skip
 def test_what_shows_breaks(function) -> None:

@@ -282,7 +282,11 @@ class TensorVariable(Variable):
         return no_attribute(evaluator, self.python_type().__name__, name)
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        if name == "requires_grad" and self._has_requires_grad(value) and self.fake.is_leaf:
+        if (
+            name == "requires_grad"
+            and self._has_requires_grad(evaluator, value)
+            and self.fake.is_leaf
+        ):
             self._guard_leaf(evaluator)
             return
         if name == "requires_grad" and self._is_marked(evaluator, [value], {}):
@@ -297,9 +301,12 @@ class TensorVariable(Variable):
     def emit_mutation(self, emitter: Emitter) -> None:
         emit_attributes(emitter, self, self.attributes)
 
-    def _changes_nothing(self, arguments: Arguments, keywords: Keywords) -> bool:
-        wanted = arguments[0] if arguments else ConstantVariable(True)
-        return len(arguments) <= 1 and not keywords and self._has_requires_grad(wanted)
+    def _changes_nothing(
+        self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+    ) -> bool:
+        given = [*arguments, *keywords.values()] or [ConstantVariable(True)]
+        is_call = len(given) == 1 and keywords.keys() <= {"requires_grad"}
+        return is_call and self._has_requires_grad(evaluator, given[0])
 
     def _is_marked(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> bool:
         """Whether the program says of a tensor made in the graph that it requires gradients."""
@@ -310,7 +317,11 @@ class TensorVariable(Variable):
             return False
         return evaluator.graph.marked_leaves.mark(evaluator, self.node, self.fake)
 
-    def _has_requires_grad(self, value: Variable) -> bool:
+    def _has_requires_grad(self, evaluator: Evaluator, value: Variable) -> bool:
+        if self.node in evaluator.graph.marked_leaves:
+            if not (value.is_constant() and value.as_constant() is True):
+                evaluator.graph.marked_leaves.require_unmarked([self.node])
+            return True
         return value.is_constant() and value.as_constant() is self.fake.requires_grad
 
     def call_method(
@@ -328,7 +339,7 @@ class TensorVariable(Variable):
                 return found
         if name == "requires_grad_":
             self._check_gradients_known(evaluator, name)
-        if name == "requires_grad_" and self._changes_nothing(arguments, keywords):
+        if name == "requires_grad_" and self._changes_nothing(evaluator, arguments, keywords):
             return self
         if name == "requires_grad_" and self._is_marked(evaluator, arguments, keywords):
             return self
