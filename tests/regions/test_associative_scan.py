@@ -176,11 +176,15 @@ def test_eager_refuses_wrong_arguments(dim: int, mode: str, size: tuple[int, ...
         return associative_scan(torch.add, x, dim, combine_mode=mode)
 
     x = torch.randn(size)
-    with pytest.raises((ValueError, IndexError, RuntimeError)) as theirs:
-        function(x)
-    with pytest.raises(type(theirs.value)) as mine:
-        weft.compile(function)(x)
-    assert str(mine.value) == str(theirs.value)
+    try:
+        wanted = function(x)
+    except (ValueError, IndexError, RuntimeError) as theirs:
+        with pytest.raises(type(theirs)) as mine:
+            weft.compile(function)(x)
+        assert str(mine.value) == str(theirs)
+    else:  # torch 2.15 takes rows of one element, and no rows
+        assert torch.__version__ >= "2.15"
+        torch.testing.assert_close(weft.compile(function)(x), wanted)
 
 
 def test_functions_that_are_not_elementwise_run_as_written() -> None:
