@@ -18,7 +18,7 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.sessions = ["lint", "types", "suite"]
+nox.options.sessions = ["lint", "types", "docs", "suite"]
 nox.options.default_venv_backend = "none"
 
 ROOT = Path(__file__).resolve().parent
@@ -376,7 +376,7 @@ def cpython(session: nox.Session) -> None:
 @nox.session
 def full(session: nox.Session) -> None:
     """All that runs on a CPU: each package's tests alone, those marked `slow`, the long sweeps; hours."""
-    for name in ("lint", "types"):
+    for name in ("lint", "types", "docs"):
         session.notify(name)
     for name in (*(f"tests({package})" for package in PACKAGES), "integration"):
         session.notify(name, posargs=["-m", "not gpu"])
