@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -214,7 +214,9 @@ class BreakEmission:
         """Copy the breaking instruction, its tail and the handlers of both; go on from where they end."""
         instructions = self.original.instructions
         exits = self._exits()
-        kept = self._kept(exits)
+        if self._handlers_decide_locals(exits):
+            exits = {}  # the rest of the frame runs as it is
+        kept = self._kept(exits) if exits else reachable(instructions, self.first)
         copies, copy_of = clone(instructions)
         entry = copy_of[id(instructions[self.first])]
         if min(kept) != self.first:
@@ -279,6 +281,27 @@ class BreakEmission:
             ):
                 handling |= reachable(instructions, start, stops)
         return handling
+
+    def _handlers_decide_locals(self, exits: Mapping[int, _Exit]) -> bool:
+        """Whether a local that is read behind one of ``exits`` is bound there only if a handler has run.
+
+        ``v`` in ``for x in xs: try: f(x) except ValueError: v = x``, which is read behind the loop.
+        """
+        run = {*range(self.first, self.last + 1), *(self.tail.before if self.tail else ())}
+        handling = self._handling(run, exits)
+        if not any(position in handling for position in exits):
+            return False
+        instructions = self.original.instructions
+        changed = [instructions[i] for i in handling - run]
+        bound = {i.local for i in changed if i.name == "STORE_FAST"} - self.restored.keys()
+        unbound = {i.local for i in changed if i.name == "DELETE_FAST"} & self.restored.keys()
+        live: set[str] = set()
+        for position, leaving in exits.items():
+            target = instructions[position].target
+            behind = [] if leaving.by_jump_only else [position + 1]
+            for place in (*behind, *([] if target is None else [self.original.index_of(target)])):
+                live |= self.original.live[place] - set(leaving.stored)
+        return not live.isdisjoint(bound | unbound)
 
     def _plain_attribute_load(self, instruction: Instruction) -> None:
         """Turn a method load, which may push NULL or not, into one that always does."""
