@@ -24,6 +24,7 @@ from .functional_graph import (
     ViewOfOutput,
     WholeOutput,
 )
+from .plain_run import plain_run
 from .shared_inputs import SharedArguments
 from .symbolic_numbers import number_reader
 
@@ -84,7 +85,7 @@ class _Runtime:
         self, functional: FunctionalGraph, compiled: Compiled, constants: Mapping[int, torch.Tensor]
     ) -> None:
         self._compiled = compiled
-        self._source = functional.source
+        self._source = plain_run(functional.source)
         self._constants = tuple((i, constants[i]) for i in sorted(functional.lifted))
         self._size = len(functional.inputs)
         self._users = functional.user_input_indices
