@@ -30,11 +30,8 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 def compiled_anew() -> None:
     """No test finds code that another compiled for the same function."""
     import weft
-    import weft.registry
 
     weft.reset()
-    # kept from now on: a test that registers a function of its own as a code generator would add its folder
-    weft.registry.stage_folders()
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Branches and loops that write to an input, called with inputs that share memory: the graph runs as written."""
+"""Branches and loops that write to an input, where inputs share memory: the graph runs as written."""
 
 from __future__ import annotations
 

@@ -214,3 +214,18 @@ def test_a_code_generator_is_a_codegen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weft.registry, "installed", lambda group: (entry,))
     with pytest.raises(weft.WeftError, match=r"decimal:Decimal is no subclass of .*Codegen"):
         find_codegen("cpu")
+
+
+class Beside(CppCodegen):
+    """A code generator in the folder of the programs that it is tried with."""
+
+
+def test_a_registered_code_generator_hides_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weft.registry, "codegens", {})
+    weft.register_codegen("cpu", Beside)
+    log = weft.CompileLog()
+    with weft.observe(log):
+        weft.compile(add_one)(torch.ones(2))
+    stage_folders.cache_clear()
+    (report,) = log.graphs
+    assert str(report.codegen).endswith(".Beside")

@@ -86,11 +86,20 @@ def stage_packages() -> frozenset[str]:
 def stage_folders() -> frozenset[str]:
     """Folders of the packages whose code runs inside compiled calls: stages, code generators, backends."""
     backends = {entry.module.partition(".")[0] for entry in installed(BACKEND_GROUP)}
-    registered = {str(make.__module__).partition(".")[0] for make in codegens.values()}
-    modules = {name for name in registered if not hasattr(sys.modules[name], "__path__")}
-    packages = (stage_packages() - {"weft"}) | backends | (registered - modules)
+    classes = [make for make in codegens.values() if isinstance(make, type)]
+    registered = {name for kind in classes if (name := _regular_package(kind.__module__))}
+    packages = (stage_packages() - {"weft"}) | backends | registered
     specs = filter(None, map(importlib.util.find_spec, packages))
     return frozenset(f for spec in specs for f in spec.submodule_search_locations or ())
+
+
+def _regular_package(module: str) -> str:
+    """The package that ``module`` is, or is in; "" for a script, and in a folder without ``__init__.py``.
+
+    A program's own functions are in such a folder, beside the code generator that it tries.
+    """
+    package = module if hasattr(sys.modules[module], "__path__") else module.rpartition(".")[0]
+    return package if getattr(sys.modules.get(package), "__file__", None) else ""
 
 
 _STAGES = ("weft_aot_autograd", "weft_functionalize", "weft_loop_ir")
