@@ -59,7 +59,7 @@ FLOAT_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(64, 64, 8, 2),
 )
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
-LEAST_TILES: tuple[AttentionTile, ...] = (
+MIN_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(32, 32, 4, 1),
     AttentionTile(16, 32, 4, 1),
     AttentionTile(16, 16, 4, 1),
@@ -119,7 +119,7 @@ def tiles_of(
         few = few or programs < gpu.multiprocessors
     is_bounded = attention.bounds is not None and tiles in (NARROW_TILES, SHORT_TILES)
     first = tiles[1] if few or is_bounded else tiles[0]
-    fitting = [t for t in tiles if fits(t)] or [t for t in LEAST_TILES if fits(t)][:1]
+    fitting = [t for t in tiles if fits(t)] or [t for t in MIN_TILES if fits(t)][:1]
     return sorted(fitting, key=lambda t: t is not first)
 
 

@@ -74,7 +74,7 @@ WIDE_TILES: tuple[AttentionTile, ...] = (
 )
 """For more than 128 elements of a line."""
 SUM_TILES: tuple[AttentionTile, ...] = (AttentionTile(64, 64, 4, 2), AttentionTile(64, 128, 8, 2))
-LEAST_TILES: tuple[AttentionTile, ...] = (AttentionTile(32, 32, 4, 1), AttentionTile(16, 16, 4, 1))
+MIN_TILES: tuple[AttentionTile, ...] = (AttentionTile(32, 32, 4, 1), AttentionTile(16, 16, 4, 1))
 """For devices that have no memory for others."""
 FLOAT_TILES: tuple[AttentionTile, ...] = (AttentionTile(32, 32, 4, 2), AttentionTile(32, 32, 8, 2))
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
@@ -169,9 +169,7 @@ class _GradientPrinter:
             held = tile.queries + tile.keys - getattr(tile, moving)
             return bool((moved + held) * width * self.itemsize <= self.gpu.tile_bytes)
 
-        return (
-            [t for t in tiles if fits(t)] or [t for t in LEAST_TILES if fits(t)][:1] or [tiles[0]]
-        )
+        return [t for t in tiles if fits(t)] or [t for t in MIN_TILES if fits(t)][:1] or [tiles[0]]
 
     # -- tiles -------------------------------------------------------------------------------------------
 
