@@ -93,7 +93,7 @@ def key_bounds(
     last = sympy.Min(*found.last) if found.last else None
     sees = found.is_whole and _every_line_sees(first, last, extents, found.holds_at_query)
     if any(math.isfinite(f) for f in found.fills) and not sees:
-        return None  # a line without visible keys shares among all of them
+        return None  # a row without visible keys has weights for all of them
     return KeyBounds(first, last, tuple(found.equal), sees)
 
 
