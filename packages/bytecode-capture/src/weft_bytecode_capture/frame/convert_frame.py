@@ -133,18 +133,8 @@ class FrameConverter:
         self._histories.clear()
         self._separated.clear()
 
+    @without_torch_compile()
     def __call__(
-        self,
-        code: types.CodeType,
-        arguments: dict[str, Any],
-        globals_dictionary: dict[str, Any],
-        builtins: Mapping[str, Any],
-        closure: dict[str, types.CellType],
-    ) -> _frame_hook.Entry | int:
-        with without_torch_compile():
-            return self._convert(code, arguments, globals_dictionary, builtins, closure)
-
-    def _convert(
         self,
         code: types.CodeType,
         arguments: dict[str, Any],
