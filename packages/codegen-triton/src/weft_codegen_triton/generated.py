@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from weft_codegen_triton.host.host_printer import PrintedHost
-from weft_codegen_triton.kernel.kernel_printer import KERNEL_IMPORTS, PLACEHOLDER, Function
+from weft_codegen_triton.kernel.kernel_printer import KERNEL_IMPORTS, Function
+from weft_codegen_triton.kernel.templates import kernel_text
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class PrintedProgram:
     @property
     def source(self) -> str:
         """Kernels and host program as one readable text."""
-        kernels = [f.template.replace(PLACEHOLDER, name) for name, f in self.functions.items()]
+        kernels = [kernel_text(f.template, name) for name, f in self.functions.items()]
         return "\n\n".join([KERNEL_IMPORTS, *kernels, self.host.source])
 
 

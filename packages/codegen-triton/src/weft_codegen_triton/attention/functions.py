@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import sympy
 
 from weft_codegen_triton.attention.score_tile import ScoreTile
-from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function, PrintedKernel
+from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel
+from weft_codegen_triton.kernel.templates import definition
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,9 @@ def _functions(
             constants.append(("BATCHES", 1))
         arguments = [name for name, _ in parameters]
         arguments += [f"{name}: tl.constexpr" for name, _ in constants]
-        head = ["@triton.jit", f"def {PLACEHOLDER}({', '.join(arguments)}):"]
         made.append(
             Function(
-                "\n".join([*head, *tile.printer.lines, ""]),
+                definition(arguments, tile.printer.lines),
                 parameters,
                 tuple(constants),
                 one.warps,

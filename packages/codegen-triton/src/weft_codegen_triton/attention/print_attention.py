@@ -24,6 +24,7 @@ from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
+from weft_codegen_triton.kernel.templates import program_id
 
 MAX_WIDTH = 256
 """Elements of a query, and of a value."""
@@ -170,8 +171,8 @@ class _AttentionPrinter:
         attention, tile = self.attention, self.tile
         block_axis = 1 - tile.batch_axis
         tile.emit(
-            f"batch = tl.program_id({tile.batch_axis}){tile.cast}",
-            f"block = tl.num_programs({block_axis}) - 1 - tl.program_id({block_axis})",
+            f"batch = {program_id(tile.batch_axis)}{tile.cast}",
+            f"block = tl.num_programs({block_axis}) - 1 - {program_id(block_axis)}",
             f"first = block{tile.cast} * YBLOCK",
             "y = first + tl.arange(0, YBLOCK)",
             "yindex = y[:, None]",

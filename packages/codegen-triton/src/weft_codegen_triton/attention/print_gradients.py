@@ -33,6 +33,7 @@ from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
+from weft_codegen_triton.kernel.templates import program_id
 
 MAX_WIDTH = 256
 """Elements of a line of any operand."""
@@ -240,13 +241,13 @@ class _GradientPrinter:
         """The matrix of a program, the ``first`` of its block, and positions within lines of operands."""
         tile, kernel = self.tile, self.kernel
         block_axis = 1 - tile.batch_axis
-        number = f"tl.program_id({block_axis})"
+        number = program_id(block_axis)
         if (
             not kernel.by_columns
         ):  # the last lines may see most keys, the first keys be seen by most lines
             number = f"(tl.num_programs({block_axis}) - 1 - {number})"
         tile.emit(
-            f"{matrix} = tl.program_id({tile.batch_axis}){tile.cast}",
+            f"{matrix} = {program_id(tile.batch_axis)}{tile.cast}",
             f"first = {number}{tile.cast} * {block}",
         )
         widths = {padded(s.left.size[2]) for s in kernel.scores}

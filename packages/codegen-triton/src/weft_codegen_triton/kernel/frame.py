@@ -8,6 +8,7 @@ from weft_loop_ir import Kernel, LoopVariable
 
 from weft_codegen_triton.kernel.blocks import MAX_BLOCK_SCALE, extent
 from weft_codegen_triton.kernel.body_printer import BodyPrinter
+from weft_codegen_triton.kernel.templates import program_id
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def print_axis(
     name = f"{axis.upper()}BLOCK"
     frame.constants[name] = block
     frame.grid_axes.append(axis)
-    program = f"tl.program_id({number})" + (".to(tl.int64)" if printer.wide else "")
+    program = program_id(number) + (".to(tl.int64)" if printer.wide else "")
     printer.emit(f"{axis}index = {program} * {name} + tl.arange(0, {name}){index}")
     count = extent(loops)
     printer.emit(f"{axis}mask = {axis}index < {printer.number(count)}")

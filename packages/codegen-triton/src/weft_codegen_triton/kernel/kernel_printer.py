@@ -42,13 +42,13 @@ from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 from weft_codegen_triton.kernel.scan_printer import print_scan
 from weft_codegen_triton.kernel.size_numbers import SizeNumbers
+from weft_codegen_triton.kernel.templates import NAME, POSITIONS, definition, kernel_text
 from weft_codegen_triton.options import INT32_SAFE
 
-PLACEHOLDER = "KERNEL_NAME"
-COMBINE = f"{PLACEHOLDER}_combine"
+COMBINE = f"{NAME}_combine"
 """The function that a kernel scans with."""
 
-LOOPED = f"{PLACEHOLDER}_looped"
+LOOPED = f"{NAME}_looped"
 """What a kernel does with rows of any length, where it does something else with some."""
 
 NO_HINTS: Mapping[sympy.Symbol, sympy.Integer] = {}
@@ -75,7 +75,7 @@ class Scratch:
 class Function:
     """What is compiled of a kernel; kernels that are alike share it.
 
-    ``template`` is the function, with :data:`PLACEHOLDER` for its name, after :data:`COMBINE` in a scan.
+    ``template`` is the function's text with the holes of :mod:`templates`, after :data:`COMBINE` in a scan.
     ``parameters`` gives the types of its parameters by Triton's names (``*fp32``, ``i64``); those in
     ``constants`` follow them.
     ``grid_blocks`` names the constants that divide the grid's axes, ``loop_blocks`` those by which a loop
@@ -110,19 +110,7 @@ class Function:
 
     def module(self, name: str) -> str:
         """The text of a Python module that defines the function alone, called ``name``."""
-        return f"{KERNEL_IMPORTS}\n\n{self.template.replace(PLACEHOLDER, name)}"
-
-    def part(self, name: str, numbers: Sequence[str]) -> str:
-        """The text of a function that another one calls: its first parameters are ``numbers``.
-
-        They are those of a program along the grid's axes.
-        """
-        head = f"def {name}({', '.join(numbers)}, "
-        text = self.template.replace(COMBINE, f"{name}_combine")
-        text = text.replace(f"def {PLACEHOLDER}(", head, 1)
-        for axis, number in enumerate(numbers):
-            text = text.replace(f"tl.program_id({axis})", number)
-        return text
+        return f"{KERNEL_IMPORTS}\n\n{kernel_text(self.template, name)}"
 
 
 @dataclass(frozen=True)
@@ -306,7 +294,7 @@ def _print_beside(
     other.uses_atomics |= printer.uses_atomics
     if looped.scratch:
         looped.frame.loop_axes.clear()  # the memory is allocated for blocks of this length
-    return _Form(f"{PLACEHOLDER}_{word}", held.condition, printer.lines), held.scratch
+    return _Form(f"{NAME}_{word}", held.condition, printer.lines), held.scratch
 
 
 def _template(
@@ -316,27 +304,18 @@ def _template(
     held: _Form | None,
 ) -> str:
     """The text of a function with the parameters ``names``, which chooses between two where there are two."""
-    parameters = ", ".join([*names, *(f"{name}: tl.constexpr" for name in frame.constants)])
+    parameters = [*names, *(f"{name}: tl.constexpr" for name in frame.constants)]
     if held is None:
-        return _definition(helpers, PLACEHOLDER, parameters, frame.printer.lines)
+        return "\n".join([*helpers, definition(parameters, frame.printer.lines)])
     arguments = ", ".join([*names, *frame.constants])
     choice = [
         f"    if {held.condition}:",
-        f"        {held.name}({arguments})",
+        f"        {held.name}({POSITIONS}{arguments})",
         "    else:",
-        f"        {LOOPED}({arguments})",
+        f"        {LOOPED}({POSITIONS}{arguments})",
     ]
-    return "\n\n".join(
-        [
-            _definition([], held.name, parameters, held.lines),
-            _definition([], LOOPED, parameters, frame.printer.lines),
-            _definition([], PLACEHOLDER, parameters, choice),
-        ]
-    )
-
-
-def _definition(helpers: Sequence[str], name: str, parameters: str, lines: list[str]) -> str:
-    return "\n".join([*helpers, "@triton.jit", f"def {name}({parameters}):", *lines, ""])
+    forms = ((held.name, held.lines), (LOOPED, frame.printer.lines), (NAME, choice))
+    return "\n\n".join(definition(parameters, lines, name) for name, lines in forms)
 
 
 def stores_half(kernel: Kernel, dtype_of: Callable[[str], torch.dtype]) -> bool:

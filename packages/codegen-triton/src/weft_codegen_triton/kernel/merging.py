@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import sympy
 
-from weft_codegen_triton.kernel.kernel_printer import PLACEHOLDER, Function, PrintedKernel
+from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel
+from weft_codegen_triton.kernel.templates import NAME, definition, part_text, program_id
 
 MAX_PROGRAMS = 4096
 """Programs of a kernel that fills a GPU for long enough without others."""
@@ -90,22 +91,21 @@ def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
         memory += named[:count]
         numbers += named[count:]
     parts: list[str] = []
-    lines = ["    program = tl.program_id(0)"]
+    lines = [f"    program = {program_id(0)}"]
     start = position = 0
     while position < len(kernels):
         function = kernels[position].function
         alike = position
         while alike < len(kernels) and kernels[alike].function == function:
             alike += 1
-        name = f"{PLACEHOLDER}_part{len(parts)}"
-        parts.append(function.part(name, ("program",)))
+        name = f"{NAME}_part{len(parts)}"
+        parts.append(part_text(function.template, name, ("program",)))
         programs = _programs(kernels[position])
         lines += _calls(name, function, range(position, alike), start, programs)
         start += programs * (alike - position)
         position = alike
     parameters = (*memory, *numbers)
-    head = f"def {PLACEHOLDER}({', '.join(name for name, _ in parameters)}):"
-    template = "\n".join([*(f"{part}\n" for part in parts), "@triton.jit", head, *lines, ""])
+    template = "\n".join([*parts, definition((name for name, _ in parameters), lines)])
     return PrintedKernel(
         Function(
             template,

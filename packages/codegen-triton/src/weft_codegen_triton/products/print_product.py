@@ -25,11 +25,11 @@ from weft_codegen_triton.kernel.index_bounds import (
     bounds_of,
 )
 from weft_codegen_triton.kernel.kernel_printer import (
-    PLACEHOLDER,
     Function,
     PrintedKernel,
     stores_half,
 )
+from weft_codegen_triton.kernel.templates import definition, program_id
 from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, TAP, Loops
 from weft_codegen_triton.products.find_products import ProductKernel
 from weft_codegen_triton.products.precision import Precision
@@ -91,9 +91,8 @@ class _ProductPrinter:
         parameters = [(self.pointers[n], pointer_type(self._dtype_of(n))) for n in self.names]
         parameters += [(symbol.name, self.width.of_sizes) for symbol in symbols]
         parameters += [(name, "i64") for name in self.scalars.values()]
-        head = f"def {PLACEHOLDER}({', '.join(name for name, _ in parameters)}):"
         function = Function(
-            "\n".join(["@triton.jit", head, *self.lines, ""]),
+            definition((name for name, _ in parameters), self.lines),
             tuple(parameters),
             (),
             tile.warps,
@@ -140,7 +139,7 @@ class _ProductPrinter:
     def _print_place(self) -> None:
         """The lines that tell the tile's ``batch`` and its places ``y`` and ``x``."""
         rows, columns = (self._size(count) for count in self._tiles())
-        number = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
+        number = program_id(0) + (".to(tl.int64)" if self.wide else "")
         has_batch = self.contraction.batch != 1
         if has_batch:
             self._emit(f"number = {number}", f"batch = number // ({rows} * {columns})")

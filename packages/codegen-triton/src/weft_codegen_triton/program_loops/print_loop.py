@@ -29,16 +29,16 @@ from weft_codegen_triton.kernel.blocks import ELEMENTS_PER_WARP
 from weft_codegen_triton.kernel.dtypes import pointer_type
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.kernel_printer import (
-    PLACEHOLDER,
     Function,
     PrintedKernel,
     Scratch,
 )
+from weft_codegen_triton.kernel.templates import NAME, definition, part_text, program_id
 from weft_codegen_triton.program_loops.find_loops import ProgramLoop
 
 MAX_WARPS = 16
-ONLY = "tl.program_id(0)"
-"""The number of the only program, 0."""
+ONLY = program_id(0)
+"""The position of the only program, 0."""
 
 
 def print_program_loop(
@@ -75,8 +75,8 @@ class _LoopPrinter(StepVisitor[None]):
             *((symbol.name, "i64") for symbol in symbols),
             *((name, "i64") for name in self.scalars.values()),
         ]
-        head = f"def {PLACEHOLDER}({', '.join(name for name, _ in parameters)}):"
-        template = "\n".join([*self.texts, "@triton.jit", head, *self.lines, ""])
+        text = definition((name for name, _ in parameters), self.lines)
+        template = "\n".join([*self.texts, text])
         function = Function(
             template,
             tuple(parameters),
@@ -174,9 +174,9 @@ class _LoopPrinter(StepVisitor[None]):
         """The calls that run all programs of a kernel."""
         function = printed.function
         if function not in self.parts:
-            name = f"{PLACEHOLDER}_part{len(self.parts)}"
+            name = f"{NAME}_part{len(self.parts)}"
             self.parts[function] = name
-            self.texts.append(function.part(name, ("program0", "program1")) + "\n")
+            self.texts.append(part_text(function.template, name, ("program0", "program1")))
         arguments = [
             *map(self._pointer, printed.buffers),
             *map(self._row, printed.scratch),
