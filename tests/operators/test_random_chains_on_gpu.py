@@ -32,7 +32,7 @@ FORMS = (
     {},
     {"persistent_elements": 4},  # reductions loop
     {"persistent_elements": 4, "loop_elements": 16},  # over several blocks
-    {"fuse_products": True},
+    {"fuse_matmuls": True},
 )
 
 

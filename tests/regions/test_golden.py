@@ -22,7 +22,7 @@ from weft_codegen_triton.program_loops.find_loops import put_loops_into_programs
 from weft_loop_ir import Schedule, ScheduleOptions, format_schedule
 
 FOLDER = Path(__file__).parent / "golden"
-CPP = CppCodegen(CppOptions(lanes=8, matrix_products="torch"))
+CPP = CppCodegen(CppOptions(lanes=8, matmul_library="torch"))
 TRITON = TritonCodegen(TritonOptions(interpret=True))
 
 

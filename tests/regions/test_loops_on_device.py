@@ -76,7 +76,7 @@ def test_jacobi(size: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "function", [programs.power_iteration, programs.sinkhorn, programs.inverse_of_matrix]
 )
-def test_products(function: Callable[..., Any], size: int) -> None:
+def test_matmuls(function: Callable[..., Any], size: int) -> None:
     a = programs.dominant(size)
     a = ((a + a.t()) * 0.3).cuda()
     assert_as_in_eager(function, lambda: (a, 1e-4), tolerance=1e-3)

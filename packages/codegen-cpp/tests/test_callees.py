@@ -18,7 +18,7 @@ from weft_codegen_cpp.host.api import OPTIONAL_TORCH_FUNCTIONS, TORCH_FUNCTIONS
 from weft_loop_ir import CALLEES, BufferKind, Schedule
 
 aten = torch.ops.aten
-ONEDNN = CppOptions(matrix_products="onednn")
+ONEDNN = CppOptions(matmul_library="onednn")
 
 needs_onednn = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"

@@ -17,7 +17,7 @@ from weft_loop_ir import ExternCall, Schedule
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.bfloat16]
-ONEDNN = CppOptions(matrix_products="onednn")
+ONEDNN = CppOptions(matmul_library="onednn")
 
 
 def rewritten(function: Callable[..., Any], *inputs: torch.Tensor) -> Schedule:

@@ -92,7 +92,7 @@ def test_quantisation(kind: torch.dtype) -> None:
         assert same_bits(whole, x).extern_count == 0
 
 
-def test_products() -> None:
+def test_matmuls() -> None:
     """``_scaled_mm`` is torch's, between kernels that quantise."""
 
     def function(x: T, w: T, one: T) -> T:

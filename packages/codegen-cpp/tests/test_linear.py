@@ -18,7 +18,7 @@ from weft_codegen_cpp.host.linear import with_linear_calls
 from weft_loop_ir import BufferKind, BufferView, Schedule, SymbolInput
 
 aten = torch.ops.aten
-ONEDNN = CppOptions(matrix_products="onednn")
+ONEDNN = CppOptions(matmul_library="onednn")
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN"
@@ -59,12 +59,12 @@ MATRICES = {
 
 @pytest.mark.parametrize("name", MATRICES)
 @pytest.mark.parametrize("biased", [False, True])
-def test_products(cache: Path, name: str, biased: bool) -> None:
+def test_matmuls(cache: Path, name: str, biased: bool) -> None:
     x, right = MATRICES[name]()
     bias = torch.randn(right.shape[1]) if biased else None
     b = product(x, right, bias)
     assert is_linear(b)
-    program = CppCodegen(CppOptions(cache, poison_arena=True, matrix_products="onednn")).compile(
+    program = CppCodegen(CppOptions(cache, poison_arena=True, matmul_library="onednn")).compile(
         b, {}
     )
     inputs = (x, right) if bias is None else (bias, x, right)
@@ -77,7 +77,7 @@ def test_products(cache: Path, name: str, biased: bool) -> None:
 
 def test_weights_are_read_at_each_call(cache: Path) -> None:
     x, weight = torch.randn(130, 120), torch.randn(120, 140)
-    program = CppCodegen(CppOptions(cache, matrix_products="onednn")).compile(
+    program = CppCodegen(CppOptions(cache, matmul_library="onednn")).compile(
         product(x, weight, None), {}
     )
     for _ in range(2):
@@ -96,7 +96,7 @@ def test_rows_of_symbolic_number(cache: Path, rows: int) -> None:
     b.symbols.append(SymbolInput(m, "x", 0, 0))
     b.extern(aten.mm.default, [b.view("x"), b.view("w")], ["y"], out_variant=aten.mm.out)
     assert is_linear(b.schedule())
-    program = CppCodegen(CppOptions(cache, matrix_products="onednn")).compile(b.schedule(), {})
+    program = CppCodegen(CppOptions(cache, matmul_library="onednn")).compile(b.schedule(), {})
     x, w = torch.randn(rows, 120), torch.randn(120, 180)
     torch.testing.assert_close(program(x, w)[0], x @ w, rtol=1e-4, atol=1e-4)
 
@@ -116,7 +116,7 @@ def test_memory_of_a_result_that_onednn_allocates() -> None:
 
 def test_what_stays_with_torch() -> None:
     large = torch.randn(128, 128)
-    assert not is_linear(product(large, large, None), CppOptions(matrix_products="torch"))
+    assert not is_linear(product(large, large, None), CppOptions(matmul_library="torch"))
     assert not is_linear(product(torch.randn(8, 8), torch.randn(8, 8), None))
     assert not is_linear(product(large.double(), large.double(), None))
     assert not is_linear(product(large.bfloat16(), large.bfloat16(), None))

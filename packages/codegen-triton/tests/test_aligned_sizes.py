@@ -71,7 +71,7 @@ def inputs_of(rows: int, columns: int) -> tuple[T, T]:
 def test_sizes_of_either_kind(name: str, first: tuple[int, int], cache: Path) -> None:
     """A kernel for multiples of 16 refuses other sizes in the interpreter, so the choice is checked too."""
     function = CASES[name]
-    program = compiled(cache, function, inputs_of(*first), fuse_products=True)
+    program = compiled(cache, function, inputs_of(*first), fuse_matmuls=True)
     sizes = [first, (64, 16), (16, 17), (5, 32), (2, 3), (1, 1)]
     if name in (
         "pointwise",

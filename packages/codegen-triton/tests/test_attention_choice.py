@@ -8,7 +8,7 @@ import pytest
 import torch
 from compiled_beside_eager import schedule_of
 from test_attention import attention, operands, soft_cap
-from test_product_choice import LIMITS, Clock, Device
+from test_matmul_choice import LIMITS, Clock, Device
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.attention.choose_attention import AttentionChooser
 from weft_codegen_triton.attention.print_attention import print_attention

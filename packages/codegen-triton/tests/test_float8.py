@@ -143,7 +143,7 @@ def test_quantisation_of_a_matrix(codegen: TritonCodegen, kind: torch.dtype) -> 
     assert program.extern_count == 0
 
 
-def test_products(codegen: TritonCodegen) -> None:
+def test_matmuls(codegen: TritonCodegen) -> None:
     """``_scaled_mm`` is the library's, between kernels that quantise."""
 
     def function(x: T, w: T, one: T) -> T:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
-from product_cases import ALL
+from matmul_cases import ALL
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
-from weft_codegen_triton.products.fuse_products import fuse_products
+from weft_codegen_triton.matmuls.fuse_matmuls import fuse_matmuls
 from weft_loop_ir import Schedule, fuse_attention
 from weft_loop_ir.lowering import activations
 
@@ -48,16 +48,16 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
     ),
     "cumsum": (lambda x: x.cumsum(1) * 2, (E(300, 500),), False),
     "attention": (windowed_attention, tuple(E(2, 3, 100, 48).half() for _ in range(3)), False),
-    "product": (lambda x, w: torch.relu(x @ w + 1), (E(8, 16), E(16, 32)), False),
+    "matmul": (lambda x, w: torch.relu(x @ w + 1), (E(8, 16), E(16, 32)), False),
 }
 
 
 PRODUCTS = {
-    "product_with_loops": "a weight as it lies",
-    "product_of_batches": "form, added to a batch",
-    "product_of_one_row": "alone, one row",
-    "product_with_producer": "before, a normalised row",
-    "product_batch_added_up": "form, a batch added up",
+    "matmul_with_loops": "a weight as it lies",
+    "matmul_of_batches": "form, added to a batch",
+    "matmul_of_one_row": "alone, one row",
+    "matmul_with_producer": "before, a normalised row",
+    "matmul_batch_added_up": "form, a batch added up",
     "convolution_of_pixels": "convolution, 1 x 1 in steps",
     "convolution": "convolution, 3 x 3",
     "convolution_channels_first": "convolution, channels first",
@@ -89,12 +89,12 @@ def test_product_source(codegen: TritonCodegen, name: str, request: pytest.Fixtu
 def test_source_of_groups(codegen: TritonCodegen, request: pytest.FixtureRequest) -> None:
     inputs = E(41, 32).bfloat16(), E(3, 32, 48).bfloat16(), E(3, dtype=torch.int32)
     schedule = schedule_of(lambda x, w, e: torch._grouped_mm(x, w, e).relu(), inputs, codegen)
-    _compare("product_of_groups", _kernels(codegen, schedule), request)
+    _compare("matmul_of_groups", _kernels(codegen, schedule), request)
 
 
 def _kernels(codegen: TritonCodegen, schedule: Schedule) -> str:
     """The kernels of ``schedule``, with every product in one of ours."""
-    fused = fuse_products(schedule, lambda forms: forms[0], codegen.schedule_options)
+    fused = fuse_matmuls(schedule, lambda forms: forms[0], codegen.schedule_options)
     functions = codegen.print(fused).functions
     return "\n".join(function.module(name) for name, function in functions.items())
 

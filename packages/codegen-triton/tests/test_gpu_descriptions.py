@@ -69,7 +69,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = 
 
 
 def options(gpu: Gpu, folder: Path) -> TritonOptions:
-    return TritonOptions(cache_directory=folder, fuse_products=True, fuse_attention=True, gpu=gpu)
+    return TritonOptions(cache_directory=folder, fuse_matmuls=True, fuse_attention=True, gpu=gpu)
 
 
 def functions(gpu: Gpu, name: str, folder: Path) -> list[Function]:

@@ -100,12 +100,12 @@ CASES: dict[str, tuple[Callable[..., Any], Sized, dict[str, Any]]] = {
     "product": (
         lambda x, w: torch.relu(x @ w + 1),
         lambda n: (torch.randn(n, 20).half(), torch.randn(20, 40).half()),
-        {"fuse_products": True},
+        {"fuse_matmuls": True},
     ),
     "products of batches": (
         lambda x, w: (x * 2) @ w,
         lambda n: (torch.randn(2, n, 8).half(), torch.randn(2, 8, 30).half()),
-        {"fuse_products": True},
+        {"fuse_matmuls": True},
     ),
     "attention": (
         lambda q, k, v: torch.softmax(torch.tanh(q @ k.transpose(-1, -2)) * 5, -1) @ v,

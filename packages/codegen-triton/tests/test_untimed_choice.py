@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from compiled_beside_eager import assert_equals_eager, schedule_of
-from product_cases import channels_last, randn
+from matmul_cases import channels_last, randn
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
-from weft_codegen_triton.products.fuse_products import all_forms
-from weft_codegen_triton.products.untimed_choice import choose_untimed
+from weft_codegen_triton.matmuls.fuse_matmuls import all_forms
+from weft_codegen_triton.matmuls.untimed_choice import choose_untimed
 
 T = torch.Tensor
 

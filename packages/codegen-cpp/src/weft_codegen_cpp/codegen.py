@@ -71,7 +71,7 @@ Measured on one thread in float32, ms for products and a softmax, and for torch'
 and 2.2, 8 of 512 x 512 6.2 and 5.9, 4 of 1024 x 1024 13.0 and 11.2.  In bfloat16 torch's takes twice as long.
 """
 
-INLINED_PRODUCTS = 1 << 15
+INLINED_MATMULS = 1 << 15
 """Multiplications in a product of matrices up to which a kernel is faster than a call of torch.
 
 Measured on one thread, µs for the call of a program: 8 x 8 by 8 x 8 1.04 and 0.45, 32 x 32 by 32 x 32 1.73
@@ -130,7 +130,7 @@ class CppCodegen(Codegen):
     @property
     def lowering_options(self) -> LoweringOptions:
         """Made anew for each graph: some of them are torch's settings at that moment."""
-        return LoweringOptions(inlined_products=INLINED_PRODUCTS, wide_moments=True)
+        return LoweringOptions(inlined_matmuls=INLINED_MATMULS, wide_moments=True)
 
     def rewrite(self, graph_module: torch.fx.GraphModule) -> None:
         """Lay convolutions channels-last, in place, where turning their weights at each call pays."""

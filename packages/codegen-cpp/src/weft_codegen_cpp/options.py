@@ -19,7 +19,7 @@ class CppOptions:
     ``architecture``: the value of ``-march`` (None: ``native``), with ``lanes`` values of any type in a
     vector (4, 8 or 16; None: by the instruction set).  ``keep_sources`` keeps the generated source beside the
     library.  ``poison_arena`` fills intermediate memory with NaN before each call, to find reads of memory
-    that nothing wrote.  ``matrix_products``: the library of large float32 products, "torch" for the one that
+    that nothing wrote.  ``matmul_library``: the library of large float32 matmuls, "torch" for the one that
     torch uses, "onednn", or "auto" for oneDNN where torch's is MKL on a processor that it is not tuned for.
     ``compiler_seconds``: how long one run of the compiler may take; None: ``$WEFT_COMPILER_SECONDS``, or 900.
     ``processes``: how many compilers work on one graph at once; 0: by its kernels and the idle cores.
@@ -38,4 +38,4 @@ class CppOptions:
     processes: int = 0
     compiler_seconds: float | None = None
     unoptimized_length: int | None = None
-    matrix_products: Literal["auto", "torch", "onednn"] = "auto"
+    matmul_library: Literal["auto", "torch", "onednn"] = "auto"

@@ -96,5 +96,5 @@ def current_stream(device: int) -> int:
 
 
 def free_library_workspaces() -> None:
-    """Free what the library of products keeps for each stream: it takes memory anew when it works on one."""
+    """Free what the library of matmuls keeps for each stream: it takes memory anew when it works on one."""
     torch._C._cuda_clearCublasWorkspaces()

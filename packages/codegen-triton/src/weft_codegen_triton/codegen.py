@@ -38,7 +38,7 @@ from weft_loop_ir import (
     devices_of,
     fuse_attention,
     fuse_attention_gradients,
-    merge_products,
+    merge_matmuls,
     raises_by_value,
     recompute_shares,
     settle,
@@ -74,17 +74,17 @@ from weft_codegen_triton.kernel.kernel_printer import (
 from weft_codegen_triton.kernel.look_back import MAX_ROWS, MIN_ROW
 from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.load_launches import load_launches
-from weft_codegen_triton.options import TritonOptions, options_for_mode
-from weft_codegen_triton.products.choose_products import ProductChooser
-from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
-from weft_codegen_triton.products.precision import (
+from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
+from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
+from weft_codegen_triton.matmuls.precision import (
     Precision,
     ProgramByPrecision,
     depends_on_precision,
 )
-from weft_codegen_triton.products.print_product import print_product
-from weft_codegen_triton.products.untimed_choice import choose_untimed
+from weft_codegen_triton.matmuls.print_matmul import print_matmul
+from weft_codegen_triton.matmuls.untimed_choice import choose_untimed
+from weft_codegen_triton.options import TritonOptions, options_for_mode
 from weft_codegen_triton.program import TritonProgram
 from weft_codegen_triton.program_loops.find_loops import ProgramLoop, put_loops_into_programs
 from weft_codegen_triton.program_loops.print_loop import print_program_loop
@@ -101,7 +101,7 @@ MIN_MASKED_SCORES = 1 << 22
 """Scores of a head from which attention with a mask, that is not known to be causal, is the library's.
 
 It has slower kernels for that.  Measured on an H200 in float16: a T5-small with 512 x 512 scores and a bias
-takes 2.6 ms with them and 1.8 ms with products and a softmax; from 2048 x 2048 on, the memory counts.
+takes 2.6 ms with them and 1.8 ms with matmuls and a softmax; from 2048 x 2048 on, the memory counts.
 """
 NEVER = sys.maxsize
 """More scores than there are.
@@ -183,8 +183,8 @@ class TritonCodegen(Codegen):
     def rewrite_frozen(
         self, graph_module: torch.fx.GraphModule, constants: Collection[torch.fx.Node]
     ) -> None:
-        """The same where ``constants`` are computed once: products of one matrix with several become one."""
-        merge_products(graph_module.graph, constants)
+        """The same where ``constants`` are computed once: matmuls of one matrix with several become one."""
+        merge_matmuls(graph_module.graph, constants)
         self.rewrite(graph_module)
 
     def rewrite_functional(
@@ -246,7 +246,7 @@ class TritonCodegen(Codegen):
         schedule = self._with_attention(schedule, device)
 
         def compile_for(precision: Precision) -> tuple[Schedule, TritonProgram]:
-            chosen = self._with_products(schedule, device, precision)
+            chosen = self._with_matmuls(schedule, device, precision)
             if self.options.program_loops:
                 chosen = put_loops_into_programs(chosen)
             return chosen, self._program(chosen, bound, device, precision)
@@ -381,8 +381,8 @@ class TritonCodegen(Codegen):
                 return print_attention(kernel, schedule.buffers, indices, gpu)
             if isinstance(kernel, AttentionGradientKernel):
                 return print_gradients(kernel, schedule.buffers, indices, gpu)
-            if isinstance(kernel, ProductKernel):
-                return print_product(kernel, schedule.buffers, precision, indices)
+            if isinstance(kernel, MatmulKernel):
+                return print_matmul(kernel, schedule.buffers, precision, indices)
             overwritten = _overwritten(kernel, schedule)
             return print_kernel(kernel, schedule.buffers, limits, overwritten, indices, hints)
 
@@ -433,23 +433,21 @@ class TritonCodegen(Codegen):
     def _row_limits(self) -> RowLimits:
         return RowLimits(self.options.persistent_elements, self.options.loop_elements)
 
-    def _with_products(
+    def _with_matmuls(
         self, schedule: Schedule, device: CudaDevice | InterpretedDevice, precision: Precision
     ) -> Schedule:
-        """``schedule`` with those matrix products in kernels that options or times say are to be."""
-        if self.options.fuse_products is not None:
-            if not self.options.fuse_products:
+        """``schedule`` with those matmuls in kernels that options or times say are to be."""
+        if self.options.fuse_matmuls is not None:
+            if not self.options.fuse_matmuls:
                 return schedule
-            return fuse_products(
-                schedule, lambda forms: forms[0], self.schedule_options, device.gpu
-            )
+            return fuse_matmuls(schedule, lambda forms: forms[0], self.schedule_options, device.gpu)
         if not self.options.autotune or not isinstance(device, CudaDevice):
-            return fuse_products(schedule, choose_untimed, self.schedule_options, device.gpu)
+            return fuse_matmuls(schedule, choose_untimed, self.schedule_options, device.gpu)
         folder = self._folder()
         with device.guard():
-            choose = ProductChooser(device, folder, schedule.buffers, self._row_limits, precision)
+            choose = MatmulChooser(device, folder, schedule.buffers, self._row_limits, precision)
             choose.prepare(all_forms(schedule, device.gpu))
-            return fuse_products(schedule, choose, self.schedule_options, device.gpu)
+            return fuse_matmuls(schedule, choose, self.schedule_options, device.gpu)
 
     def _device(self, devices: Collection[torch.device]) -> CudaDevice | InterpretedDevice:
         """Where a program runs whose buffers are on ``devices``."""

@@ -32,9 +32,9 @@ class TritonOptions:
     ``launch_graphs``: make launches that follow each other as one CUDA graph, in programs that are not
     replayed as a whole.
     ``autotune``: time several block sizes of each kernel on the device and keep the fastest.
-    ``fuse_products``: let kernels of our own compute products and convolutions, with the loops around them;
+    ``fuse_matmuls``: let kernels of our own compute matmuls and convolutions, with the loops around them;
     None: where that is faster on the device, if ``autotune`` is on, else where it is known to be.
-    ``fuse_attention``: let a kernel of our own compute the products of attention and the softmax between
+    ``fuse_attention``: let a kernel of our own compute the matmuls of attention and the softmax between
     them, where the library has none for what is done to scores; None: where that is faster on the device, if
     ``autotune`` is on, else in 16 bits.
     ``program_loops``: have one program of the device run a loop that data ends, where that is faster than
@@ -55,7 +55,7 @@ class TritonOptions:
     copied_bytes: int = 1 << 28
     launch_graphs: bool = True
     autotune: bool = False
-    fuse_products: bool | None = None
+    fuse_matmuls: bool | None = None
     fuse_attention: bool | None = None
     program_loops: bool = True
     narrow_below: int = INT32_SAFE

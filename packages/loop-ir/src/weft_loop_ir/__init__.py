@@ -4,12 +4,12 @@ from weft_loop_ir import bodies, ops
 from weft_loop_ir.attention import (
     AttentionGradientKernel,
     AttentionKernel,
-    GradientProduct,
+    GradientMatmul,
     GradientSum,
     KeyBounds,
     Operand,
     RowStatistic,
-    ScoreProduct,
+    ScoreMatmul,
     fuse_attention,
     fuse_attention_gradients,
 )
@@ -92,7 +92,7 @@ from weft_loop_ir.rewriting.attention_gradients import (
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
 from weft_loop_ir.rewriting.freezing import freeze, has_effects
 from weft_loop_ir.rewriting.known_values import KnownValues
-from weft_loop_ir.rewriting.merged_products import merge_products
+from weft_loop_ir.rewriting.merged_matmuls import merge_matmuls
 from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
 from weft_loop_ir.schedule.check_first import check_first
 from weft_loop_ir.schedule.independent_loops import independent_iterations
@@ -125,7 +125,7 @@ __all__ = [
     "ExternCall",
     "FloorDiv",
     "FusedKernel",
-    "GradientProduct",
+    "GradientMatmul",
     "GradientSum",
     "HostInterpreter",
     "HostWalk",
@@ -158,7 +158,7 @@ __all__ = [
     "RowStatistic",
     "Schedule",
     "ScheduleOptions",
-    "ScoreProduct",
+    "ScoreMatmul",
     "SizeFloat",
     "Stage",
     "Step",
@@ -192,7 +192,7 @@ __all__ = [
     "kernel_name",
     "last_uses",
     "lower",
-    "merge_products",
+    "merge_matmuls",
     "needs_check",
     "ops",
     "plan_memory",

@@ -25,7 +25,7 @@ from weft_codegen_cpp.toolchain import cpu_vendor
 
 aten = torch.ops.aten
 
-PRODUCTS_THRESHOLD = 1 << 20
+MATMUL_THRESHOLD = 1 << 20
 """Multiplications from which oneDNN's cost of a call is paid back."""
 
 LINEAR = "mkldnn::_linear_pointwise"
@@ -54,16 +54,16 @@ def uses_onednn(options: CppOptions) -> bool:
     """Whether products go to oneDNN; ``auto`` says so for processors on which MKL holds back."""
     if not _torch.has_linear():
         return False
-    if options.matrix_products == "auto":
+    if options.matmul_library == "auto":
         return cpu_vendor() not in (None, "GenuineIntel")
-    return options.matrix_products == "onednn"
+    return options.matmul_library == "onednn"
 
 
 def _is_faster(call: ExternCall) -> bool:
     if linear_arguments(call) is None or call.out_variant is None:
         return False
     x, right = call.arguments[-2:]
-    return _products((*x.size, right.size[1])) >= PRODUCTS_THRESHOLD
+    return _products((*x.size, right.size[1])) >= MATMUL_THRESHOLD
 
 
 def linear_arguments(call: ExternCall) -> tuple[BufferView, BufferView, BufferView | None] | None:
@@ -91,7 +91,7 @@ def convolves_in_onednn(
     if image.dtype != torch.float32 or not accepts(CONVOLUTION, X=image, W=weight, B=bias):
         return False
     extents = [*image.size[:1], *image.size[2:], *weight.size]
-    return _products(extents) >= PRODUCTS_THRESHOLD
+    return _products(extents) >= MATMUL_THRESHOLD
 
 
 def _products(extents: Sequence[sympy.Expr]) -> int:

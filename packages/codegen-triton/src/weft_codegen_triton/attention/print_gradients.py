@@ -1,4 +1,4 @@
-"""Prints backward of attention as Triton functions: products of matrices that are computed from scores.
+"""Prints backward of attention as Triton functions: matmuls that are computed from scores.
 
 A program holds a block of lines and goes through the keys, or holds a block of keys and goes through the
 lines; it multiplies a tile of scores, computes a tile of each matrix, and multiplies that.  A sum over
@@ -14,7 +14,7 @@ import sympy
 from weft_loop_ir import (
     AttentionGradientKernel,
     Buffer,
-    GradientProduct,
+    GradientMatmul,
     GradientSum,
     Operand,
     print_index,
@@ -84,7 +84,7 @@ FLOAT_TILES: tuple[AttentionTile, ...] = (AttentionTile(32, 32, 4, 2), Attention
 def has_gradient_template(kernel: AttentionGradientKernel) -> bool:
     """Whether there is a function for ``kernel``: lines of operands have known, short sizes."""
     widths = [score.left.size[2] for score in kernel.scores]
-    widths += [product.other.size[2] for product in kernel.products]
+    widths += [matmul.other.size[2] for matmul in kernel.matmuls]
     return all(n.is_Integer and int(n) <= MAX_WIDTH for n in widths)
 
 
@@ -113,7 +113,7 @@ class _GradientPrinter:
         self.gpu = gpu
         self.buffers = buffers
         operands = [o for s in kernel.scores for o in (s.left, s.right)]
-        operands += [o for p in kernel.products for o in (p.other, p.result)]
+        operands += [o for p in kernel.matmuls for o in (p.other, p.result)]
         itemsizes = [buffers[o.buffer].layout.dtype.itemsize for o in operands]
         self.itemsize = max(itemsizes)
         self.tile = ScoreTile(
@@ -132,7 +132,7 @@ class _GradientPrinter:
         self.key_mask = "" if self.tile.is_whole(self.tile.keys) else "xmask"
         self.key_row_mask = self.key_mask and f"(x[:, None] < {self.keys})"
         self.line_row_mask = self.line_mask and f"(y[:, None] < {self.queries})"
-        # keys are rows of the tile in a kernel by columns: what is multiplied then lies as products leave it
+        # keys are rows of the tile in a kernel by columns: what is multiplied then lies as matmuls leave it
         self.line_row, self.key_row = (
             ("[None, :]", "[:, None]") if kernel.by_columns else ("[:, None]", "[None, :]")
         )
@@ -150,7 +150,7 @@ class _GradientPrinter:
     def _tiles(self) -> list[AttentionTile]:
         """Those whose blocks fit, the one to take first."""
         kernel = self.kernel
-        widths = [p.other.size[2] for p in kernel.products]
+        widths = [p.other.size[2] for p in kernel.matmuls]
         is_narrow = all(n <= 64 for n in widths)
         if self.itemsize > 2:
             tiles = FLOAT_TILES
@@ -196,7 +196,7 @@ class _GradientPrinter:
         tile.name_key()
 
     def _load_lefts(self) -> None:
-        """What the lines of scores are products of."""
+        """What the lines of scores are matmuls of."""
         for number, score in enumerate(self.kernel.scores):
             if self.kernel.by_columns:
                 code = self._columns(score.left.turned(), "yindex", self.line_mask)
@@ -205,7 +205,7 @@ class _GradientPrinter:
             self.tile.emit(f"left{number} = {code}")
 
     def _load_rights(self) -> None:
-        """What the columns of scores are products of."""
+        """What the columns of scores are matmuls of."""
         for number, score in enumerate(self.kernel.scores):
             if self.kernel.by_columns:
                 code = self._rows(score.right.turned(), "xindex", self.key_mask)
@@ -232,8 +232,8 @@ class _GradientPrinter:
             factors = (f"left{number}", f"right{number}")
             if self.kernel.by_columns:
                 factors = factors[::-1]
-            product = f'tl.dot({", ".join(factors)}, input_precision="ieee")'
-            self.tile.emit(f"score{number} = {product}")
+            matmul = f'tl.dot({", ".join(factors)}, input_precision="ieee")'
+            self.tile.emit(f"score{number} = {matmul}")
             codes[score.name] = f"score{number}"
         return self.tile.print_elements(codes)
 
@@ -251,7 +251,7 @@ class _GradientPrinter:
             f"first = {number}{tile.cast} * {block}",
         )
         widths = {padded(s.left.size[2]) for s in kernel.scores}
-        widths |= {padded(p.other.size[2]) for p in kernel.products}
+        widths |= {padded(p.other.size[2]) for p in kernel.matmuls}
         tile.emit(*(f"depth{width} = tl.arange(0, {width})" for width in sorted(widths)))
 
     # -- by lines ----------------------------------------------------------------------------------------
@@ -269,19 +269,19 @@ class _GradientPrinter:
         self._name_keys("start")
         self._load_rights()
         for number, element in enumerate(self._elements()):
-            product = kernel.products[number]
-            other = self._known(product.other, of_columns=True)
+            matmul = kernel.matmuls[number]
+            other = self._known(matmul.other, of_columns=True)
             if other is None:
-                other = self._rows(product.other, "x[:, None]", self.key_row_mask)
+                other = self._rows(matmul.other, "x[:, None]", self.key_row_mask)
             self._add(number, _where(self.key_mask, element), other)
         tile.printer.indent -= 1
-        for number, product in enumerate(kernel.products):
-            self._store(number, product, "yindex", self.line_mask)
+        for number, matmul in enumerate(kernel.matmuls):
+            self._store(number, matmul, "yindex", self.line_mask)
         return with_batches(tile, tile.queries, "YBLOCK", first.queries)
 
     def _zeros(self, block: str) -> None:
-        for number, product in enumerate(self.kernel.products):
-            width = padded(product.other.size[2])
+        for number, matmul in enumerate(self.kernel.matmuls):
+            width = padded(matmul.other.size[2])
             self.tile.emit(f"sums{number} = tl.zeros([{block}, {width}], dtype=tl.float32)")
 
     def _known(self, operand: Operand, of_columns: bool) -> str | None:
@@ -294,19 +294,19 @@ class _GradientPrinter:
         return None
 
     def _add(self, number: int, element: str, other: str) -> None:
-        """Add a product to the sums, whose matrix is rounded as it is where it is in memory."""
-        buffer = self.kernel.products[number].other.buffer
+        """Add a matmul to the sums, whose matrix is rounded as it is where it is in memory."""
+        buffer = self.kernel.matmuls[number].other.buffer
         kind = triton_dtype(self.buffers[buffer].layout.dtype)
         self.tile.emit(
             f"matrix{number} = ({element}).to({kind})",
             f'sums{number} = tl.dot(matrix{number}, {other}, sums{number}, input_precision="ieee")',
         )
 
-    def _store(self, number: int, product: GradientProduct, row: str, mask: str) -> None:
-        width = product.other.size[2]
+    def _store(self, number: int, matmul: GradientMatmul, row: str, mask: str) -> None:
+        width = matmul.other.size[2]
         depth = f"depth{padded(width)}[None, :]"
-        place = self.tile.place(product.result, row, depth)
-        kind = triton_dtype(self.buffers[product.result.buffer].layout.dtype)
+        place = self.tile.place(matmul.result, row, depth)
+        kind = triton_dtype(self.buffers[matmul.result.buffer].layout.dtype)
         mask = within(mask, depth, width)
         self.tile.emit(f"tl.store({place}, sums{number}.to({kind}){_argument(mask)})")
 
@@ -324,12 +324,12 @@ class _GradientPrinter:
             self._name_matrix("0")
             with self._members():
                 self._add_columns()
-        for number, product in enumerate(kernel.products):
-            self._store(number, product, "x[:, None]", self.key_row_mask)
+        for number, matmul in enumerate(kernel.matmuls):
+            self._store(number, matmul, "x[:, None]", self.key_row_mask)
         return with_batches(tile, tile.keys, "XBLOCK", first.keys, self._kept)
 
     def _add_columns(self) -> None:
-        """Add the products of one matrix."""
+        """Add the matmuls of one matrix."""
         tile, kernel = self.tile, self.kernel
         self._load_rights()
         tile.name_loops(of_lines=False, of_batches=True)
@@ -340,10 +340,10 @@ class _GradientPrinter:
         self._load_lefts()
         tile.name_loops(of_lines=True, of_batches=False)
         for number, element in enumerate(self._elements()):
-            product = kernel.products[number]
-            other = self._known(product.other, of_columns=False)
+            matmul = kernel.matmuls[number]
+            other = self._known(matmul.other, of_columns=False)
             if other is None:
-                other = self._rows(product.other, "y[:, None]", self.line_row_mask)
+                other = self._rows(matmul.other, "y[:, None]", self.line_row_mask)
             self._add(number, _where(self.line_mask, element), other)
         tile.printer.indent -= 1
 

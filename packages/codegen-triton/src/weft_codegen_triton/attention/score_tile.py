@@ -88,7 +88,7 @@ class _ScorePrinter(BodyPrinter):
 class ScoreTile:
     """Prints into ``printer`` at a tile ``[YBLOCK, XBLOCK]`` of the matrix ``batch``: ``yindex``, ``xindex``.
 
-    ``bodies`` compute elements from ``scores``, the names of products; ``operands`` are all matrices that the
+    ``bodies`` compute elements from ``scores``, the names of matmuls; ``operands`` are all matrices that the
     kernel reads or writes, ``half``: with 16 bits.  ``indices``: how wide those are that only sizes bound.
     ``turned``: the tile is ``[XBLOCK, YBLOCK]``.
     """

@@ -27,7 +27,7 @@ def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
 
 def suits_gradients(attention: DifferentiatedAttention) -> bool:
     """The same for attention whose gradients are kernels too."""
-    query, key = (node.meta["val"] for node in attention.product.args[-2:])  # type: ignore[union-attr]
+    query, key = (node.meta["val"] for node in attention.matmul.args[-2:])  # type: ignore[union-attr]
     value = attention.result.args[1].meta["val"]  # type: ignore[union-attr]
     widths = (query.shape[-1], value.shape[-1])
     extents = (query.shape[-2], key.shape[-1], query.shape[-1])

@@ -68,7 +68,7 @@ MIN_RESERVED = 1 << 21
 MIN_SEGMENT = 10 << 20
 """Bytes of the smallest segment that torch makes as large as asked; for less it makes one of 20 MiB."""
 
-MAX_PRODUCTS_BESIDE_RECORDINGS = 2
+MAX_MATMULS_BESIDE_RECORDINGS = 2
 """Products of the tail for which it changes streams, which takes the host some 15 µs each."""
 
 
@@ -267,8 +267,8 @@ class _HostPrinter(HostWalk):
     def _finish(self, edge: int, given: list[str], uses_arena: bool) -> None:
         """The function that runs the tail, given the tensors of some buffers, and makes the results."""
         self.tensors, self.pointers, self.held = {}, {}, dict.fromkeys(given)
-        products = sum(_is_product(step) for step in self.schedule.steps[edge:])
-        self.is_beside_recordings = products <= MAX_PRODUCTS_BESIDE_RECORDINGS
+        products = sum(_is_matmul(step) for step in self.schedule.steps[edge:])
+        self.is_beside_recordings = products <= MAX_MATMULS_BESIDE_RECORDINGS
         self._bind()
         names = [self._named(n) for n in given] + (["arena"] if uses_arena else [])
         if names:
@@ -396,7 +396,7 @@ class _HostPrinter(HostWalk):
             wanted += -(-int(memory.arena_bytes) // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT
         if wanted >= MIN_RESERVED:
             size = max(wanted, MIN_SEGMENT)
-            multiplies = any(map(_is_product, every_step(steps)))
+            multiplies = any(map(_is_matmul, every_step(steps)))
             self.emit(f"reserve({size}, {self.constant(self._device())}, {multiplies})")
 
     def _arena_views(self) -> None:
@@ -587,7 +587,7 @@ def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[
                 yield known
 
 
-def _is_product(step: Step) -> bool:
+def _is_matmul(step: Step) -> bool:
     """Whether ``step`` is a call of the library of products."""
     return isinstance(step, ExternCall) and step.out_variant is not None
 

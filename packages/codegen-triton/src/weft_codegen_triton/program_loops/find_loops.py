@@ -26,9 +26,9 @@ from weft_loop_ir import (
 from weft_loop_ir.bodies import Combining
 
 from weft_codegen_triton.kernel.blocks import power_of_two
-from weft_codegen_triton.products.contraction import Contraction
-from weft_codegen_triton.products.find_products import ProductKernel, product_alone
-from weft_codegen_triton.products.tiles import FEW_ROWS, TileShape
+from weft_codegen_triton.matmuls.contraction import Contraction
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel, matmul_alone
+from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape
 
 ELEMENTS_PER_LAUNCH = 1 << 15
 """What one multiprocessor handles in about the time that a launch takes the host."""
@@ -105,7 +105,7 @@ def _block(
             if first is not None and second is not None:
                 found = step.with_blocks(first, second)
         elif isinstance(step, ExternCall):
-            found = _product(step, schedule)
+            found = _matmul(step, schedule)
         elif all(_takes_no_number(k, counters) for k in _kernels(step)):
             found = step
         if found is None:
@@ -125,15 +125,15 @@ def _takes_no_number(kernel: Kernel, counters: Set[sympy.Symbol]) -> bool:
     return not any(s.body.host_symbols & counters for s in kernel.stages)
 
 
-def _product(call: ExternCall, schedule: Schedule) -> ProductKernel | None:
-    """The kernel of a small product of matrices; None for other calls."""
-    product = product_alone(call, schedule) if call.out_variant is not None else None
-    if product is None:
+def _matmul(call: ExternCall, schedule: Schedule) -> MatmulKernel | None:
+    """The kernel of a small matmul; None for other calls."""
+    matmul = matmul_alone(call, schedule) if call.out_variant is not None else None
+    if matmul is None:
         return None
-    contraction = product.contraction
+    contraction = matmul.contraction
     if not contraction.is_static or contraction.is_convolution or contraction.groups is not None:
         return None
-    return replace(product, tile=_tile(contraction))
+    return replace(matmul, tile=_tile(contraction))
 
 
 def _tile(contraction: Contraction) -> TileShape:
@@ -148,7 +148,7 @@ def _tile(contraction: Contraction) -> TileShape:
 
 def _elements(kernel: Kernel) -> float:
     """How many elements the kernel's innermost loops handle; infinite where sizes vary."""
-    if isinstance(kernel, ProductKernel):
+    if isinstance(kernel, MatmulKernel):
         contraction = kernel.contraction
         tiles = -(-int(contraction.rows) // kernel.tile.rows)
         return float(contraction.batch * tiles * contraction.inner * contraction.columns)

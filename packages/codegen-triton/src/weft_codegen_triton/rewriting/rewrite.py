@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch.fx
 from weft_loop_ir import convolve_channels_last
 
-from weft_codegen_triton.rewriting.aligned_products import align_products
+from weft_codegen_triton.rewriting.aligned_matmuls import align_matmuls
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases, sum_bias_gradients
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
@@ -24,7 +24,7 @@ PASSES = (
     draw_in_kernels,
     widen_small_sums,
     sum_few_rows,
-    align_products,
+    align_matmuls,
     separate_biases,
     sum_bias_gradients,
     convolve_channels_last,

@@ -79,7 +79,7 @@ class _Pool:
     """The memory pool that all recordings for a stream share, but those that donate.
 
     ``keeper`` is a graph that keeps it alive without them.  They are made on ``side``, one stream for all:
-    the library of products holds 32 MiB for each stream that it has worked on.
+    the library of matmuls holds 32 MiB for each stream that it has worked on.
     """
 
     handle: Any
@@ -108,7 +108,7 @@ def _pool(device: int, stream: int) -> _Pool:
 def beside_recordings(stream: int) -> Iterator[None]:
     """Work in this context runs on the stream on which what is replayed on ``stream`` was recorded.
 
-    It writes to memory that was allocated before.  The library of products so keeps memory once (32 MiB on
+    It writes to memory that was allocated before.  The library of matmuls so keeps memory once (32 MiB on
     an H200) for recordings and for the steps that come after them.
     """
     pool = _POOLS.get((current_device(), stream)) if _POOLS else None
@@ -176,7 +176,7 @@ class GraphRecording:
     ) -> tuple[torch.Tensor, ...]:
         current, side = torch.cuda.current_stream(), _pool(current_device(), self._stream).side
         side.wait_stream(current)
-        # What the library of products keeps for ``current`` (32 MiB on an H200) is of no use to replays, and
+        # What the library of matmuls keeps for ``current`` (32 MiB on an H200) is of no use to replays, and
         # what it keeps for ``side`` has to be in this pool, where nobody else gets it once it is freed.
         free_library_workspaces()
         to_be_freed = 0 if self._donated_inputs is None else self._donated_inputs.nbytes

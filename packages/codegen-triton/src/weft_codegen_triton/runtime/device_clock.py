@@ -10,7 +10,7 @@ LAUNCHES = 20
 """Runs that are timed together."""
 REPEATS = 5
 BUSY_EXTENT = 8192
-"""Of the matrices of a product that takes more than a millisecond, longer than the launches."""
+"""Of the matrices of a matmul that takes more than a millisecond, longer than the launches."""
 MIN_GAIN = 0.97
 """The share of what is taken otherwise that something takes at most, to be chosen for its time."""
 
@@ -22,7 +22,7 @@ Clock = Callable[[Sequence[Run], torch.device], float]
 def milliseconds(runs: Sequence[Run], device: torch.device) -> float:
     """The median time of a run on the device, ``runs`` in turn, after some that warm up.
 
-    A large product comes first, so that the host has launched all that is timed before it begins.
+    A large matmul comes first, so that the host has launched all that is timed before it begins.
     """
     operand = torch.empty(BUSY_EXTENT, BUSY_EXTENT, dtype=torch.float16, device=device).normal_()
     result = torch.empty_like(operand)

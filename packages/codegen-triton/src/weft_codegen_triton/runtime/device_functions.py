@@ -94,7 +94,7 @@ def minimum(a, b):
 
 @triton.jit
 def multiply(a, b):
-    """The step of a product."""
+    """The step of a matmul."""
     return a * b
 
 

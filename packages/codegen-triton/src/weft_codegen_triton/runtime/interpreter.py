@@ -97,7 +97,7 @@ def mend_interpreter(builder: Any) -> None:
 
 
 def _dot_of_bfloat16(plain: Callable[..., Any]) -> Any:
-    """Products of matrices in bfloat16, whose bits the interpreter takes for numbers."""
+    """Matmuls in bfloat16, whose bits the interpreter takes for numbers."""
     import triton.language as tl
     from triton.runtime.interpreter import TensorHandle
 

@@ -25,7 +25,7 @@ def reserve(size: int, device: torch.device, multiplies: bool) -> None:
     """Let a recording's pool have a free block of ``size`` bytes, of which what follows takes parts.
 
     Blocks that are allocated one by one, each as large as needed, fit larger or smaller ones badly later.
-    The block is as large as needed and no larger, so the library of products, which a program that
+    The block is as large as needed and no larger, so the library of matmuls, which a program that
     ``multiplies`` calls, takes the memory that it keeps before.  It is smaller by what is freed later.
     """
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():

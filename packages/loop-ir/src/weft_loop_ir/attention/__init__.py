@@ -1,13 +1,13 @@
-"""Attention of a schedule as one kernel: two products and the softmax between them."""
+"""Attention of a schedule as one kernel: two matmuls and the softmax between them."""
 
 from weft_loop_ir.attention.find_attention import AttentionKernel as AttentionKernel
 from weft_loop_ir.attention.find_attention import fuse_attention as fuse_attention
 from weft_loop_ir.attention.find_gradients import (
     AttentionGradientKernel as AttentionGradientKernel,
 )
-from weft_loop_ir.attention.find_gradients import GradientProduct as GradientProduct
+from weft_loop_ir.attention.find_gradients import GradientMatmul as GradientMatmul
 from weft_loop_ir.attention.find_gradients import GradientSum as GradientSum
-from weft_loop_ir.attention.find_gradients import ScoreProduct as ScoreProduct
+from weft_loop_ir.attention.find_gradients import ScoreMatmul as ScoreMatmul
 from weft_loop_ir.attention.find_gradients import (
     fuse_attention_gradients as fuse_attention_gradients,
 )

@@ -1,4 +1,4 @@
-"""Kernels of attention as ordinary loop nests: what they compute, product by product.
+"""Kernels of attention as ordinary loop nests: what they compute, matmul by matmul.
 
 ``verify`` checks these, ``evaluate`` runs them and dumps show them.
 """
@@ -34,7 +34,7 @@ def element(operand: Operand, row: sympy.Expr, column: sympy.Expr) -> tuple[str,
     return operand.buffer, sympy.expand(operand.base + row * steps[0] + column * steps[1])
 
 
-def _add_product(nests: LoopNests, left: Operand, right: Operand, result: str) -> None:
+def _add_matmul(nests: LoopNests, left: Operand, right: Operand, result: str) -> None:
     """``result = left @ right``, matrix by matrix, into dense memory."""
     batches, rows, inner = left.size
     outer = (
@@ -54,10 +54,10 @@ def _recorded(ops: BodyRecorder, body: LoopBody) -> Value:
 
 
 def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -> Expansion:
-    """The scores, their softmax row by row, and the product of that with the values."""
+    """The scores, their softmax row by row, and the matmul of that with the values."""
     nests, lines, key = LoopNests(kernel.name, buffers), kernel.lines, kernel.key_loop
     nests.temporary(kernel.scores, (lines.batches, lines.queries, key.size))
-    _add_product(nests, kernel.query, kernel.key, kernel.scores)
+    _add_matmul(nests, kernel.query, kernel.key, kernel.scores)
     weights = nests.temporary(f"{kernel.name}_weights", (lines.batches, lines.queries, key.size))
     row, largest, total = (f"{kernel.name}_{name}" for name in ("row", "largest", "total"))
     local = [LocalBuffer(row, torch.float32, key.size)]
@@ -93,17 +93,17 @@ def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -
     steps = (lines.queries * key.size, key.size, ONE)
     size = (lines.batches, lines.queries, key.size)
     of_weights = Operand(weights, size, Operand.batch * steps[0], steps[1:])
-    _add_product(nests, of_weights, kernel.value, kernel.result)
+    _add_matmul(nests, of_weights, kernel.value, kernel.result)
     return nests.expansion()
 
 
 def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Buffer]) -> Expansion:
-    """The scores, the matrices made of them, and their products or sum."""
+    """The scores, the matrices made of them, and their matmuls or sum."""
     nests, lines, key = LoopNests(kernel.name, buffers), kernel.lines, kernel.key_loop
     size = (lines.batches, lines.queries, kernel.keys)
     for score in kernel.scores:
         nests.temporary(score.name, size)
-        _add_product(nests, score.left, score.right, score.name)
+        _add_matmul(nests, score.left, score.right, score.name)
     steps = (lines.queries * kernel.keys, kernel.keys, ONE)
     made = []
     for number, body in enumerate(kernel.matrices):
@@ -129,16 +129,16 @@ def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Bu
         return name, sympy.expand(index.xreplace(batch))
 
     members = LoopVariable(member, count)
-    for product, matrix in zip(kernel.products, made, strict=False):
+    for matmul, matrix in zip(kernel.matmuls, made, strict=False):
         matrix = matrix.turned() if kernel.by_columns else matrix
         _, rows, inner = matrix.size
-        outer = (*groups, LoopVariable(ROW, rows), LoopVariable(COLUMN, product.other.size[2]))
-        name, index = element(product.result, ROW, COLUMN)
+        outer = (*groups, LoopVariable(ROW, rows), LoopVariable(COLUMN, matmul.other.size[2]))
+        name, index = element(matmul.result, ROW, COLUMN)
         nests.contract(
             outer,
             (members, LoopVariable(INNER, inner)),
             at(matrix, ROW, INNER),
-            at(product.other, INNER, COLUMN),
+            at(matmul.other, INNER, COLUMN),
             (name, sympy.expand(index.xreplace(first))),
         )
     if kernel.total is not None:

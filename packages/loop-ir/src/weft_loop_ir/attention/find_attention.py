@@ -1,4 +1,4 @@
-"""Finds attention in a schedule: a product, a kernel that takes the softmax of it, and another product.
+"""Finds attention in a schedule: a matmul, a kernel that takes the softmax of it, and another matmul.
 
 Whatever the kernel does to a score before the softmax becomes a part of the attention: masks, biases, caps.
 Operands are read before copies were made of them, and masks that cost little are computed where they are
@@ -45,8 +45,8 @@ from weft_loop_ir.schedule.options import ScheduleOptions
 aten = torch.ops.aten
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-PRODUCTS = (aten.bmm.default, aten.mm.default)
-ADDED_PRODUCTS = (aten.baddbmm.default,)
+MATMULS = (aten.bmm.default, aten.mm.default)
+ADDED_MATMULS = (aten.baddbmm.default,)
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class AttentionKernel(FusedKernel):
 
 @dataclass(frozen=True)
 class _Steps:
-    """A product, a kernel that writes ``weights`` of it, a product of these, and where the three stand."""
+    """A matmul, a kernel that writes ``weights`` of it, a matmul of these, and where the three stand."""
 
-    product: ExternCall
+    matmul: ExternCall
     kernel: Kernel
     weights: str
     last: ExternCall
@@ -118,7 +118,7 @@ def _candidates(
 ) -> Iterator[tuple[tuple[int, int, int], AttentionKernel, Kernel]]:
     """The places of three steps, what they are together, and a kernel for what the second stores besides."""
     for first, call in enumerate(around.steps):
-        if not isinstance(call, ExternCall) or not is_product(call, schedule):
+        if not isinstance(call, ExternCall) or not is_matmul(call, schedule):
             continue
         (scores,) = call.outputs
         second = around.only_reader(str(scores), first)
@@ -129,7 +129,7 @@ def _candidates(
         for weights in kernel.writes:
             third = around.only_reader(weights, second)
             last = None if third is None else around.steps[third]
-            if not isinstance(last, ExternCall) or last.operator not in PRODUCTS:
+            if not isinstance(last, ExternCall) or last.operator not in MATMULS:
                 continue
             assert third is not None
             places = (first, second, third)
@@ -138,9 +138,9 @@ def _candidates(
                 yield places, *joined
 
 
-def is_product(call: ExternCall, schedule: Schedule) -> bool:
+def is_matmul(call: ExternCall, schedule: Schedule) -> bool:
     """Whether ``call`` multiplies batches of matrices of one supported dtype, into dense memory."""
-    if call.operator not in (*PRODUCTS, *ADDED_PRODUCTS) or call.holds or call.defines:
+    if call.operator not in (*MATMULS, *ADDED_MATMULS) or call.holds or call.defines:
         return False
     (name,) = call.outputs
     views = call.arguments
@@ -161,12 +161,12 @@ def _joined(
     found: _Steps, schedule: Schedule, around: ReplacedSteps
 ) -> tuple[AttentionKernel, Kernel] | None:
     """The three steps as one; None where they are not an attention, or its operands change meanwhile."""
-    product, kernel, last = found.product, found.kernel, found.last
-    (scores,), (result,) = product.outputs, last.outputs
+    matmul, kernel, last = found.matmul, found.kernel, found.last
+    (scores,), (result,) = matmul.outputs, last.outputs
     assert scores is not None
     if (
         result is None
-        or not is_product(last, schedule)
+        or not is_matmul(last, schedule)
         or not _takes_all(last, found.weights, schedule)
     ):
         return None
@@ -180,7 +180,7 @@ def _joined(
     def dtype_of(name: str) -> torch.dtype:
         return torch.float32 if name == scores else schedule.buffers[name].layout.dtype
 
-    plain = computed_score(product, lines, layout.dtype)
+    plain = computed_score(matmul, lines, layout.dtype)
     rows = softmax_rows(kernel, found.weights, keys, scores, plain, dtype_of, True)
     if rows is None:
         return None
@@ -203,9 +203,9 @@ def _attention_kernel(
     schedule: Schedule,
     around: ReplacedSteps,
 ) -> AttentionKernel | None:
-    """The kernel of ``rows`` between two products; None where what it reads changes before its place."""
-    product, kernel, last = found.product, found.kernel, found.last
-    (scores,), (result,) = product.outputs, last.outputs
+    """The kernel of ``rows`` between two matmuls; None where what it reads changes before its place."""
+    matmul, kernel, last = found.matmul, found.kernel, found.last
+    (scores,), (result,) = matmul.outputs, last.outputs
     assert scores is not None and result is not None
     first, second, third = found.places
 
@@ -216,12 +216,12 @@ def _attention_kernel(
     positions, dtype = lines.positions | {rows.key.symbol}, schedule.buffers[scores].layout.dtype
     if not needs_rounding(body, (scores,), dtype, dtype_of, positions):
         body = without_rounding(body, kernel.outer, rows.key, dtype_of)
-    query, key = _factors(product, writer, schedule)
+    query, key = _factors(matmul, writer, schedule)
     value = operand_of(last.arguments[1], writer)
     operands = [operand.buffer for operand in (query, key, value)]
     loads = [name for name in body.reads if name != scores]
     reads = tuple(dict.fromkeys([*operands, *loads]))
-    early = {query.buffer, key.buffer, *(view.buffer for view in product.arguments)}
+    early = {query.buffer, key.buffer, *(view.buffer for view in matmul.arguments)}
     if not around.stay(early.intersection(reads), first, third):
         return None
     if not around.stay(set(loads) - early, second, third) or result in reads:
@@ -233,7 +233,7 @@ def _attention_kernel(
         local_buffers=(),
         reads=reads,
         writes=(result, *rows.kept),
-        origins=(product.origin, *kernel.origins, last.origin),
+        origins=(matmul.origin, *kernel.origins, last.origin),
         query=query,
         key=key,
         value=value,
@@ -244,7 +244,7 @@ def _attention_kernel(
         bounds=_bounds(body, scores, lines, (*kernel.outer, rows.key), schedule),
         hidden_are_zero=rows.hidden_are_zero,
         kept=tuple((number, name) for name, (number, _) in rows.kept.items()),
-        apart=(product, kernel, last),
+        apart=(matmul, kernel, last),
     )
 
 
@@ -267,11 +267,9 @@ def _bounds(
     )
 
 
-def _factors(
-    product: ExternCall, writer: FindWriter, schedule: Schedule
-) -> tuple[Operand, Operand]:
+def _factors(matmul: ExternCall, writer: FindWriter, schedule: Schedule) -> tuple[Operand, Operand]:
     """The operands of ``product``, both as they were in 16 bits if they were: their products are exact."""
-    views = product.arguments[-2:]
+    views = matmul.arguments[-2:]
     left, right = (operand_of(view, writer, before_widening=True) for view in views)
     dtypes = {schedule.buffers[operand.buffer].layout.dtype for operand in (left, right)}
     if len(dtypes) > 1:
@@ -327,20 +325,20 @@ def _only_index(kernel: Kernel, scores: str, weights: str) -> sympy.Expr | None:
 
 
 def computed_score(
-    product: ExternCall, lines: Lines, dtype: torch.dtype
+    matmul: ExternCall, lines: Lines, dtype: torch.dtype
 ) -> Callable[[BodyRecorder, sympy.Expr], Value]:
-    """Records a score in float32, with what a product adds to it."""
-    (scores,) = product.outputs
+    """Records a score in float32, with what a matmul adds to it."""
+    (scores,) = matmul.outputs
     assert scores is not None
     name: str = scores
 
     def plain(ops: BodyRecorder, index: sympy.Expr) -> Value:
         return ops.load(name, index)
 
-    if product.operator not in ADDED_PRODUCTS:
+    if matmul.operator not in ADDED_MATMULS:
         return plain
-    added: BufferView = product.arguments[0]
-    alpha, beta = (product.keywords.get(k, 1) for k in ("alpha", "beta"))
+    added: BufferView = matmul.arguments[0]
+    alpha, beta = (matmul.keywords.get(k, 1) for k in ("alpha", "beta"))
     steps = [sympy.S.Zero if n == 1 else s for n, s in zip(added.size, added.stride, strict=True)]
     (batch_step, query_step, key_step) = (sympy.S.Zero,) * (3 - len(steps)) + tuple(steps)
 

@@ -1,4 +1,4 @@
-"""Finds backward of attention in a schedule: products, a pointwise kernel that reads them, more products.
+"""Finds backward of attention in a schedule: matmuls, a pointwise kernel that reads them, more matmuls.
 
 ``scores = query @ key`` and ``share_gradients = result_gradient @ value`` are read by one kernel, element by
 element; what it writes is multiplied with other matrices, by lines or by columns, or summed over matrices.
@@ -16,10 +16,10 @@ import torch
 
 from weft_loop_ir.attention.expansion import expanded_gradients
 from weft_loop_ir.attention.find_attention import (
-    PRODUCTS,
+    MATMULS,
     computed_score,
     is_dense,
-    is_product,
+    is_matmul,
     needs_rounding,
     without_rounding,
 )
@@ -66,7 +66,7 @@ from weft_loop_ir.schedule.options import ScheduleOptions
 
 
 @dataclass(frozen=True)
-class ScoreProduct:
+class ScoreMatmul:
     """``left @ right``, ``left [n, l, e]``, ``right [n, e, s]``; bodies load it from ``name``, in float32."""
 
     name: str
@@ -75,7 +75,7 @@ class ScoreProduct:
 
 
 @dataclass(frozen=True)
-class GradientProduct:
+class GradientMatmul:
     """``result = matrix @ other``, or ``matrix.mT @ other`` in a kernel by columns.
 
     The body's result is an element of ``matrix [n, l, s]``; ``result`` says where it lies.
@@ -96,15 +96,15 @@ class GradientSum:
 
 @dataclass(frozen=True)
 class AttentionGradientKernel(FusedKernel):
-    """Products or a sum of matrices that are computed from ``scores``, element by element; it has no stages.
+    """Matmuls or a sum of matrices that are computed from ``scores``, element by element; it has no stages.
 
-    ``products`` are by lines, or all by columns; else there is ``total``.  Results by columns, and the
+    ``matmuls`` are by lines, or all by columns; else there is ``total``.  Results by columns, and the
     total, are sums over ``group``.  ``lines`` says what the loops ``outer`` are to a matrix and its line,
     ``bounds``: keys at which the matrices are 0, for lines whose ``sight`` is finite; None: every line's is.
     """
 
-    scores: tuple[ScoreProduct, ...]
-    products: tuple[GradientProduct, ...]
+    scores: tuple[ScoreMatmul, ...]
+    matmuls: tuple[GradientMatmul, ...]
     by_columns: bool
     total: GradientSum | None
     group: Group
@@ -118,7 +118,7 @@ class AttentionGradientKernel(FusedKernel):
     def matrices(self) -> tuple[LoopBody, ...]:
         """What computes the elements of each matrix."""
         summed = () if self.total is None else (self.total.matrix,)
-        return (*(product.matrix for product in self.products), *summed)
+        return (*(matmul.matrix for matmul in self.matmuls), *summed)
 
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
         return expanded_gradients(self, buffers)
@@ -170,7 +170,7 @@ class _Finder:
         self.buffers = schedule.buffers
 
     def find(self) -> Iterator[_Found]:
-        """The kernels that can take the place of this one and of the products around it; the best first.
+        """The kernels that can take the place of this one and of the matmuls around it; the best first.
 
         Each program of one by columns goes through a group of matrices, or through one.
         """
@@ -187,10 +187,10 @@ class _Finder:
             return
 
     def _find(self, adds_groups: bool) -> _Found:
-        products, sums, places = self._readers(adds_groups)
-        kinds: dict[tuple[bool, Group], list[GradientProduct]] = {}
-        for product, by_columns, group in sorted(products, key=lambda p: not p[1]):
-            kinds.setdefault((by_columns, group), []).append(product)
+        matmuls, sums, places = self._readers(adds_groups)
+        kinds: dict[tuple[bool, Group], list[GradientMatmul]] = {}
+        for matmul, by_columns, group in sorted(matmuls, key=lambda p: not p[1]):
+            kinds.setdefault((by_columns, group), []).append(matmul)
         kernels = [self._kernel(tuple(chosen), *kind, None) for kind, chosen in kinds.items()]
         kernels += [self._kernel((), False, group, total) for total, group in sums]
         return _Found((*self.calls, self.place, *places), tuple(kernels))
@@ -201,7 +201,7 @@ class _Finder:
         return self.around.writer(name, self.place)
 
     def _score_calls(self) -> dict[int, ExternCall]:
-        """The products that this kernel alone reads, where it stores, by place."""
+        """The matmuls that this kernel alone reads, where it stores, by place."""
         body = self.kernel.stages[0].body
         stored = {store.index for store in body.stores()}
         loaded: dict[str, set[sympy.Expr]] = {}
@@ -214,7 +214,7 @@ class _Finder:
         for name in self.kernel.reads:
             written = self.around.written(name)
             call = self.around.steps[written[0]] if len(written) == 1 else None
-            if not isinstance(call, ExternCall) or not is_product(call, self.schedule):
+            if not isinstance(call, ExternCall) or not is_matmul(call, self.schedule):
                 continue
             is_read_here = self.around.only_reader(name, written[0]) == self.place
             if is_read_here and loaded.get(name) == stored:
@@ -260,9 +260,9 @@ class _Finder:
             raise _Differs
         self.lines = lines
 
-    def _score(self, call: ExternCall) -> ScoreProduct:
+    def _score(self, call: ExternCall) -> ScoreMatmul:
         left, right = (operand_of(v, self._writer) for v in call.arguments[-2:])
-        return ScoreProduct(str(call.outputs[0]), left, right)
+        return ScoreMatmul(str(call.outputs[0]), left, right)
 
     def _body(self, name: str) -> LoopBody:
         """What computes an element that is stored in ``name``, over the lines and keys."""
@@ -306,10 +306,10 @@ class _Finder:
     def _readers(
         self, adds_groups: bool
     ) -> tuple[
-        list[tuple[GradientProduct, bool, Group]], list[tuple[GradientSum, Group]], list[int]
+        list[tuple[GradientMatmul, bool, Group]], list[tuple[GradientSum, Group]], list[int]
     ]:
-        """The products of what the kernel writes (with whether by columns), the sums of it, their places."""
-        products, sums, places = [], [], []
+        """The matmuls of what the kernel writes (with whether by columns), the sums of it, their places."""
+        matmuls, sums, places = [], [], []
         for name in self.kernel.writes:
             body = self.bodies[name]
             is_kept = not self.around.is_own(name)
@@ -319,11 +319,11 @@ class _Finder:
                 summed = None if by_columns is not None else self._summed(step, place, name)
                 if by_columns is not None:
                     assert isinstance(step, ExternCall)
-                    product = self._product(step, name)
+                    matmul = self._matmul(step, name)
                     adds = by_columns and adds_groups
-                    result = result_of(product.result, place, self.around, adds)
-                    product = replace(product, result=result.operand)
-                    products.append((product, by_columns, result.group))
+                    result = result_of(matmul.result, place, self.around, adds)
+                    matmul = replace(matmul, result=result.operand)
+                    matmuls.append((matmul, by_columns, result.group))
                     places += [place, *result.places]
                 elif summed is not None:
                     result_name, group = summed
@@ -333,15 +333,15 @@ class _Finder:
                     is_kept = True
             if is_kept:
                 sums.append((GradientSum(body, name), ALONE))
-        if not products or any(p < self.place for p in places):
+        if not matmuls or any(p < self.place for p in places):
             raise _Differs
-        return products, sums, places
+        return matmuls, sums, places
 
     def _multiplied(self, step: Step, place: int, name: str) -> bool | None:
         """Whether ``step`` multiplies the matrices in ``name`` by columns or by lines; None: neither."""
-        if not isinstance(step, ExternCall) or step.operator not in PRODUCTS:
+        if not isinstance(step, ExternCall) or step.operator not in MATMULS:
             return None
-        if not is_product(step, self.schedule) or not self._alone_writes(place):
+        if not is_matmul(step, self.schedule) or not self._alone_writes(place):
             return None
         left, right = step.arguments
         if (left.buffer == name) == (right.buffer == name):
@@ -397,7 +397,7 @@ class _Finder:
 
     # -- the kernels -------------------------------------------------------------------------------------
 
-    def _product(self, call: ExternCall, name: str) -> GradientProduct:
+    def _matmul(self, call: ExternCall, name: str) -> GradientMatmul:
         left, right = call.arguments
         is_left = left.buffer == name
         other = operand_of(right if is_left else left, self._writer)
@@ -410,21 +410,21 @@ class _Finder:
             other, result = other.turned(), result.turned()
         if any(place >= self.place for place in self.around.written(other.buffer)):
             raise _Differs
-        return GradientProduct(self.bodies[name], other, result)
+        return GradientMatmul(self.bodies[name], other, result)
 
     def _kernel(
         self,
-        products: tuple[GradientProduct, ...],
+        matmuls: tuple[GradientMatmul, ...],
         by_columns: bool,
         group: Group,
         total: GradientSum | None,
     ) -> AttentionGradientKernel:
-        matrices = [p.matrix for p in products] + ([] if total is None else [total.matrix])
+        matrices = [p.matrix for p in matmuls] + ([] if total is None else [total.matrix])
         loads = dict.fromkeys(n for matrix in matrices for n in matrix.reads)
         scores = tuple(score for name, score in self.scores.items() if name in loads)
-        operands = [o for s in scores for o in (s.left, s.right)] + [p.other for p in products]
+        operands = [o for s in scores for o in (s.left, s.right)] + [p.other for p in matmuls]
         reads = [o.buffer for o in operands] + [n for n in loads if n not in self.scores]
-        writes = [p.result.buffer for p in products] + ([total.result] if total else [])
+        writes = [p.result.buffer for p in matmuls] + ([total.result] if total else [])
         kind = "dkdv" if by_columns else f"sum_{total.result}" if total else "dq"
         if by_columns and group != ALONE:
             kind += f"_{group.count}_{group.step}"
@@ -437,7 +437,7 @@ class _Finder:
             tuple(writes),
             self.kernel.origins,
             scores,
-            products,
+            matmuls,
             by_columns,
             total,
             group,

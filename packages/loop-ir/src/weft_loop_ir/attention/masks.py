@@ -33,7 +33,7 @@ def with_masks_computed(
 ) -> LoopBody:
     """``body``, over ``outer`` and ``key``, with what cheap kernels write computed instead of loaded.
 
-    ``scores``, the names of products, are loaded as they were, in float32.
+    ``scores``, the names of matmuls, are loaded as they were, in float32.
     """
     loops = (*outer, key)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))

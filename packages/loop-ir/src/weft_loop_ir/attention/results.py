@@ -1,4 +1,4 @@
-"""Where products of matrices end up: what reads them may add up groups of them, and copies them elsewhere.
+"""Where matmuls end up: what reads them may add up groups of them, and copies them elsewhere.
 
 The counterpart of :mod:`~weft_loop_ir.attention.operands`, for what a kernel writes.
 """

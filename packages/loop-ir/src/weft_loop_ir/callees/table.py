@@ -98,7 +98,7 @@ CALLEES: Mapping[str, Callee] = {
     ),
     "aten::_scaled_dot_product_fused_attention_overrideable": _attention(CHOSEN, ANY),
     "mkldnn::_linear_pointwise": Callee(
-        "large float32 products on processors that Intel did not make (codegen-cpp)",
+        "large float32 matmuls on processors that Intel did not make (codegen-cpp)",
         {"X": _ONEDNN_MATRIX, "W": _ONEDNN_MATRIX, "B": _ONEDNN_BIAS},
     ),
     "mkldnn::_convolution_pointwise": Callee(
@@ -106,7 +106,7 @@ CALLEES: Mapping[str, Callee] = {
         {"X": _ONEDNN_IMAGE, "W": _ONEDNN_IMAGE, "B": _ONEDNN_BIAS},
     ),
     "mkldnn::_reorder_linear_weight": Callee(
-        "constant weights of products (codegen-cpp)", {"self": _ONEDNN_MATRIX}
+        "constant weights of matmuls (codegen-cpp)", {"self": _ONEDNN_MATRIX}
     ),
     "mkldnn::_reorder_convolution_weight": Callee(
         "constant weights of convolutions (codegen-cpp)", {"self": _ONEDNN_IMAGE}

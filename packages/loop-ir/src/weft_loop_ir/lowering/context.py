@@ -64,7 +64,7 @@ class LoweringOptions:
     ``max_lazy_concatenation`` is the number of inputs up to which a concatenation that only pointwise
     operators use is computed in place by selection.  ``deterministic`` keeps float additions to an indexed
     place extern, where torch has an order for them; by default where torch's programs ask for it.
-    ``inlined_products``: products of matrices with at most so many multiplications each are loops instead of
+    ``inlined_matmuls``: products of matrices with at most so many multiplications each are loops instead of
     calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
     ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.
     ``wide_moments``: deviations of float32 and halves are accumulated in float64, as eager's on the CPU are.
@@ -77,7 +77,7 @@ class LoweringOptions:
     round_low_precision: bool = True
     max_lazy_concatenation: int = 3
     deterministic: bool = field(default_factory=torch.are_deterministic_algorithms_enabled)
-    inlined_products: int = 0
+    inlined_matmuls: int = 0
     scans: bool = False
     wide_moments: bool = False
 

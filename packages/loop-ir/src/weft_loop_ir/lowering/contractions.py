@@ -93,7 +93,7 @@ def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -
     if left.dtype not in INLINED_DTYPES or not all(n.is_Integer for n in left.size + extents):
         return False
     products = math.prod(int(n) for n in extents)
-    limit = context.options.inlined_products
+    limit = context.options.inlined_matmuls
     if not 0 < products <= limit:
         return False
     context.realize_computed(right)

@@ -47,7 +47,7 @@ def use_library_attention(
     min_masked_scores: int = 0,
     differentiated: bool = True,
 ) -> int:
-    """Replace softmaxes between products in ``graph``, a functional ATen graph; gives how many.
+    """Replace softmaxes between matmuls in ``graph``, a functional ATen graph; gives how many.
 
     Left as they are: those in other ``dtypes``, with fewer than ``min_scores`` scores a head, with dropout,
     with scores or shares that anything else reads.  Results lie as they did.  ``differentiated``: gradients

@@ -1,12 +1,12 @@
 """Backward of attention without its shares: they are computed again from scores and a number a line.
 
-In a joint graph of forward and backward, backward of a softmax between two products reads its result, as
+In a joint graph of forward and backward, backward of a softmax between two matmuls reads its result, as
 large as all scores.  Instead forward keeps two numbers of each line: the largest score, and the logarithm of
 the sum of exponentials relative to that; backward multiplies queries and keys again, does to scores what
 forward did, and takes ``exp(score - largest - logarithm)``.  Their sum would lose the logarithm where all
 scores of a line are the lowest number.
 The sum over shares and their gradients of a line is that over results and theirs, which is short.  What
-remains between backward's products is pointwise.
+remains between backward's matmuls is pointwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ aten = torch.ops.aten
 
 Node = torch.fx.Node
 
-PRODUCTS = (aten.bmm.default, aten.baddbmm.default)
+MATMULS = (aten.bmm.default, aten.baddbmm.default)
 
 COMPUTED_IN_BACKWARD = "computed_in_backward"
 """Marks nodes, in their ``meta``, that a cut between forward and backward is not to keep."""
@@ -33,13 +33,13 @@ COMPUTED_IN_BACKWARD = "computed_in_backward"
 
 @dataclass(frozen=True)
 class DifferentiatedAttention:
-    """``result = softmax(f(product)) @ value``, and backward of it.
+    """``result = softmax(f(matmul)) @ value``, and backward of it.
 
-    ``changed``: the product and what is done to it, in order, up to the operand of ``softmax``.  ``sums`` are
+    ``changed``: the matmul and what is done to it, in order, up to the operand of ``softmax``.  ``sums`` are
     backward's sums of ``shares * gradient of shares`` along lines; ``result_gradient`` is ``result``'s.
     """
 
-    product: Node
+    matmul: Node
     changed: tuple[Node, ...]
     softmax: Node
     result: Node
@@ -107,7 +107,7 @@ def _differentiated(softmax: Node, forward: Collection[Node]) -> DifferentiatedA
 
 
 def _changed(element: Node, softmax: Node) -> list[Node] | None:
-    """The product, and what is done to it up to ``element``, in order; None if there is not just one."""
+    """The matmul, and what is done to it up to ``element``, in order; None if there is not just one."""
     count = element.meta["val"].numel()
     found: list[Node] = []
     seen: dict[Node, bool] = {}
@@ -115,7 +115,7 @@ def _changed(element: Node, softmax: Node) -> list[Node] | None:
     def is_on_the_way(node: Node) -> bool:
         if node not in seen:
             seen[node] = False
-            if node.target in PRODUCTS:
+            if node.target in MATMULS:
                 seen[node] = bool(node.meta["val"].numel() == count)
             elif _is_pointwise(node):
                 sources = [a for a in node.all_input_nodes if _is_as_large(a, count)]
@@ -124,9 +124,9 @@ def _changed(element: Node, softmax: Node) -> list[Node] | None:
                 found.append(node)
         return seen[node]
 
-    if not is_on_the_way(element) or sum(node.target in PRODUCTS for node in found) != 1:
+    if not is_on_the_way(element) or sum(node.target in MATMULS for node in found) != 1:
         return None
-    return found if found[0].target in PRODUCTS else None
+    return found if found[0].target in MATMULS else None
 
 
 def _is_as_large(node: Node, count: int | torch.SymInt) -> bool:
@@ -146,8 +146,8 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _result(softmax: Node, forward: Collection[Node]) -> Node | None:
-    """The one product of the shares that forward has."""
-    products = []
+    """The one matmul of the shares that forward has."""
+    matmuls = []
     pending = [softmax]
     while pending:
         node = pending.pop()
@@ -155,12 +155,12 @@ def _result(softmax: Node, forward: Collection[Node]) -> Node | None:
             if user not in forward:
                 continue
             if user.target is aten.bmm.default and user.args[0] is node is not user.args[1]:
-                products.append(user)
+                matmuls.append(user)
             elif keeps_order(user) or user.target is aten._to_copy.default:
                 pending.append(user)
             else:
                 return None
-    return products[0] if len(products) == 1 else None
+    return matmuls[0] if len(matmuls) == 1 else None
 
 
 def _sums(softmax: Node, result: Node, forward: Collection[Node]) -> tuple[list[Node], set[Node]]:
@@ -195,7 +195,7 @@ def _sums_lines(node: Node) -> bool:
 
 
 def _gradient_of_result(node: Node, result: Node) -> Node | None:
-    """The gradient of ``result`` that ``node``, the gradient of the shares, is the product of."""
+    """The gradient of ``result`` that ``node``, the gradient of the shares, is the matmul of."""
     while keeps_order(node) or node.target is aten._to_copy.default:
         source = node.args[0]
         assert isinstance(source, Node)
@@ -249,17 +249,17 @@ def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
     for node, users in readers.items():
         for user in users:
             user.replace_input_with(node, twins[node])
-    for product in _column_gradients(found, forward):
-        _turn(product)
+    for matmul in _column_gradients(found, forward):
+        _turn(matmul)
 
 
 def _column_gradients(found: DifferentiatedAttention, forward: Collection[Node]) -> list[Node]:
-    """Backward's products of ``query.mT`` that are read in another order, not returned as they lie.
+    """Backward's matmuls of ``query.mT`` that are read in another order, not returned as they lie.
 
-    Keys lie column by column in the product of scores, and so would their gradients, which are summed over
+    Keys lie column by column in the matmul of scores, and so would their gradients, which are summed over
     heads, rotated, or copied by rows.
     """
-    query = found.product.args[-2]
+    query = found.matmul.args[-2]
     assert isinstance(query, Node)
     turned = [
         n for n in query.users if n.target is aten.transpose.int and set(n.args[1:]) == {1, 2}
@@ -288,15 +288,15 @@ def _is_returned(node: Node) -> bool:
     )
 
 
-def _turn(product: Node) -> None:
+def _turn(matmul: Node) -> None:
     """Have ``left.mT @ right``, whose arguments are given so, computed as ``(right.mT @ left).mT``."""
-    left, right = product.args
+    left, right = matmul.args
     assert isinstance(left, Node)
-    rows = _call(product, aten.transpose.int, right, 1, 2)
-    turned = _call(product, aten.bmm.default, rows, left.args[0])
-    columns = _call(product, aten.transpose.int, turned, 1, 2)
-    product.replace_all_uses_with(columns)
-    product.graph.erase_node(product)
+    rows = _call(matmul, aten.transpose.int, right, 1, 2)
+    turned = _call(matmul, aten.bmm.default, rows, left.args[0])
+    columns = _call(matmul, aten.transpose.int, turned, 1, 2)
+    matmul.replace_all_uses_with(columns)
+    matmul.graph.erase_node(matmul)
 
 
 def _widened(node: Node, before: Node) -> Node:
@@ -317,8 +317,8 @@ def _numbers_of_lines(element: Node, before: Node) -> tuple[Node, Node]:
 def _sum_over_results(total: Node, found: DifferentiatedAttention) -> None:
     """``sum(shares * gradients of shares)`` is ``sum(results * gradients of results)``, for each line."""
     operands = (_widened(n, total) for n in (found.result, found.result_gradient))
-    product = _call(total, aten.mul.Tensor, *operands)
-    lines = _call(total, aten.sum.dim_IntList, product, [-1], True)
+    matmul = _call(total, aten.mul.Tensor, *operands)
+    lines = _call(total, aten.sum.dim_IntList, matmul, [-1], True)
     size = total.meta["val"].shape
     if lines.meta["val"].shape != size:
         extents = [n if isinstance(n, int) else -1 for n in size]

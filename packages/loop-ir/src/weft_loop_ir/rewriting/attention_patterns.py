@@ -1,6 +1,6 @@
-"""Finds attention that is written out: a softmax between two batched products of matrices.
+"""Finds attention that is written out: a softmax between two batched matmuls.
 
-From each softmax the matcher walks up to the product of queries and keys, and down to the product with the
+From each softmax the matcher walks up to the matmul of queries and keys, and down to the matmul with the
 values.  Each operator that may lie between has a rule in :data:`SCORES`, or holds all elements in order
 (:func:`keeps_order`); another one ends the match, as does a value that anything else reads.
 """
@@ -51,7 +51,7 @@ class Step:
 class Attention:
     """``softmax(query @ key * scale + masks) @ value``, ``query [n, l, e]``, ``key [n, e, s]``.
 
-    ``masks`` are in the order in which they are applied, ``result`` gives the product; ``nodes`` are all that
+    ``masks`` are in the order in which they are applied, ``result`` gives the matmul; ``nodes`` are all that
     go with the match, each after those it reads.
     """
 
@@ -125,9 +125,9 @@ RESHAPES = frozenset(
 """Operators that give the elements of their argument in order, whatever their sizes."""
 
 
-def _is_over_keys(softmax: Node, product: Node) -> bool:
+def _is_over_keys(softmax: Node, matmul: Node) -> bool:
     lines = sizes(softmax)
-    return softmax.args[1] in (-1, len(lines) - 1) and lines[-1] == sizes(product)[-1]
+    return softmax.args[1] in (-1, len(lines) - 1) and lines[-1] == sizes(matmul)[-1]
 
 
 def _has_result_size(operand: Any, result: Node) -> bool:
@@ -139,13 +139,13 @@ def _has_result_size(operand: Any, result: Node) -> bool:
 
 
 def _walk_up(node: Any, below: Node, known: KnownValues) -> list[Step] | None:
-    """The way from a product to ``node``, which ``below`` alone may read; None if there is none."""
+    """The way from a matmul to ``node``, which ``below`` alone may read; None if there is none."""
     if not isinstance(node, Node) or list(node.users) != [below]:
         return None
     if node.target is aten.bmm.default:
         return [Step(node)]
     if node.target is aten.baddbmm.default:
-        return _added_product(node)
+        return _added_matmul(node)
     rule = SCORES.get(node.target)
     for step in () if rule is None else rule(node, known):
         above = _walk_up(step.scores, node, known)
@@ -154,8 +154,8 @@ def _walk_up(node: Any, below: Node, known: KnownValues) -> list[Step] | None:
     return None
 
 
-def _added_product(node: Node) -> list[Step] | None:
-    """``baddbmm``: a product to which a mask is added at once."""
+def _added_matmul(node: Node) -> list[Step] | None:
+    """``baddbmm``: a matmul to which a mask is added at once."""
     mask, factor = node.args[0], node.kwargs.get("alpha", 1)
     if node.kwargs.get("beta", 1) != 1 or not isinstance(mask, Node) or not _is_scale(factor):
         return None
@@ -238,14 +238,14 @@ SCORES: dict[Any, Callable[[Node, KnownValues], Iterator[Step]]] = {
     aten.masked_fill.Scalar: _masked_fill,
     aten.masked_fill.Tensor: _masked_fill,
 }
-"""What may lie between the product of queries and keys and the softmax, and which scores it may be of."""
+"""What may lie between the matmul of queries and keys and the softmax, and which scores it may be of."""
 
 
 # ---- from the softmax to the values ----------------------------------------------------------------------
 
 
 def _walk_down(softmax: Node) -> list[Node] | None:
-    """What leads to the product with the values, it included; None if anything else reads shares."""
+    """What leads to the matmul with the values, it included; None if anything else reads shares."""
     node, found = softmax, []
     while len(node.users) == 1:
         (below,) = node.users

@@ -15,40 +15,40 @@ from weft_loop_ir.ir import Buffer, BufferView, Count, ExternCall, Loop, LoopVar
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.iterations import value_in
+from weft_loop_ir.schedule.matmuls_of_iterations import MatmulOfAll
 from weft_loop_ir.schedule.memory_plan import storage_elements
-from weft_loop_ir.schedule.products_of_iterations import ProductOfAll
 
 
 @dataclass(frozen=True)
 class Iterations:
     """A loop that becomes the loop ``variable`` of its nodes.
 
-    ``own`` are its iterations' own buffers, each with the elements that it has in one iteration; ``products``
+    ``own`` are its iterations' own buffers, each with the elements that it has in one iteration; ``matmuls``
     the calls of its body that are made for all iterations, by name.
     """
 
     count: Count
     variable: LoopVariable
     own: Mapping[str, sympy.Expr]
-    products: Mapping[str, ProductOfAll]
+    matmuls: Mapping[str, MatmulOfAll]
 
 
-def expanded(buffer: Buffer, trips: sympy.Expr, product: ProductOfAll | None) -> Buffer:
-    """``buffer`` with a row for each iteration, or as ``product`` makes it for all."""
+def expanded(buffer: Buffer, trips: sympy.Expr, matmul: MatmulOfAll | None) -> Buffer:
+    """``buffer`` with a row for each iteration, or as ``matmul`` makes it for all."""
     row, layout = storage_elements(buffer), buffer.layout
     size, stride = (trips, *layout.size), (row, *layout.stride)
-    if product is not None and len(product.size) == len(layout.size):
-        size, stride = product.size, (layout.size[1], sympy.S.One)
+    if matmul is not None and len(matmul.size) == len(layout.size):
+        size, stride = matmul.size, (layout.size[1], sympy.S.One)
     return replace(buffer, layout=replace(layout, size=size, stride=stride))
 
 
 def over_iterations(node: Any, iterations: Iterations, buffers: Mapping[str, Buffer]) -> Any:
-    """A node, a product or a loop of a body as one for all iterations; ``buffers`` are expanded already."""
+    """A node, a matmul or a loop of a body as one for all iterations; ``buffers`` are expanded already."""
     if isinstance(node, Loop):
         body = tuple(over_iterations(n, iterations, buffers) for n in node.body)
         return replace(node, body=body)
     if isinstance(node, ExternCall):
-        return iterations.products[node.name].call
+        return iterations.matmuls[node.name].call
     variable = iterations.variable
     value = {iterations.count.symbol: value_in(iterations.count, variable.symbol)}
 

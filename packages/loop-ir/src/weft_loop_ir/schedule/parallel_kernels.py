@@ -1,4 +1,4 @@
-"""Independent kernels put into one step: the updates of many parameters, what follows several products.
+"""Independent kernels put into one step: the updates of many parameters, what follows several matmuls.
 
 The steps are placed from the last to the first.  A kernel joins the step of kernels that is as near to the
 front as its readers allow; calls and regions keep their order, and a kernel is moved past one of them only

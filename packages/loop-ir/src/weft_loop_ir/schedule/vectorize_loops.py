@@ -46,9 +46,9 @@ from weft_loop_ir.schedule.iterations import (
     are_independent,
     trip_count,
 )
+from weft_loop_ir.schedule.matmuls_of_iterations import MatmulOfAll, matmul_of_all
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
-from weft_loop_ir.schedule.products_of_iterations import ProductOfAll, product_of_all
 
 SYMBOLIC_EXTENT = sympy.Integer(1 << 14)
 """What a size or number of iterations that varies counts as, when memory is weighed."""
@@ -129,22 +129,22 @@ class _Vectorizer:
         }
 
     def _is_parallel(self, loop: Loop, count: Count, own: Set[str], trips: sympy.Expr) -> bool:
-        products = self._products(loop, count, own)
+        matmuls = self._matmuls(loop, count, own)
         found = [
-            list(products[node.name].reads)
-            if isinstance(node, ExternCall) and node.name in products
+            list(matmuls[node.name].reads)
+            if isinstance(node, ExternCall) and node.name in matmuls
             else _accesses(node, count)
             for node in loop.body
         ]
         shared = [a for accesses in found for a in accesses or () if a.buffer not in own]
         return None not in found and are_independent(shared, trips)
 
-    def _products(self, loop: Loop, count: Count, own: Set[str]) -> dict[str, ProductOfAll]:
-        """The calls of a loop's body, by name, that are products which one call makes for all iterations."""
+    def _matmuls(self, loop: Loop, count: Count, own: Set[str]) -> dict[str, MatmulOfAll]:
+        """The calls of a loop's body, by name, that are matmuls which one call makes for all iterations."""
         rows = {name: storage_elements(self.buffers[name]) for name in own}
         calls = [node for node in loop.body if isinstance(node, ExternCall)]
-        found = {call.name: product_of_all(call, count, rows, self.buffers) for call in calls}
-        return {name: product for name, product in found.items() if product is not None}
+        found = {call.name: matmul_of_all(call, count, rows, self.buffers) for call in calls}
+        return {name: matmul for name, matmul in found.items() if matmul is not None}
 
     def _has_room(self, own: Set[str], trips: sympy.Expr) -> bool:
         bytes_ = sum(
@@ -163,14 +163,14 @@ class _Vectorizer:
         """The iterations of ``loop``, whose ``own`` buffers get a row for each."""
         self.changed = True
         rows = {name: storage_elements(self.buffers[name]) for name in own}
-        products = self._products(loop, count, own)
-        of_buffer = {product.call.outputs[0]: product for product in products.values()}
+        matmuls = self._matmuls(loop, count, own)
+        of_buffer = {matmul.call.outputs[0]: matmul for matmul in matmuls.values()}
         for name in own:
             self.buffers[name] = expanded(self.buffers[name], trips, of_buffer.get(name))
         used = {v.symbol for i in all_items(loop.body) if isinstance(i, LoopNode) for v in i.loops}
         number = next(k for k in range(len(used) + 1) if loop_symbol("i", k) not in used)
         variable = LoopVariable(loop_symbol("i", number), trips)
-        return Iterations(count, variable, rows, products)
+        return Iterations(count, variable, rows, matmuls)
 
 
 def _depends(buffer: Buffer, symbol: sympy.Symbol) -> bool:
@@ -209,9 +209,9 @@ def _accesses(
 def independent_nodes(
     loop: Loop, count: Count, own: Set[str], buffers: Mapping[str, Buffer]
 ) -> list[Node]:
-    """The products and reductions of a body that need nothing of other iterations, after what they need.
+    """The matmuls and reductions of a body that need nothing of other iterations, after what they need.
 
-    They are computed before the loop, for all iterations: rows by one matrix are one product.
+    They are computed before the loop, for all iterations: rows by one matrix are one matmul.
     """
     if count.step != 1 or any(isinstance(node, Region) for node in loop.body):
         return []
@@ -226,8 +226,8 @@ def independent_nodes(
             continue
         if isinstance(node, ExternCall):
             rows = {name: storage_elements(buffers[name]) for name in writes if name in own}
-            is_product = product_of_all(node, count, rows, buffers) is not None
-            if not is_product or any(name in known for name in reads):
+            is_matmul = matmul_of_all(node, count, rows, buffers) is not None
+            if not is_matmul or any(name in known for name in reads):
                 continue
         elif _accesses(node, count) is None:
             continue

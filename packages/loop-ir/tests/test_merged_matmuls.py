@@ -24,7 +24,7 @@ def frozen(function: Callable[..., Any], weights: list[T], *inputs: T) -> tuple[
     before = sum(n.target in PRODUCTS for n in graph.graph.nodes)
 
     def merge(module: torch.fx.GraphModule, constants: Any) -> None:
-        weft_loop_ir.merge_products(module.graph, constants)
+        weft_loop_ir.merge_matmuls(module.graph, constants)
         module.recompile()
 
     result = weft_loop_ir.freeze(graph, dict(enumerate(weights)), merge)

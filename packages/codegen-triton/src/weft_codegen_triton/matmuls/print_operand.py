@@ -13,7 +13,7 @@ from weft_loop_ir import Buffer, print_index
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
-from weft_codegen_triton.products.contraction import (
+from weft_codegen_triton.matmuls.contraction import (
     COLUMN,
     INNER,
     ROW,
@@ -41,8 +41,8 @@ class Block:
     whole: bool
 
 
-class ProductContext(Protocol):
-    """The printer of the product around the operand."""
+class MatmulContext(Protocol):
+    """The printer of the matmul around the operand."""
 
     contraction: Contraction
     buffers: Mapping[str, Buffer]
@@ -60,7 +60,7 @@ class ProductContext(Protocol):
 class OperandPrinter:
     """Prints the lines that leave a block of ``operand`` in a variable, zeros where it has no elements."""
 
-    def __init__(self, context: ProductContext, operand: Operand, block: Block) -> None:
+    def __init__(self, context: MatmulContext, operand: Operand, block: Block) -> None:
         self.context = context
         self.operand = operand
         self.block = block

@@ -1,6 +1,6 @@
-"""Products among kernels that run in parallel: taken out of their steps, and put into ones of their own.
+"""Matmuls among kernels that run in parallel: taken out of their steps, and put into ones of their own.
 
-Independent products that each leave most of the device idle are computed in one launch.
+Independent matmuls that each leave most of the device idle are computed in one launch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from weft_loop_ir import Kernel, ParallelKernels, Step, item_reads, item_writes
 
-from weft_codegen_triton.products.find_products import ProductKernel
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 
 MAX_MEMBERS = 8
 
@@ -28,7 +28,7 @@ def apart(steps: Sequence[Step]) -> tuple[list[Step], dict[int, ParallelKernels]
 
 
 def together(steps: Sequence[Step], homes: Mapping[int, ParallelKernels]) -> list[Step]:
-    """``steps`` with kernels back in the steps that they are from; products come after these."""
+    """``steps`` with kernels back in the steps that they are from; matmuls come after these."""
     found: list[Step] = []
     for key, run in itertools.groupby(steps, lambda step: id(homes.get(id(step)))):
         members = list(run)
@@ -37,22 +37,22 @@ def together(steps: Sequence[Step], homes: Mapping[int, ParallelKernels]) -> lis
             found += members
             continue
         assert key == id(home)
-        products = [m for m in members if isinstance(m, ProductKernel)]
+        matmuls = [m for m in members if isinstance(m, MatmulKernel)]
         plain = tuple(
-            m for m in members if isinstance(m, Kernel) and not isinstance(m, ProductKernel)
+            m for m in members if isinstance(m, Kernel) and not isinstance(m, MatmulKernel)
         )
         if plain:
             found.append(plain[0] if len(plain) == 1 else ParallelKernels(home.name, plain))
-        found += products
+        found += matmuls
     return found
 
 
 def in_one_launch(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """``steps`` with independent products of few tiles, whose kernels may be merged, in one step."""
+    """``steps`` with independent matmuls of few tiles, whose kernels may be merged, in one step."""
     found: list[Step] = []
     for step in steps:
-        place = _place(step, found) if isinstance(step, ProductKernel) else None
-        if place is None or not isinstance(step, ProductKernel):
+        place = _place(step, found) if isinstance(step, MatmulKernel) else None
+        if place is None or not isinstance(step, MatmulKernel):
             found.append(step)
             continue
         other = found[place]
@@ -62,36 +62,36 @@ def in_one_launch(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def _place(product: ProductKernel, steps: Sequence[Step]) -> int | None:
-    """The last of ``steps`` that ``product`` may run beside; None if there is none."""
-    if not _is_small(product):
+def _place(matmul: MatmulKernel, steps: Sequence[Step]) -> int | None:
+    """The last of ``steps`` that ``matmul`` may run beside; None if there is none."""
+    if not _is_small(matmul):
         return None
-    reads, writes = set(product.reads), set(product.writes)
+    reads, writes = set(matmul.reads), set(matmul.writes)
     for position in range(len(steps) - 1, -1, -1):
         step = steps[position]
         touched = {*item_reads(step), *item_writes(step)}
         if reads & set(item_writes(step)) or writes & touched:
             return None
         members = step.kernels if isinstance(step, ParallelKernels) else (step,)
-        if len(members) < MAX_MEMBERS and all(_fits(m, product) for m in members):
+        if len(members) < MAX_MEMBERS and all(_fits(m, matmul) for m in members):
             return position
     return None
 
 
-def _fits(step: Step, product: ProductKernel) -> bool:
-    if not isinstance(step, ProductKernel) or not _is_small(step):
+def _fits(step: Step, matmul: MatmulKernel) -> bool:
+    if not isinstance(step, MatmulKernel) or not _is_small(step):
         return False
-    mine, others = product.tile, step.tile
+    mine, others = matmul.tile, step.tile
     return (mine.warps, mine.stages) == (others.warps, others.stages)
 
 
-def _is_small(product: ProductKernel) -> bool:
-    """Whether the product has fewer tiles than a device works on at once, twice."""
-    contraction, tile = product.contraction, product.tile
+def _is_small(matmul: MatmulKernel) -> bool:
+    """Whether the matmul has fewer tiles than a device works on at once, twice."""
+    contraction, tile = matmul.contraction, matmul.tile
     if not contraction.is_static or contraction.groups is not None:
         return False
     rows = -(-int(contraction.rows) // tile.rows)
     columns = -(-int(contraction.columns) // tile.columns)
-    gpu = product.gpu
+    gpu = matmul.gpu
     many = gpu.many_row_tiles if tile.rows == 1 else gpu.many_tiles
     return int(contraction.batch) * rows * columns <= 2 * many

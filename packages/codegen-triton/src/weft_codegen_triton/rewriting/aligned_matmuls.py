@@ -1,7 +1,7 @@
-"""Products of odd sizes, so that the library's fast kernels take them.
+"""Matmuls of odd sizes, so that the library's fast kernels take them.
 
-In 16 bits a row must begin at a multiple of 16 bytes.  A product to 50257 columns is five times slower than
-one to 50256; the weight, [50257, n] in memory, can be cut there without a copy, and a small product does the
+In 16 bits a row must begin at a multiple of 16 bytes.  A matmul to 50257 columns is five times slower than
+one to 50256; the weight, [50257, n] in memory, can be cut there without a copy, and a small matmul does the
 rest.  Each part is copied to its columns before the next is computed: parts that fit in the second-level
 cache cost neither much memory nor much time.  Where rows of both operands are odd, zeros are put behind them;
 a weight that is constant gets them once.
@@ -18,22 +18,22 @@ from weft_loop_ir.rewriting.fakes import computed, insert_call, is_static
 
 aten = torch.ops.aten
 
-PRODUCTS = (aten.mm.default, aten.addmm.default)
+MATMULS = (aten.mm.default, aten.addmm.default)
 UNIT = 8
 """Elements of 2 bytes that are 16 bytes."""
 MIN_COLUMNS = 1024
 MIN_OPERATIONS = 1 << 28
-"""Multiplications below which one product is faster than two."""
+"""Multiplications below which one matmul is faster than two."""
 PART_BYTES = 64 << 20
-"""Of a product's part, at least: the cache holds most of it until it is read again."""
+"""Of a matmul's part, at least: the cache holds most of it until it is read again."""
 MAX_PARTS = 16
 PART_UNIT = 256
 """A part's columns are a multiple of this, so that the library's tiles are whole."""
 
 
-def align_products(graph: torch.fx.Graph) -> None:
-    """Pad rows of large products in 16 bits to a multiple of 8, and cut them at the last such column."""
-    for target in PRODUCTS:
+def align_matmuls(graph: torch.fx.Graph) -> None:
+    """Pad rows of large matmuls in 16 bits to a multiple of 8, and cut them at the last such column."""
+    for target in MATMULS:
         for node in graph.find_nodes(op="call_function", target=target):
             if _has_odd_rows(node):
                 _pad(node)
@@ -85,7 +85,7 @@ def _is_worth_it(node: torch.fx.Node) -> bool:
 
 
 def _cut(node: torch.fx.Node) -> None:
-    """Replace ``node`` by products of parts of its columns, each written to its place after the other."""
+    """Replace ``node`` by matmuls of parts of its columns, each written to its place after the other."""
     value = node.meta["val"]
     size, dtype, device = list(value.shape), value.dtype, value.device
     whole = insert_call(node, value, aten.empty.memory_format, size, dtype=dtype, device=device)
@@ -103,7 +103,7 @@ def _cut(node: torch.fx.Node) -> None:
 
 
 def _edges(value: torch.Tensor) -> list[int]:
-    """The columns between which parts of the product ``value`` lie: the last part is the unaligned rest."""
+    """The columns between which parts of the matmul ``value`` lie: the last part is the unaligned rest."""
     rows, columns = value.shape
     edge = columns // UNIT * UNIT
     parts = min(MAX_PARTS, max(1, rows * edge * value.itemsize // PART_BYTES))

@@ -18,11 +18,11 @@ from weft_loop_ir import Buffer, Kernel
 
 from weft_codegen_triton.compilation.cache import keep_choice, read_choice
 from weft_codegen_triton.kernel.frame import RowLimits
-from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.precision import Precision
-from weft_codegen_triton.products.print_product import print_product
-from weft_codegen_triton.products.tiles import TileShape, static, tiles_for
-from weft_codegen_triton.products.time_products import (
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
+from weft_codegen_triton.matmuls.precision import Precision
+from weft_codegen_triton.matmuls.print_matmul import print_matmul
+from weft_codegen_triton.matmuls.tiles import TileShape, static, tiles_for
+from weft_codegen_triton.matmuls.time_matmuls import (
     MAX_BYTES,
     KernelLoader,
     Loaded,
@@ -30,7 +30,7 @@ from weft_codegen_triton.products.time_products import (
     can_be_timed,
     print_step,
 )
-from weft_codegen_triton.products.untimed_choice import choose_untimed
+from weft_codegen_triton.matmuls.untimed_choice import choose_untimed
 from weft_codegen_triton.runtime.device_clock import MIN_GAIN, Clock, milliseconds
 
 REPRESENTATIVE = (16, 512)
@@ -59,7 +59,7 @@ class Choice:
 class _Trial:
     """A problem that is being timed; ``kernels`` are the loaded ones around the contraction, by name."""
 
-    forms: Sequence[ProductKernel]
+    forms: Sequence[MatmulKernel]
     problem: Problem
     kernels: dict[str, Loaded]
     failed: int
@@ -67,7 +67,7 @@ class _Trial:
     times: dict[int, float] = field(default_factory=dict)
 
 
-class ProductChooser:
+class MatmulChooser:
     """Chooses forms by their times on ``device``; ``folder`` holds what is known."""
 
     def __init__(
@@ -88,9 +88,9 @@ class ProductChooser:
         self._candidates_left = MAX_CANDIDATES
         self._timed: set[Path] = set()
 
-    def prepare(self, problems: Iterable[Sequence[ProductKernel]]) -> None:
+    def prepare(self, problems: Iterable[Sequence[MatmulKernel]]) -> None:
         """Decide about those of a program's ``problems`` that do most, as far as there are candidates."""
-        known: dict[Path, Sequence[ProductKernel]] = {}
+        known: dict[Path, Sequence[MatmulKernel]] = {}
         work: Counter[Path] = Counter()
         for forms in filter(can_be_timed, problems):
             path = self._path(forms)
@@ -98,7 +98,7 @@ class ProductChooser:
             work[path] += math.prod(map(static, forms[0].contraction.sizes.values()))
         self.decide(known[path] for path, _ in work.most_common() if self._is_timed(known[path]))
 
-    def __call__(self, forms: Sequence[ProductKernel]) -> ProductKernel | None:
+    def __call__(self, forms: Sequence[MatmulKernel]) -> MatmulKernel | None:
         """The form of ``forms`` that is faster than the library's call; None if there is none.
 
         What is not timed is chosen as it is where nothing is.
@@ -112,7 +112,7 @@ class ProductChooser:
             return None
         return replace(forms[choice.form], tile=TileShape.of(choice.tile))
 
-    def decide(self, problems: Iterable[Sequence[ProductKernel]]) -> list[Choice]:
+    def decide(self, problems: Iterable[Sequence[MatmulKernel]]) -> list[Choice]:
         """What is chosen of the forms of each of ``problems``; kernels are compiled for all at once."""
         asked = [(self._path(forms), forms) for forms in problems]
         paths = dict(asked)
@@ -123,7 +123,7 @@ class ProductChooser:
             known[path] = made
         return [choice for path, _ in asked if (choice := known[path]) is not None]
 
-    def _is_timed(self, forms: Sequence[ProductKernel]) -> bool:
+    def _is_timed(self, forms: Sequence[MatmulKernel]) -> bool:
         """Whether ``forms`` are among what is timed of this program, known before or not."""
         path, count = self._path(forms), len(_tiles(forms[0])) + len(forms) - 1
         if path not in self._timed and count <= self._candidates_left:
@@ -131,21 +131,21 @@ class ProductChooser:
             self._timed.add(path)
         return path in self._timed
 
-    def _path(self, forms: Sequence[ProductKernel]) -> Path:
-        printed = [print_product(form, self._buffers, self._precision) for form in forms]
+    def _path(self, forms: Sequence[MatmulKernel]) -> Path:
+        printed = [print_matmul(form, self._buffers, self._precision) for form in forms]
         text = [p.function.template for p in printed]
         text += [str(forms[0].call.operator), self._device.name, torch.__version__]
         text += [str(tile) for tile in _tiles(forms[0])]
         return (
-            self._folder / f"{hashlib.sha256(chr(10).join(text).encode()).hexdigest()[:32]}.product"
+            self._folder / f"{hashlib.sha256(chr(10).join(text).encode()).hexdigest()[:32]}.matmul"
         )
 
-    def _time(self, problems: Sequence[Sequence[ProductKernel]]) -> list[Choice]:
+    def _time(self, problems: Sequence[Sequence[MatmulKernel]]) -> list[Choice]:
         """Time all: first tiles for the form that does most, then the other forms in the best tile."""
         trials = self._trials(problems, REPRESENTATIVE[-1])
         tiled = [_in_tiles(trial.forms[0]) for trial in trials]
         by_tile = self._times(trials, tiled)
-        shaped: list[list[ProductKernel]] = []
+        shaped: list[list[MatmulKernel]] = []
         for trial, forms, times in zip(trials, tiled, by_tile, strict=True):
             best = min(times, key=lambda position: times[position], default=0)
             tile = forms[best].tile
@@ -157,7 +157,7 @@ class ProductChooser:
             trial.times.update((position + 1, time) for position, time in times.items())
         return [self._choice(trial, forms) for trial, forms in zip(trials, shaped, strict=True)]
 
-    def _choice(self, trial: _Trial, forms: Sequence[ProductKernel]) -> Choice:
+    def _choice(self, trial: _Trial, forms: Sequence[MatmulKernel]) -> Choice:
         """What is fastest; ``forms`` are in their tiles."""
         all_ms = tuple(trial.times.get(position) for position in range(len(forms)))
         library = Choice(None, None, trial.library, all_ms, trial.failed)
@@ -171,7 +171,7 @@ class ProductChooser:
             return library
         return replace(library, form=best, tile=forms[best].tile.numbers)
 
-    def _trials(self, problems: Sequence[Sequence[ProductKernel]], size: int) -> list[_Trial]:
+    def _trials(self, problems: Sequence[Sequence[MatmulKernel]], size: int) -> list[_Trial]:
         """``problems`` with what varies of size ``size``, the library's calls timed."""
         symbols = {s for b in self._buffers.values() for n in b.layout.size for s in n.free_symbols}
         sizes = dict.fromkeys(symbols, size)
@@ -211,7 +211,7 @@ class ProductChooser:
         return found
 
     def _times(
-        self, trials: Sequence[_Trial], groups: Sequence[Sequence[ProductKernel]]
+        self, trials: Sequence[_Trial], groups: Sequence[Sequence[MatmulKernel]]
     ) -> list[dict[int, float]]:
         """Milliseconds of those forms of each group that can be run, by position."""
         named = [
@@ -233,18 +233,18 @@ class ProductChooser:
             )
         return found
 
-    def _is_faster(self, forms: Sequence[ProductKernel], form: ProductKernel, size: int) -> bool:
+    def _is_faster(self, forms: Sequence[MatmulKernel], form: MatmulKernel, size: int) -> bool:
         """Whether ``form`` is faster than the library where sizes that vary are ``size``."""
         (trial,) = self._trials([forms], size)
         (times,) = self._times([trial], [[form]])
         return trial.library is not None and times.get(0, math.inf) < MIN_GAIN * trial.library
 
 
-def _in_tiles(form: ProductKernel) -> list[ProductKernel]:
+def _in_tiles(form: MatmulKernel) -> list[MatmulKernel]:
     return [replace(form, tile=tile) for tile in _tiles(form)]
 
 
-def _read(path: Path, forms: Sequence[ProductKernel]) -> Choice | None:
+def _read(path: Path, forms: Sequence[MatmulKernel]) -> Choice | None:
     """What was chosen before; None if nothing was, or it is not about ``forms``."""
     try:
         known = Choice(**read_choice(path))
@@ -258,5 +258,5 @@ def _read(path: Path, forms: Sequence[ProductKernel]) -> Choice | None:
     return known if is_valid else None
 
 
-def _tiles(form: ProductKernel) -> tuple[TileShape, ...]:
+def _tiles(form: MatmulKernel) -> tuple[TileShape, ...]:
     return tiles_for(form.contraction, form.gpu)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
-from product_cases import ALL
+from matmul_cases import ALL
 from weft_codegen_triton import TritonCodegen, TritonOptions
 
 pytestmark = pytest.mark.gpu
@@ -17,7 +17,7 @@ ERROR = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2, torch.float32: 1e-5}
 
 
 @pytest.mark.parametrize("dtype", ERROR, ids=str)
-def test_products(dtype: torch.dtype) -> None:
+def test_matmuls(dtype: torch.dtype) -> None:
     """All cases in one program, so that their kernels are compiled side by side."""
     given = {
         name: [t.to("cuda", dtype) if t.is_floating_point() else t.to("cuda") for t in inputs]
@@ -34,7 +34,7 @@ def test_products(dtype: torch.dtype) -> None:
 
     inputs = [t for own in given.values() for t in own]
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        codegen = TritonCodegen(TritonOptions(fuse_products=True))
+        codegen = TritonCodegen(TritonOptions(fuse_matmuls=True))
         program = codegen.compile(schedule_of(function, inputs, codegen), {})
         assert program.extern_count == 0
         for _ in range(3):
@@ -64,7 +64,7 @@ def test_a_choice_is_kept_on_disk(tmp_path: Path) -> None:
     )
     schedule = schedule_of(lambda x, w: (x @ w).relu(), inputs, codegen)
     first = codegen.compile(schedule, {})
-    (path,) = tmp_path.glob("*.product")
+    (path,) = tmp_path.glob("*.matmul")
     stamp = path.stat().st_mtime_ns
     again = codegen.compile(schedule, {})
     assert path.stat().st_mtime_ns == stamp

@@ -17,10 +17,10 @@ from weft_loop_ir.bodies import Scalar
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, print_kernel
-from weft_codegen_triton.products.contraction import Contraction
-from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.precision import Precision
-from weft_codegen_triton.products.print_product import print_product
+from weft_codegen_triton.matmuls.contraction import Contraction
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
+from weft_codegen_triton.matmuls.precision import Precision
+from weft_codegen_triton.matmuls.print_matmul import print_matmul
 from weft_codegen_triton.runtime.device_clock import LAUNCHES, Clock, Run
 
 CACHED_BYTES = 128 << 20
@@ -51,7 +51,7 @@ class KernelLoader(Protocol):
     def stream(self) -> int: ...
 
 
-def can_be_timed(forms: Sequence[ProductKernel]) -> bool:
+def can_be_timed(forms: Sequence[MatmulKernel]) -> bool:
     """Whether the kernels need nothing but memory and sizes."""
     stages = [stage for form in forms for stage in form.stages]
     for form in forms:
@@ -193,7 +193,7 @@ class Problem(StepTimer):
 
     def __init__(
         self,
-        forms: Sequence[ProductKernel],
+        forms: Sequence[MatmulKernel],
         buffers: Mapping[str, Buffer],
         device: KernelLoader,
         sizes: Sizes,
@@ -206,7 +206,7 @@ class Problem(StepTimer):
         }
 
     def milliseconds_with(
-        self, form: ProductKernel | None, launchers: Mapping[str, Loaded]
+        self, form: MatmulKernel | None, launchers: Mapping[str, Loaded]
     ) -> float:
         """The median time of the steps with ``form`` in place of those that it replaces.
 
@@ -235,12 +235,12 @@ def print_step(
     kernel: Kernel, buffers: Mapping[str, Buffer], limits: RowLimits, precision: Precision
 ) -> PrintedKernel:
     """The function of a step, or of a form."""
-    if isinstance(kernel, ProductKernel):
-        return print_product(kernel, buffers, precision)
+    if isinstance(kernel, MatmulKernel):
+        return print_matmul(kernel, buffers, precision)
     return print_kernel(kernel, buffers, limits)
 
 
-def _in_order(forms: Sequence[ProductKernel]) -> list[Kernel | ExternCall]:
+def _in_order(forms: Sequence[MatmulKernel]) -> list[Kernel | ExternCall]:
     """The steps that ``forms`` replace: those before the library's call, it, and those after it."""
     call = forms[0].call
     before: dict[int, Kernel | ExternCall] = {}

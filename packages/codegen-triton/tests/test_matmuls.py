@@ -11,18 +11,18 @@ import pytest
 import torch
 import weft_loop_ir
 from compiled_beside_eager import assert_equals_eager, schedule_of
-from product_cases import ALL, T, randn
+from matmul_cases import ALL, T, randn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
-from weft_codegen_triton.products.fuse_products import fuse_products
-from weft_codegen_triton.products.tiles import CHANNEL_TILES
+from weft_codegen_triton.matmuls.fuse_matmuls import fuse_matmuls
+from weft_codegen_triton.matmuls.tiles import CHANNEL_TILES
 from weft_loop_ir import ExternCall
 
 
 @pytest.fixture(scope="module")
 def fusing(cache: Path) -> TritonCodegen:
-    return TritonCodegen(TritonOptions(cache_directory=cache, fuse_products=True))
+    return TritonCodegen(TritonOptions(cache_directory=cache, fuse_matmuls=True))
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_products(fusing: TritonCodegen, name: str) -> None:
+def test_matmuls(fusing: TritonCodegen, name: str) -> None:
     function, inputs, kernels = ALL[name]
     program = run(fusing, function, *inputs)
     assert (program.extern_count, program.kernel_count) == (0, kernels)
@@ -215,7 +215,7 @@ def test_products_obey_the_precision_of_each_call(
     original = TritonCodegen.print
 
     def noted(self: TritonCodegen, schedule: Any, precision: Any, **options: Any) -> Any:
-        printed.append(precision.products)
+        printed.append(precision.matmuls)
         return original(self, schedule, precision, **options)
 
     monkeypatch.setattr(TritonCodegen, "print", noted)
@@ -249,7 +249,7 @@ def test_tiles_of_channels(fusing: TritonCodegen, name: str, unrolls: bool) -> N
     function, inputs, _ = ALL[name]
     schedule = schedule_of(function, inputs, fusing)
     tile = next(t for t in CHANNEL_TILES[::-1] if t.unrolls == unrolls)
-    chosen = fuse_products(schedule, lambda forms: replace(forms[0], tile=tile))
+    chosen = fuse_matmuls(schedule, lambda forms: replace(forms[0], tile=tile))
     program = fusing.compile(chosen, {})
     assert ("loop_unroll_factor" in program.source) == unrolls and program.extern_count == 0
     assert_equals_eager(program(*inputs), function, inputs)

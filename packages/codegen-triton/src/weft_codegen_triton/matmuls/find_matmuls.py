@@ -32,19 +32,19 @@ from weft_loop_ir import (
 from weft_loop_ir.bodies import LOAD, STORE, Indirect
 
 from weft_codegen_triton.gpu import REFERENCE, Gpu
-from weft_codegen_triton.products import convolutions  # noqa: F401 - enters its rule
-from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, Contraction, Loops
-from weft_codegen_triton.products.expansion import expanded_product
-from weft_codegen_triton.products.producers import loop_values, with_producers
-from weft_codegen_triton.products.read_calls import read_call
-from weft_codegen_triton.products.tiles import TileShape, tiles_for
+from weft_codegen_triton.matmuls import convolutions  # noqa: F401 - enters its rule
+from weft_codegen_triton.matmuls.contraction import BATCH, COLUMN, ROW, Contraction, Loops
+from weft_codegen_triton.matmuls.expansion import expanded_matmul
+from weft_codegen_triton.matmuls.producers import loop_values, with_producers
+from weft_codegen_triton.matmuls.read_calls import read_call
+from weft_codegen_triton.matmuls.tiles import TileShape, tiles_for
 
 MAX_ELEMENTS = 2**31 - 2**21
 """Of each operand and result, so that 32-bit indices do."""
 
 
 @dataclass(frozen=True)
-class ProductKernel(FusedKernel):
+class MatmulKernel(FusedKernel):
     """A contraction, and a kernel's loops on its result, tile by tile as it is computed.
 
     The one stage loads elements of ``sums``, which has no memory, and stores others; ``loops`` says where the
@@ -66,12 +66,12 @@ class ProductKernel(FusedKernel):
         return call
 
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
-        return expanded_product(self, buffers)
+        return expanded_matmul(self, buffers)
 
 
-def product_forms(
+def matmul_forms(
     call: ExternCall, steps: Sequence[Step], schedule: Schedule, gpu: Gpu = REFERENCE
-) -> tuple[ProductKernel, ...]:
+) -> tuple[MatmulKernel, ...]:
     """The kernels that could run ``call``, one of ``steps``; the one first that does most besides."""
     contraction = read_call(call, schedule.buffers)
     if contraction is None or not _is_addressable(contraction):
@@ -80,7 +80,7 @@ def product_forms(
     if [s for s in steps if name in item_writes(s)] != [call]:
         return ()
     reader = _reader(call, steps, schedule)
-    found: list[ProductKernel | None] = []
+    found: list[MatmulKernel | None] = []
     if reader is not None and _is_written_between(contraction, call, reader, steps):
         reader = None
     for after in (reader, None) if reader is not None else (None,):
@@ -93,9 +93,7 @@ def product_forms(
     return tuple(form for form in found if form is not None)
 
 
-def product_alone(
-    call: ExternCall, schedule: Schedule, gpu: Gpu = REFERENCE
-) -> ProductKernel | None:
+def matmul_alone(call: ExternCall, schedule: Schedule, gpu: Gpu = REFERENCE) -> MatmulKernel | None:
     """The kernel that computes what ``call`` does and nothing besides; None where there is none."""
     contraction = read_call(call, schedule.buffers)
     if contraction is None or not _is_addressable(contraction):
@@ -153,7 +151,7 @@ def _with_loops(
     kernel: Kernel,
     schedule: Schedule,
     gpu: Gpu,
-) -> ProductKernel | None:
+) -> MatmulKernel | None:
     """The contraction with the loops of ``kernel`` on it; None unless each iteration reads one element."""
     name = str(call.outputs[0])
     if set(contraction.reads) & {*kernel.reads, *kernel.writes}:
@@ -179,7 +177,7 @@ def _with_loops(
     values["name"] = f"{_word(call)}_{kernel.name}"
     values["origins"] = (*origins, call.origin, *kernel.origins)
     tile = tiles_for(contraction, gpu)[0]
-    return ProductKernel(
+    return MatmulKernel(
         **values,
         contraction=contraction,
         sums=name,
@@ -201,7 +199,7 @@ def _alone(
     before: tuple[Kernel, ...],
     schedule: Schedule,
     gpu: Gpu,
-) -> ProductKernel:
+) -> MatmulKernel:
     """The contraction alone: its loops store the sums."""
     name = str(call.outputs[0])
     sums = f"{name}_sums"
@@ -214,7 +212,7 @@ def _alone(
             STORE.instruction((name, contraction.position, Value(0), None), None),
         )
     )
-    return ProductKernel(
+    return MatmulKernel(
         name=f"{_word(call)}_{call.name}",
         outer=outer,
         stages=(Stage((), body),),

@@ -1,6 +1,6 @@
 """Prints a contraction with the loops around it as one Triton function.
 
-A program computes a tile: it adds up products of blocks of both operands in float32, rounds the sums as the
+A program computes a tile: it adds up matmuls of blocks of both operands in float32, rounds the sums as the
 library does, and applies the loops' body to them.
 """
 
@@ -30,55 +30,55 @@ from weft_codegen_triton.kernel.kernel_printer import (
     stores_half,
 )
 from weft_codegen_triton.kernel.templates import definition, program_id
-from weft_codegen_triton.products.contraction import BATCH, COLUMN, ROW, TAP, Loops
-from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.precision import Precision
-from weft_codegen_triton.products.print_operand import AXES, Block, OperandPrinter
+from weft_codegen_triton.matmuls.contraction import BATCH, COLUMN, ROW, TAP, Loops
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
+from weft_codegen_triton.matmuls.precision import Precision
+from weft_codegen_triton.matmuls.print_operand import AXES, Block, OperandPrinter
 
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
 
 
-def print_product(
-    product: ProductKernel,
+def print_matmul(
+    matmul: MatmulKernel,
     buffers: Mapping[str, Buffer],
     precision: Precision,
     indices: SymbolicIndices = ALWAYS_WIDE,
 ) -> PrintedKernel:
-    """The function of ``product``; ``precision`` is that of products of float32.
+    """The function of ``matmul``; ``precision`` is that of matmuls of float32.
 
     ``indices``: how wide those are that only sizes bound.
     """
-    return _ProductPrinter(product, buffers, precision, indices).print()
+    return _MatmulPrinter(matmul, buffers, precision, indices).print()
 
 
-class _ProductPrinter:
+class _MatmulPrinter:
     def __init__(
         self,
-        product: ProductKernel,
+        matmul: MatmulKernel,
         buffers: Mapping[str, Buffer],
         precision: Precision,
         indices: SymbolicIndices,
     ) -> None:
-        self.product = product
-        self.contraction = product.contraction
+        self.matmul = matmul
+        self.contraction = matmul.contraction
         self.buffers = buffers
         self.precision = precision.of(self.contraction)
-        self.names = tuple(dict.fromkeys((*product.reads, *product.writes)))
-        written = set(product.writes)
+        self.names = tuple(dict.fromkeys((*matmul.reads, *matmul.writes)))
+        written = set(matmul.writes)
         self.pointers: Mapping[str, str] = {
             n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(self.names)
         }
         self.width = indices.width(self._bounds(indices.counters))
         self.wide = self.width.wide
-        self.is_row = product.tile.rows == 1
+        self.is_row = matmul.tile.rows == 1
         self.scalars: dict[SizeFloat, str] = {}
         self.count = 0  # of values with numbers for names
         self.lines: list[str] = []
         self.uses_assert = False
 
     def print(self) -> PrintedKernel:
-        tile = self.product.tile
+        tile = self.matmul.tile
         self._emit(
             f"YBLOCK: tl.constexpr = {tile.rows}",
             f"XBLOCK: tl.constexpr = {tile.columns}",
@@ -126,7 +126,7 @@ class _ProductPrinter:
 
     def _tiles(self) -> tuple[sympy.Expr, sympy.Expr]:
         """How many tiles cover the rows, and the columns."""
-        tile, contraction = self.product.tile, self.contraction
+        tile, contraction = self.matmul.tile, self.contraction
         rows = _ceiling(contraction.rows, tile.rows)
         if contraction.groups is not None:
             rows = rows + contraction.groups.count  # each group may end within a tile
@@ -186,7 +186,7 @@ class _ProductPrinter:
         return f"({axis} % {self._size(extent)})"
 
     def _print_sums(self) -> None:
-        """The lines that leave the rounded sums in ``product``."""
+        """The lines that leave the rounded sums in ``matmul``."""
         contraction = self.contraction
         left, right = self._operands()
         self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"), *right.hoisted("right"))
@@ -207,18 +207,18 @@ class _ProductPrinter:
             f"ymask, xmask = yindex < {rows}, xindex < {self._size(contraction.columns)}",
         )
         self._print_biases()
-        self._emit(f"product = sums.to({triton_dtype(contraction.dtype)})")
+        self._emit(f"matmul = sums.to({triton_dtype(contraction.dtype)})")
 
     def _loop_heads(self) -> list[str]:
         """The loop over taps and blocks of what is added up."""
         inner, taps = self.contraction.inner, self.contraction.taps
         if self.contraction.by_channel:
-            if self.product.tile.unrolls:
+            if self.matmul.tile.unrolls:
                 return [f"for tap in tl.range(0, {taps}, loop_unroll_factor={_root(int(taps))}):"]
             return [f"for tap in range({loop_bound(self._size(taps))}):"]
         if taps == 1:
             return [f"for start in range(0, {loop_bound(self._size(inner))}, KBLOCK):"]
-        chunks = _ceiling(inner, self.product.tile.step)
+        chunks = _ceiling(inner, self.matmul.tile.step)
         count = loop_bound(self._size(sympy.expand(taps * chunks)))
         if chunks == 1:
             return [f"for tap in range({count}):", "    start = 0"]
@@ -229,7 +229,7 @@ class _ProductPrinter:
         ]
 
     def _operands(self) -> tuple[OperandPrinter, OperandPrinter]:
-        tile, contraction = self.product.tile, self.contraction
+        tile, contraction = self.matmul.tile, self.contraction
         y = self._wrapped("y", contraction.rows, tile.rows)
         x = self._wrapped("x", contraction.columns, tile.columns)
         names = self.places(f"{y}[:, None]", f"{x}[None, :]")
@@ -294,29 +294,29 @@ class _ProductPrinter:
 
     def _print_loops(self) -> None:
         """The loops' body on the tile."""
-        product = self.product
+        matmul = self.matmul
         tile = Tile(
             ("y", "x"),
             "[YBLOCK, XBLOCK]",
             "[1, 1]",
-            sizes={loop.symbol: loop.size for loop in product.outer},
+            sizes={loop.symbol: loop.size for loop in matmul.outer},
         )
         tile.masks = {"y": "ymask", "x": "xmask"}
-        printer = self.body_printer(tile, frozenset((product.sums,)))
-        printer.for_half = stores_half(product, self._dtype_of)
+        printer = self.body_printer(tile, frozenset((matmul.sums,)))
+        printer.for_half = stores_half(matmul, self._dtype_of)
         names = self.places("yindex", "xindex")
-        self.print_loop_values(printer, product.loops, names)
-        body = product.stages[0].body
-        for index in {load.index for load in body.loads(product.sums)}:
-            value = Text("product", self.contraction.dtype, frozenset(("y", "x")))
-            printer.local[product.sums, printer.index(index)[0]] = value
+        self.print_loop_values(printer, matmul.loops, names)
+        body = matmul.stages[0].body
+        for index in {load.index for load in body.loads(matmul.sums)}:
+            value = Text("matmul", self.contraction.dtype, frozenset(("y", "x")))
+            printer.local[matmul.sums, printer.index(index)[0]] = value
         printer.replay(body)
         self.lines += self.finish(printer)
 
     def _symbols(self) -> tuple[sympy.Symbol, ...]:
         """The size symbols that the text mentions, by name."""
-        kernels = [s for s in self.product.replaces if isinstance(s, Kernel)]
-        found = {s for kernel in (self.product, *kernels) for s in kernel.free_sizes}
+        kernels = [s for s in self.matmul.replaces if isinstance(s, Kernel)]
+        found = {s for kernel in (self.matmul, *kernels) for s in kernel.free_sizes}
         found.update(s for e in self._indices() for s in e.free_symbols)
         return tuple(sorted(found - set(self.contraction.sizes), key=lambda s: str(s.name)))
 
@@ -330,10 +330,10 @@ class _ProductPrinter:
 
     def _bounds(self, counters: Sizes) -> list[Bound]:
         """The bounds of all indices."""
-        product, contraction = self.product, self.contraction
+        matmul, contraction = self.matmul, self.contraction
         sizes = {**counters, **contraction.sizes}
         found = bounds_of((*self._indices(), *self._symbols(), self._programs()), sizes)
-        found += _loop_bounds(product, product.loops, frozenset((product.sums,)), sizes)
+        found += _loop_bounds(matmul, matmul.loops, frozenset((matmul.sums,)), sizes)
         for operand in (contraction.left, contraction.right):
             if operand.producer is not None:
                 kernel = operand.producer.kernel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sympy
 
 from weft_codegen_triton.gpu import REFERENCE, Gpu
-from weft_codegen_triton.products.contraction import Contraction
+from weft_codegen_triton.matmuls.contraction import Contraction
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ ROW_TILES = (
 
 Of 90 tiles on an H100, bfloat16, 12 sizes of 768 x 768 to 128256 x 4096, the first was within 3% of the best
 for each size of 2048 elements a column and more, the one of 512 for fewer; they were 1.05 to 1.7 times as
-fast as the library.  One tile for many sizes lets products of one row, for which it is, share a launch.
+fast as the library.  One tile for many sizes lets matmuls of one row, for which it is, share a launch.
 """
 CHANNEL = TileShape(32, 64, 1, 4, 1)
 CHANNEL_TILES = (

@@ -8,13 +8,13 @@ from dataclasses import replace
 from weft_loop_ir import ExternCall, Schedule, ScheduleOptions, plan_memory
 
 from weft_codegen_triton.gpu import REFERENCE, Gpu
-from weft_codegen_triton.products.find_products import ProductKernel, product_forms
-from weft_codegen_triton.products.parallel_products import apart, in_one_launch, together
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel, matmul_forms
+from weft_codegen_triton.matmuls.parallel_matmuls import apart, in_one_launch, together
 
 
-def fuse_products(
+def fuse_matmuls(
     schedule: Schedule,
-    choose: Callable[[Sequence[ProductKernel]], ProductKernel | None],
+    choose: Callable[[Sequence[MatmulKernel]], MatmulKernel | None],
     options: ScheduleOptions | None = None,
     gpu: Gpu = REFERENCE,
 ) -> Schedule:
@@ -25,7 +25,7 @@ def fuse_products(
     steps, homes = apart(schedule.steps)
     changed = False
     for call in [s for s in schedule.steps if isinstance(s, ExternCall)]:
-        forms = product_forms(call, steps, schedule, gpu)
+        forms = matmul_forms(call, steps, schedule, gpu)
         chosen = choose(forms) if forms else None
         if chosen is not None:
             gone = {id(step) for step in chosen.replaces[:-1]}
@@ -40,8 +40,8 @@ def fuse_products(
     return replace(schedule, steps=new, memory=plan_memory(new, schedule.buffers, options))
 
 
-def all_forms(schedule: Schedule, gpu: Gpu = REFERENCE) -> list[tuple[ProductKernel, ...]]:
+def all_forms(schedule: Schedule, gpu: Gpu = REFERENCE) -> list[tuple[MatmulKernel, ...]]:
     """The forms of every call of ``schedule`` that has some, as if no other were chosen."""
     steps, _ = apart(schedule.steps)
-    found = (product_forms(s, steps, schedule, gpu) for s in steps if isinstance(s, ExternCall))
+    found = (matmul_forms(s, steps, schedule, gpu) for s in steps if isinstance(s, ExternCall))
     return [forms for forms in found if forms]

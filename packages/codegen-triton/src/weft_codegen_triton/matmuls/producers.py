@@ -25,8 +25,8 @@ from weft_loop_ir import (
 )
 from weft_loop_ir.bodies import Combining, Indirect, Load, Reduction
 
-from weft_codegen_triton.products.contraction import Contraction, Loops, Operand, Producer
-from weft_codegen_triton.products.tiles import SQUARE, static
+from weft_codegen_triton.matmuls.contraction import Contraction, Loops, Operand, Producer
+from weft_codegen_triton.matmuls.tiles import SQUARE, static
 
 COSTLY_BYTES = 4
 """What is moved in the time that a division, or a function, takes for an element."""

@@ -3,8 +3,8 @@
 A rule names a kind of contraction whose result loops read, or an operand of which loops make, so that one
 kernel saves a launch and what would be stored between.  Measured on an H200 in float16, beside the library
 and the loops apart: convolutions of 1 x 1 at 64 images 1.06 to 1.62 times as fast, those of each channel
-with 3 x 3 taps 1.34, products of 4 and 16 rows 1.11 to 1.48, with weights of 8 bits 1.96.  Large products
-gained as often as they lost (0.77 to 1.39), so they are the library's unless they are timed.  Products of one
+with 3 x 3 taps 1.34, matmuls of 4 and 16 rows 1.11 to 1.48, with weights of 8 bits 1.96.  Large matmuls
+gained as often as they lost (0.77 to 1.39), so they are the library's unless they are timed.  Matmuls of one
 row by columns that lie in memory one after another gain alone too (see :data:`.tiles.ROW_TILES`).
 """
 
@@ -16,9 +16,9 @@ import sympy
 import torch
 
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.products.contraction import INNER, Contraction
-from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.tiles import FEW_ROWS, squares
+from weft_codegen_triton.matmuls.contraction import INNER, Contraction
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
+from weft_codegen_triton.matmuls.tiles import FEW_ROWS, squares
 
 HALVES = (torch.float16, torch.bfloat16)
 MAX_CHANNELS = 1024
@@ -43,7 +43,7 @@ def _is_convolution_of_channels(contraction: Contraction, gpu: Gpu) -> bool:
 
 
 def _has_few_rows(contraction: Contraction, gpu: Gpu) -> bool:
-    """A product that takes as long as it takes to read the right operand."""
+    """A matmul that takes as long as it takes to read the right operand."""
     if contraction.is_convolution or contraction.groups is not None:
         return False
     return bool(contraction.batch == 1 and 1 < contraction.rows <= FEW_ROWS)
@@ -65,7 +65,7 @@ def is_row_by_columns(contraction: Contraction) -> bool:
     return bool(is_row and along == 1 and contraction.right.producer is None)
 
 
-def choose_untimed(forms: Sequence[ProductKernel]) -> ProductKernel | None:
+def choose_untimed(forms: Sequence[MatmulKernel]) -> MatmulKernel | None:
     """The first of ``forms``, if a rule holds for it, one of which asks that it do more than the library."""
     form = forms[0]
     contraction = form.contraction

@@ -1,8 +1,8 @@
 """Convolutions as contractions: over channels, for each tap of the weight's window.
 
 Where the result lies channels-last, its pixels are rows and its channels columns; where it lies
-channels-first, each image is a product of a batch whose rows are channels and whose columns are pixels.
-Where each channel is convolved by itself there is no product: the taps are added up element by element.
+channels-first, each image is a matmul of a batch whose rows are channels and whose columns are pixels.
+Where each channel is convolved by itself there is no matmul: the taps are added up element by element.
 Elements are loaded from the image itself, so a convolution of 1 x 1 copies nothing, with steps or without.
 """
 
@@ -15,7 +15,7 @@ import sympy
 import torch
 from weft_loop_ir import Buffer, BufferView, ExternCall, FloorDiv, Mod
 
-from weft_codegen_triton.products.contraction import (
+from weft_codegen_triton.matmuls.contraction import (
     BATCH,
     COLUMN,
     INNER,
@@ -25,7 +25,7 @@ from weft_codegen_triton.products.contraction import (
     Contraction,
     Operand,
 )
-from weft_codegen_triton.products.read_calls import element, is_dense, rule
+from weft_codegen_triton.matmuls.read_calls import element, is_dense, rule
 
 aten = torch.ops.aten
 

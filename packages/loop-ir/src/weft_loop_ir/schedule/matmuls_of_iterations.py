@@ -1,7 +1,7 @@
-"""Products of matrices in a loop's body, as one call for all iterations.
+"""Matmuls in a loop's body, as one call for all iterations.
 
-Rows that follow each other, by one matrix, are one product; matrices that differ by iteration are a batch of
-products, with the iterations for its first dimension.
+Rows that follow each other, by one matrix, are one matmul; matrices that differ by iteration are a batch of
+matmuls, with the iterations for its first dimension.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BATCHES = {
     aten.mm.default: (aten.bmm.default, aten.bmm.out),
     aten.addmm.default: (aten.baddbmm.default, aten.baddbmm.out),
 }
-"""Products of two matrices, and those of a batch."""
+"""Matmuls, and those of a batch."""
 
 
 @dataclass(frozen=True)
-class ProductOfAll:
+class MatmulOfAll:
     """``call`` makes the results of all iterations, side by side in memory: a matrix (or batch) of ``size``.
 
     ``reads`` are the accesses to what isn't an iteration's own.
@@ -37,10 +37,10 @@ class ProductOfAll:
     reads: tuple[IterationAccess, ...]
 
 
-def product_of_all(
+def matmul_of_all(
     call: ExternCall, count: Count, own: Mapping[str, sympy.Expr], buffers: Mapping[str, Buffer]
-) -> ProductOfAll | None:
-    """The products of all iterations as one; None where they aren't.
+) -> MatmulOfAll | None:
+    """The matmuls of all iterations as one; None where they aren't.
 
     ``own`` are the iterations' own buffers, which will have a row for each: of so many elements.
     """
@@ -61,7 +61,7 @@ def product_of_all(
         stacked = operands[0].stacked(trips)
         if stacked is not None:
             one = replace(call, arguments=(stacked, operands[1].view))
-            return ProductOfAll(one, (trips * rows, columns), reads)
+            return MatmulOfAll(one, (trips * rows, columns), reads)
     operator, out_variant = BATCHES[call.operator]
     batch = replace(
         call,
@@ -69,7 +69,7 @@ def product_of_all(
         out_variant=out_variant,
         arguments=tuple(operand.batch(trips) for operand in operands),
     )
-    return ProductOfAll(batch, (trips, rows, columns), reads)
+    return MatmulOfAll(batch, (trips, rows, columns), reads)
 
 
 @dataclass(frozen=True)

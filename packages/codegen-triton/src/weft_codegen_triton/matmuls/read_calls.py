@@ -14,7 +14,7 @@ import sympy
 import torch
 from weft_loop_ir import Buffer, BufferView, ExternCall
 
-from weft_codegen_triton.products.contraction import (
+from weft_codegen_triton.matmuls.contraction import (
     BATCH,
     COLUMN,
     INNER,
@@ -106,7 +106,7 @@ def element(view: BufferView, *places: sympy.Expr) -> sympy.Expr:
 
 
 def operand(view: BufferView, *places: sympy.Expr) -> Operand:
-    """``view`` as an operand of a product."""
+    """``view`` as an operand of a matmul."""
     return Operand(view.buffer, element(view, *places))
 
 
@@ -138,7 +138,7 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _product(left: BufferView, right: BufferView) -> Contraction:
+def _matmul(left: BufferView, right: BufferView) -> Contraction:
     batches = len(left.size) - 2
     places = (BATCH,) * batches
     return Contraction(
@@ -157,7 +157,7 @@ def _mm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
     views = _views(call, 2)
     if views is None or call.keywords or not is_dense(buffers[str(call.outputs[0])]):
         return None
-    return _product(*views)
+    return _matmul(*views)
 
 
 @rule(aten.addmm.default, aten.baddbmm.default)
@@ -165,7 +165,7 @@ def _addmm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | Non
     views = _views(call, 3)
     if views is None or not is_dense(buffers[str(call.outputs[0])]):
         return None
-    return _scaled(call, _product(*views[1:]), views[0])
+    return _scaled(call, _matmul(*views[1:]), views[0])
 
 
 @rule(aten.mv.default)
@@ -199,7 +199,7 @@ def _matrix_and_vector(matrix: BufferView, vector: BufferView) -> Contraction:
 
 @rule(aten.addbmm.default)
 def _addbmm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
-    """The sum of a batch of products: the batch is one more place that is added up over."""
+    """The sum of a batch of matmuls: the batch is one more place that is added up over."""
     views = _views(call, 3)
     if views is None or not is_dense(buffers[str(call.outputs[0])]):
         return None

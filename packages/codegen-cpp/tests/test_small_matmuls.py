@@ -32,7 +32,7 @@ def check(codegen: CppCodegen, function: Callable[..., Any], *inputs: torch.Tens
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [(1, 1, 1), (3, 5, 7), (16, 16, 16), (1, 33, 40), (40, 1, 3)])
-def test_products(codegen: CppCodegen, dtype: torch.dtype, size: tuple[int, int, int]) -> None:
+def test_matmuls(codegen: CppCodegen, dtype: torch.dtype, size: tuple[int, int, int]) -> None:
     m, n, k = size
 
     def function(a: torch.Tensor, b: torch.Tensor, w: torch.Tensor, c: torch.Tensor) -> Any:

@@ -11,7 +11,7 @@ import torch
 from weft_loop_ir import Buffer, Expansion, Kernel, LoopVariable, Value
 from weft_loop_ir.loop_nests import LoopNests
 
-from weft_codegen_triton.products.contraction import (
+from weft_codegen_triton.matmuls.contraction import (
     BATCH,
     COLUMN,
     INNER,
@@ -23,10 +23,10 @@ from weft_codegen_triton.products.contraction import (
 )
 
 if TYPE_CHECKING:
-    from weft_codegen_triton.products.find_products import ProductKernel
+    from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 
 
-def expanded_product(kernel: ProductKernel, buffers: Mapping[str, Buffer]) -> Expansion:
+def expanded_matmul(kernel: MatmulKernel, buffers: Mapping[str, Buffer]) -> Expansion:
     """Producers of operands, the sums, what is scaled and added to them, and the kernel's own loops."""
     contraction, nests = kernel.contraction, LoopNests(kernel.name, buffers)
     for operand in (contraction.left, contraction.right):

@@ -1,4 +1,4 @@
-"""Which form of a product is chosen, by times that the tests give; kernels run in Triton's interpreter."""
+"""Which form of a matmul is chosen, by times that the tests give; kernels run in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 import torch
 from compiled_beside_eager import assert_equals_eager, schedule_of
-from product_cases import channels_last, randn
+from matmul_cases import channels_last, randn
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function
-from weft_codegen_triton.products import choose_products
-from weft_codegen_triton.products.choose_products import ProductChooser
-from weft_codegen_triton.products.find_products import ProductKernel
-from weft_codegen_triton.products.fuse_products import all_forms, fuse_products
-from weft_codegen_triton.products.precision import Precision
-from weft_codegen_triton.products.tiles import TileShape, tiles_for
+from weft_codegen_triton.matmuls import choose_matmuls
+from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
+from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
+from weft_codegen_triton.matmuls.precision import Precision
+from weft_codegen_triton.matmuls.tiles import TileShape, tiles_for
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_loop_ir import ExternCall, LoopBody, Schedule, SizeFloat
 from weft_loop_ir.bodies import operation_named
@@ -67,11 +67,11 @@ def schedule(codegen: TritonCodegen) -> Schedule:
     return schedule_of(lambda x, w: (x.relu() @ w).tanh(), inputs, codegen)
 
 
-def chooser(device: Device, folder: Path, schedule: Schedule, clock: Clock) -> ProductChooser:
-    return ProductChooser(device, folder, schedule.buffers, LIMITS, Precision(), clock)
+def chooser(device: Device, folder: Path, schedule: Schedule, clock: Clock) -> MatmulChooser:
+    return MatmulChooser(device, folder, schedule.buffers, LIMITS, Precision(), clock)
 
 
-def tiles_of(forms: Sequence[ProductKernel]) -> tuple[TileShape, ...]:
+def tiles_of(forms: Sequence[MatmulKernel]) -> tuple[TileShape, ...]:
     return tiles_for(forms[0].contraction)
 
 
@@ -95,7 +95,7 @@ def test_the_fastest_tile_and_form(schedule: Schedule, tmp_path: Path) -> None:
     again = chooser(device, tmp_path, schedule, Clock())
     again.decide([forms])
     assert again(forms) == chosen and device.loaded == before
-    assert sum(isinstance(s, ExternCall) for s in fuse_products(schedule, again).steps) == 0
+    assert sum(isinstance(s, ExternCall) for s in fuse_matmuls(schedule, again).steps) == 0
 
 
 @pytest.mark.parametrize("apart", [4.0, 4.1, 1.0])
@@ -104,7 +104,7 @@ def test_the_library_is_a_candidate(schedule: Schedule, tmp_path: Path, apart: f
     clock = Clock(apart, *[4.0] * (len(tiles_of(forms)) + 3))
     choose = chooser(Device(tmp_path), tmp_path, schedule, clock)
     assert choose(forms) is None
-    (path,) = tmp_path.glob("*.product")
+    (path,) = tmp_path.glob("*.matmul")
     stamp = path.stat().st_mtime_ns
     assert chooser(Device(tmp_path), tmp_path, schedule, Clock())(forms) is None
     assert path.stat().st_mtime_ns == stamp
@@ -120,7 +120,7 @@ def test_kernels_that_fail_are_skipped_and_counted(schedule: Schedule, tmp_path:
     clock = Clock(10.0, *[5.0] * left, *[6.0] * 3)
     chosen = chooser(Device(tmp_path, fails), tmp_path, schedule, clock)(forms)
     assert chosen is not None and clock.times == [] and chosen.tile.stages <= 3
-    (path,) = tmp_path.glob("*.product")
+    (path,) = tmp_path.glob("*.matmul")
     assert f'"failed": {len(tiles_of(forms)) - left}' in path.read_text()
 
 
@@ -162,7 +162,7 @@ def _without_running(device: Device) -> Callable[[Mapping[str, Function]], dict[
     return lambda functions: dict.fromkeys(functions, lambda *arguments: None)
 
 
-def test_products_with_numbers_of_the_call_are_the_librarys(
+def test_matmuls_with_numbers_of_the_call_are_the_librarys(
     schedule: Schedule, tmp_path: Path
 ) -> None:
     """A float that varies has no value to time a kernel with."""
@@ -172,7 +172,7 @@ def test_products_with_numbers_of_the_call_are_the_librarys(
         (operation_named("scalar").instruction((number, torch.float32), torch.float32),)
     )
     stage = replace(forms[0].stages[0], body=body)
-    form: ProductKernel = replace(forms[0], stages=(stage,))
+    form: MatmulKernel = replace(forms[0], stages=(stage,))
     assert chooser(Device(tmp_path), tmp_path, schedule, Clock())([form]) is None
 
 
@@ -180,13 +180,13 @@ def test_precision_is_part_of_a_problem(codegen: TritonCodegen, tmp_path: Path) 
     inputs = randn(32, 64), randn(64, 48)
     schedule = schedule_of(lambda x, w: x @ w, inputs, codegen)
     (forms,) = all_forms(schedule)
-    for products in ("ieee", "tf32"):
+    for matmuls in ("ieee", "tf32"):
         clock = Clock(1.0, *[4.0] * len(tiles_of(forms)))
         device = Device(tmp_path)
-        precision = Precision(products=products)
-        choose = ProductChooser(device, tmp_path, schedule.buffers, LIMITS, precision, clock)
+        precision = Precision(matmuls=matmuls)
+        choose = MatmulChooser(device, tmp_path, schedule.buffers, LIMITS, precision, clock)
         assert choose(forms) is None
-    assert len(list(tmp_path.glob("*.product"))) == 2
+    assert len(list(tmp_path.glob("*.matmul"))) == 2
 
 
 def test_what_does_most_is_timed_as_far_as_candidates_go(
@@ -204,7 +204,7 @@ def test_what_does_most_is_timed_as_far_as_candidates_go(
     problems = all_forms(schedule)
     most = max(problems, key=lambda forms: forms[0].contraction.rows)
     count = len(tiles_of(most)) + len(most) - 1
-    monkeypatch.setattr(choose_products, "MAX_CANDIDATES", count)
+    monkeypatch.setattr(choose_matmuls, "MAX_CANDIDATES", count)
     made = [5.0] * (len(tiles_of(most)) - 1) + [4.0] + [6.0] * (len(most) - 1)
     for clock in (Clock(10.0, *made), Clock()):  # the second process times nothing
         choose = chooser(Device(tmp_path), tmp_path, schedule, clock)
@@ -257,7 +257,7 @@ def test_results_are_right_whatever_is_chosen(
     draw = random.Random(seed)
     schedule = schedule_of(function, inputs, codegen)
     device = Device(tmp_path, lambda f: f.stages > 1 and draw.random() < 0.2)
-    choose = ProductChooser(
+    choose = MatmulChooser(
         device,
         tmp_path,
         schedule.buffers,
@@ -266,6 +266,6 @@ def test_results_are_right_whatever_is_chosen(
         lambda runs, device: draw.random(),
     )
     choose.prepare(all_forms(schedule))
-    chosen = fuse_products(schedule, choose, codegen.schedule_options)
-    assert any(isinstance(step, ProductKernel) for step in chosen.steps)
+    chosen = fuse_matmuls(schedule, choose, codegen.schedule_options)
+    assert any(isinstance(step, MatmulKernel) for step in chosen.steps)
     assert_equals_eager(codegen.compile(chosen, {})(*inputs), function, inputs)

@@ -1,6 +1,6 @@
 """Products and convolutions of models on a GPU: the library beside kernels of our own.
 
-``python -m benchmarks.gpu_products [--check] [WORDS]`` times each problem whose description has one of WORDS
+``python -m benchmarks.gpu_matmuls [--check] [WORDS]`` times each problem whose description has one of WORDS
 (all without) with random values of float16: the library's calls and the fused loops around them, our kernel
 for the contraction alone with the loops around it apart, and one kernel for all that may be in it, each in
 the fastest of the tiles that are tried.  ``--check`` compares one kernel with float64 instead, in several
@@ -21,9 +21,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions
 from weft_codegen_triton.kernel.frame import RowLimits
-from weft_codegen_triton.products.choose_products import ProductChooser
-from weft_codegen_triton.products.fuse_products import all_forms
-from weft_codegen_triton.products.precision import Precision
+from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
+from weft_codegen_triton.matmuls.fuse_matmuls import all_forms
+from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_loop_ir import Schedule
 
@@ -226,7 +226,7 @@ def time_all(cases: dict[str, Case]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         device = CudaDevice(None, Path(folder), TritonOptions())
         limits, precision = RowLimits(8192, 4096), Precision.current()
-        chooser = ProductChooser(device, Path(folder), schedule.buffers, limits, precision)
+        chooser = MatmulChooser(device, Path(folder), schedule.buffers, limits, precision)
         choices = chooser.decide(problems)
     print(
         "| problem | library | alone | fused | best | tile | failed |\n|---|---|---|---|---|---|---|"
@@ -255,7 +255,7 @@ def check_all(cases: dict[str, Case]) -> None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = (
             precision == "tf32"
         )
-        codegen = TritonCodegen(TritonOptions(cuda_graphs=False, fuse_products=True))
+        codegen = TritonCodegen(TritonOptions(cuda_graphs=False, fuse_matmuls=True))
         given = {name: halves(case, dtype) for name, case in cases.items()}
         if dtype is not torch.bfloat16:
             given = {n: c for n, c in given.items() if "experts" not in n}

@@ -1,6 +1,6 @@
-"""Whether products of float32 may round their operands to 19 bits ("tf32"), as torch's settings say.
+"""Whether matmuls of float32 may round their operands to 19 bits ("tf32"), as torch's settings say.
 
-The library obeys the settings of each call, so a program that has such products in kernels of its own is
+The library obeys the settings of each call, so a program that has such matmuls in kernels of its own is
 compiled once for each setting that it is called under.
 """
 
@@ -14,8 +14,8 @@ import torch
 from weft_loop_ir import Schedule, all_items
 from weft_loop_ir.process_lock import ProcessLock
 
-from weft_codegen_triton.products.contraction import Contraction
-from weft_codegen_triton.products.find_products import ProductKernel
+from weft_codegen_triton.matmuls.contraction import Contraction
+from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.program import TritonProgram
 
 
@@ -23,7 +23,7 @@ from weft_codegen_triton.program import TritonProgram
 class Precision:
     """``"ieee"`` or ``"tf32"``, by the names that Triton has for them."""
 
-    products: str = "ieee"
+    matmuls: str = "ieee"
     convolutions: str = "tf32"
 
     @classmethod
@@ -39,7 +39,7 @@ class Precision:
         """That of a contraction."""
         if contraction.dtype is not torch.float32:
             return "ieee"
-        return self.convolutions if contraction.is_convolution else self.products
+        return self.convolutions if contraction.is_convolution else self.matmuls
 
 
 def _name(allows_tf32: bool) -> str:
@@ -49,7 +49,7 @@ def _name(allows_tf32: bool) -> str:
 def depends_on_precision(schedule: Schedule) -> bool:
     """Whether a kernel of ours multiplies float32."""
     return any(
-        isinstance(step, ProductKernel) and step.contraction.dtype is torch.float32
+        isinstance(step, MatmulKernel) and step.contraction.dtype is torch.float32
         for step in all_items(schedule.steps)
     )
 

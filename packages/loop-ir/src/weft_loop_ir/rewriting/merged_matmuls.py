@@ -1,6 +1,6 @@
-"""Products of one matrix with several constant ones become one product, whose columns are told apart again.
+"""Matmuls of one matrix with several constant ones become one matmul, whose columns are told apart again.
 
-The projections to queries, keys and values, or to a gate and what it lets through, are such.  One product of
+The projections to queries, keys and values, or to a gate and what it lets through, are such.  One matmul of
 many columns keeps a GPU busier than several of few, and reads what it multiplies once.  On an H200 in float16
 three of 2048 rows took 0.0138 ms, as one 0.0082, three of 8192 rows 0.0534 and 0.0480; attention takes as
 long on parts of the result's rows as on tensors of their own.
@@ -23,11 +23,11 @@ aten = torch.ops.aten
 Node = torch.fx.Node
 
 ALIGNMENT = 16
-"""Bytes; the columns of each product have to begin at a multiple of it."""
+"""Bytes; the columns of each matmul have to begin at a multiple of it."""
 
 
-def merge_products(graph: torch.fx.Graph, constants: Collection[Node]) -> int:
-    """Merge products in ``graph``, whose ``constants`` are nodes that are computed once; gives how many go.
+def merge_matmuls(graph: torch.fx.Graph, constants: Collection[Node]) -> int:
+    """Merge matmuls in ``graph``, whose ``constants`` are nodes that are computed once; gives how many go.
 
     Views follow; a result of the graph lies as before.
     """
@@ -35,12 +35,12 @@ def merge_products(graph: torch.fx.Graph, constants: Collection[Node]) -> int:
     for node in graph.nodes:
         if node.target in (aten.mm.default, aten.addmm.default) and _is_mergeable(node, constants):
             groups.setdefault((node.target, node.args[-2]), []).append(node)
-    several = [products for products in groups.values() if len(products) > 1]
+    several = [matmuls for matmuls in groups.values() if len(matmuls) > 1]
     pieces: dict[Node, torch.Tensor] = {}
-    for products in several:
-        pieces |= _merged(products, constants)
+    for matmuls in several:
+        pieces |= _merged(matmuls, constants)
     _follow_strides(graph, pieces)
-    return sum(len(products) - 1 for products in several)
+    return sum(len(matmuls) - 1 for matmuls in several)
 
 
 def _is_mergeable(node: Node, constants: Collection[Node]) -> bool:
@@ -57,10 +57,10 @@ def _is_mergeable(node: Node, constants: Collection[Node]) -> bool:
     )
 
 
-def _merged(products: Sequence[Node], constants: Collection[Node]) -> dict[Node, torch.Tensor]:
-    """Put one product in the place of ``products``; gives its result's parts, and what they stand for."""
-    first = products[0]
-    _hoist([o for p in products for o in p.args if o in constants], first)
+def _merged(matmuls: Sequence[Node], constants: Collection[Node]) -> dict[Node, torch.Tensor]:
+    """Put one matmul in the place of ``matmuls``; gives its result's parts, and what they stand for."""
+    first = matmuls[0]
+    _hoist([o for p in matmuls for o in p.args if o in constants], first)
 
     def call(target: Any, *arguments: Any) -> Node:
         node = insert_call(first, first.meta["val"], target, *arguments)
@@ -68,20 +68,20 @@ def _merged(products: Sequence[Node], constants: Collection[Node]) -> dict[Node,
         return node
 
     # rows of weights side by side, as those of each lie
-    rows = call(aten.cat.default, [call(aten.t.default, p.args[-1]) for p in products])
+    rows = call(aten.cat.default, [call(aten.t.default, p.args[-1]) for p in matmuls])
     operands = [first.args[-2], call(aten.t.default, rows)]
     if len(first.args) == 3:
-        operands.insert(0, call(aten.cat.default, [p.args[0] for p in products]))
+        operands.insert(0, call(aten.cat.default, [p.args[0] for p in matmuls]))
     whole = call(first.target, *operands)
     pieces, start = {}, 0
-    for product in products:
-        end = start + product.meta["val"].shape[1]
+    for matmul in matmuls:
+        end = start + matmul.meta["val"].shape[1]
         piece = call(aten.slice.Tensor, whole, 1, start, end)
-        product.replace_all_uses_with(piece)
-        pieces[piece] = product.meta["val"]
+        matmul.replace_all_uses_with(piece)
+        pieces[piece] = matmul.meta["val"]
         start = end
-    for product in products:
-        product.graph.erase_node(product)
+    for matmul in matmuls:
+        matmul.graph.erase_node(matmul)
     return pieces
 
 
