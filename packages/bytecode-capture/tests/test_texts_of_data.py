@@ -18,6 +18,22 @@ def called(x, n):
     return x * n, str(n), repr(n), format(n, "03d"), str(n.item() + 1)
 
 
+def nested(x, n):
+    text = f"{n}"
+    both = "a" + text, text + "a"
+    return (
+        x * n,
+        both,
+        f"{text!r:>9}",
+        f"{text}",
+        str(text),
+        repr(text),
+        "%s %r" % (text, n),  # noqa: UP031
+        f"{[text, n]}",
+        f"{n!s:>5}",
+    )
+
+
 def written_later(x, n):
     text = f"{n}"
     n = n.clone()
@@ -45,7 +61,7 @@ CALLS = [(torch.arange(3.0) + k, torch.tensor(n)) for k, n in enumerate((3, 12, 
 CALLS.append((torch.arange(5.0), torch.tensor(5)))
 
 
-@pytest.mark.parametrize("function", [joined, formatted, called, written_later, read_later])
+@pytest.mark.parametrize("function", [joined, formatted, called, nested, written_later, read_later])
 def test_texts_are_those_of_eager(function) -> None:
     captured = capture(function)
     for x, n in CALLS:

@@ -57,6 +57,8 @@ def network(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, v: torch.Tensor) 
 def test_images_lie_channels_last(cache: Path, dtype: torch.dtype, channels_last: bool) -> None:
     x = torch.randn(2, 3, 20, 20).to(dtype)
     if channels_last:
+        if torch.__version__.startswith("2.14"):
+            pytest.skip("fakes of group_norm are contiguous; capture corrects them")
         x = x.contiguous(memory_format=torch.channels_last)
     weights = [torch.randn(*size).to(dtype) for size in ((8, 3, 3, 3), (8,), (6, 8, 3, 3))]
     schedule = rewritten(network, x, *weights)

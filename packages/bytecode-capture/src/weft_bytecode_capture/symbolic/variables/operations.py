@@ -93,7 +93,12 @@ def _plain_operation(
     result = left.binary_operation(evaluator, operator, right, False)
     if result is not None:
         return result
-    if reflected_first or (left_type is right_type and operator not in COMPARISONS):
+    knows_less = (
+        left.is_constant() and not right.is_constant()
+    )  # "a" + f"{n}": two variables of one class
+    if reflected_first or (
+        left_type is right_type and operator not in COMPARISONS and not knows_less
+    ):
         return None
     return right.binary_operation(evaluator, operator, left, True)
 

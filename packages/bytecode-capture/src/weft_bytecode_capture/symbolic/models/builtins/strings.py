@@ -25,18 +25,14 @@ def format_value(
     evaluator: Evaluator, value: Variable, conversion: str | None, specification: Variable
 ) -> Variable:
     """``format(value, specification)`` after ``!s``, ``!r`` or ``!a``."""
-    text = (
-        text_of_data(evaluator, format, [value, specification])
-        if conversion is None
-        else text_of_data(evaluator, _CONVERSIONS[conversion], [value])
-        if specification.as_constant() == ""
-        else None
-    )
+    if conversion is not None:
+        convert = _CONVERSIONS[conversion]
+        text = text_of_data(evaluator, convert, [value])
+        value = text or evaluator.wrap_constant(evaluator.pure(convert, value.printable(evaluator)))
+    text = text_of_data(evaluator, format, [value, specification])
     if text is not None:
         return text
     plain = value.printable(evaluator)
-    if conversion is not None:
-        plain = evaluator.pure(_CONVERSIONS[conversion], plain)
     return evaluator.wrap_constant(evaluator.pure(format, plain, specification.as_constant()))
 
 

@@ -169,7 +169,7 @@ def _is_plain_sequence(variable: Variable) -> bool:
 def _varies(evaluator: Evaluator, variable: Variable) -> bool:
     if isinstance(variable, SequenceVariable) and _is_plain_sequence(variable):
         return any(_varies(evaluator, item) for item in variable.items(evaluator))
-    return isinstance(variable, (NumberVariable, TensorVariable))
+    return isinstance(variable, (NumberVariable, TensorVariable, DataTextVariable))
 
 
 def _is_of_data(variable: Variable) -> bool:
@@ -177,6 +177,8 @@ def _is_of_data(variable: Variable) -> bool:
         return any(map(_is_of_data, variable.held))
     if isinstance(variable, NumberVariable):
         return variable.value is None or bool(unbacked_symbols(variable.value))
+    if isinstance(variable, DataTextVariable):
+        return not variable.is_constant()
     return isinstance(variable, TensorVariable)
 
 
@@ -187,7 +189,8 @@ def _held(evaluator: Evaluator, variable: Variable) -> Variable | None:
         kept = [item for item in items if item is not None]
         return _HeldSequence(type(variable), kept) if len(kept) == len(items) else None
     if not isinstance(variable, TensorVariable):
-        return variable if isinstance(variable, NumberVariable) or variable.is_constant() else None
+        is_kept = isinstance(variable, (NumberVariable, DataTextVariable)) or variable.is_constant()
+        return variable if is_kept else None
     fake = variable.fake
     if evaluator.graph.is_in_region or is_of_level(fake) or fake.requires_grad:
         return None
