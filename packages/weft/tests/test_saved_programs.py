@@ -244,12 +244,23 @@ CHANGES = {
     "another format": (lambda h, b: h.update(format=9), "format 9"),
     "another processor": (lambda h, b: h["target"].update(instructions=["avx9000"]), "avx9000"),
     "another system": (lambda h, b: h["target"].update(system=["Plan9"]), "lacks system Plan9"),
-    "other code": (lambda h, b: b.__setitem__(0, b[0][:-1] + b"x"), "code is not what was saved"),
-    "a call": (lambda h, b: h.update(program=["data", "os", "system", {}]), "damaged"),
-    "a class": (lambda h, b: h.update(program=["data", "subprocess", "Popen", {}]), "damaged"),
-    "no program": (lambda h, b: h.update(program=["list", 1]), "no program"),
+    "other code": (lambda h, b: b.__setitem__(-1, b"x" + b[-1]), "code is not what was saved"),
+    "a call": (
+        lambda h, b: h["programs"][0].update(program=["data", "os", "system", {}]),
+        "damaged",
+    ),
+    "a class": (
+        lambda h, b: h["programs"][0].update(program=["data", "subprocess", "Popen", {}]),
+        "damaged",
+    ),
+    "code of none": (lambda h, b: h["programs"][0].update(codes=[[9, ""]]), "damaged"),
+    "no programs": (lambda h, b: h.update(programs=[]), "no program"),
+    "no program": (lambda h, b: h["programs"][0].update(program=["list", 1]), "no program"),
     "fewer weights": (lambda h, b: h["weights"].pop(), "damaged"),
-    "an operator of none": (lambda h, b: h.update(program=["operator", "load_library"]), "damaged"),
+    "an operator of none": (
+        lambda h, b: h["programs"][0].update(program=["operator", "load_library"]),
+        "damaged",
+    ),
 }
 
 

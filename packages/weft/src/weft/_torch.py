@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import sympy
 import torch.distributed
 from sympy import srepr
 from torch._C._functorch import is_functorch_wrapped_tensor as stands_for_others
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
 __all__ = [
     "BROADCASTS",
@@ -26,11 +30,13 @@ __all__ = [
     "describe_environment",
     "describe_opaque_operator",
     "expression_of",
+    "fake_mode_of",
     "fake_tensor",
     "has_global_hooks",
     "rely_on",
     "stands_for_others",
     "symbolic_number",
+    "symbols_of_capture",
 ]
 
 _operators = torch.ops.higher_order
@@ -87,6 +93,48 @@ def describe_environment(environment: Any) -> str:
         for symbol, checks in environment.deferred_runtime_asserts.items()
     ]
     return "\n".join([*symbols, *replaced, *guards, *deferred])
+
+
+def symbols_of_capture(
+    environment: Any,
+) -> tuple[list[tuple[Any, int | None, int | None, int]], list[Any]]:
+    """The backed symbols of a ShapeEnv (least value, greatest, value in the capture), and its relations.
+
+    Symbols that are known to be others are relations too.
+    """
+    values = _values_of(environment)
+    symbols, relations = [], []
+    for symbol, bounds in environment.var_to_range.items():
+        if symbol in values:
+            low, high = (int(b) if b.is_Integer else None for b in (bounds.lower, bounds.upper))
+            symbols.append((symbol, low, high, int(values[symbol])))
+            relations += [symbol >= n for n in (low,) if n is not None]
+            relations += [symbol <= n for n in (high,) if n is not None]
+    relations += [guard.expr for guard in environment.guards]
+    found = {environment.replace(relation): None for relation in relations}
+    return symbols, [relation for relation in found if relation != True]  # noqa: E712, SymPy's
+
+
+def fake_mode_of(symbols: Any) -> FakeTensorMode:
+    """A mode with a ShapeEnv of these symbols, as :func:`symbols_of_capture` gives them.
+
+    Without symbols there is none: making one loads torch's compiler.
+    """
+    if not symbols:
+        return FakeTensorMode()
+    environment = ShapeEnv()
+    for symbol, low, high, value in symbols:
+        bounds = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
+        environment.var_to_range[symbol] = bounds
+        _values_of(environment)[symbol] = sympy.Integer(value)
+    return FakeTensorMode(shape_env=environment)
+
+
+def _values_of(environment: Any) -> Any:
+    """What each symbol with a value is in the capture; torch has renamed it."""
+    if hasattr(environment, "backed_var_to_val"):
+        return environment.backed_var_to_val
+    return environment.var_to_val
 
 
 def describe_opaque_operator(operator: OpOverload) -> str | None:

@@ -64,7 +64,7 @@ class ValuePickler(pickle.Pickler):
         if isinstance(value, SYMBOLIC_TYPES):
             return "number", type(value), expression_of(value)
         if isinstance(value, FakeTensor):
-            return "fake tensor", *_layout(value)
+            return "fake tensor", *layout_of(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(
@@ -74,7 +74,7 @@ class ValuePickler(pickle.Pickler):
         if isinstance(value, sympy.Basic):
             return "expression", *expression_parts(value)
         if isinstance(value, torch.fx.GraphModule):
-            return "graph", _KeptGraph.of(value)
+            return "graph", KeptGraph.of(value)
         return None
 
     def reducer_override(self, value: Any) -> Any:
@@ -91,7 +91,7 @@ class ValuePickler(pickle.Pickler):
             raise pickle.PicklingError("a large constant")
         if value.requires_grad:
             raise pickle.PicklingError("a constant with a gradient")
-        return "constant", _bytes_of(value), *_layout(value)
+        return "constant", _bytes_of(value), *layout_of(value)
 
 
 class ValueUnpickler(pickle.Unpickler):
@@ -130,7 +130,7 @@ class ValueUnpickler(pickle.Unpickler):
         return fake_tensor(self._fake_mode, *parts)
 
 
-def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Size, stride, offset, dtype and device."""
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         raise pickle.PicklingError("a value that is not a plain strided tensor")
@@ -161,14 +161,14 @@ def _attribute(root: Any, path: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _NodeName:
+class NodeName:
     """A node as an argument of another."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class _KeptGraph:
+class KeptGraph:
     """The nodes of a graph module, in order, and what its ``get_attr`` nodes name."""
 
     class_name: str
@@ -176,7 +176,7 @@ class _KeptGraph:
     attributes: dict[str, Any]
 
     @classmethod
-    def of(cls, graph_module: torch.fx.GraphModule) -> _KeptGraph:
+    def of(cls, graph_module: torch.fx.GraphModule) -> KeptGraph:
         graph = graph_module.graph
         targets = {str(node.target) for node in graph.find_nodes(op="get_attr")}
         return cls(
@@ -190,7 +190,7 @@ class _KeptGraph:
         nodes: dict[str, torch.fx.Node] = {}
 
         def node_of(argument: Any) -> Any:
-            return nodes[argument.name] if isinstance(argument, _NodeName) else argument
+            return nodes[argument.name] if isinstance(argument, NodeName) else argument
 
         for op, name, target, args, kwargs, meta in self.nodes:
             args, kwargs = torch.fx.node.map_aggregate((args, kwargs), node_of)
@@ -203,7 +203,7 @@ class _KeptGraph:
 
 def _kept_node(node: torch.fx.Node) -> tuple[Any, ...]:
     def name_of(argument: torch.fx.Node) -> Any:
-        return _NodeName(argument.name)
+        return NodeName(argument.name)
 
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), name_of)
     meta = {key: node.meta[key] for key in KEPT_META if key in node.meta and node.op != "get_attr"}

@@ -2,6 +2,7 @@
 
 A value that JSON has not is ``[kind, ...]``.  Types are named, and only those of plain data
 (:mod:`.allowed_values`): reading makes their values field by field and calls nothing that a file names.
+Graphs are their nodes (:mod:`.kept_values`); torch prints source code of these, so that only names are texts.
 """
 
 from __future__ import annotations
@@ -11,14 +12,27 @@ import enum
 import math
 import operator
 import pickle
+import types
 from collections.abc import Callable
 from typing import Any
 
 import sympy
 import torch
+import torch.fx
+from torch.fx.immutable_collections import immutable_list
 
-from ._torch import HigherOrderOperator, OpOverload
+from ._torch import (
+    SYMBOLIC_TYPES,
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
+    OpOverload,
+    expression_of,
+    fake_tensor,
+    symbolic_number,
+)
 from .allowed_values import allowed, expression_of_parts, expression_parts
+from .kept_values import KeptGraph, NodeName, layout_of
 
 Encoded = Any
 """What ``json`` writes as it is."""
@@ -43,8 +57,16 @@ def encode(value: Any, tensor: Callable[[torch.Tensor], Encoded]) -> Encoded:
         return value if abs(value) < 1 << 53 else ["int", str(value)]
     if type(value) is float:
         return value if math.isfinite(value) else ["float", repr(value)]
+    if isinstance(value, FakeTensor):
+        return ["fake", *map(inner, layout_of(value))]
     if isinstance(value, torch.Tensor):
         return ["tensor", tensor(value)]
+    if isinstance(value, SYMBOLIC_TYPES):
+        return ["number", type(value).__name__, inner(expression_of(value))]
+    if isinstance(value, torch.fx.GraphModule):
+        return ["graph", inner(KeptGraph.of(value))]
+    if isinstance(value, types.BuiltinFunctionType | types.FunctionType):
+        return ["function", *_name_of(value)]
     if isinstance(value, OpOverload):
         return ["operator", str(value)]
     if isinstance(value, HigherOrderOperator):
@@ -61,6 +83,8 @@ def encode(value: Any, tensor: Callable[[torch.Tensor], Encoded]) -> Encoded:
         return ["expression", kind, *map(inner, parts)]
     if isinstance(value, enum.Enum):
         return ["enum", *_name_of(type(value)), value.name]
+    if isinstance(value, immutable_list):
+        return ["list", *map(inner, value)]
     for kind in (torch.Size, list, tuple, frozenset, set):
         if type(value) is kind:
             return [kind.__name__, *map(inner, value)]
@@ -76,7 +100,7 @@ def encode(value: Any, tensor: Callable[[torch.Tensor], Encoded]) -> Encoded:
     raise NotPlain(f"a {type(value).__qualname__}")
 
 
-def _name_of(kind: type) -> tuple[str, str]:
+def _name_of(kind: Callable[..., Any]) -> tuple[str, str]:
     name = kind.__module__, kind.__qualname__
     try:
         allowed(*name)
@@ -85,23 +109,33 @@ def _name_of(kind: type) -> tuple[str, str]:
     return name
 
 
-def decode(encoded: Encoded, tensor: Callable[[Any], torch.Tensor]) -> Any:
+def decode(
+    encoded: Encoded,
+    tensor: Callable[[Any], torch.Tensor],
+    fake_mode: Callable[[], FakeTensorMode] | None = None,
+) -> Any:
     """The value again; ``tensor`` gives the tensor that something stands for.
+
+    ``fake_mode`` gives that of the fake tensors and symbolic numbers in it, if there are any.
 
     :raises NotPlain: it is nothing that :func:`encode` gives.
     """
     try:
-        return _decode(encoded, tensor)
+        return _decode(encoded, tensor, fake_mode)
     except NotPlain:
         raise
     except (
         pickle.UnpicklingError, AttributeError, ImportError, LookupError, TypeError, ValueError,
-        RuntimeError,
+        RuntimeError, AssertionError,
     ) as error:  # fmt: skip
         raise NotPlain(f"{type(error).__name__}: {error}") from error
 
 
-def _decode(encoded: Encoded, tensor: Callable[[Any], torch.Tensor]) -> Any:
+def _decode(
+    encoded: Encoded,
+    tensor: Callable[[Any], torch.Tensor],
+    fake_mode: Callable[[], FakeTensorMode] | None,
+) -> Any:
     if not isinstance(encoded, list):
         if isinstance(encoded, dict):
             raise NotPlain("a mapping by itself")
@@ -109,7 +143,7 @@ def _decode(encoded: Encoded, tensor: Callable[[Any], torch.Tensor]) -> Any:
     kind, *parts = encoded
 
     def inner(part: Encoded) -> Any:
-        return _decode(part, tensor)
+        return _decode(part, tensor, fake_mode)
 
     if kind in _CONTAINERS:
         return _CONTAINERS[kind](map(inner, parts))
@@ -139,6 +173,14 @@ def _decode(encoded: Encoded, tensor: Callable[[Any], torch.Tensor]) -> Any:
         return torch.device(str(parts[0]))
     if kind == "slice":
         return slice(*map(inner, parts))
+    if kind == "graph":
+        return _graph(inner(parts[0]))
+    if kind == "function":
+        return allowed(parts[0], parts[1])
+    if kind in ("fake", "number") and fake_mode is not None:
+        if kind == "fake":
+            return fake_tensor(fake_mode(), *map(inner, parts))
+        return symbolic_number(fake_mode().shape_env, _SYMBOLIC[parts[0]], inner(parts[1]))
     raise NotPlain(f"no such kind: {kind!r}")
 
 
@@ -149,6 +191,7 @@ _CONTAINERS: dict[str, Callable[..., Any]] = {
     "frozenset": frozenset,
     "Size": torch.Size,
 }
+_SYMBOLIC = {kind.__name__: kind for kind in SYMBOLIC_TYPES}
 _NUMBERS: dict[str, Callable[[str], Any]] = {"int": int, "float": float}
 
 
@@ -162,3 +205,45 @@ def _data(kind: Any, fields: dict[str, Any]) -> Any:
     for name, value in fields.items():
         object.__setattr__(made, name, value)
     return made
+
+
+_OPERANDS = (
+    bool, int, float, complex, str, type(None), NodeName, torch.dtype, torch.device, torch.layout,
+    torch.memory_format, *SYMBOLIC_TYPES,
+)  # fmt: skip
+_CONTAINERS_OF_OPERANDS = (list, tuple, dict, slice, torch.Size)
+
+
+def _graph(kept: Any) -> torch.fx.GraphModule:
+    """The graph of nodes whose names are names, and whose targets are operators."""
+    if not isinstance(kept, KeptGraph) or not kept.class_name.isidentifier():
+        raise NotPlain("a graph that is none")
+    for op, name, target, *arguments, meta in kept.nodes:
+        if op == "call_function":
+            is_known = isinstance(target, OpOverload | HigherOrderOperator | types.FunctionType)
+            is_known = is_known or isinstance(target, types.BuiltinFunctionType)
+        else:
+            is_known = op in ("placeholder", "get_attr", "output") and _is_path(target)
+        if not is_known or not _is_path(name) or type(meta) is not dict:
+            raise NotPlain(f"a node {op!r} of {target!r}")
+        _require_operands(arguments)
+    if not all(_is_path(name) for name in kept.attributes):
+        raise NotPlain("a graph's attribute without a name")
+    return kept.graph_module()
+
+
+def _is_path(name: Any) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
+
+
+def _require_operands(value: Any) -> None:
+    if type(value) in _CONTAINERS_OF_OPERANDS:
+        parts: Any = value
+        if isinstance(value, dict):
+            parts = [*value.keys(), *value.values()]
+        elif isinstance(value, slice):
+            parts = (value.start, value.stop, value.step)
+        for part in parts:
+            _require_operands(part)
+    elif type(value) not in _OPERANDS:
+        raise NotPlain(f"a node with a {type(value).__name__}")
