@@ -92,6 +92,68 @@ def test_a_call_sets_the_stance_until_the_next(counting) -> None:
         weft.set_stance("default")
 
 
+TORCH = torch.compiler.set_stance
+WHOSE = pytest.mark.parametrize("set_stance", [weft.set_stance, TORCH], ids=["weft's", "torch's"])
+
+
+@WHOSE
+def test_whose_stance_it_is_does_not_matter(set_stance, counting) -> None:
+    backend, compiled = counting
+    x = torch.randn(3)
+    with set_stance("force_eager"):
+        check(compiled, x)
+    with set_stance("eager_on_recompile"):
+        check(compiled, x)
+    assert (backend.compiled, backend.ran) == (0, 0)
+    check(compiled, x)
+    with set_stance("fail_on_recompile"):
+        check(compiled, x)
+        with pytest.raises(weft.RecompileError, match=r"size \(4,\) instead of \(3,\)"):
+            compiled(torch.randn(4))
+    with set_stance("eager_on_recompile"):
+        check(compiled, x)
+        check(compiled, torch.randn(4))
+    assert (backend.compiled, backend.ran) == (1, 3)
+
+    @set_stance("force_eager")
+    def eager(x):
+        return compiled(x)
+
+    check(eager, x)
+    set_stance("force_eager")
+    try:
+        check(compiled, x)
+    finally:
+        set_stance("default")
+    assert (backend.compiled, backend.ran) == (1, 3)
+    check(compiled, x)
+    assert (backend.compiled, backend.ran) == (1, 4)
+
+
+@pytest.mark.parametrize("stance", ["eager_then_compile", "aot_eager_then_compile"])
+@WHOSE
+def test_first_calls_may_be_eager_and_show_what_varies(set_stance, stance) -> None:
+    if set_stance is weft.set_stance and stance.startswith("aot"):
+        pytest.skip("the other's name")
+    backend = Counting()
+    layer = torch.nn.Linear(3, 2)
+    functions = (weft.compile(scaled, backend=backend), weft.compile(layer, backend=backend))
+    for function, plain in zip(functions, (scaled, layer), strict=True):
+        before = backend.compiled
+        with set_stance(stance):
+            for number, rows in enumerate((4, 6, 9, 5)):
+                x = torch.randn(rows, 3)
+                torch.testing.assert_close(function(x), plain(x))
+                assert backend.compiled == before + (number > 0)
+
+
+def test_a_stance_of_weft_wins_over_torchs(counting) -> None:
+    backend, compiled = counting
+    with torch.compiler.set_stance("fail_on_recompile"), weft.set_stance("eager_on_recompile"):
+        check(compiled, torch.randn(3))
+    assert backend.compiled == 0
+
+
 def test_the_stance_comes_back_after_an_error() -> None:
     with pytest.raises(KeyError), weft.set_stance("force_eager"):
         raise KeyError

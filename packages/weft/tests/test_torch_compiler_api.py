@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import copy
 import io
 import math
@@ -115,6 +116,29 @@ def test_substitutes_are_evaluated_in_place_of_c_functions() -> None:
     torch.testing.assert_close(compiled(X), X * 10)
     assert math.comb(6, 3) == 20
     assert weft.substitute_in_graph(math.comb)(comb) is comb
+
+
+def test_torchs_substitutes_count() -> None:
+    """Of C functions and of Python functions; a call elsewhere still goes to what they stand for."""
+
+    def opaque(n):
+        print(end="")  # noqa: T201 - would break the graph
+        return n + 2
+
+    @torch.compiler.substitute_in_graph(binascii.crc_hqx)
+    def shifted(data, crc, /):
+        return crc + len(data)
+
+    @torch.compiler.substitute_in_graph(opaque)
+    def clear(n):
+        return n + 2
+
+    def program(x):
+        return x * binascii.crc_hqx(b"abc", 2) + shifted(b"", 4) + opaque(3) + clear(4)
+
+    compiled = weft.compile(program, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(X), X * 5 + 4 + 5 + 6)
+    assert binascii.crc_hqx(b"abc", 2) != 5
 
 
 @pytest.mark.parametrize(

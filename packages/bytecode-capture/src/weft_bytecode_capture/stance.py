@@ -17,6 +17,7 @@ STANCES: Final[dict[str, int]] = {
     "force_eager": _frame_hook.STANCE_EAGER,
     "eager_on_recompile": _frame_hook.STANCE_EAGER_ON_RECOMPILE,
     "fail_on_recompile": _frame_hook.STANCE_FAIL_ON_RECOMPILE,
+    "eager_then_compile": _frame_hook.STANCE_EAGER_THEN_COMPILE,
 }
 
 
@@ -31,7 +32,11 @@ class set_stance:  # noqa: N801, a function, context manager and decorator to it
     - ``"force_eager"``: run every compiled callable as it was written;
     - ``"eager_on_recompile"``: run compiled code where its guards hold, else run eagerly;
     - ``"fail_on_recompile"``: run compiled code where its guards hold, else raise
-      :class:`RecompileError` with the guard that failed.  A first compilation fails too.
+      :class:`RecompileError` with the guard that failed.  A first compilation fails too;
+    - ``"eager_then_compile"``: run the first call of each function eagerly, and compile later ones: sizes and
+      integers that have changed since the first are symbolic then.
+
+    Where this is ``"default"`` the stance counts that ``torch.compiler.set_stance`` was given.
 
     The call takes effect at once; leaving a ``with`` block restores the stance from before the call.  As a
     decorator it takes effect in calls of the function alone.

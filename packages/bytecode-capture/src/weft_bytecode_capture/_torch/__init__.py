@@ -242,6 +242,22 @@ def has_constant_result(function: Any) -> bool:
     return getattr(function, "_dynamo_marked_constant", False) is True
 
 
+def substitute_of(function: Any) -> types.FunctionType | None:
+    """What a program gave ``torch.compiler.substitute_in_graph`` for the function; not torch's own polyfills.
+
+    torch keeps them in a table of its own capture, which it has loaded then.
+    """
+    module = sys.modules.get("torch._dynamo.variables.functions")
+    owner = getattr(module, "PolyfilledFunctionVariable", None)
+    table: dict[Any, Any] = getattr(owner, _POLYFILL_TABLE, dict)()
+    found = getattr(table.get(function), "__torch_dynamo_polyfill__", None)
+    is_torchs = getattr(found, "__module__", "").partition(".")[0] == "torch"
+    return found if isinstance(found, types.FunctionType) and not is_torchs else None
+
+
+_POLYFILL_TABLE = "_get_polyfill_handlers"
+
+
 def is_allowed_in_graph(function: Any) -> bool:
     """Whether ``torch.compiler.allow_in_graph`` was given the function.
 

@@ -71,8 +71,14 @@ typedef struct {
 } Context;
 
 /* `DEFAULT` compiles what is missing; `EAGER` runs compiled callables as they were written;
- * the callback decides what the other two mean for a frame that no entry fits. */
-enum stance { STANCE_DEFAULT, STANCE_EAGER, STANCE_EAGER_ON_RECOMPILE, STANCE_FAIL_ON_RECOMPILE };
+ * the callback decides what the others mean for a frame that no entry fits. */
+enum stance {
+    STANCE_DEFAULT,
+    STANCE_EAGER,
+    STANCE_EAGER_ON_RECOMPILE,
+    STANCE_FAIL_ON_RECOMPILE,
+    STANCE_EAGER_THEN_COMPILE
+};
 
 /* What a thread is doing now. */
 typedef struct {
@@ -88,6 +94,9 @@ extern PyTypeObject Resumption_Type;
 extern PyTypeObject Wrapper_Type;
 
 ThreadSlot *weft_thread_slot(void);
+
+/* stance.c: this thread's stance, else that of torch.compiler.set_stance */
+int weft_stance(void);
 
 /* context.c */
 CodeState *weft_find_state(Context *context, PyCodeObject *code);

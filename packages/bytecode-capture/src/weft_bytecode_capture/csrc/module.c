@@ -31,7 +31,7 @@ static PyObject *bound(PyObject *Py_UNUSED(module), PyObject *const *arguments, 
 }
 
 static PyObject *stance(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
-    return PyLong_FromLong(weft_thread_slot()->stance);
+    return PyLong_FromLong(weft_stance());
 }
 
 static PyObject *set_stance(PyObject *Py_UNUSED(module), PyObject *number) {
@@ -39,7 +39,7 @@ static PyObject *set_stance(PyObject *Py_UNUSED(module), PyObject *number) {
     if (wanted == -1 && PyErr_Occurred()) {
         return NULL;
     }
-    if (wanted < STANCE_DEFAULT || wanted > STANCE_FAIL_ON_RECOMPILE) {
+    if (wanted < STANCE_DEFAULT || wanted > STANCE_EAGER_THEN_COMPILE) {
         PyErr_Format(PyExc_ValueError, "no stance has the number %ld", wanted);
         return NULL;
     }
@@ -61,7 +61,7 @@ static PyMethodDef functions[] = {
     {"bound", (PyCFunction)(void (*)(void))bound, METH_FASTCALL,
      PyDoc_STR("bound([receiver,] function): the function, bound to its receiver if it has one.\n\n"
                "Called with what the interpreter leaves of a method on the stack.")},
-    {"stance", stance, METH_NOARGS, PyDoc_STR("stance(): this thread's stance, a number.")},
+    {"stance", stance, METH_NOARGS, PyDoc_STR("stance(): this thread's stance, else torch's, a number.")},
     {"set_stance", set_stance, METH_O,
      PyDoc_STR("set_stance(number): set this thread's stance; gives the one before.")},
     {NULL},
@@ -95,6 +95,8 @@ PyMODINIT_FUNC PyInit__frame_hook(void) {
         PyModule_AddIntConstant(module, "STANCE_EAGER_ON_RECOMPILE", STANCE_EAGER_ON_RECOMPILE) <
             0 ||
         PyModule_AddIntConstant(module, "STANCE_FAIL_ON_RECOMPILE", STANCE_FAIL_ON_RECOMPILE) <
+            0 ||
+        PyModule_AddIntConstant(module, "STANCE_EAGER_THEN_COMPILE", STANCE_EAGER_THEN_COMPILE) <
             0) {
         Py_DECREF(module);
         return NULL;

@@ -49,7 +49,7 @@ static PyObject *call_without_context(Wrapper *self, PyObject *const *args, size
 static PyObject *wrapper_vectorcall(PyObject *self, PyObject *const *args, size_t count,
                                     PyObject *keyword_names) {
     Wrapper *wrapper = (Wrapper *)self;
-    if (wrapper->context != NULL && weft_thread_slot()->stance != STANCE_EAGER) {
+    if (wrapper->context != NULL && weft_stance() != STANCE_EAGER) {
         return call_in_context(wrapper, args, count, keyword_names);
     }
     return call_without_context(wrapper, args, count, keyword_names);

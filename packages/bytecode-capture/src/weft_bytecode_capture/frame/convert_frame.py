@@ -154,6 +154,10 @@ class FrameConverter:
             # A mode's code runs with every operator, and must not with capture's; a transform's tensors
             # stand for others.
             return _frame_hook.PASS
+        if stance == _frame_hook.STANCE_EAGER_THEN_COMPILE and self._history(code).is_first_call(
+            arguments
+        ):
+            return _frame_hook.PASS
         if not self._lock.acquire(blocking=False):
             # Another thread converts a frame, maybe of this very code: look again after it.
             self._lock.acquire()

@@ -12,10 +12,11 @@ save the third, and have each model that sees many lengths pay for a batch size 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from weft_guards import ArgumentSource, ItemSource, Source, is_constant
 
 from ...sources import SelectedSource
@@ -33,6 +34,7 @@ class ValueHistory:
     def __init__(self, varying: frozenset[str] = frozenset(), is_resumed: bool = False) -> None:
         self._varying = varying
         self.is_resumed = is_resumed  # whether the code goes on behind a break
+        self._was_called = False  # without being compiled
         self.versions = 0  # compilations that gave an entry
         self.versions_without_tensors = 0
         self._extents: dict[tuple[Source, str], list[int | None]] = {}  # None: changed
@@ -41,6 +43,27 @@ class ValueHistory:
         self._objects: dict[Source, weakref.ref[Any] | None] = {}  # None: changed
         self.refuted: set[Any] = set()  # places of decisions on data that fell otherwise later
         self._contents: dict[Source, set[tuple[Any, ...]]] = {}
+
+    def is_first_call(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether nothing was called or compiled before; notes sizes and numbers of ``arguments`` then."""
+        if self._was_called or self.versions:
+            return False
+        self._was_called = True
+        for name, value in arguments.items():
+            self._note(ArgumentSource(name), value)
+        return True
+
+    def _note(self, source: Source, value: Any) -> None:
+        if type(value) in (list, tuple):
+            for index, item in enumerate(value):
+                self._note(ItemSource(source, index), item)
+        elif type(value) is dict:
+            for key, item in value.items():
+                self._note(ItemSource(source, key), item)
+        elif isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            self.changed_extents(source, "size", value.shape)
+        elif type(value) in (int, float):
+            self.number_changed(source, value)
 
     def changed_extents(self, source: Source, what: str, extents: Sequence[int]) -> frozenset[int]:
         """Note a tensor's sizes or strides (``what``); gives the dimensions in which they have changed.

@@ -126,10 +126,14 @@ def register_late(model: str, *modules: str) -> None:
     _LATE.update(dict.fromkeys(modules, model))
 
 
+_Function = types.FunctionType | types.BuiltinFunctionType
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+
+
 def when_function_is_met(
-    note: Callable[[types.FunctionType], None],
-) -> Callable[[types.FunctionType], None]:
-    """Call ``note`` with each Python function that has no wrapper of its own yet: it may register one."""
+    note: Callable[[_Function], None],
+) -> Callable[[_Function], None]:
+    """Call ``note`` with each function that has no wrapper of its own yet: it may register one."""
     _NOTES.append(note)
     return note
 
@@ -147,7 +151,7 @@ def _wrapper_of(value: Any) -> Wrapper:
     if _LATE and type(value) is types.FunctionType:
         _load_late(value)
     row = _BY_IDENTITY.get(id(value))
-    if row is None and type(value) is types.FunctionType:
+    if row is None and type(value) in _FUNCTIONS:
         for note in _NOTES:
             note(value)
         row = _BY_IDENTITY.get(id(value))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...._torch import has_constant_result, is_allowed_in_graph
+from ...._torch import has_constant_result, is_allowed_in_graph, substitute_of
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import when_function_is_met
@@ -31,11 +31,13 @@ def give_constant(function: Callable[..., Any]) -> None:
 
 
 @when_function_is_met
-def _honour_torch_marks(function: types.FunctionType) -> None:
+def _honour_torch_marks(function: types.FunctionType | types.BuiltinFunctionType) -> None:
     if has_constant_result(function):
         give_constant(function)
     elif is_allowed_in_graph(function):
         put_into_graph(function)
+    elif (substitute := substitute_of(function)) is not None:
+        polyfill(function)(substitute)
 
 
 @polyfill(torch.compiler.cudagraph_mark_step_begin)
