@@ -8,9 +8,9 @@ in a :class:`Scope`; the native check walks the same path in C.
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 from .constants import is_constant, same_key
 
@@ -35,6 +35,29 @@ class Source:
     def evaluate(self, scope: Scope) -> Any:
         """The value now; raises what the walk raises (AttributeError, KeyError, ...)."""
         raise NotImplementedError(type(self).__name__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields; a kept hash is of this process."""
+        return {name: value for name, value in vars(self).items() if name != "_hash"}
+
+
+_S = TypeVar("_S", bound=Source)
+
+
+@dataclass_transform(frozen_default=True)
+def _path(kind: type[_S]) -> type[_S]:
+    """A frozen dataclass that computes its hash once: paths are long, and keys of many tables."""
+    made = dataclass(frozen=True)(kind)
+    compute: Callable[[Source], int] = made.__hash__
+
+    def kept_hash(source: Source) -> int:
+        known: int | None = source.__dict__.get("_hash")
+        if known is None:
+            known = source.__dict__["_hash"] = compute(source)
+        return known
+
+    made.__hash__ = kept_hash  # type: ignore[method-assign,assignment]
+    return made
 
 
 @dataclass(frozen=True)
@@ -102,7 +125,7 @@ class ConstantSource(Source):
         return self.value
 
 
-@dataclass(frozen=True)
+@_path
 class AttributeSource(Source):
     """``base.attribute`` through the ordinary protocol (``getattr``)."""
 
@@ -116,7 +139,7 @@ class AttributeSource(Source):
         return getattr(self.base.evaluate(scope), self.attribute)
 
 
-@dataclass(frozen=True)
+@_path
 class InstanceDictSource(Source):
     """``base.__dict__[key]``: the attribute in the instance itself, no descriptor run.
 
@@ -136,7 +159,7 @@ class InstanceDictSource(Source):
         return dictionary if self.key is None else dictionary[self.key]
 
 
-@dataclass(frozen=True, eq=False)
+@_path
 class ItemSource(Source):
     """``base[key]``; on exact dict, list and tuple read directly, else through ``__getitem__``.
 
@@ -162,7 +185,7 @@ class ItemSource(Source):
         return self.base.evaluate(scope)[self.key]
 
 
-@dataclass(frozen=True)
+@_path
 class DictKeySource(Source):
     """The key at position ``index`` (from 0) of ``base``, a dict, in order of insertion."""
 
@@ -180,7 +203,7 @@ class DictKeySource(Source):
         return list(self.base.evaluate(scope))[self.index]
 
 
-@dataclass(frozen=True)
+@_path
 class TypeSource(Source):
     """``type(base)``."""
 
@@ -193,7 +216,7 @@ class TypeSource(Source):
         return type(self.base.evaluate(scope))
 
 
-@dataclass(frozen=True)
+@_path
 class CellContentsSource(Source):
     """``base.cell_contents`` of a cell object, such as one in a function's ``__closure__``."""
 

@@ -129,6 +129,8 @@ class Tree:
         self.relations: list[Guard] = []
         # Keys hold addresses of objects that only the guards keep alive.
         self._given = tuple(guards)
+        # By the address of a source, which is held beside: paths share the objects of what they begin with.
+        self._found: dict[int, tuple[Source, Node]] = {}
         seen: set[Hashable] = set()
         for guard in self._given:
             node = self.node(guard.source)
@@ -147,6 +149,12 @@ class Tree:
 
     def node(self, source: Source) -> Node:
         """The node of a source, made when it is new."""
+        found = self._found.get(id(source))
+        if found is None:
+            found = self._found[id(source)] = source, self._walked(source)
+        return found[1]
+
+    def _walked(self, source: Source) -> Node:
         make_steps = _STEPS.get(type(source))
         if make_steps is None:
             return self._child(None, (Access.PYTHON, source), source)

@@ -117,8 +117,9 @@ class Parameters:
         """Whether so many positional arguments and keywords of these names fit."""
         if count > len(self.positional) and not self.any_count:
             return False
-        if any(position >= count and name not in keywords for position, name in self.required):
-            return False
+        for position, name in self.required:
+            if position >= count and name not in keywords:
+                return False
         return not keywords or (
             not any(name in keywords for name in self.positional[:count])
             and (self.any_name or all(name in self.named for name in keywords))

@@ -139,11 +139,19 @@ def _place(source: Source) -> Source:
 
     Where another object comes to a dead one's address, what is found for it has changed.
     """
-    base = getattr(source, "base", None)
-    if base is None:
+    if not _has_object_key(source):
         return source
-    place = _place(base)
+    changed: Any = source  # a dataclass with this field
+    place = _place(changed.base)
     if isinstance(source, ItemSource) and not is_constant(source.key):
         return ItemSource(place, ("object", id(source.key)))
-    changed: Any = source  # a dataclass with this field
-    return source if place is base else replace(changed, base=place)
+    made: Source = replace(changed, base=place)
+    return made
+
+
+def _has_object_key(source: Source | None) -> bool:
+    while source is not None:
+        if type(source) is ItemSource and not is_constant(source.key):
+            return True
+        source = getattr(source, "base", None)
+    return False

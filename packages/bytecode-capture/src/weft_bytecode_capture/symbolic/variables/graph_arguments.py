@@ -19,8 +19,6 @@ from .builder import is_scalar
 
 def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     """An argument as a node takes it, and as the fake call takes it."""
-    from ..models.torch.subclass_tensors import without_class
-
     if isinstance(variable, TensorVariable):
         return variable.node, variable.fake
     if isinstance(variable, SymbolicNumberVariable) and evaluator.graph.shapes.data:
@@ -46,6 +44,8 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         if is_scalar(value):
             value = _plain_number(value)
         return value, value
+    from ..models.torch.subclass_tensors import without_class
+
     plain = without_class(evaluator, variable)
     if plain is not variable:
         return graph_argument(evaluator, plain)

@@ -47,16 +47,15 @@ def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
 
 def wrap_code_constant(value: Any) -> Variable:
     """The variable of one of a code object's constants."""
-    from ..models.containers.slices import SliceVariable
-
-    if type(value) is slice:  # 3.14
-        return SliceVariable(*map(wrap_code_constant, (value.start, value.stop, value.step)))
-    if type(value) not in (tuple, frozenset):
+    if type(value) not in (tuple, frozenset, slice):
         return ConstantVariable(value)
     from ..models.containers.sequences import TupleVariable
     from ..models.containers.sets import FrozenSetVariable
+    from ..models.containers.slices import SliceVariable
     from .hashing import HashedKey
 
+    if type(value) is slice:  # 3.14
+        return SliceVariable(*map(wrap_code_constant, (value.start, value.stop, value.step)))
     if type(value) is tuple:
         return TupleVariable([wrap_code_constant(item) for item in value])
     keys = [HashedKey(wrap_code_constant(item), (item,)) for item in value]
