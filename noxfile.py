@@ -220,6 +220,25 @@ def environment_with(session: nox.Session, python: str, torch: str) -> Path:
     return environment
 
 
+def notebook_environment(session: nox.Session) -> Path:
+    """All of weft, editable, and what runs a notebook."""
+    environment = ENVIRONMENTS / "notebook"
+    document = nox.project.load_toml(ROOT / "pyproject.toml")
+    requirements = nox.project.dependency_groups(document, "notebook")
+    metadata = [folder(name) / "pyproject.toml" for name in PACKAGES]
+    stamp = digest((third_party(session) / "stamp").read_text(), *requirements, *metadata)
+    if not is_stamped(environment, stamp):
+        create(session, environment)
+        link = site_packages(environment) / "third-party.pth"
+        link.write_text(f"{site_packages(third_party(session))}\n")
+        pip = [python_of(environment), "-m", "pip", "install", "--quiet"]
+        session.run_install(*pip, *requirements, silent=False)
+        pip_install(session, environment, *(f"--editable={folder(name)}" for name in PACKAGES))
+        (environment / "stamp").write_text(stamp)
+    build_extensions(session, PACKAGES)
+    return environment
+
+
 # --- sessions ---------------------------------------------------------------------------------
 
 
@@ -352,7 +371,7 @@ def families(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The documentation site, in `.nox/site`; a warning is an error."""
+    """The documentation site, in `.nox/site`; a warning is an error.  And the notebook, run."""
     environment = ENVIRONMENTS / "docs"
     document = nox.project.load_toml(ROOT / "pyproject.toml")
     requirements = nox.project.dependency_groups(document, "docs")
@@ -363,6 +382,8 @@ def docs(session: nox.Session) -> None:
         session.run_install(*pip, *requirements, silent=False)
         (environment / "stamp").write_text(stamp)
     session.run(python_of(environment), "-m", "mkdocs", "build", "--strict", *session.posargs)
+    notebook = python_of(notebook_environment(session))
+    session.run(notebook, "-m", "pytest", "-q", str(ROOT / "tests" / "test_notebook.py"))
 
 
 @nox.session

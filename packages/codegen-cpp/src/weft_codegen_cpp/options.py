@@ -25,6 +25,7 @@ class CppOptions:
     ``processes``: how many compilers work on one graph at once; 0: by its kernels and the idle cores.
     ``unoptimized_length``: characters of source from which a program is compiled without optimization, in an
     eighth of the time, for tests of what programs compute; None: ``$WEFT_UNOPTIMIZED_LENGTH``, or never.
+    ``timed``: programs note when each step ends, for :meth:`CppProgram.timeline`.
     """
 
     cache_directory: Path | None = None
@@ -35,6 +36,7 @@ class CppOptions:
     lanes: int | None = None
     keep_sources: bool = False
     poison_arena: bool = False
+    timed: bool = False
     processes: int = 0
     compiler_seconds: float | None = None
     unoptimized_length: int | None = None

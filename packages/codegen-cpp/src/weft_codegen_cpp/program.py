@@ -64,6 +64,23 @@ class CppProgram:
         function.restype, function.argtypes = ctypes.c_int64, [ctypes.py_object]
         return int(function(self.entry.__self__))  # type: ignore[attr-defined]
 
+    def timeline(self) -> tuple[tuple[str, float, float], ...]:
+        """Name, beginning and seconds of each step of this thread's last call, from its first step on.
+
+        :raises RuntimeError: the program was not compiled with ``CppOptions(timed=True)``.
+        """
+        if not hasattr(self._library, "weft_stamps"):
+            raise RuntimeError("only programs of CppOptions(timed=True) have a timeline")
+        self._library.weft_steps.restype = ctypes.c_char_p
+        self._library.weft_stamps.restype = ctypes.POINTER(ctypes.c_int64)
+        names = self._library.weft_steps().decode().split("\n")
+        stamps = self._library.weft_stamps()[: len(names) + 1]
+        seconds = [(stamp - stamps[0]) / 1e9 for stamp in stamps]
+        return tuple(
+            (name, begin, end - begin)
+            for name, begin, end in zip(names, seconds, seconds[1:], strict=False)
+        )
+
     def left_changes(self) -> bool:
         """Whether this thread's last call that raised had written to an input, or drawn a number."""
         function = self._library.weft_left_changes

@@ -36,6 +36,7 @@ from weft_codegen_cpp.host.parallel_loops import own_buffers, print_iterations
 from weft_codegen_cpp.host.regions import print_branch, print_loop
 from weft_codegen_cpp.host.results import print_results
 from weft_codegen_cpp.host.step_tables import HEADER, DropRow, KernelRows, with_tables
+from weft_codegen_cpp.host.timeline import STAMP, print_timeline
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, NUMBER, doubles
@@ -104,6 +105,7 @@ class _HostPrinter(HostWriter):
         self.bounds: list[int] = []  # where the statements of each step begin and end
         self.own_of: dict[str, frozenset[str] | None] = {}  # of each iteration of a loop
         self.late: list[str] = []  # what may end a call after the first effect
+        self.timed: list[Step] = []
         self.constants = {
             name: self.object(constants[name])
             for name, buffer in schedule.buffers.items()
@@ -115,6 +117,8 @@ class _HostPrinter(HostWriter):
 
     def print(self) -> PrintedHost:
         self._inputs()
+        if self.options.timed:
+            self.steps.append(STAMP.format(0))
         self.bounds.append(len(self.steps))
         self.walk()
         self.allocate_unwritten()
@@ -122,6 +126,8 @@ class _HostPrinter(HostWriter):
         results = print_results(self, {**given, **self.constants})
         may_fail = any("return" in line for line in self.steps)
         functions = [*self.functions, self._steps_function(self.bounds)]
+        if self.options.timed:
+            functions.insert(0, print_timeline(self.timed))
         parts = [self._call_struct(), *functions, results, self._entry()]
         return PrintedHost(
             "\n".join(parts),
@@ -140,6 +146,9 @@ class _HostPrinter(HostWriter):
         super().outermost(step)
         if self.has_effects:
             self.late += _raising(step, self.steps[before:])
+        if self.options.timed:
+            self.timed.append(step)
+            self.steps.append(STAMP.format(len(self.timed)))
         self.bounds.append(len(self.steps))
 
     def first_effect(self, step: Step) -> None:
