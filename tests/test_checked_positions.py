@@ -108,6 +108,29 @@ def test_reads_with_gradients_beside_a_write(read: Callable[[Tensor, Tensor], An
         torch.testing.assert_close(found[1:], expected[1:], rtol=1e-5, atol=1e-6)
 
 
+def _flipped(y: Tensor) -> Tensor:
+    return y.index_select(0, torch.arange(y.shape[0]).flip(0))
+
+
+OF_DATA: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "nonzero": lambda x, y: (_flipped(x.nonzero()), y.mul_(2)),
+    "unique": lambda x, y: (y.zero_(), x.unique().index_fill(0, torch.tensor([0]), 3)),
+    "a mask": lambda x, y: (y.add_(1), _flipped(x[x > 0]), y.sum()),
+    "a number": lambda x, y: (y.add_(1), x.index_select(0, torch.arange(x.argmax().item()))),
+    "of what is written": lambda x, y: (x.add_(1), _flipped(x[x > 2])),
+    "two": lambda x, y: (y.mul_(2), _flipped(_flipped(x[x > 0]).nonzero()), y.nonzero()),
+}
+
+
+@pytest.mark.parametrize("program", OF_DATA.values(), ids=OF_DATA)
+def test_positions_in_what_depends_on_data(program: Callable[[Tensor, Tensor], Any]) -> None:
+    compiled = weft.compile(program, fullgraph=True, options={"verify": True})
+    for x in ([2.0, 0.0, 3.0], [3.0, 1.0, 0.0], [1.0, 2.0, 3.0, 4.0]):
+        given = [(torch.tensor(x), torch.ones(3)) for _ in range(2)]
+        expected, found = (f(*a) for f, a in zip((program, compiled), given, strict=True))
+        torch.testing.assert_close((found, given[1]), (expected, given[0]), rtol=0, atol=0)
+
+
 def test_other_errors_after_writes() -> None:
     """What else is raised comes from the program, which has done some of its work."""
 

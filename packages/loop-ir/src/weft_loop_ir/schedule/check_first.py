@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from weft_loop_ir.bodies import Indirect, LoopBody
 from weft_loop_ir.bodies.edit import without_unused
+from weft_loop_ir.data_symbols import defined_symbols, item_symbols
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
@@ -39,6 +40,8 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
         return loop_graph
     late = _reached(effects, graph.successors)
     known = set(loop_graph.buffers) - {name for key in late for name in item_writes(nodes[key])}
+    givers = {s: key for key, node in enumerate(nodes) for s in defined_symbols([node])}
+    too_late = {symbol for symbol, key in givers.items() if key in late}
     checks: dict[tuple[object, LoopBody], LoopNode] = {}
     rest: list[Node] = list(nodes)
     for key, node in enumerate(nodes):
@@ -47,12 +50,16 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
         check = _check_of(node, f"check{len(checks)}")
         if check is None or (key in late and not known.issuperset(check.reads)):
             continue
+        if too_late & item_symbols(check, loop_graph.buffers):
+            continue
         checks.setdefault((check.loops, check.body), check)
         rest[key] = replace(node, body=_unchecked(node.body))
     raising = [k for k, node in enumerate(nodes) if raises_by_value(node) and k not in late]
     if not checks and not raising:
         return loop_graph
-    makers = (k for c in checks.values() for name in c.reads for k in graph.writers.get(name, ()))
+    makers = [k for c in checks.values() for name in c.reads for k in graph.writers.get(name, ())]
+    used = set().union(*(item_symbols(c, loop_graph.buffers) for c in checks.values()))
+    makers += [givers[symbol] for symbol in used & givers.keys()]
     wanted = [*(key for key in makers if key not in late), *raising]
     needed = _reached(wanted, graph.predecessors)
     first = [rest[key] for key in range(len(rest)) if key in needed]
