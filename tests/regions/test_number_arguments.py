@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import weft
 from weft_bytecode_capture import capture
 
 from .test_gradients import check as check_gradients
@@ -206,3 +207,15 @@ def test_training(program: Callable[..., Any], compiled_regions: list[int]) -> N
 
     check_gradients(program, make, lengths=range(3))
     assert compiled_regions == [1]
+
+
+def test_a_graph_of_numbers_only() -> None:
+    def program(x: torch.Tensor, n: int) -> torch.Tensor:
+        for _ in range(n % 9):
+            pass
+        return missing  # type: ignore[name-defined]  # noqa: F821
+
+    compiled = weft.compile(program, dynamic=True)
+    for n in (4, 5):
+        with pytest.raises(NameError, match="missing"):
+            compiled(torch.ones(3), n)

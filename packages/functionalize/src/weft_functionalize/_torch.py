@@ -416,8 +416,14 @@ class DeferredChecks:
         return found
 
 
-def new_fake_mode() -> FakeTensorMode:
-    """A fake mode that can make symbolic integers, but refuses results whose shape depends on data."""
+def new_fake_mode(numbers: Sequence[Any] = ()) -> FakeTensorMode:
+    """A fake mode in which ``numbers`` have their meaning, the symbolic ones among them.
+
+    Without any it can make symbolic integers, but refuses results whose shape depends on data.
+    """
+    for number in numbers:
+        if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool):
+            return FakeTensorMode(shape_env=number.node.shape_env)
     return FakeTensorMode(
         shape_env=ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
     )

@@ -102,7 +102,7 @@ def _find_fake_mode(
     modes = {id(value.fake_mode): value.fake_mode for value in seen}
     if len(modes) > 1:
         raise Unsupported("example inputs of several fake modes")
-    return next(iter(modes.values())) if modes else new_fake_mode()
+    return next(iter(modes.values())) if modes else new_fake_mode(example_inputs)
 
 
 class _Interpreter:
