@@ -13,6 +13,7 @@ import torch
 import weft_loop_ir
 from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_codegen_cpp import CppCodegen
+from weft_codegen_cpp.program import GeneratedProgram
 from weft_loop_ir import Schedule
 
 
@@ -21,14 +22,15 @@ class EvaluatedProgram:
 
     def __init__(
         self,
-        source: str,
+        generated: GeneratedProgram,
         schedule: Schedule,
         constants: Mapping[str, torch.Tensor],
-        early_errors: str,
     ) -> None:
-        self.source = source
-        self.kernel_count = self.extern_count = 1
-        self.early_errors = {"IndexError": IndexError, "Exception": Exception}.get(early_errors)
+        self.source = generated.unit.whole
+        self.kernel_count, self.extern_count = generated.kernel_count, generated.extern_count
+        self.may_fail = generated.may_fail
+        known = {"IndexError": IndexError, "Exception": Exception}
+        self.early_errors = known.get(generated.early_errors)
         self._schedule, self._constants = schedule, constants
         self._left_changes = False
 
@@ -72,8 +74,7 @@ class EvaluatedCpp(CppCodegen):
     def compile(  # type: ignore[override]
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
     ) -> EvaluatedProgram:
-        unit, host = self.print(schedule, constants)
-        return EvaluatedProgram(unit.whole, schedule, constants, host.early_errors)
+        return EvaluatedProgram(self._generate(schedule, constants), schedule, constants)
 
     def begin(  # type: ignore[override]
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]

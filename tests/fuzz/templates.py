@@ -61,7 +61,7 @@ WRITES = (
     "{a}.flatten()[0] = {f}", "{a}.reshape(-1).mul_({f})", "{a}.expand(2, *{a}.shape)[0].add_(1)",
     "torch.add({a}, {b}, out={b})", "torch.sin({a}, out={a})", "{a}.unbind({d})[0].add_({f})",
     "{a}.chunk(2, {d})[-1].mul_({n})", "{a}.as_strided((2,), (1,)).add_({f})", "{a}.requires_grad_()",
-    "{a}.register_hook(lambda grad: grad * 2)", "{a}.swapaxes_({d}, {e})",
+    "{a}.is_leaf, {a}.register_hook(lambda grad: grad * 2)", "{a}.swapaxes_({d}, {e})",
     "{a}.masked_scatter_({a} > 0, {b}.clone())", "{l}.append({a})", "{l}.append({a})", "{l}[-1] = {a}",
     "{l}.insert(0, {a})", "{l}.pop()", "{l}.reverse()", "{l}[0].add_({f})", "table['k'] = {a}",
     "table['z'] = {a}", "table['k'].mul_({f})", "table.pop('z', None)", "meter.add({a})",
