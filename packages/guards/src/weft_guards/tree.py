@@ -34,7 +34,7 @@ from .sources import (
 )
 
 
-class Access(enum.Enum):
+class Access(enum.IntEnum):  # whose hash C computes
     """How a node's value is got: from the frame or from the parent's value."""
 
     ARGUMENT = enum.auto()

@@ -313,6 +313,11 @@ class FrameEvaluator:
 
         return binary_operation(self, operator, left, right)
 
+    def assumed(self, condition: Variable) -> bool | None:
+        from .regions.branches.assumed_decisions import assumed
+
+        return assumed(self, condition)
+
     def inline_call(
         self, function: FunctionVariable, arguments: Arguments, keywords: Keywords
     ) -> Variable:

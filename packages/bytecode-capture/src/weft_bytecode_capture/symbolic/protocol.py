@@ -117,6 +117,9 @@ class Evaluator(Protocol):
         """``left <operator> right`` by Python's protocol, in-place operators and comparisons included."""
         ...
 
+    def assumed(self, condition: Variable) -> bool | None:
+        """What ``condition`` is in this call, which the graph checks; None where nothing may rely on that."""
+
     def inline_call(
         self, function: FunctionVariable, arguments: Arguments, keywords: Keywords
     ) -> Variable:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 import types
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...captured_graph import UnkeptRegion
 from ...user_location import UserLocation
+
+if TYPE_CHECKING:
+    from ..evaluator import FrameEvaluator
 
 _LOG = logging.getLogger("weft_bytecode_capture.regions")
 
@@ -39,6 +43,20 @@ class RegionRefused(Exception):
     returned: bool = False
     remade: str | None = None
     cause: UserLocation | None = None
+
+
+def refuse(
+    evaluator: FrameEvaluator,
+    place: Place,
+    reason: str,
+    peel: bool = False,
+    counted: str | None = None,
+    remade: str | None = None,
+    cause: UserLocation | None = None,
+) -> RegionRefused:
+    """What to raise to have the frame evaluated without the region at ``place``, or with another."""
+    line = evaluator.decoded.line(place[1])
+    return RegionRefused(place, line, reason, peel, counted, remade=remade, cause=cause)
 
 
 class RegionDecisions:

@@ -25,7 +25,7 @@ from ..models.numbers.tensor_number import TensorNumberVariable, number_in_tenso
 from ..models.torch.tensor import TensorVariable
 from ..variables.base import Arguments, Variable
 from ..variables.constant import ConstantVariable
-from .evaluation import refuse
+from .decisions import refuse
 from .loops.iteration_sizes import ends_hold
 
 if TYPE_CHECKING:
@@ -205,8 +205,6 @@ def symbolic_subscript(
     evaluator: FrameEvaluator, tensor: TensorVariable, arguments: Arguments
 ) -> Variable:
     """``tensor[key]``, or with a second argument ``tensor[key] = value``."""
-    from ..models.numbers.tensor_number import number_in_tensor
-
     key, *values = arguments
     view, positions = _view(evaluator, tensor, key)
     place = (tensor, key)

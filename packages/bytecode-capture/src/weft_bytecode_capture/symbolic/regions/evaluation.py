@@ -6,13 +6,9 @@ import inspect
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-import torch
-
 from ...unsupported import Unsupported
-from ...user_location import UserLocation
 from ..captured_exception import CapturedException
-from ..models.torch.tensor import TensorVariable
-from .decisions import Place, RegionRefused
+from .decisions import Place
 from .state.python_state import ObjectStates
 
 if TYPE_CHECKING:
@@ -82,34 +78,9 @@ def is_in_generator(evaluator: FrameEvaluator) -> bool:
     return bool(evaluator.code.co_flags & _GENERATORS)
 
 
-def refuse(
-    evaluator: FrameEvaluator,
-    place: Place,
-    reason: str,
-    peel: bool = False,
-    counted: str | None = None,
-    remade: str | None = None,
-    cause: UserLocation | None = None,
-) -> RegionRefused:
-    """What to raise to have the frame evaluated without the region at ``place``, or with another."""
-    line = evaluator.decoded.line(place[1])
-    return RegionRefused(place, line, reason, peel, counted, remade=remade, cause=cause)
-
-
 def check_unchanged(states: ObjectStates) -> None:
     """Refuse effects on Python objects: a region's graph has none."""
     if states.effects():
         raise Unsupported("effect inside a region")
     for variable, _ in states.changed():
         raise Unsupported("object that a region changes", repr(variable))
-
-
-def as_predicate(evaluator: FrameEvaluator, condition: TensorVariable) -> TensorVariable:
-    """``bool(condition)`` as a bool tensor without dimensions."""
-    if evaluator.graph.shapes.specialise(condition.fake.numel() != 1):
-        raise Unsupported("truth value of a tensor with several elements", repr(condition))
-    if condition.fake.dim():
-        condition = evaluator.graph.tensor(evaluator, "reshape", condition, ())
-    if condition.fake.dtype != torch.bool:
-        condition = evaluator.graph.tensor(evaluator, "ne", condition, 0)
-    return condition

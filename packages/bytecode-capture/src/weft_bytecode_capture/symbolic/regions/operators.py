@@ -14,11 +14,12 @@ import torch
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..models.containers.sequences import ListVariable, TupleVariable
+from ..models.numbers.tensor_number import as_predicate
 from ..models.torch.tensor import TensorVariable
 from ..variables.base import Variable
 from .branches.branch import BranchEnd, Joined, emit_branch
-from .decisions import Place
-from .evaluation import as_predicate, check_unchanged, may_attempt, refuse
+from .decisions import Place, refuse
+from .evaluation import check_unchanged, may_attempt
 from .loops.while_loop import emit_while
 from .state.python_state import ObjectStates, difference
 from .subgraph import (

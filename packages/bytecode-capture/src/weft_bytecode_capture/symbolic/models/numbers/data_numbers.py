@@ -126,9 +126,7 @@ class DataBooleanVariable(Variable):
             known = [known_number(evaluator, number_value(operand)) for operand in self.operands]
             if all(number is not None for number in known):
                 return bool(evaluator.graph.shapes.specialise(self.function(*known)))
-        from ...regions.branches.assumed_decisions import assumed
-
-        found = assumed(evaluator, self)
+        found = evaluator.assumed(self)
         if found is None:
             raise Unsupported(_DECISION, repr(self))
         return found

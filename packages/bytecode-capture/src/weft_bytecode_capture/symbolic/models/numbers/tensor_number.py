@@ -49,9 +49,7 @@ class TensorNumberVariable(NumberVariable):
         self.is_step = is_step
 
     def truth(self, evaluator: Evaluator) -> bool:
-        from ...regions.branches.assumed_decisions import assumed
-
-        found = assumed(evaluator, self)
+        found = evaluator.assumed(self)
         if found is None:
             raise Unsupported("decision by a number that the graph computes", repr(self))
         return found
@@ -176,6 +174,17 @@ def read_in_region(
     return TensorNumberVariable(cast_tensor(evaluator, tensor, _DTYPES[kind]), kind, is_step=False)
 
 
+def as_predicate(evaluator: Evaluator, condition: TensorVariable) -> TensorVariable:
+    """``bool(condition)`` as a bool tensor without dimensions."""
+    if evaluator.graph.shapes.specialise(condition.fake.numel() != 1):
+        raise Unsupported("truth value of a tensor with several elements", repr(condition))
+    if condition.fake.dim():
+        condition = evaluator.graph.tensor(evaluator, "reshape", condition, ())
+    if condition.fake.dtype != torch.bool:
+        condition = evaluator.graph.tensor(evaluator, "ne", condition, 0)
+    return condition
+
+
 def tested_tensor(evaluator: Evaluator, variable: Variable) -> Variable:
     """What has the truth of ``variable`` in the graph at hand, if that is a number that only data gives.
 
@@ -191,14 +200,12 @@ def truth_in_tensor(
     evaluator: Evaluator, variable: Variable, wanted: bool
 ) -> TensorNumberVariable | None:
     """Whether the truth of a tensor, or of a number in one, is ``wanted``; None: no graph says it."""
-    from ...regions.evaluation import as_predicate
-
     if not evaluator.state.options.keep_control_flow:
         return None
     variable = tested_tensor(evaluator, variable)
     if not isinstance(variable, TensorVariable):
         return None
-    predicate = as_predicate(evaluator.frame, variable)
+    predicate = as_predicate(evaluator, variable)
     method = "clone" if wanted else "logical_not"
     return TensorNumberVariable(evaluator.graph.tensor(evaluator, method, predicate), bool)
 

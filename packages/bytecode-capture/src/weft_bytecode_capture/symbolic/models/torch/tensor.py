@@ -70,12 +70,6 @@ _REFUSED = {
 }
 
 
-def _assumed(evaluator: Evaluator, condition: Variable) -> bool | None:
-    from ...regions.branches.assumed_decisions import assumed
-
-    return assumed(evaluator, condition)
-
-
 def emit_attributes(emitter: Emitter, owner: Variable, attributes: Mapping[str, Variable]) -> None:
     """Write the attributes that a program gave ``owner``."""
     for name, value in attributes.items():
@@ -128,7 +122,7 @@ class TensorVariable(Variable):
             contents = known_contents(evaluator, self)
             known = None if contents is None else bool(contents)
         if known is None and is_one:
-            known = _assumed(evaluator, self)
+            known = evaluator.assumed(self)
         if known is None:
             raise Unsupported("branch on a tensor's value", repr(self))
         return known

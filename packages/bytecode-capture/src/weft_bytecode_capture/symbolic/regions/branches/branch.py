@@ -20,22 +20,16 @@ from ...models.containers.sequences import TupleVariable
 from ...models.numbers.data_numbers import known_truth
 from ...models.numbers.tensor_number import (
     TensorNumberVariable,
+    as_predicate,
     number_in_tensor,
     number_kind,
     tested_tensor,
 )
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
-from ..decisions import Place
+from ..decisions import Place, refuse
 from ..elements import note_element_result
-from ..evaluation import (
-    as_predicate,
-    check_unchanged,
-    every_instruction,
-    may_attempt,
-    refuse,
-    run_until,
-)
+from ..evaluation import check_unchanged, every_instruction, may_attempt, run_until
 from ..identity.choices import Choice, note_choice
 from ..loops.early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
 from ..loops.while_loop import find_while, keep_while

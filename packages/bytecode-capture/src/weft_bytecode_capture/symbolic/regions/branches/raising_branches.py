@@ -15,11 +15,11 @@ from ...decode import DecodedCode, Instruction
 from ...frame_ends import handler_goes_on
 from ...graph.data_dependence import can_read, read_number, require_compared
 from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
-from ...models.numbers.tensor_number import TensorNumberVariable, tested_tensor
+from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate, tested_tensor
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..evaluation import as_predicate, may_attempt
+from ..evaluation import may_attempt
 from .join_points import always_raises
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from ...models.iterators.builtin_iterators import ListIteratorVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
+from ..decisions import refuse
 from ..elements import in_range
-from ..evaluation import refuse
 from ..identity.aliases import storages_of
 from ..loops.counted_loops import Span, combined, value_of
 from .rows import AllRows, LoopRows, RowVariable

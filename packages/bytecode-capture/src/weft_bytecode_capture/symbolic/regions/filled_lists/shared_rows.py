@@ -16,7 +16,7 @@ from ...._torch import storage_identity
 from ....unsupported import Unsupported
 from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
-from ..evaluation import refuse
+from ..decisions import refuse
 from ..identity.aliases import storages_of
 
 if TYPE_CHECKING:

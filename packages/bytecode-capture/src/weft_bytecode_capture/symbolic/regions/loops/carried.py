@@ -12,9 +12,8 @@ from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...models.numbers.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
-from ..decisions import Place
+from ..decisions import Place, refuse
 from ..elements import note_element_result
-from ..evaluation import refuse
 from ..state.containers import (
     Opens,
     is_container,

@@ -34,8 +34,8 @@ from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ..branches.branch import ElseOfLoop, ReturnFromLoop
 from ..branches.join_points import bound_names, loops, reachable, resolved
-from ..decisions import Place
-from ..evaluation import check_unchanged, may_attempt, refuse, run_until
+from ..decisions import Place, refuse
+from ..evaluation import check_unchanged, may_attempt, run_until
 from ..filled_lists.appended import Appended, AppendedLists
 from ..filled_lists.listed_rows import listed_rows
 from ..filled_lists.rows import AllRows, LoopRows

@@ -17,12 +17,12 @@ import torch.fx
 
 from ....unsupported import Unsupported
 from ...decode import Instruction
-from ...models.numbers.tensor_number import TensorNumberVariable
+from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..branches.join_points import bound_names, loops, reachable, resolved
-from ..decisions import Place
-from ..evaluation import as_predicate, check_unchanged, every_instruction, refuse, run_until
+from ..decisions import Place, refuse
+from ..evaluation import check_unchanged, every_instruction, run_until
 from ..identity.choices import Choice, note_choice
 from ..state.python_state import ObjectStates
 from ..state.slots import CarriedSlots

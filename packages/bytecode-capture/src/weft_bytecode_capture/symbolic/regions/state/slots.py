@@ -15,7 +15,7 @@ from ...models.numbers.tensor_number import TensorNumberVariable, number_in_tens
 from ...models.objects.user_objects import UserObjectVariable
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
-from ..evaluation import refuse
+from ..decisions import refuse
 from ..filled_lists.rows import AllRows, RowVariable
 from .python_state import difference, same_constant
 
