@@ -8,19 +8,19 @@ import types
 from collections.abc import Callable, Container, Iterator, Sequence
 
 from .dialects import DIALECT
-from .instructions import DecodedCode, Handler, Instruction, decode
+from .instructions import DecodedCode, ExceptionEntry, Instruction, decode
 
 
-class Slot(enum.Enum):
-    """What a slot of the value stack holds."""
+class StackItem(enum.Enum):
+    """What is at one index of the value stack."""
 
     VALUE = "value"
     OFFSET = "offset of the instruction that raised"
     PREVIOUS = "exception handled outside an except clause, restored on leaving it"
-    EXCEPTION = "exception handled by the except clause whose PREVIOUS slot is below"
+    EXCEPTION = "exception handled by the except clause whose PREVIOUS is below"
 
 
-Stack = tuple[Slot, ...]
+Stack = tuple[StackItem, ...]
 
 _WITH_ARGUMENT: frozenset[int] = frozenset(
     getattr(dis, "hasarg", range(dis.HAVE_ARGUMENT, 512))  # 3.12
@@ -74,15 +74,15 @@ def stacks(instructions: Sequence[Instruction]) -> list[Stack | None]:
     return found
 
 
-def _at_handler(stack: Stack, handler: Handler) -> Stack:
-    pushed = (Slot.OFFSET, Slot.VALUE) if handler.push_offset else (Slot.VALUE,)
+def _at_handler(stack: Stack, handler: ExceptionEntry) -> Stack:
+    pushed = (StackItem.OFFSET, StackItem.VALUE) if handler.push_offset else (StackItem.VALUE,)
     return stack[: handler.depth] + pushed
 
 
 def _after(stack: Stack, instruction: Instruction, jump: bool) -> Stack:
     name = instruction.name
     if name == "PUSH_EXC_INFO":
-        return (*stack[:-1], Slot.PREVIOUS, Slot.EXCEPTION)
+        return (*stack[:-1], StackItem.PREVIOUS, StackItem.EXCEPTION)
     if name == "SWAP":
         other = -instruction.argument
         swapped = list(stack)
@@ -91,7 +91,7 @@ def _after(stack: Stack, instruction: Instruction, jump: bool) -> Stack:
     effect = stack_effect(instruction, jump)
     if effect < 0:
         return stack[:effect]
-    return stack + (Slot.VALUE,) * effect
+    return stack + (StackItem.VALUE,) * effect
 
 
 def depth_by_index(code: types.CodeType) -> list[int | None]:

@@ -31,7 +31,7 @@ NOWHERE = Position(None)
 
 
 @dataclass(eq=False)
-class Handler:
+class ExceptionEntry:
     """Where an exception goes: the stack is cut to ``depth``, the offset of the instruction that raised
     is pushed if ``push_offset``, then the exception."""
 
@@ -53,7 +53,7 @@ class Instruction:
     target: Instruction | None = None
     local: str | None = None
     position: Position = NOWHERE
-    handler: Handler | None = field(default=None)
+    handler: ExceptionEntry | None = field(default=None)
 
     def __repr__(self) -> str:
         if self.target is not None:
@@ -135,11 +135,11 @@ def decode(code: types.CodeType) -> DecodedCode:
 def _set_handlers(
     code: types.CodeType, at_offset: dict[int, Instruction], parts: dict[int, list[Instruction]]
 ) -> None:
-    handlers: dict[tuple[int, int, bool], Handler] = {}
+    handlers: dict[tuple[int, int, bool], ExceptionEntry] = {}
     for entry in exception_entries(code):
         key = (entry.target, entry.depth, entry.push_offset)
         if key not in handlers:
-            handlers[key] = Handler(at_offset[entry.target], entry.depth, entry.push_offset)
+            handlers[key] = ExceptionEntry(at_offset[entry.target], entry.depth, entry.push_offset)
         for offset in range(entry.start, entry.end, 2):
             for instruction in parts.get(offset, ()):
                 instruction.handler = handlers[key]
@@ -151,7 +151,7 @@ def clone(instructions: list[Instruction]) -> tuple[list[Instruction], dict[int,
         id(i): Instruction(i.name, i.argument, local=i.local, position=i.position)
         for i in instructions
     }
-    handlers: dict[int, Handler] = {}
+    handlers: dict[int, ExceptionEntry] = {}
     for original in instructions:
         copy = copies[id(original)]
         if original.target is not None:
@@ -160,7 +160,7 @@ def clone(instructions: list[Instruction]) -> tuple[list[Instruction], dict[int,
             known = handlers.get(id(original.handler))
             if known is None:
                 source = original.handler
-                known = Handler(copies[id(source.target)], source.depth, source.push_offset)
+                known = ExceptionEntry(copies[id(source.target)], source.depth, source.push_offset)
                 handlers[id(source)] = known
             copy.handler = known
     return [copies[id(i)] for i in instructions], copies

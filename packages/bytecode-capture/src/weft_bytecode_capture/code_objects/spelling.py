@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .dialects import DIALECT
 
 if TYPE_CHECKING:
-    from .instructions import Handler, Instruction
+    from .instructions import ExceptionEntry, Instruction
 
 
 def spelled(instructions: list[Instruction]) -> list[Instruction]:
@@ -43,7 +43,7 @@ def spelled(instructions: list[Instruction]) -> list[Instruction]:
 
 def _connect(output: list[Instruction], first_of: dict[int, Instruction]) -> None:
     """Let jumps and handlers lead to the new instructions."""
-    handlers: dict[int, Handler] = {}
+    handlers: dict[int, ExceptionEntry] = {}
     for instruction in output:
         if instruction.target is not None:
             instruction.target = first_of.get(id(instruction.target), instruction.target)

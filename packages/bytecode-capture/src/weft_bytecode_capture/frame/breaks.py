@@ -12,7 +12,7 @@ from weft_guards import ArgumentSource
 
 from .._frame_hook import bound
 from ..code_objects.dialects import DIALECT
-from ..code_objects.flow import Slot, Stack, passed_over, reachable
+from ..code_objects.flow import Stack, StackItem, passed_over, reachable
 from ..code_objects.instructions import Instruction, Position, clone
 from ..symbolic.frame_result import Break
 from ..symbolic.liveness import is_kept, is_lasting
@@ -152,9 +152,9 @@ class BreakEmission:
             self.emitter.load_variable(contents)
         for place, slot in enumerate(self.stack):
             variable = self.ending.stack[place]
-            if slot is Slot.PREVIOUS:
+            if slot is StackItem.PREVIOUS:
                 variable = self._handled_exception(place)
-            elif slot is not Slot.VALUE or variable is None:
+            elif slot is not StackItem.VALUE or variable is None:
                 continue
             self.emitter.load_variable(variable)
             self.stack_temporaries[place] = ""
@@ -164,7 +164,7 @@ class BreakEmission:
     def _handled_exception(self, place: int) -> Variable:
         """The exception whose except clause's PREVIOUS slot is at ``place``."""
         for later in range(place + 1, len(self.stack)):
-            if self.stack[later] in (Slot.EXCEPTION, Slot.PREVIOUS):
+            if self.stack[later] in (StackItem.EXCEPTION, StackItem.PREVIOUS):
                 variable = self.ending.stack[later]
                 break
         else:
@@ -183,11 +183,11 @@ class BreakEmission:
             if place in self.stack_temporaries:
                 self.emitter.load_local(self.stack_temporaries[place])
                 self.emitter.delete_local(self.stack_temporaries[place])
-                if slot is Slot.PREVIOUS:
+                if slot is StackItem.PREVIOUS:
                     push_handled(self.emitter, self.stack, place)
-            elif slot is Slot.VALUE:
+            elif slot is StackItem.VALUE:
                 self.emitter.add("PUSH_NULL")
-            elif slot is Slot.OFFSET:
+            elif slot is StackItem.OFFSET:
                 self.emitter.load_constant(0)  # for the line of a frame being left only
         self._copy_original()
 
@@ -322,7 +322,7 @@ class BreakEmission:
     def _has_null(self, place: int) -> bool:
         """Whether a place of the stack holds a NULL at the breaking instruction."""
         return 0 <= place < len(self.stack) and (
-            self.stack[place] is Slot.VALUE and self.ending.stack[place] is None
+            self.stack[place] is StackItem.VALUE and self.ending.stack[place] is None
         )
 
     def _bind_exit(self, instruction: Instruction) -> None:
@@ -380,18 +380,18 @@ class BreakEmission:
         """
         values: dict[int, str] = {}
         exceptions: list[str] = []
-        if Slot.PREVIOUS in stack:
+        if StackItem.PREVIOUS in stack:
             self._load_held(sys.exception)
             self.emitter.call(0)
             exceptions.append(self.emitter.store_temporary())
         for place in range(len(stack) - 1, -1, -1):
             slot = stack[place]
-            if slot is Slot.VALUE:
+            if slot is StackItem.VALUE:
                 # Storing a NULL leaves the local unbound.
                 name = self.emitter.store_temporary()
                 if place not in nulls:
                     values[place] = name
-            elif slot is Slot.PREVIOUS:
+            elif slot is StackItem.PREVIOUS:
                 self.emitter.add("COPY", 1)
                 exceptions.append(self.emitter.store_temporary())
                 self.emitter.add("POP_EXCEPT")
@@ -420,7 +420,7 @@ class BreakEmission:
         nulls = {
             place
             for place, slot in enumerate(self.stack)
-            if slot is Slot.VALUE and self.ending.stack[place] is None and place < untouched
+            if slot is StackItem.VALUE and self.ending.stack[place] is None and place < untouched
         }
         if loads_method(last) or (name == "LOAD_GLOBAL" and argument & 1):
             nulls.add(len(stack) - (1 if DIALECT.null_above_callee else 2))

@@ -41,7 +41,7 @@ from ..symbolic.frame_result import (
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
 from ..symbolic.graph.transforms import leaving_transforms
 from ..symbolic.policy import guarding_libraries, is_other_compiler
-from ..symbolic.regions.decisions import Place, note_dropped
+from ..symbolic.regions.decisions import ProgramPoint, note_dropped
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from ..user_location import UserLocation, running_frames
@@ -410,7 +410,7 @@ class _Conversion:
             return Skip(f"the frame cannot be rebuilt: {error}")
 
     def _noting_refuted(
-        self, function: Callable[..., Any], places: tuple[Place, ...]
+        self, function: Callable[..., Any], places: tuple[ProgramPoint, ...]
     ) -> Callable[..., Any]:
         """``function``; where it raises, the code is compiled again without relying on its assumptions."""
         code, history = self._frame.code, self._frame.history

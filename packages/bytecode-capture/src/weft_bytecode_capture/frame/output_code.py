@@ -26,7 +26,7 @@ from typing import Any
 
 from .. import _frame_hook
 from .._frame_hook import Resumption
-from ..code_objects.instructions import Handler, Instruction, Position
+from ..code_objects.instructions import ExceptionEntry, Instruction, Position
 from ..symbolic.frame_result import Break, FrameResult, Raise, Return
 from ..symbolic.graph.recovery import LeavesChanges
 from .breaks import BreakEmission
@@ -152,7 +152,7 @@ class _Transformation:
                 self.emitter.load_named(collected)
         self.emitter.call(6)
         self.emitter.add("RETURN_VALUE")
-        handler = Handler(self.emitter.instructions[start], 0, False)
+        handler = ExceptionEntry(self.emitter.instructions[start], 0, False)
         for instruction in self.graph_call:
             instruction.handler = handler
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..code_objects.builder import CodeBuilder
-from ..code_objects.flow import Slot, Stack, live_locals, reachable, stacks
+from ..code_objects.flow import Stack, StackItem, live_locals, reachable, stacks
 from ..code_objects.instructions import DecodedCode, Instruction, Position, clone, decode
 
 
@@ -177,10 +177,10 @@ def _arguments(
     values: list[tuple[str, int | str]] = [
         ("stack", place)
         for place, slot in enumerate(stack)
-        if slot is Slot.VALUE and place not in point.nulls
+        if slot is StackItem.VALUE and place not in point.nulls
     ]
     handled: list[tuple[str, int | str]] = [
-        ("handled", number) for number in range(stack.count(Slot.PREVIOUS))
+        ("handled", number) for number in range(stack.count(StackItem.PREVIOUS))
     ]
     return (*first, *values, *handled, *locals_)
 
@@ -209,14 +209,14 @@ def _restore_stack(
     """Push what the stack held; handled exceptions become the thread's handled exception again."""
     clause = 0
     for place, slot in enumerate(stack):
-        if slot is Slot.VALUE:
+        if slot is StackItem.VALUE:
             if place in nulls:
                 builder.add("PUSH_NULL")
             else:
                 _move(builder, names[("stack", place)])
-        elif slot is Slot.OFFSET:
+        elif slot is StackItem.OFFSET:
             builder.load_constant(0)  # only for the line of a frame that is being left
-        elif slot is Slot.PREVIOUS:
+        elif slot is StackItem.PREVIOUS:
             _move(builder, names[("handled", clause)])
             push_handled(builder, stack, place)
             clause += 1
@@ -225,7 +225,7 @@ def _restore_stack(
 def push_handled(builder: CodeBuilder, stack: Stack, place: int) -> None:
     """With an exception on the stack: enter its except clause, leaving what ``stack`` has there."""
     builder.add("PUSH_EXC_INFO")
-    if place + 1 >= len(stack) or stack[place + 1] is not Slot.EXCEPTION:
+    if place + 1 >= len(stack) or stack[place + 1] is not StackItem.EXCEPTION:
         builder.add("POP_TOP")
 
 

@@ -28,7 +28,7 @@ from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
 from .overrides import Overrides
 from .policy import is_library_module
-from .regions.decisions import Place, RegionDecisions
+from .regions.decisions import ProgramPoint, RegionDecisions
 from .regions.identity.aliases import AliasLedger
 from .regions.identity.tags import ResultTags
 from .shapes import ShapeSymbols
@@ -202,8 +202,10 @@ class CaptureState:
         )
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
-        self.relied_on: list[Place] = []  # where one branch only raises: the graph checks
-        self.assumed: list[Place] = []  # decisions on data that fall as in this call: likewise
+        self.relied_on: list[ProgramPoint] = []  # where one branch only raises: the graph checks
+        self.assumed: list[
+            ProgramPoint
+        ] = []  # decisions on data that fall as in this call: likewise
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 
     def current_evaluator(self) -> FrameEvaluator:

@@ -39,7 +39,7 @@ from .models.objects.opaque import OpaqueVariable
 from .models.torch.tensor import TensorVariable
 from .overrides import emit_mode
 from .regions.branches.assumed_decisions import ASSUMABLE, AssumptionsRefused
-from .regions.decisions import Place, RegionRefused
+from .regions.decisions import ProgramPoint, RegionRefused
 from .regions.filled_lists.rows import separate
 from .regions.identity.choices import ambiguous_result, choose_results, refused_alias
 from .registration import register_all
@@ -368,7 +368,7 @@ class _Capture:
             return Recovery(optional=True, known=False)
         return dataclasses.replace(recovery, optional=recovery.copies or recovery.draws)
 
-    def _refusal(self, place: Place, reason: str, returned: bool = False) -> RegionRefused:
+    def _refusal(self, place: ProgramPoint, reason: str, returned: bool = False) -> RegionRefused:
         """What to raise to have the frame evaluated again without the region at ``place``."""
         line = self.state.cache.decode(place[0]).line(place[1])
         return RegionRefused(place, line, reason, returned=returned)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("weft_bytecode_capture.regions")
 
-Place = tuple[types.CodeType, int]
+ProgramPoint = tuple[types.CodeType, int]
 """A code object and the index of the instruction that a region starts at."""
 
 
@@ -35,7 +35,7 @@ class RegionRefused(Exception):
     ``cause``: the line in the region that cannot be kept.
     """
 
-    place: Place
+    place: ProgramPoint
     line: int
     reason: str
     peel: bool = False
@@ -47,7 +47,7 @@ class RegionRefused(Exception):
 
 def refuse(
     evaluator: FrameEvaluator,
-    place: Place,
+    place: ProgramPoint,
     reason: str,
     peel: bool = False,
     counted: str | None = None,
@@ -69,11 +69,11 @@ class RegionDecisions:
     def __init__(self) -> None:
         self.tags_wanted = self.made_tags_wanted = False
         self.unkept: list[UnkeptRegion] = []
-        self._refused: dict[Place, UnkeptRegion] = {}
-        self._unrolled: set[Place] = set()
-        self._peeled: set[Place] = set()
-        self._counted: set[tuple[Place, str]] = set()
-        self._remade: set[tuple[Place, str]] = set()
+        self._refused: dict[ProgramPoint, UnkeptRegion] = {}
+        self._unrolled: set[ProgramPoint] = set()
+        self._peeled: set[ProgramPoint] = set()
+        self._counted: set[tuple[ProgramPoint, str]] = set()
+        self._remade: set[tuple[ProgramPoint, str]] = set()
 
     def refuse(self, refusal: RegionRefused) -> None:
         place = refusal.place
@@ -93,14 +93,14 @@ class RegionDecisions:
             self.tags_wanted = self.made_tags_wanted = False  # which others may not need
         self._refused[place] = self._report(place, refusal.line, refusal.reason, refusal.cause)
 
-    def note_unrolled(self, place: Place, line: int, reason: str) -> None:
+    def note_unrolled(self, place: ProgramPoint, line: int, reason: str) -> None:
         """Report a loop for which no region was tried, once."""
         if place not in self._refused and place not in self._unrolled:
             self._unrolled.add(place)
             self._report(place, line, reason)
 
     def _report(
-        self, place: Place, line: int, reason: str, cause: UserLocation | None = None
+        self, place: ProgramPoint, line: int, reason: str, cause: UserLocation | None = None
     ) -> UnkeptRegion:
         code = place[0]
         location = UserLocation(code.co_filename, line, code.co_qualname)
@@ -108,18 +108,18 @@ class RegionDecisions:
         _LOG.info("%s:%d: not kept as a region: %s", code.co_filename, line, reason)
         return self.unkept[-1]
 
-    def refused(self, place: Place) -> UnkeptRegion | None:
+    def refused(self, place: ProgramPoint) -> UnkeptRegion | None:
         """Why the region at ``place`` was refused; None if it was not."""
         return self._refused.get(place)
 
-    def is_counted(self, place: Place, name: str) -> bool:
+    def is_counted(self, place: ProgramPoint, name: str) -> bool:
         """Whether the loop at ``place`` holds its local ``name``, an integer, in a tensor."""
         return (place, name) in self._counted
 
-    def is_remade(self, place: Place, name: str) -> bool:
+    def is_remade(self, place: ProgramPoint, name: str) -> bool:
         """Whether the loop at ``place`` carries what the container in its local ``name`` holds."""
         return (place, name) in self._remade
 
-    def first_iteration(self, place: Place) -> int:
+    def first_iteration(self, place: ProgramPoint) -> int:
         """How many iterations of a loop to unroll before the others are kept as a loop."""
         return int(place in self._peeled)

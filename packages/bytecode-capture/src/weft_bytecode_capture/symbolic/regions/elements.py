@@ -30,7 +30,7 @@ from .loops.iteration_sizes import ends_hold
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator
-    from .decisions import Place, RegionRefused
+    from .decisions import ProgramPoint, RegionRefused
     from .identity.aliases import AliasLedger
 
 
@@ -99,7 +99,7 @@ def note_element_view(evaluator: FrameEvaluator, variable: TensorVariable) -> No
 
 
 def note_element_result(
-    evaluator: FrameEvaluator, place: Place, result: TensorVariable, inner: TensorVariable
+    evaluator: FrameEvaluator, place: ProgramPoint, result: TensorVariable, inner: TensorVariable
 ) -> None:
     """What a region gives is a view of the same tensor as ``inner``, if that is such a copy."""
     if inner.element is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
-from .decisions import Place
+from .decisions import ProgramPoint
 from .state.python_state import ObjectStates
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def every_instruction(evaluator: FrameEvaluator) -> range:
     return range(len(evaluator.decoded.instructions))
 
 
-def may_attempt(evaluator: FrameEvaluator, place: Place) -> bool:
+def may_attempt(evaluator: FrameEvaluator, place: ProgramPoint) -> bool:
     """Whether a region may be tried at ``place``."""
     state = evaluator.state
     return (

@@ -18,7 +18,7 @@ from ..models.numbers.tensor_number import as_predicate
 from ..models.torch.tensor import TensorVariable
 from ..variables.base import Variable
 from .branches.branch import BranchEnd, Joined, emit_branch
-from .decisions import Place, refuse
+from .decisions import ProgramPoint, refuse
 from .evaluation import check_unchanged, may_attempt
 from .loops.while_loop import emit_while
 from .state.python_state import ObjectStates, difference
@@ -43,7 +43,7 @@ branch taken does not use has one of zeros, where a branch in Python gives none.
 
 
 @contextlib.contextmanager
-def attempt(evaluator: FrameEvaluator, what: str) -> Iterator[Place]:
+def attempt(evaluator: FrameEvaluator, what: str) -> Iterator[ProgramPoint]:
     """A region at the call at hand; where it can't be kept, the call becomes a break."""
     place = (evaluator.code, evaluator.index)
     if not may_attempt(evaluator, place):

@@ -27,7 +27,7 @@ from ...models.numbers.tensor_number import (
 )
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
-from ..decisions import Place, refuse
+from ..decisions import ProgramPoint, refuse
 from ..elements import note_element_result
 from ..evaluation import check_unchanged, every_instruction, may_attempt, run_until
 from ..identity.choices import Choice, note_choice
@@ -126,7 +126,7 @@ class _Conditional:
         instruction: Instruction,
         predicate: TensorVariable,
         jump_if: bool,
-        place: Place,
+        place: ProgramPoint,
         around: RolledLoop | None = None,
     ) -> None:
         self.evaluator = evaluator
@@ -327,7 +327,7 @@ def make_numbers_alike(
 
 def emit_branch(
     evaluator: FrameEvaluator,
-    place: Place,
+    place: ProgramPoint,
     predicate: TensorVariable,
     true: BranchEnd,
     false: BranchEnd,

@@ -22,7 +22,7 @@ from .shared_rows import LeadingRows, SharedRows
 if TYPE_CHECKING:
     from ....frame.emitter import Emitter
     from ...evaluator import FrameEvaluator
-    from ..decisions import Place
+    from ..decisions import ProgramPoint
 
 
 class RowVariable(TensorVariable):
@@ -70,7 +70,7 @@ class LoopRows:
     def __init__(
         self,
         evaluator: FrameEvaluator,
-        place: Place,
+        place: ProgramPoint,
         buffer: TensorVariable,
         count: Variable,
         loop: torch.fx.Node,
@@ -252,7 +252,7 @@ def separate_rows(buffer: torch.Tensor, positions: Sequence[int]) -> tuple[torch
     return tuple([rows[position].clone() for position in positions])
 
 
-def separate(outputs: Sequence[Variable]) -> Place | None:
+def separate(outputs: Sequence[Variable]) -> ProgramPoint | None:
     """Let each row among ``outputs`` be a tensor of its own after the graph.
 
     Gives the loop of which another output shows a part of a row, which has to stay a part of it; None if

@@ -22,7 +22,7 @@ from ..identity.aliases import storages_of
 if TYPE_CHECKING:
     from ...evaluator import FrameEvaluator
     from ...variables.base import Variable
-    from ..decisions import Place, RegionRefused
+    from ..decisions import ProgramPoint, RegionRefused
     from ..subgraph import Carried
 
 
@@ -108,7 +108,7 @@ class RowSharing:
     def __init__(
         self,
         evaluator: FrameEvaluator,
-        place: Place,
+        place: ProgramPoint,
         carried: Sequence[Carried],
         taken: Sequence[torch.fx.Node],
         written: Sequence[int],

@@ -25,7 +25,7 @@ import torch.fx
 from ...._torch import HigherOrderOperator, storage_identity
 from ...graph.purity import possibly_written, writes
 from ...graph.storages import node_values, storages
-from ..decisions import Place
+from ..decisions import ProgramPoint
 
 if TYPE_CHECKING:
     from ...models.torch.tensor import TensorVariable
@@ -49,7 +49,7 @@ class _Region:
     ``before`` are the alternatives for the state that an iteration begins with.
     """
 
-    place: Place
+    place: ProgramPoint
     number: int
     graph: torch.fx.Graph
     body: torch.fx.Graph | None
@@ -88,7 +88,7 @@ class AliasLedger:
         self.written: list[int] = []
         self.attributes: set[int] = set()  # storages of the program's tensors that regions name
         self._regions: dict[int, _Region] = {}  # by each result
-        self._viewed: dict[int, list[tuple[Place, int]]] = {}
+        self._viewed: dict[int, list[tuple[ProgramPoint, int]]] = {}
         self._around: dict[torch.fx.Graph, torch.fx.Graph] = {}
         self._made_in: dict[int, torch.fx.Graph] = {}
         self._replaced: dict[int, int] = {}
@@ -128,7 +128,7 @@ class AliasLedger:
 
     def note_branch(
         self,
-        place: Place,
+        place: ProgramPoint,
         graph: torch.fx.Graph,
         results: Sequence[TensorVariable],
         branches: Sequence[Sequence[TensorVariable]],
@@ -140,7 +140,7 @@ class AliasLedger:
 
     def note_loop(
         self,
-        place: Place,
+        place: ProgramPoint,
         graph: torch.fx.Graph,
         body: torch.fx.Graph,
         kept: Sequence[Carried],
@@ -157,7 +157,7 @@ class AliasLedger:
         after = (iterated, first) if may_be_empty else (iterated,)
         self._add(place, graph, body, states, after, (first, iterated))
 
-    def note_view(self, place: Place, result: TensorVariable, base: TensorVariable) -> None:
+    def note_view(self, place: ProgramPoint, result: TensorVariable, base: TensorVariable) -> None:
         """``result`` is eager's view of ``base``."""
         viewed = self._viewed.setdefault(self._storage(result.fake), [])
         viewed.append((place, self._storage(base.fake)))
@@ -171,7 +171,7 @@ class AliasLedger:
         storage = self.current(storage)
         return storage in self._regions or storage in self._viewed
 
-    def giver(self, storage: int) -> Place | None:
+    def giver(self, storage: int) -> ProgramPoint | None:
         """Where a region starts that gives a tensor of this storage; None if there is none."""
         storage = self.current(storage)
         region = self._regions.get(storage)
@@ -205,14 +205,14 @@ class AliasLedger:
 
     def uniting(
         self, left: int, right: int, known: Collection[int] = (), base: int | None = None
-    ) -> Place | None:
+    ) -> ProgramPoint | None:
         """The region by which two tensors may be one, the innermost; None if they can't be.
 
         They may be one that has a storage in ``known``: that is decided otherwise.  What ``base`` is a
         view of in eager does not count.
         """
         first = (_Value(self.current(left)), _Value(self.current(right)))
-        pending: list[tuple[tuple[_Value, _Value], Place | None]] = [(first, None)]
+        pending: list[tuple[tuple[_Value, _Value], ProgramPoint | None]] = [(first, None)]
         seen = {first}
         while pending:
             pair, place = pending.pop()
@@ -228,7 +228,7 @@ class AliasLedger:
 
     def _unfolded(
         self, left: _Value, right: _Value, base: int | None
-    ) -> Iterator[tuple[tuple[_Value, _Value], Place]]:
+    ) -> Iterator[tuple[tuple[_Value, _Value], ProgramPoint]]:
         """The pairs of which one has to be one tensor for ``left`` and ``right`` to be."""
         for one, other in ((left, right), (right, left)):
             for place, viewed in self._viewed.get(one.storage, ()) if one.storage != base else ():
@@ -286,7 +286,7 @@ class AliasLedger:
 
     def _add(
         self,
-        place: Place,
+        place: ProgramPoint,
         graph: torch.fx.Graph,
         body: torch.fx.Graph | None,
         results: Sequence[TensorVariable],

@@ -18,7 +18,7 @@ from ...._torch import storage_identity
 from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
-from ..decisions import Place
+from ..decisions import ProgramPoint
 from .tags import Known, Tag
 from .views import view_of
 
@@ -292,7 +292,7 @@ def _visible(evaluator: FrameEvaluator) -> set[int]:
     return storages(node_values(nodes)) | evaluator.state.aliases.attributes
 
 
-def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> Place | None:
+def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> ProgramPoint | None:
     """The region by which a result that leaves the frame may be another tensor of the caller's.
 
     The caller's are the graph's inputs, attributes and ``outputs``.  None if there is no such result.
@@ -311,7 +311,7 @@ def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> 
 
 def refused_alias(
     evaluator: FrameEvaluator, outputs: Sequence[Variable], choices: Sequence[ChoiceVariable]
-) -> Place | None:
+) -> ProgramPoint | None:
     """The region of which a result that may be another tensor of the caller's escapes unchosen.
 
     ``outputs`` are what the graph gives the code that makes ``choices``.

@@ -12,7 +12,7 @@ from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...models.numbers.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
-from ..decisions import Place, refuse
+from ..decisions import ProgramPoint, refuse
 from ..elements import note_element_result
 from ..state.containers import (
     Opens,
@@ -54,7 +54,7 @@ class CarriedLocals:
         evaluator: FrameEvaluator,
         body: Subgraph,
         names: Sequence[str],
-        place: Place,
+        place: ProgramPoint,
         differs: Callable[[str], NoReturn],
     ) -> None:
         self.evaluator = evaluator

@@ -34,7 +34,7 @@ from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ..branches.branch import ElseOfLoop, ReturnFromLoop
 from ..branches.join_points import bound_names, loops, reachable, resolved
-from ..decisions import Place, refuse
+from ..decisions import ProgramPoint, refuse
 from ..evaluation import check_unchanged, may_attempt, run_until
 from ..filled_lists.appended import Appended, AppendedLists
 from ..filled_lists.listed_rows import listed_rows
@@ -169,7 +169,7 @@ class _ForLoop:
         iterator: CountedIterator,
         span: Span,
         inside: frozenset[int],
-        place: Place,
+        place: ProgramPoint,
     ) -> None:
         self.evaluator = evaluator
         self.head = head

@@ -21,7 +21,7 @@ from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..branches.join_points import bound_names, loops, reachable, resolved
-from ..decisions import Place, refuse
+from ..decisions import ProgramPoint, refuse
 from ..evaluation import check_unchanged, every_instruction, run_until
 from ..identity.choices import Choice, note_choice
 from ..state.python_state import ObjectStates
@@ -51,7 +51,7 @@ class WhileLoop:
     ``stays_if`` is the outcome with which each of these goes on.  ``inside`` are the loop's instructions.
     """
 
-    place: Place
+    place: ProgramPoint
     stay: int
     leave: int
     tests: dict[int, bool]
