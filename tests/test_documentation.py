@@ -10,6 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 import weft
+import weft_aot_autograd
+import weft_bytecode_capture
+import weft_codegen_cpp
+import weft_codegen_triton
+import weft_functionalize
+import weft_loop_ir
 from weft.doctor import VARIABLES
 from weft.logs import ALL_LOGS
 
@@ -44,9 +50,24 @@ def test_names_of_the_reference_exist(page) -> None:
         assert hasattr(importlib.import_module(module), attribute), name
 
 
-def test_options_are_described() -> None:
-    names = {field.name for field in dataclasses.fields(weft.CompileOptions)}
-    assert all(f"``{name}``" in weft.CompileOptions.__doc__ for name in names)
+OPTIONS = (
+    weft.CompileOptions,
+    weft_aot_autograd.PartitionOptions,
+    weft_bytecode_capture.CaptureOptions,
+    weft_codegen_cpp.CppOptions,
+    weft_codegen_triton.TritonOptions,
+    weft_functionalize.FunctionalizeOptions,
+    weft_loop_ir.LoweringOptions,
+    weft_loop_ir.ScheduleOptions,
+)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_have_one_shape(options) -> None:
+    """A frozen dataclass, whose documentation has a line that begins with each field, in their order."""
+    names = [field.name for field in dataclasses.fields(options)]
+    assert re.findall(r"^ *``(\w+)``:", options.__doc__, re.MULTILINE) == names
+    assert options.__dataclass_params__.frozen
 
 
 def test_every_page_has_a_place_in_the_site() -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """``activation_memory_budget``: bytes kept for backward, as a share (0 to 1) of what is kept by default.
+    """What is kept for backward.
 
+    ``activation_memory_budget``: bytes kept for backward, as a share (0 to 1) of what is kept by default.
     At 1 only what :data:`~.recompute_policy.POLICY` lets be is computed twice.  Below, the operators that are
     cheapest for the bytes they free are too, contractions last; inputs are kept as they are for this, as
     ``torch.utils.checkpoint`` keeps them, and writing to one before backward is an error.  Raises ValueError

@@ -55,15 +55,19 @@ ReductionFunction = Callable[[BodyRecorder, Index, Index], Value]
 
 @dataclass(frozen=True)
 class LoweringOptions:
-    """When lowering materialises a lazy tensor.
+    """When lowering materialises a lazy tensor, and how operators become loops.
 
-    A tensor is realised when its body would exceed ``max_instructions`` or read more than ``max_reads``
-    buffers, and when it has several users and costs more than ``shared_instructions`` instructions or more
-    than ``shared_reads`` reads, or contains a heavy operation.  ``round_low_precision`` keeps eager's
-    rounding to float16 and bfloat16 after every operator; without it a chain of operators rounds once.
-    ``max_lazy_concatenation`` is the number of inputs up to which a concatenation that only pointwise
-    operators use is computed in place by selection.  ``deterministic`` keeps float additions to an indexed
-    place extern, where torch has an order for them; by default where torch's programs ask for it.
+    ``max_instructions``: a tensor is realised when its body would exceed so many instructions.
+    ``max_reads``: likewise when it would read more than so many buffers.
+    ``shared_instructions``: one that has several users is when it costs more than so many instructions, or
+    contains a heavy operation.
+    ``shared_reads``: likewise when it costs more than so many reads.
+    ``round_low_precision``: keep eager's rounding to float16 and bfloat16 after every operator; without it a
+    chain of operators rounds once.
+    ``max_lazy_concatenation``: the number of inputs up to which a concatenation that only pointwise operators
+    use is computed in place by selection.
+    ``deterministic``: keep float additions to an indexed place extern, where torch has an order for them; by
+    default where torch's programs ask for it.
     ``inlined_matmuls``: products of matrices with at most so many multiplications each are loops instead of
     calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
     ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.

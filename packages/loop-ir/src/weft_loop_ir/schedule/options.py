@@ -7,24 +7,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """``max_members``: loop nodes in one kernel, ``max_instructions``: what these compute for an element: of
-    more, compilers take more than their share of time, and one more buffer costs little.
+    """What is fused, split and kept where.
+
+    ``max_members``: loop nodes in one kernel: of more, compilers take more than their share of time, and one
+    more buffer costs little.
+    ``max_instructions``: what these compute for an element.
     ``max_distance``: graph distance, in nodes, over which kernels without a dependency are fused.
     ``max_search``: nodes visited to prove that a fusion makes no cycle; beyond it the fusion is refused.
-    ``min_outer_iterations`` and ``max_serial_elements``: pointwise work joins a reduction that has fewer
-    outer iterations only below so many elements.  ``max_local_bytes``: the largest row kept in a local
-    buffer.  ``split_reduction_elements``: a reduction of at least so many elements to few results is split
-    in two kernels; None never splits.
+    ``min_outer_iterations``: outer iterations of a reduction from which pointwise work of any size joins it.
+    ``max_serial_elements``: elements below which it joins one that has fewer.
+    ``max_local_bytes``: the largest row kept in a local buffer.
+    ``split_reduction_elements``: a reduction of at least so many elements to few results is split in two
+    kernels; None never splits.
     ``split_reduction_parts``: how many partial results such a split makes of one, at most.
-    ``split_rows`` and ``split_columns``: how many results count as few where the elements of each lie side by
-    side, and where those of neighbours do; ``split_column_elements``: how long the latter must be.
+    ``split_rows``: how many results count as few where the elements of each lie side by side.
+    ``split_columns``: how many do where the elements of neighbours lie side by side.
+    ``split_column_elements``: how long a reduction must be that is split for the latter.
     ``split_varying``: so are reductions whose sizes vary, by those of the call that the graph was made for.
     ``split_short_rows``: rows of at most so many elements side by side, between which the rows of other
     results lie, are added up for all results together and reduced then.
-    ``split_scan_rows``: a scan of fewer rows (of as many groups of columns) is split in pieces of them, about
-    ``split_scan_parts`` in all; 0 never splits.  ``whole_scan_elements``: rows of at least so many elements,
-    where sizes are known and elements aren't costly to combine, stay whole, for a kernel that scans parts of
-    one at once; None: none do.
+    ``split_scan_rows``: a scan of fewer rows (of as many groups of columns) is split in pieces of them; 0
+    never splits.
+    ``split_scan_parts``: about how many pieces, in all.
+    ``whole_scan_elements``: rows of at least so many elements, where sizes are known and elements aren't
+    costly to combine, stay whole, for a kernel that scans parts of one at once; None: none do.
     ``parallel_kernels``: how many independent kernels become one step at most; 1 leaves each a step.
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.
     ``early_bytes``: fusion doesn't begin a larger buffer, of which it writes a part, long before its other
@@ -33,11 +39,15 @@ class ScheduleOptions:
     over all of them at most.
     ``selected_elements``: branches whose sides together compute at most so many elements run both sides; 0
     keeps every branch.
-    ``reuse_memory``, ``reuse_in_place``, ``reuse_results``: what the memory plan may do; the last has
-    kernels overwrite results that calls have allocated.  ``own_bytes``: intermediates of at least so many
-    bytes are allocated one by one; None: all lie in the arena.  ``alignment`` counts bytes.
-    ``round_low_precision`` as in :class:`~weft_loop_ir.LoweringOptions`, for values forwarded between fused
-    nodes.  ``verify`` checks the program before, between and after the passes.
+    ``reuse_memory``: the memory plan may let buffers take memory that others have left.
+    ``reuse_in_place``: it may let a kernel's result take the memory of an operand.
+    ``reuse_results``: kernels may overwrite results that calls have allocated.
+    ``own_bytes``: intermediates of at least so many bytes are allocated one by one; None: all lie in
+    the arena.
+    ``alignment``: of buffers, in bytes.
+    ``round_low_precision``: as in :class:`~weft_loop_ir.LoweringOptions`, for values forwarded between fused
+    nodes.
+    ``verify``: check the program before, between and after the passes.
     """
 
     max_members: int = 64
