@@ -86,9 +86,11 @@ def _require_dense(target: Any, values: Iterable[Any]) -> None:
         if isinstance(value, (list, tuple)):
             _require_dense(target, value)
             continue
-        if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
-            raise Unsupported("tensor of unusual kind", f"sparse, at {target}")
-        dtype = value.dtype if isinstance(value, torch.Tensor) else value
+        dtype = value
+        if isinstance(value, torch.Tensor):
+            if value.layout is not torch.strided:
+                raise Unsupported("tensor of unusual kind", f"sparse, at {target}")
+            dtype = value.dtype
         if isinstance(dtype, torch.dtype) and dtype in _QUANTIZED:
             raise Unsupported("tensor of unusual kind", f"quantized, at {target}")
 

@@ -112,12 +112,14 @@ class ValueHistory:
 
     def is_of_a_varying_object(self, source: Source) -> bool:
         """Whether ``source`` is read from what a loop gives."""
-        place: Source | None = source
+        place: Source | None = source if self._varying else None
         while place is not None and not self._varies(place):
             place = getattr(place, "base", None)
         return place is not None
 
     def _varies(self, source: Source) -> bool:
+        if not self._varying:
+            return False
         while isinstance(source, (ItemSource, SelectedSource)):
             if isinstance(source, SelectedSource) and self._varies(source.index):
                 return True

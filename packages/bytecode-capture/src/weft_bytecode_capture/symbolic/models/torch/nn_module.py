@@ -42,6 +42,11 @@ from ..objects.user_objects import UserObjectVariable
 _MODULE_CALL = torch.nn.Module.__call__  # users may replace it
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential)
+_GLOBAL_SOURCES = [
+    ConstantSource(f"torch.nn.modules.module._global{name}", hooks)
+    for name, hooks in GLOBAL_HOOKS.items()
+]
+_EMPTY = LengthIs(0)
 
 
 class ModuleInstanceVariable(UserObjectVariable):
@@ -108,11 +113,9 @@ class ModuleInstanceVariable(UserObjectVariable):
         for name in GLOBAL_HOOKS:
             if name in self.attributes or evaluator.builder.known(self.value.__dict__[name]):
                 return True
-            evaluator.guard(InstanceDictSource(self.source, name), LengthIs(0))
-        for name, hooks in GLOBAL_HOOKS.items():
-            evaluator.guard(
-                ConstantSource(f"torch.nn.modules.module._global{name}", hooks), LengthIs(0)
-            )
+            evaluator.guard(InstanceDictSource(self.source, name), _EMPTY)
+        for source in _GLOBAL_SOURCES:
+            evaluator.guard(source, _EMPTY)
         return False
 
     def _is_container(self, evaluator: Evaluator) -> bool:
