@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import sympy
@@ -33,6 +34,7 @@ __all__ = [
     "fake_mode_of",
     "fake_tensor",
     "has_global_hooks",
+    "module_class_of_torch_compile",
     "rely_on",
     "stands_for_others",
     "symbolic_number",
@@ -62,6 +64,12 @@ def _operators_of_broadcast() -> tuple[Any, ...]:
 
 
 BROADCASTS = _operators_of_broadcast()
+
+
+def module_class_of_torch_compile() -> type | None:
+    """The class of modules that ``torch.compile`` gives; None where the program has not loaded it."""
+    found = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", None)
+    return found if isinstance(found, type) else None
 
 
 def data_parallel_bucket_bytes() -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ._torch import has_global_hooks
+from ._torch import has_global_hooks, module_class_of_torch_compile
 
 
 def _calling_compiled(method: Callable[..., Any], compiled: CompiledModule) -> Callable[..., Any]:
@@ -78,6 +78,9 @@ class CompiledModule(torch.nn.Module):
 
     ``_orig_mod`` is the original module.  Attributes are read from and written to it.  The class is not
     the original's, as with torch.compile; ``isinstance`` tests go to ``compiled._orig_mod``.
+
+    To ``isinstance`` it is of the class that torch.compile gives: accelerate, Lightning and diffusers find
+    the original by that, and compile other methods by ``dynamo_ctx``.
     """
 
     captured_as = "_orig_mod"  # what captured code calls instead
@@ -134,6 +137,17 @@ class CompiledModule(torch.nn.Module):
         return own["_compiled_forward"](*args, **kwargs)
 
     forward = _Forward()
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What ``isinstance`` takes it for."""
+        return module_class_of_torch_compile() or CompiledModule
+
+    @property
+    def dynamo_ctx(self) -> Callable[..., Any]:
+        """What compiles a function or method as this module is compiled."""
+        compile_again: Callable[..., Any] = self.__dict__["_compile_again"]
+        return compile_again
 
     def __getattr__(self, name: str) -> Any:
         modules = self.__dict__.get("_modules", {})
