@@ -23,6 +23,7 @@ from .pipeline import Pipeline
 from .program_cache import ProgramCache
 from .registry import BackendFunction, find_backend, stage_folders
 from .report import Watch
+from .shared_cache import shared_cache
 from .standing_observers import standing_observers
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -217,7 +218,10 @@ def _pipeline(options: CompileOptions, fullgraph: bool, watch: Watch) -> Pipelin
         options,
         raise_errors=fullgraph or options.strict,
         observers=watch.observers,
-        programs=ProgramCache(limit=options.cache_limit),
+        programs=ProgramCache(
+            limit=options.cache_limit,
+            shared=None if options.shared_cache is None else shared_cache(options.shared_cache),
+        ),
     )
 
 

@@ -7,6 +7,7 @@ what is known of them, not by what they are in this call.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import platform
@@ -52,7 +53,9 @@ TRUSTED_OPERATORS = frozenset({"aten", "prims"})
 ATOMS = (bool, int, float, complex, str, type(None), torch.dtype, torch.device)
 ATOMS_BY_NAME = (torch.memory_format, torch.layout, type(Ellipsis))
 
-UNRELATED_VARIABLES = frozenset({"WEFT_CACHE_DIR", "WEFT_LOGS", "TRITON_CACHE_DIR"})
+UNRELATED_VARIABLES = frozenset(
+    {"WEFT_CACHE_DIR", "WEFT_LOGS", "WEFT_SHARED_CACHE", "TRITON_CACHE_DIR"}
+)
 """Variables of the environment that change no program."""
 
 
@@ -235,6 +238,16 @@ def describe_sources(folders: Sequence[str]) -> str:
     found = sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
     stats = ((path, path.stat()) for path in found)
     return "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
+
+
+def describe_contents(folders: Sequence[str]) -> str:
+    """A digest of the Python files in ``folders``, and of their places in these."""
+    digest = hashlib.sha256()
+    for folder in sorted(folders, key=lambda folder: Path(folder).name):
+        for path in sorted(Path(folder).rglob("*.py")):
+            digest.update(f"{Path(folder).name}/{path.relative_to(folder)}\0".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _value(value: Any, storages: dict[int, int]) -> str:

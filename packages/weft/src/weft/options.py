@@ -37,6 +37,9 @@ class CompileOptions:
     calls.  Results are wrong where what they say has changed.
     ``cache_limit``: bytes that each of the caches on disk (libraries, kernels, programs) may have: what was
     used longest ago goes; 0 for any number, None: ``$WEFT_CACHE_LIMIT`` (``500M``, ``2G``, bytes), or 4 GiB.
+    ``shared_cache``: a folder by a URL of fsspec (``s3://bucket/weft``): programs that the caches on disk do
+    not have are looked for there, and sent there when they are compiled; default from WEFT_SHARED_CACHE.
+    What it holds is run: name only a place that nobody writes to whom you do not trust.
     ``dump_directory``: where every stage's result is written, None for nowhere; default from WEFT_DUMP.
     ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.  It is
         raised where the failing frame begins: a mode that the program has switched before stays switched.
@@ -52,10 +55,15 @@ class CompileOptions:
     error_on_recompile: bool = False
     guard_filter_fn: GuardFilter | None = None
     cache_limit: int | None = None
+    shared_cache: str | None = None
     dump_directory: Path | None = None
     strict: bool = False
     verify: bool = False
     mode: str = "default"
+
+
+_OPTIONAL: Mapping[str, type] = {"cache_limit": int, "shared_cache": str}
+"""Types of options that may be None."""
 
 
 def resolve_options(
@@ -80,6 +88,7 @@ def resolve_options(
     dump = environment.get("WEFT_DUMP")
     defaults = CompileOptions(
         dump_directory=Path(dump) if dump else None,
+        shared_cache=environment.get("WEFT_SHARED_CACHE") or None,
         strict=strict,
         verify=strict,
         mode=mode or "default",
@@ -91,13 +100,13 @@ def resolve_options(
             raise RuntimeError(
                 f"Unexpected optimization option {key}, known options are {sorted(known)}"
             )
-        expected = int if key == "cache_limit" else type(getattr(defaults, key))
+        expected = _OPTIONAL.get(key) or type(getattr(defaults, key))
         if key == "dump_directory":
             value = None if value is None else Path(str(value))
         elif key == "guard_filter_fn":
             if value is not None and not callable(value):
                 raise RuntimeError(f"Unexpected type of attr {key}, got {type(value).__name__}")
-        elif key == "cache_limit" and value is None:
+        elif key in ("cache_limit", "shared_cache") and value is None:
             pass
         elif type(value) is not expected:
             raise RuntimeError(

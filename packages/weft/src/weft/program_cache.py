@@ -31,6 +31,7 @@ from weft_loop_ir.disk_cache import (
 
 from .graph_description import GraphDescription
 from .kept_values import ValuePickler, ValueUnpickler, find_tensor
+from .shared_cache import SharedCache
 
 DAMAGES = (
     pickle.UnpicklingError, AttributeError, ImportError, EOFError, IndexError, KeyError, TypeError,
@@ -94,12 +95,15 @@ class ProgramCache:
     """The entries in ``folder``, and how often they served; None: ``programs`` among weft's caches.
 
     ``limit``: bytes that they may have, as of ``cache_limit`` of :class:`~weft.CompileOptions`.
-    ``counts``: ``hit``, ``miss``, ``damaged`` (an entry that cannot be read: its program is compiled again),
-    ``stored``, and ``not stored: REASON`` for programs that no entry can hold.
+    ``shared``: a store that is asked for what is not in the folder, and given what has been compiled.
+    ``counts``: ``hit``, ``fetched`` (from the store, besides the hit), ``miss``, ``damaged`` (an entry that
+    cannot be read: its program is compiled again), ``stored``, ``sent`` (to the store), and ``not stored:
+    REASON`` for programs that no entry can hold.
     """
 
     folder: Path | None = None
     limit: int | None = None
+    shared: SharedCache | None = None
     counts: collections.Counter[str] = field(default_factory=collections.Counter)
 
     def find(
@@ -112,7 +116,7 @@ class ProgramCache:
         name = _name(description)
         try:
             folder = cache_folder("programs", self.folder, self.limit)
-            content = read_entry(folder, name)
+            content = self._read(folder, name)
         except OSError:
             self.counts["miss"] += 1
             return None
@@ -138,6 +142,16 @@ class ProgramCache:
         mark_used(folder / name)
         return entry
 
+    def _read(self, folder: Path, name: str) -> bytes:
+        """The entry, fetched where there is none; raises as ``read_entry`` does."""
+        try:
+            return read_entry(folder, name)
+        except (OSError, DamagedEntry):
+            if self.shared is None or not self.shared.fetch(name):
+                raise
+        self.counts["fetched"] += 1
+        return read_entry(folder, name)
+
     def store(
         self, description: GraphDescription, entry: CachedProgram, source: torch.fx.GraphModule
     ) -> None:
@@ -159,6 +173,8 @@ class ProgramCache:
             self.skip(str(error))
             return
         self.counts["stored"] += 1
+        if self.shared is not None and self.shared.send(_name(description)):
+            self.counts["sent"] += 1
 
     def skip(self, reason: str) -> None:
         """Count a program that is not kept."""

@@ -22,6 +22,7 @@ from .graph_description import (
     GraphDescription,
     NotDescribable,
     describe_capture,
+    describe_contents,
     describe_settings,
     describe_sources,
 )
@@ -61,8 +62,9 @@ class WarmStart:
         if data_parallel_bucket_bytes() is not None:
             self._programs.skip("backward in the stages of data parallel training")
             return None
-        unrelated = replace(options, cache_limit=None, guard_filter_fn=None)
-        settings = [repr(unrelated), describe_settings(), _sources()]
+        unrelated = replace(options, cache_limit=None, guard_filter_fn=None, shared_cache=None)
+        sources = _sources(by_content=options.shared_cache is not None)
+        settings = [repr(unrelated), describe_settings(), sources]
         for codegen in self._codegens.of_capture(graph_module):
             environment = codegen.environment()
             if environment is None:
@@ -180,6 +182,10 @@ def _refusal(
 
 
 @functools.cache
-def _sources() -> str:
-    """The files of what makes programs, in this process: the stages and this package."""
-    return describe_sources(sorted({*stage_folders(), str(Path(__file__).parent)}))
+def _sources(*, by_content: bool) -> str:
+    """The files of what makes programs, in this process: the stages and this package.
+
+    ``by_content``: as other machines have them, where they lie elsewhere and were installed at another time.
+    """
+    describe = describe_contents if by_content else describe_sources
+    return describe(sorted({*stage_folders(), str(Path(__file__).parent)}))
