@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import weft
+from weft_codegen_cpp.toolchain import Toolchain
 
 THREADS = 32
 
@@ -92,5 +93,46 @@ def test_of_training_each_thread_gets_its_gradients() -> None:
         for leaf, function in zip(leaves, (compiled, softened), strict=True):
             (function(leaf) * torch.arange(4.0)).sum().backward()
         torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
+
+    at_once(work)
+
+
+def test_compilers_of_several_functions_run_at_once(monkeypatch, tmp_path) -> None:
+    """Each waits for the others while it runs: a lock of all would have them wait for ever."""
+    count = 4
+    meeting = threading.Barrier(count)
+    compile_library = Toolchain.compile
+
+    def meet(self, *arguments, **options):
+        meeting.wait(120)
+        return compile_library(self, *arguments, **options)
+
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(Toolchain, "compile", meet)
+
+    def work(number: int) -> None:
+        x = torch.randn(4, 8)
+        function = [torch.sin, torch.cos, torch.exp, torch.tanh][number % count]
+
+        def own(x: torch.Tensor) -> torch.Tensor:
+            return function(x) + number
+
+        if number < count:
+            torch.testing.assert_close(weft.compile(own)(x), own(x))
+
+    at_once(work)
+
+
+def test_captures_of_several_functions_run_at_once() -> None:
+    meeting = threading.Barrier(THREADS)
+
+    def backend(graph_module, example_inputs):
+        meeting.wait(120)
+        return graph_module.forward
+
+    def work(number: int) -> None:
+        function = made(number)
+        x = torch.randn(4, 8)
+        torch.testing.assert_close(weft.compile(function, backend=backend)(x), function(x))
 
     at_once(work)

@@ -9,6 +9,8 @@ import sys
 import threading
 
 import pytest
+import torch
+import weft
 from weft.graph_report import GraphReport
 from weft.progress import ProgressLine
 from weft.standing_observers import standing_observers
@@ -61,6 +63,36 @@ def test_the_line_follows_the_stages_and_goes_with_the_graph() -> None:
     assert shown.texts[-1].endswith("m.py:9 in g (1 graphs, 7 kernels done)")
     line.frame_converted(None)  # an error: no graph is finished
     assert not shown.is_there.is_set()
+
+
+def test_capture_shows_too_and_frames_without_graphs_end_it() -> None:
+    shown = Shown()
+    line = ProgressLine(0.01, shown)
+    line.frame_began("m.py:1 in f")
+    assert shown.is_there.wait(60)
+    line.stage_started("m.py:1 in f", "loop-ir")
+    assert shown.texts == ["weft: capture: m.py:1 in f", "weft: loop-ir: m.py:1 in f"]
+    line.frame_converted(None)
+    assert not shown.is_there.is_set()
+
+
+def test_capture_tells_where_it_begins() -> None:
+    class Began(weft.CompileLog):
+        def frame_began(self, location: str) -> None:
+            self.events.append(location)
+
+        def stage_started(self, location: str, stage_name: str) -> None:
+            self.events.append(stage_name)
+
+    log = Began()
+    log.events = []
+    with weft.observe(log), torch.no_grad():
+        weft.compile(captured)(torch.ones(3))
+    assert log.events[0].endswith("in captured") and "loop-ir" in log.events[1:]
+
+
+def captured(x):
+    return x.sin() + 1
 
 
 PROGRAM = """

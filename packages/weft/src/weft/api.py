@@ -203,6 +203,7 @@ def _compile_frames(
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or options.strict),
         observer=watch.frame_converted,
+        began=watch.frame_began,
     )
     backend_key = id(backend) if callable(backend) else backend  # a context keeps its backend alive
     settings = (backend_key, options, fullgraph, dynamic, logs)

@@ -61,6 +61,9 @@ class ProgressLine:
             if self._shown is not None:
                 self._shown.update(self._text)
 
+    def frame_began(self, location: str) -> None:
+        self.stage_started(location, "capture")
+
     def graph_finished(self, report: GraphReport) -> None:
         with self._lock:
             self._graphs += 1
@@ -69,8 +72,10 @@ class ProgressLine:
             self._ended = time.monotonic()
 
     def frame_converted(self, report: Any) -> None:
-        """The end of an error, after which no graph is finished."""
+        """The end of a frame without a graph, or of an error, after which no graph is finished."""
         with self._lock:
+            if self._timer is not None or self._shown is not None:
+                self._ended = time.monotonic()
             self._stop()
 
     def _line(self, location: str, stage_name: str) -> str:

@@ -6,9 +6,12 @@ import contextlib
 import contextvars
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+from weft_bytecode_capture import UserLocation
 
 from .graph_report import GraphObserver, GraphReport
+from .locations import describe_frames
 
 _observers: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar(
     "weft_observers", default=()
@@ -69,6 +72,13 @@ class Observer(GraphObserver, Protocol):
     def frame_converted(self, report: Any) -> None: ...
 
 
+@runtime_checkable
+class ShowsCapture(Protocol):
+    """Is told when the capture of a frame begins, before any graph enters a stage."""
+
+    def frame_began(self, location: str) -> None: ...
+
+
 @dataclass(frozen=True)
 class Watch:
     """Who is told of what is compiled: ``standing`` in every call, besides those of :func:`observe`."""
@@ -77,6 +87,12 @@ class Watch:
 
     def observers(self) -> tuple[Observer, ...]:
         return (*active_observers(), *self.standing)
+
+    def frame_began(self, location: UserLocation) -> None:
+        """Tell those that show progress that a frame is captured from now on."""
+        for observer in self.observers():
+            if isinstance(observer, ShowsCapture):
+                observer.frame_began(describe_frames((location,)))
 
     def frame_converted(self, report: Any) -> None:
         """Hand a captured frame's report to all of them."""

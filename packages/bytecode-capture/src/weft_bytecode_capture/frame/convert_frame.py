@@ -111,7 +111,9 @@ class FrameConverter:
         on_error: Callable[[Exception, str], None],
         observer: Callable[[CaptureReport], None] | None,
         capture: Capture | None = None,
+        began: Callable[[UserLocation], None] | None = None,
     ) -> None:
+        self._began = began
         self._backend = backend
         self._options = options
         self._on_error = on_error
@@ -179,6 +181,8 @@ class FrameConverter:
                 raise conversion.recompile_error("the stance is 'fail_on_recompile'")
             if self._options.error_on_recompile and conversion.is_recompilation:
                 raise conversion.recompile_error("error_on_recompile is set")
+            if self._began is not None:
+                self._began(conversion._location())
             with linecache_unchanged(), guarding_libraries(self._options.guard_libraries):
                 return conversion.run()
         finally:
@@ -543,13 +547,15 @@ def make_context(
     on_error: Callable[[Exception, str], None] | None = None,
     observer: Callable[[CaptureReport], None] | None = None,
     capture: Capture | None = None,
+    began: Callable[[UserLocation], None] | None = None,
 ) -> _frame_hook.Context:
     """A context of compiled code, empty, with the arguments of :func:`compile_frames`.
 
-    ``capture`` takes the place of the symbolic evaluator.
+    ``capture`` takes the place of the symbolic evaluator.  ``began`` is told the location of each frame whose
+    conversion begins, of which ``observer`` gets a report.
     """
     options, on_error = options or CaptureOptions(), on_error or _raise
-    converter = FrameConverter(backend, options, on_error, observer, capture)
+    converter = FrameConverter(backend, options, on_error, observer, capture, began)
     context = _frame_hook.Context(converter)
     converter.attach(context)
     _contexts.add(context)
