@@ -288,9 +288,59 @@ def state(): return "g" in globals()
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_deletions(name):
-    assert _trace(CASES[name], compiled=True) == _trace(CASES[name], compiled=False)
+WRITES = {
+    "by globals()": """
+g = 1
+def f(x):
+    before = g
+    globals()["g"] = before + 1
+    return x + g, before
+def state(): return g
+""",
+    "of a name that is not there yet": """
+h = 0
+def f(x):
+    global h
+    h += 1
+    globals()["g"] = h * 2
+    return x + g
+def state(): return g, h
+""",
+    "by update()": """
+g = 1
+def f(x):
+    globals().update(g=g + 1)
+    return x * g, globals()["g"]
+def state(): return g
+""",
+    "by name, read by globals()": """
+g = 1
+def f(x):
+    global g
+    before = globals()["g"]
+    g = before + 1
+    return x + g, globals()["g"], globals().get("g"), "g" in globals()
+def state(): return g
+""",
+    "of a module, by vars()": """
+def f(x):
+    vars(library)["g"] = library.g + 1
+    library.__dict__["h"] = library.g
+    return x * library.g + library.h
+def state(): return library.g, library.h
+""",
+    "of a function's module": """
+def f(x):
+    library.remove.__globals__["h"] = library.h * 2
+    return x + library.h
+def state(): return library.h
+""",
+}
+
+
+@pytest.mark.parametrize("program", [*CASES.values(), *WRITES.values()], ids=[*CASES, *WRITES])
+def test_deletions_and_writes(program):
+    assert _trace(program, compiled=True) == _trace(program, compiled=False)
 
 
 def _trace(program, compiled):

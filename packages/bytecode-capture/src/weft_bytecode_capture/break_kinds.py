@@ -173,6 +173,10 @@ _MODULES = {
         "the module's __init__ has not run to its end", ("construct modules before the call",)
     ),
     "deleted attribute of a module": BreakKind("the imported module lacks the attribute now"),
+    "write to a module's dictionary": BreakKind(
+        "a global name of the program may mean the entry that globals() or vars() reaches",
+        ("assign to the name, which is declared global",),
+    ),
     "import of a module not imported before": BreakKind(
         "an import runs the module's code", ("import it at the top of the file",)
     ),

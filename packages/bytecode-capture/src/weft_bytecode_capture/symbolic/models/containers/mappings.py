@@ -62,10 +62,19 @@ class DictVariable(ContainerVariable):
         variable.unread = variable.original = value
         return variable
 
+    def _require_apart_from_names(self, evaluator: Evaluator, *, writes: bool = False) -> None:
+        """Refuse a module's dictionary where a global name of the program may mean the same entry."""
+        scope = self.original
+        if type(scope) is not dict or "__builtins__" not in scope:
+            return
+        if writes or evaluator.state.module_globals(scope).written:
+            raise Unsupported("write to a module's dictionary", str(scope.get("__name__")))
+
     # Reading.
 
     def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         """Every entry; guards the keys of a dict from outside."""
+        self._require_apart_from_names(evaluator)
         if self.unread is not None:
             values, self.unread = self.unread, None
             assert self.source is not None
@@ -95,6 +104,7 @@ class DictVariable(ContainerVariable):
 
     def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
         """The value of a key; None if absent."""
+        self._require_apart_from_names(evaluator)
         hashed = entry_key(evaluator, key)
         found = self.entries.get(hashed)
         if found is not None or self.unread is None:
@@ -119,6 +129,7 @@ class DictVariable(ContainerVariable):
             evaluator.guard(self.source, DictKeysAre(tuple(self.unread or ())))
 
     def contains(self, evaluator: Evaluator, key: Variable) -> bool:
+        self._require_apart_from_names(evaluator)
         hashed = entry_key(evaluator, key)
         if hashed in self.entries:
             return True
@@ -132,6 +143,7 @@ class DictVariable(ContainerVariable):
         return present
 
     def length(self, evaluator: Evaluator) -> int:
+        self._require_apart_from_names(evaluator)
         if self.unread is not None and self.source is not None:
             evaluator.guard(self.source, LengthIs(len(self.unread)))
             return len(self.unread)
@@ -165,12 +177,14 @@ class DictVariable(ContainerVariable):
     # Writing.
 
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
+        self._require_apart_from_names(evaluator, writes=True)
         entries = self.all_entries(evaluator)
         if self.source is not None:
             evaluator.side_effects.mutated(self)
         return entries
 
     def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
+        self._require_apart_from_names(evaluator, writes=True)
         hashed = entry_key(evaluator, key)
         if self.unread is not None and hashed.python_key is not None:
             # Writing one key of a dict from outside needs no knowledge of the others.
