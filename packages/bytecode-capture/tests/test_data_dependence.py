@@ -114,6 +114,24 @@ def test_one_graph(function):
     assert check(function) == 1
 
 
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda n: n * 0.5 * 0.5,
+        lambda n: n / 2 * 3.5 + 1,
+        lambda n: -(n * 0.5) - 1.5,
+        lambda n: n * 0.0,
+    ],
+)
+def test_several_float_operations_on_an_integer_of_data(compute):
+    """SymPy would reorder the second: a break."""
+
+    def function(x, counts):
+        return x * compute(counts.max().item()), compute(counts.sum().item())
+
+    check(function, breaks=2)
+
+
 def test_checks_decide_branches():
     def function(x, counts):
         n = counts.max().item()

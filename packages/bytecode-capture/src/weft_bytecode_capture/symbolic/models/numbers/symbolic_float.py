@@ -132,12 +132,13 @@ def float_computation(
 
 
 def current_number(variable: Variable) -> int | float:
-    """What a number is now, which nothing may be concluded from."""
+    """What a number is now, which nothing may be concluded from; refused where only data says it."""
     if isinstance(variable, SymbolicFloatVariable):
         return variable.number
     if isinstance(variable, SymbolicNumberVariable):
-        hint: int | float = variable.value.node.hint
-        return hint
+        hint: int | float | None = variable.value.node.hint
+        if hint is not None:
+            return hint
     constant: int | float = variable.as_constant()
     return constant
 
