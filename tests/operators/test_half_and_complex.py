@@ -32,6 +32,17 @@ def test_half(name: str) -> None:
     torch.testing.assert_close(got, want, rtol=4e-3, atol=4e-3, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2, 3, -1, -2, 1.5])
+def test_powers_of_zeros_and_infinities(exponent: float, dtype: torch.dtype) -> None:
+    """Eager takes square roots, but for float16 and exponents in tensors."""
+    x = torch.tensor([torch.inf, -torch.inf, 0.0, -0.0, 2.25, torch.nan], dtype=dtype)
+    for power in (lambda x: x**exponent, lambda x: x.pow(torch.full_like(x, exponent))):
+        got, want = weft.compile(power, fullgraph=True)(x), power(x)
+        torch.testing.assert_close(got, want, equal_nan=True)
+        assert torch.equal(got.signbit() & (got == 0), want.signbit() & (want == 0))
+
+
 COMPLEX: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "arithmetic": lambda z: (z * z + 2j * z) / (z + 3),
     "functions": lambda z: z.exp() + z.abs() * z.sqrt(),
@@ -41,6 +52,7 @@ COMPLEX: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sums": lambda z: z.sum(0) + z.mean() + z.prod(1),
     "matrices": lambda z: z @ z.t() - torch.linalg.inv(z),
     "transforms": lambda z: torch.fft.ifft(torch.fft.fft(z) * 0.5).real,
+    "without NaN": lambda z: (z / z.real.relu()).nan_to_num(0.5, 3.0, -2.0),
     "views": lambda z: torch.cat([z[:, 1:], z.flip(1)], 1).reshape(-1)[::2],
 }
 

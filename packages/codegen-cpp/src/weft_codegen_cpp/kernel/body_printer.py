@@ -290,13 +290,9 @@ class BodyPrinter:
         return self.call("where", (condition, value, other), value.dtype)
 
     def pow(self, base: Text, exponent: Text) -> Text:
-        """Eager's own short cuts for the exponents 2, 3, 1/2, -1/2, -1 and -2 on floats."""
+        """Short cuts for the exponents 2, 3, -1 and -2 on floats; a square root differs at -0 and -inf."""
         power = exponent.constant
         if base.dtype.is_floating_point and power is not None:
-            if power == 0.5:
-                return self.call("sqrt", (base,), base.dtype)
-            if power == -0.5:
-                return self.call("rsqrt", (base,), base.dtype)
             if power == -1:
                 return self.call("reciprocal", (base,), base.dtype)
             if power in (2, 3, -2):

@@ -108,7 +108,7 @@ def power(context: LoweringContext, base: Operand, exponent: Operand) -> TensorV
     if compute == torch.bool:
         raise NoLowering("pow of bool")
     if isinstance(exponent, int | float) and not isinstance(exponent, bool):
-        special = _special_power(exponent, compute)
+        special = _special_power(exponent, compute, roots=not _is_half_on_cpu(base))
         if special is not None:
             return _fixed_power(context, base, exponent, special)
     if not compute.is_floating_point:
@@ -116,6 +116,12 @@ def power(context: LoweringContext, base: Operand, exponent: Operand) -> TensorV
     if isinstance(exponent, SizeFloat):
         raise NoLowering("power that varies: eager has formulas for some")
     return elementwise(context, [base, exponent], D, lambda ops, a, b: ops.pow(a, b), heavy=True)
+
+
+def _is_half_on_cpu(base: Operand) -> bool:
+    return (
+        isinstance(base, TensorValue) and base.dtype == torch.float16 and base.device.type == "cpu"
+    )
 
 
 def _fixed_power(
@@ -127,8 +133,11 @@ def _fixed_power(
     )
 
 
-def _special_power(exponent: int | float, compute: torch.dtype) -> Any:
-    """The formulas that eager uses for these exponents, None for another exponent."""
+def _special_power(exponent: int | float, compute: torch.dtype, *, roots: bool) -> Any:
+    """The formulas that eager uses for these exponents, None for another exponent.
+
+    ``roots``: among them square roots, which differ from powers at -0 and -inf; not for float16 on the CPU.
+    """
     if exponent == 0:
         return lambda ops, x: scalar(ops, 1, ops.dtype_of(x))
     if exponent == 1:
@@ -138,9 +147,9 @@ def _special_power(exponent: int | float, compute: torch.dtype) -> Any:
     if exponent == 3:
         return lambda ops, x: ops.mul(ops.mul(x, x), x)
     if compute.is_floating_point:
-        if exponent == 0.5:
+        if exponent == 0.5 and roots:
             return lambda ops, x: ops.sqrt(x)
-        if exponent == -0.5:
+        if exponent == -0.5 and roots:
             return lambda ops, x: ops.rsqrt(x)
         if exponent == -1:
             return lambda ops, x: ops.reciprocal(x)
