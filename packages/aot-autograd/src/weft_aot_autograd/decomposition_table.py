@@ -231,6 +231,14 @@ def _of_floats(operator: OpOverload) -> Callable[..., Any]:
     return rule
 
 
+def _nan_to_num(tensor: torch.Tensor, *rest: Any, **keywords: Any) -> Any:
+    """Torch's rule, which raises for complex numbers."""
+    rule = core_decomposition(aten.nan_to_num.default)
+    if rule is None or tensor.is_complex():
+        return NotImplemented
+    return rule(tensor, *rest, **keywords)
+
+
 def _zeros(size: list[int], **keywords: Any) -> torch.Tensor:
     """``_efficientzerotensor``, the gradient of what is constant, with memory."""
     return torch.zeros(size, **keywords)
@@ -279,6 +287,7 @@ def _index_fill(tensor: torch.Tensor, dim: int, index: torch.Tensor, value: Any)
 _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten._efficientzerotensor.default: _zeros,
     aten.addcmul.default: _addcmul,
+    aten.nan_to_num.default: _nan_to_num,
     aten.index_add.default: _with_checked_index(aten.index_add.default),
     aten.index_copy.default: _with_checked_index(aten.index_copy.default),
     aten.index_fill.int_Scalar: _index_fill,
