@@ -189,6 +189,31 @@ def test_marked_sizes_vary_from_the_first_call_on(name) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("torchs", [False, True], ids=["weft's", "torch's"])
+def test_bounds_of_unbacked_sizes_count(torchs) -> None:
+    """As with torch a size outside of them is compiled for by itself, or refused."""
+    mark = torch._dynamo.decorators.mark_unbacked if torchs else weft.mark_unbacked
+    first = torch.ones(4, 3)
+    try:
+        mark(first, 0, min=3, max=8)
+    except TypeError:
+        pytest.skip("this torch has no bounds of unbacked sizes")
+    compiled = weft.compile(lambda x: x * 2, backend="eager")
+    log = weft.CompileLog()
+    with weft.observe(log):
+        for size in (4, 3, 8):
+            compiled(first if size == 4 else torch.ones(size, 3))
+        assert len(log.conversions) == 1
+        compiled(torch.ones(9, 3))
+    assert len(log.conversions) == 2
+
+
+def test_strictly_unbacked_sizes_vary() -> None:
+    first = torch.ones(4, 3)
+    torch._dynamo.decorators.mark_unbacked(first, 0, strict=True)
+    assert len(reports(lambda x: x * 2, (first,), (torch.ones(1, 3),), (torch.ones(9, 3),))) == 1
+
+
 def test_a_size_that_may_vary_may_be_fixed() -> None:
     first = torch.ones(4, 3)
     weft.maybe_mark_dynamic(first, 0)

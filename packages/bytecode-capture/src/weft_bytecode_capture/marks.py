@@ -118,6 +118,8 @@ def marks_of(tensor: torch.Tensor) -> TensorMarks:
             dynamic[int(position)] = DimensionMark(minimum)
     for entry in getattr(tensor, TORCH_MARKS.ranges, ()):
         dynamic[int(entry.dim)] = DimensionMark(entry.min, entry.max)
+    for position, (minimum, maximum) in getattr(tensor, TORCH_MARKS.bounds, {}).items():
+        dynamic[int(position)] = DimensionMark(0 if minimum is None else minimum, maximum)
     static = frozenset(int(position) for position in getattr(tensor, TORCH_MARKS.static, ()))
     preferred = frozenset(int(position) for position in getattr(tensor, TORCH_MARKS.preferred, ()))
     return _own_marks(tensor).over(TensorMarks(dynamic, static, preferred))

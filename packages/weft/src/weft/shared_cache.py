@@ -50,7 +50,7 @@ class SharedCache:
 
     def _write(self, content: bytes, name: str) -> bool:
         files, path = self._place(name)
-        files.makedirs(files._parent(path), exist_ok=True)
+        files.makedirs(path.rpartition("/")[0], exist_ok=True)
         made = f"{path}.{time.time_ns():x}"  # so that nobody reads half of it
         files.pipe_file(made, content)
         files.mv(made, path)

@@ -217,9 +217,13 @@ class TorchMarks:
         default_factory=lambda: {
             "_dynamo_dynamic_indices": None,
             "_dynamo_unbacked_indices": 0,
+            "_dynamo_strict_unbacked_indices": 0,
         }
     )
     ranges: str = "_dynamo_dynamic_range"  # entries with dim, min and max
+    bounds: str = (
+        "_dynamo_unbacked_bounds"  # least and greatest size by dimension, since torch 2.12
+    )
     static: str = "_dynamo_static_indices"
     preferred: str = "_dynamo_weak_dynamic_indices"  # of maybe_mark_dynamic
 
