@@ -54,7 +54,7 @@ from .skip_files import builds_module, skip_reason
 from .source_lines import linecache_unchanged
 
 if TYPE_CHECKING:
-    from weft_guards import GuardFailure
+    from weft_guards import GuardCheck, GuardFailure
 
 _VERSIONS_PER_ENTRY = 32
 """How often code is compiled for each entry that it may have: an entry whose objects die makes room.
@@ -330,8 +330,8 @@ class _Conversion:
             result = replace(result, guards=(*result.guards, *result.shapes.guards()))
             self._result = result
         guard_set = GuardSet(self._checked(result.guards))
-        self._require_guards_hold(guard_set)
         check = guard_set.compile(self._argument_names(), self._frame.code.co_freevars)
+        self._require_guards_hold(guard_set, check)
         entry = _frame_hook.Entry(
             check,
             transformed.code,
@@ -435,9 +435,12 @@ class _Conversion:
     def _argument_names(self) -> tuple[str, ...]:
         return tuple(self._frame.arguments)
 
-    def _require_guards_hold(self, guard_set: GuardSet) -> None:
-        failure = guard_set.explain(self._scope())
-        if failure is not None:
+    def _require_guards_hold(self, guard_set: GuardSet, check: GuardCheck) -> None:
+        frame = self._frame
+        arguments = tuple(frame.arguments.values())
+        closure = tuple(frame.closure[name] for name in frame.code.co_freevars)
+        if not check.check(arguments, frame.globals, frame.builtins, closure):
+            failure = guard_set.explain(self._scope())
             raise RuntimeError(f"a guard does not hold right after capture: {failure}")
 
     def _scope(self) -> Scope:
