@@ -40,7 +40,7 @@ from .variables.python_protocols import resolution_order
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter
     from .evaluator import FrameEvaluator
-    from .graph import GraphBuilder
+    from .graph.builder import GraphBuilder
     from .graph.fake_mode import OperandCheck
     from .models.iterators.generators import GeneratorVariable
     from .regions.identity.choices import Choice

@@ -14,15 +14,19 @@ from .capture_state import CaptureState, source_line
 from .captured_exception import CapturedException
 from .decode import Instruction
 from .frame_ends import handler_sees
+from .models.containers.sequences import ListVariable
+from .models.exceptions.exception_objects import ExceptionVariable
 from .models.objects.finalizers import check_dropped
+from .regions.branches.assumed_decisions import assumed
 from .side_effects import SideEffects
 from .variables.base import Arguments, Keywords, Variable
 from .variables.builder import VariableBuilder, is_constant_value
 from .variables.constant import ConstantVariable
+from .variables.operations import binary_operation
+from .variables.wrap_results import wrap_new_value
 
 if TYPE_CHECKING:
-    from .graph import GraphBuilder
-    from .models.exceptions.exception_objects import ExceptionVariable
+    from .graph.builder import GraphBuilder
     from .models.functions.cells import CellVariable
     from .models.functions.python_functions import FunctionVariable
     from .regions.loops.early_exit import RolledLoop
@@ -213,16 +217,12 @@ class FrameEvaluator:
     def raise_error(
         self, kind: type[BaseException], *arguments: Any, **attributes: Any
     ) -> NoReturn:
-        from .models.exceptions.exception_objects import ExceptionVariable
-
         exception = ExceptionVariable(kind, [ConstantVariable(value) for value in arguments])
         for name, value in attributes.items():
             exception.fields[name] = ConstantVariable(value)
         self.raise_exception(exception)
 
     def raise_python_error(self, error: BaseException) -> NoReturn:
-        from .models.exceptions.exception_objects import ExceptionVariable
-
         try:
             arguments = [self.wrap_result(argument) for argument in error.args]
         except Unsupported:
@@ -255,8 +255,6 @@ class FrameEvaluator:
         return ConstantVariable(value)
 
     def wrap_result(self, value: Any) -> Variable:
-        from .variables.wrap_results import wrap_new_value
-
         return wrap_new_value(self, value)
 
     def wrap_known(self, value: Any, label: str | None = None) -> Variable:
@@ -271,8 +269,6 @@ class FrameEvaluator:
         return self.builder.wrap(value, ConstantSource(str(label), value))
 
     def collected(self, iterable: Variable) -> Variable:
-        from .models.containers.sequences import ListVariable
-
         return ListVariable(iterable.iterate(self))
 
     def pure(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
@@ -309,13 +305,9 @@ class FrameEvaluator:
         return variable.call_method(self.state.current or self, name, list(arguments), {})
 
     def binary_operation(self, operator: str, left: Variable, right: Variable) -> Variable:
-        from .variables.operations import binary_operation
-
         return binary_operation(self, operator, left, right)
 
     def assumed(self, condition: Variable) -> bool | None:
-        from .regions.branches.assumed_decisions import assumed
-
         return assumed(self, condition)
 
     def inline_call(

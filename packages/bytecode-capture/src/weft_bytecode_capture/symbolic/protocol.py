@@ -10,7 +10,7 @@ from weft_guards import Predicate, Reason, Source
 if TYPE_CHECKING:
     from .capture_state import CaptureState, ModuleGlobals
     from .evaluator import FrameEvaluator
-    from .graph import GraphBuilder
+    from .graph.builder import GraphBuilder
     from .models.exceptions.exception_objects import ExceptionVariable
     from .models.functions.python_functions import FunctionVariable
     from .side_effects import SideEffects

@@ -1,3 +1,1 @@
 """The FX graph under construction."""
-
-from .builder import GraphBuilder as GraphBuilder

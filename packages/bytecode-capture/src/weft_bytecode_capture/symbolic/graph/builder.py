@@ -37,10 +37,16 @@ from ..._torch.symbols import (
 from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
+from ..models.numbers.number_arguments import call_with_numbers, has_number
+from ..models.numbers.symbolic_float import SymbolicFloatVariable
+from ..models.numbers.symbolic_number import SymbolicNumberVariable
+from ..models.torch.tensor import TensorVariable, wrap_graph_result
 from ..protocol import Evaluator
 from ..shapes import DataPlace, ShapeSymbols
 from ..shapes.symbols import require_history
 from ..variables.base import Keywords, Variable
+from ..variables.constant import ConstantVariable
+from ..variables.graph_arguments import given_tensors, graph_argument
 from .answers import Given, guard_absolute_place, guard_leaf, require_held
 from .data_dependence import (
     refuse_unchecked_window,
@@ -59,7 +65,6 @@ from .unread_results import read_what_may_raise
 
 if TYPE_CHECKING:
     from ..models.numbers.symbolic_integer import LoopCounter
-    from ..models.torch.tensor import TensorVariable
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,10 +176,6 @@ class GraphBuilder:
         Nodes of numbers are in the outermost graph.  ``make_node`` gives None where the number is asked of a
         tensor that is in a region: then it is computed from the sizes of the graph's inputs.
         """
-        from ..models.numbers.symbolic_float import SymbolicFloatVariable
-        from ..models.numbers.symbolic_number import SymbolicNumberVariable
-        from ..variables.constant import ConstantVariable
-
         if not isinstance(value, (torch.SymInt, torch.SymFloat)):
             return ConstantVariable(value)
         expression = expression_of(value)
@@ -275,7 +276,6 @@ class GraphBuilder:
         **keywords: Any,
     ) -> TensorVariable:
         """The tensor that a function gives, or a method by its name, of variables and Python's own values."""
-        from ..models.torch.tensor import TensorVariable
 
         def given(value: Any) -> Variable:
             return value if isinstance(value, Variable) else evaluator.wrap_result(value)
@@ -377,8 +377,6 @@ class GraphBuilder:
     def _variable(
         self, evaluator: Evaluator, node: torch.fx.Node, fake: torch.Tensor, source: Source | None
     ) -> TensorVariable:
-        from ..models.torch.tensor import TensorVariable
-
         node.meta["example_value"] = fake
         self.first_versions[node] = version_of(fake)
         return TensorVariable(node, fake, source)
@@ -391,10 +389,6 @@ class GraphBuilder:
         arguments: Sequence[Variable],
         keywords: Keywords,
     ) -> Variable:
-        from ..models.numbers.number_arguments import call_with_numbers, has_number
-        from ..models.torch.tensor import wrap_graph_result
-        from ..variables.graph_arguments import given_tensors, graph_argument
-
         if kind == "call_function" and target not in LEVEL_WRAPPERS:  # which torch asks no mode for
             found = evaluator.state.overrides.overridden(evaluator, target, arguments, keywords)
             if found is not None:
@@ -522,8 +516,6 @@ def _refuse_start_in_tensor(
     target: Any, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
 ) -> None:
     """Break at ``narrow`` by a tensor: where its view begins, fakes make a number that nothing gives."""
-    from ..models.torch.tensor import TensorVariable
-
     if getattr(target, "__name__", target) != "narrow":
         return
     start = keywords.get("start", arguments[2] if len(arguments) > 2 else None)
