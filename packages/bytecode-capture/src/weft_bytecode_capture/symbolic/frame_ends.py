@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..code_objects.dialects import DIALECT
 from .captured_exception import CapturedException
+from .models.functions.bound_methods import BoundMethodVariable
 from .models.objects.classes import ClassVariable
 from .regions.branches.join_points import always_raises
 from .variables.base import Variable
@@ -54,8 +55,6 @@ def _handlers(frame: FrameEvaluator) -> Iterator[int]:
 
 def _is_torchs(leave: Variable | None) -> bool:
     """Whether a bound ``__exit__`` is that of a context manager of torch's."""
-    from .models.functions.bound_methods import BoundMethodVariable
-
     if not isinstance(leave, BoundMethodVariable):
         return False
     return leave.receiver.python_type().__module__.partition(".")[0] == "torch"

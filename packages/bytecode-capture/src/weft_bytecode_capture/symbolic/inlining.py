@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..unsupported import Unsupported
 from .evaluator import FrameEvaluator
+from .models.containers.mappings import new_keyword_dict
+from .models.containers.sequences import TupleVariable
+from .models.iterators.generators import GeneratorVariable
 from .models.table import model_of
 from .policy import is_other_compiler
 from .variables.base import Arguments, Keywords, Variable
@@ -44,8 +47,6 @@ def inline_call(
     )
     child.locals = bind_arguments(caller, function, code, arguments, keywords)
     if code.co_flags & inspect.CO_GENERATOR:
-        from .models.iterators.generators import GeneratorVariable
-
         root = caller
         while root.parent is not None:
             root = root.parent
@@ -96,12 +97,8 @@ def bind_arguments(
             bound[name] = default
     result = {name: bound[name] for name in names[:all_count]}
     if has_star:
-        from .models.containers.sequences import TupleVariable
-
         result[names[all_count]] = TupleVariable(arguments[positional_count:])
     if has_keywords:
-        from .models.containers.mappings import new_keyword_dict
-
         result[names[all_count + has_star]] = new_keyword_dict(extra)
     return result
 

@@ -13,9 +13,16 @@ from torch.overrides import TorchFunctionMode
 
 from .._torch import has_overrides, push_torch_function_mode
 from ..unsupported import Unsupported
+from .models.containers.mappings import new_keyword_dict
+from .models.containers.sequences import ListVariable, TupleVariable
+from .models.containers.slices import SliceVariable
+from .models.objects.user_objects import UserObjectVariable
+from .models.torch.subclass_tensors import SubclassTensorVariable
+from .models.torch.tensor import TensorVariable
 from .protocol import Evaluator
 from .variables.base import Arguments, Keywords, Variable
 from .variables.constant import ConstantVariable
+from .variables.graph_arguments import graph_argument
 
 if TYPE_CHECKING:
     from ..frame.emitter import Emitter
@@ -67,9 +74,6 @@ def is_overriding(evaluator: Evaluator, variable: Variable) -> bool:
     """Whether a value's class overrides what operators do with it."""
     if not variable.may_override:
         return False
-    from .models.objects.user_objects import UserObjectVariable
-    from .models.torch.subclass_tensors import SubclassTensorVariable
-
     if isinstance(variable, SubclassTensorVariable):
         return has_overrides(variable.kind)
     return (
@@ -82,8 +86,6 @@ def ask(
     evaluator: Evaluator, function: Variable, receivers: list[Variable], arguments: Arguments
 ) -> Variable:
     """Call the mode's, then the receivers' overrides; ``arguments`` are a tuple and, if given, a dict."""
-    from .models.containers.sequences import TupleVariable
-
     overrides = evaluator.state.overrides
     types = TupleVariable([evaluator.wrap_known(v.python_type()) for v in receivers])
     packed = [function, types, *arguments]
@@ -108,8 +110,6 @@ def emit_mode(mode: Variable, emitter: Emitter) -> None:
 
 
 def _override_of(evaluator: Evaluator, receiver: Variable) -> Variable:
-    from .models.torch.subclass_tensors import SubclassTensorVariable
-
     if isinstance(receiver, SubclassTensorVariable):
         return evaluator.wrap_known(receiver.kind).get_attribute(evaluator, NAME)
     return receiver.get_attribute(evaluator, NAME)
@@ -117,8 +117,6 @@ def _override_of(evaluator: Evaluator, receiver: Variable) -> Variable:
 
 def _flat(evaluator: Evaluator, arguments: Iterable[Variable]) -> Iterator[Variable]:
     """Arguments, and the elements of lists and tuples of them."""
-    from .models.containers.sequences import ListVariable, TupleVariable
-
     for variable in arguments:
         if isinstance(variable, (ListVariable, TupleVariable)):
             yield from _flat(evaluator, variable.iterate(evaluator))
@@ -178,12 +176,6 @@ class _StandIns:
         return function, rest
 
     def value(self, evaluator: Evaluator, variable: Variable) -> Any:
-        from .models.containers.sequences import ListVariable, TupleVariable
-        from .models.containers.slices import SliceVariable
-        from .models.torch.subclass_tensors import SubclassTensorVariable
-        from .models.torch.tensor import TensorVariable
-        from .variables.graph_arguments import graph_argument
-
         if isinstance(variable, (ListVariable, TupleVariable)):
             items = [self.value(evaluator, item) for item in variable.iterate(evaluator)]
             return items if isinstance(variable, ListVariable) else tuple(items)
@@ -204,10 +196,6 @@ class _StandIns:
 
     def variable(self, value: Any) -> Variable:
         """The variable of a value that came back."""
-        from .models.containers.mappings import new_keyword_dict
-        from .models.containers.sequences import ListVariable, TupleVariable
-        from .models.containers.slices import SliceVariable
-
         known = self._variables.get(id(value))
         if known is not None:
             return known[1]

@@ -12,8 +12,13 @@ import torch.fx
 from ..._torch.fakes import FAKE_TENSOR_ERRORS
 from ..._torch.symbols import unbacked_symbols, within
 from ...unsupported import Unsupported
+from ..models.containers.sequences import ListVariable
+from ..models.numbers.data_numbers import DataFloatVariable
+from ..models.numbers.representations import number_operand, number_value
+from ..models.numbers.symbolic_number import SymbolicNumberVariable
 from ..protocol import Evaluator
 from ..shapes import MAX_NUMBER, DataPlace
+from ..variables.constant import ConstantVariable
 
 if TYPE_CHECKING:
     from ..models.torch.tensor import TensorVariable
@@ -61,9 +66,6 @@ def refuse_unchecked_window(target: Any, arguments: Any) -> None:
 
 def read_number(evaluator: Evaluator, tensor: TensorVariable) -> Variable:
     """``tensor.item()``: a symbol of its own."""
-    from ..models.numbers.data_numbers import DataFloatVariable
-    from ..models.numbers.symbolic_number import SymbolicNumberVariable
-
     graph = evaluator.graph
     detached = graph.call_method(evaluator, "detach", tensor, (), {})
     copy = graph.call_method(evaluator, "clone", detached, (), {})
@@ -79,9 +81,7 @@ def read_number(evaluator: Evaluator, tensor: TensorVariable) -> Variable:
 
 def read_list(evaluator: Evaluator, tensor: TensorVariable) -> Variable | None:
     """``tensor.tolist()`` of few elements; None where they are not read one by one."""
-    from ..models.containers.sequences import ListVariable
     from ..models.torch.tensor import TensorVariable
-    from ..variables.constant import ConstantVariable
 
     shape: tuple[Any, ...] = tuple(tensor.fake.shape)
     if len(shape) == 0:
@@ -118,8 +118,6 @@ def require_compared(graph: GraphBuilder, function: Any, left: Variable, right: 
 
     :raises Unsupported: it is known to be false.
     """
-    from ..models.numbers.representations import number_operand, number_value
-
     condition = function(number_value(left), number_value(right))
     decided = graph.shapes.decided(condition) if isinstance(condition, torch.SymBool) else condition
     if decided is None:
@@ -136,8 +134,6 @@ def require_selected_inside(
 
     ``arguments`` and ``keywords`` are those of a call of ``target``, of any function.
     """
-    from ..variables.constant import ConstantVariable
-
     if target not in _SELECTS:
         return
     given = dict(zip(("input", "dim", "index"), arguments, strict=False)) | keywords

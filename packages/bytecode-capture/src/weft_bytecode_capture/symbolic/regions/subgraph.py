@@ -14,6 +14,7 @@ from ..._torch.symbols import guard_or_false
 from ...unsupported import Unsupported
 from ..graph.modes import SWITCHED_IN_REGION
 from ..graph.unread_results import read_what_may_raise
+from ..models.torch.tensor import TensorVariable
 
 if TYPE_CHECKING:
     from ..evaluator import FrameEvaluator
@@ -126,8 +127,6 @@ def parameter(graph: torch.fx.Graph, name: str, value: Any) -> torch.fx.Node:
 
 def regional(node: torch.fx.Node, fake: torch.Tensor) -> TensorVariable:
     """A tensor that a region is given or gives: it may be another one, depending on data."""
-    from ..models.torch.tensor import TensorVariable
-
     made = TensorVariable(node, fake, None)
     made.is_regional = True
     return made

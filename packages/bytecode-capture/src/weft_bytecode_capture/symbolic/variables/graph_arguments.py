@@ -11,6 +11,7 @@ from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.containers.slices import SliceVariable
 from ..models.numbers.representations import NumberVariable
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
+from ..models.torch.subclass_tensors import without_class
 from ..models.torch.tensor import TensorVariable
 from ..protocol import Evaluator
 from .base import Variable
@@ -44,8 +45,6 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         if is_scalar(value):
             value = _plain_number(value)
         return value, value
-    from ..models.torch.subclass_tensors import without_class
-
     plain = without_class(evaluator, variable)
     if plain is not variable:
         return graph_argument(evaluator, plain)
@@ -65,8 +64,6 @@ def _plain_number(value: Any) -> Any:
 
 def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[int, Variable]:
     """The tensors among the arguments of a call, and in their lists and tuples, by ``id`` of the fake."""
-    from ..models.torch.subclass_tensors import without_class
-
     found: dict[int, Variable] = {}
     for argument in arguments:
         if isinstance(argument, (TupleVariable, ListVariable)):

@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ...unsupported import Unsupported
+from ..models.containers.mappings import DictVariable
+from ..models.containers.sequences import ListVariable, TupleVariable
+from ..models.containers.sets import FrozenSetVariable, SetVariable
+from ..models.containers.slices import SliceVariable
 from ..protocol import Evaluator
 from .base import Variable
 from .builder import is_constant_value
 from .constant import ConstantVariable
+from .hashing import HashedKey
 
 
 def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:
     """A new object's variable: a constant, or a tuple, list, dict, set or slice of such."""
     if is_constant_value(value):
         return ConstantVariable(value)
-    from ..models.containers.mappings import DictVariable
-    from ..models.containers.sequences import ListVariable, TupleVariable
-    from ..models.containers.sets import FrozenSetVariable, SetVariable
-    from ..models.containers.slices import SliceVariable
-    from .hashing import HashedKey
-
     kind = type(value)
     if kind is slice:
         return SliceVariable(
@@ -49,11 +48,6 @@ def wrap_code_constant(value: Any) -> Variable:
     """The variable of one of a code object's constants."""
     if type(value) not in (tuple, frozenset, slice):
         return ConstantVariable(value)
-    from ..models.containers.sequences import TupleVariable
-    from ..models.containers.sets import FrozenSetVariable
-    from ..models.containers.slices import SliceVariable
-    from .hashing import HashedKey
-
     if type(value) is slice:  # 3.14
         return SliceVariable(*map(wrap_code_constant, (value.start, value.stop, value.step)))
     if type(value) is tuple:

@@ -31,6 +31,8 @@ from ..numbers.symbolic_range import (
     symbolic_range,
 )
 from ..numbers.tensor_number import truth_in_tensor
+from ..objects.classes import super_variable
+from ..objects.user_objects import UserObjectVariable
 from ..table import model, models
 
 
@@ -120,8 +122,6 @@ def _type(evaluator: Evaluator, value: Variable, /) -> Variable:
 
 @model(object)
 def _object(evaluator: Evaluator) -> Variable:
-    from ..objects.user_objects import UserObjectVariable
-
     return UserObjectVariable(object)
 
 
@@ -224,6 +224,4 @@ def _reversed_by_index(evaluator: Evaluator, sequence: Variable) -> Variable:
 
 @model(super)
 def _super(evaluator: Evaluator, *arguments: Variable) -> Variable:
-    from ..objects.classes import super_variable
-
     return super_variable(evaluator, list(arguments))

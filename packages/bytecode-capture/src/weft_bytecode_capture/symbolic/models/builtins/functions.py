@@ -40,7 +40,9 @@ from ..numbers.symbolic_float import SymbolicFloatVariable
 from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import bind_attribute, guard_absent
 from ..objects.classes import PLAIN_METACLASSES, ClassVariable
+from ..objects.user_objects import UserObjectVariable, instance_hash
 from ..table import model, models
+from .strings import format_value
 
 
 @model(len)
@@ -238,8 +240,6 @@ _CALLABLE_ITERATOR = type(iter(int, 1))
 
 @model(hash)
 def _hash(evaluator: Evaluator, value: Variable, /) -> Variable:
-    from ..objects.user_objects import UserObjectVariable, instance_hash
-
     if isinstance(value, UserObjectVariable):
         return instance_hash(evaluator, value)
     if value.python_type() is tuple:
@@ -409,6 +409,4 @@ def _repr(evaluator: Evaluator, value: Variable, /) -> Variable:
 def _format(
     evaluator: Evaluator, value: Variable, specification: Variable | None = None, /
 ) -> Variable:
-    from .strings import format_value
-
     return format_value(evaluator, value, None, specification or ConstantVariable(""))

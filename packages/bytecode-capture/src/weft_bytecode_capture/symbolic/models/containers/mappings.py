@@ -32,6 +32,7 @@ from ...variables.operations import values_equal
 from ...variables.python_protocols import find_raw, owner_of, storage_of
 from ..builtins.methods import ContainerVariable
 from ..objects.finalizers import require_no_finalizer
+from ..objects.opaque import RefusedVariable
 from .sequences import TupleVariable
 
 
@@ -472,8 +473,6 @@ _FAMILIES: dict[type, type[DictVariable]] = {
 @register_wrapper(*_FAMILIES)
 def _wrap_mapping(evaluator: Evaluator, value: Mapping[Any, Any], source: Source) -> Variable:
     """A mapping's variable; asking one whose keys compare in Python would run the user's code."""
-    from ..objects.opaque import RefusedVariable
-
     kind = type(value)
     behind = type(gc.get_referents(value)[0]) if kind is types.MappingProxyType else kind
     if not (issubclass(behind, dict) and _has_no_readers(behind)):

@@ -25,6 +25,7 @@ from ...variables.python_protocols import (
     storage_of,
 )
 from ..builtins.methods import ContainerVariable
+from ..iterators.builtin_iterators import ListIteratorVariable
 from ..numbers.representations import is_invariant
 from ..table import method_model
 from .selections import selected_element, varying_length
@@ -257,8 +258,6 @@ class ListVariable(SequenceVariable):
             self._has_no_finalizers = True
 
     def iterator(self, evaluator: Evaluator) -> Variable:
-        from ..iterators.builtin_iterators import ListIteratorVariable
-
         return ListIteratorVariable(self)
 
     def binary_operation(

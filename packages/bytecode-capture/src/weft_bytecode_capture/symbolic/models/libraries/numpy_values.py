@@ -28,8 +28,10 @@ from ...variables.builder import (
 )
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.python_protocols import pure_call
+from ..builtins.methods import BuiltinMethodVariable
 from ..containers.sequences import ListVariable, TupleVariable
 from ..objects.classes import ClassVariable
+from ..objects.opaque import RefusedVariable
 from ..table import model, models
 from ..torch.listed_tensors import tensor_of_list
 from ..torch.tensor import TensorVariable
@@ -158,8 +160,6 @@ class ArrayVariable(Variable):
         if name == "T" and self.tensor.fake.dim() == 2:
             return array_of(evaluator, self.tensor.get_attribute(evaluator, "T"))
         if name in _METHODS:
-            from ..builtins.methods import BuiltinMethodVariable
-
             return BuiltinMethodVariable(self, name)
         raise Unsupported(_NUMPY, f"{self!r}.{name}")
 
@@ -307,8 +307,6 @@ def _wrap_array(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     """An array from outside: a tensor made of it at each call, with guards on its layout."""
     evaluator.guard(source, TypeIs(numpy.ndarray))
     if value.dtype.type not in _SCALARS or value.ndim == 0 or not value.flags.writeable:
-        from ..objects.opaque import RefusedVariable
-
         return RefusedVariable(value, source, _NUMPY, f"of type {value.dtype}")
     try:
         tensor = torch.from_numpy(value)

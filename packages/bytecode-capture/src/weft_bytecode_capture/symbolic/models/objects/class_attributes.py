@@ -23,6 +23,7 @@ from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import find_raw, module_of, resolution_order
+from ..builtins.descriptors import BuiltinClassMethodVariable, known_descriptor
 from ..functions.bound_methods import BoundDescriptorVariable, BoundMethodVariable
 
 _BUILTIN_DESCRIPTORS = (
@@ -81,8 +82,6 @@ def bind_attribute(
     if isinstance(raw, WrittenAttribute):
         return raw.variable
     if is_builtin_method(raw):
-        from ..builtins.descriptors import known_descriptor
-
         guard_default(evaluator, kind, name, (owner, raw))
         return BoundDescriptorVariable(known_descriptor(evaluator, raw), raw, receiver)
     source = class_attribute_source(kind, owner, name, raw)
@@ -118,8 +117,6 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     if is_builtin_method(raw):
         return evaluator.wrap_known(raw, f"{raw.__objclass__.__name__}.{raw.__name__}")
     if type(raw) is types.ClassMethodDescriptorType:
-        from ..builtins.descriptors import BuiltinClassMethodVariable
-
         guard_not_hidden(evaluator, kind, owner, name)
         return BuiltinClassMethodVariable(kind, raw)
     source = class_attribute_source(kind, owner, name, raw)

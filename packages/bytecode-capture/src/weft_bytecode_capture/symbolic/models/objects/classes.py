@@ -24,6 +24,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import held_by_identity, register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
+from ...variables.hashing import identity_key
 from ...variables.python_protocols import (
     find_raw,
     is_made_by_statement,
@@ -71,8 +72,6 @@ class ClassVariable(Variable):
         return True
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        from ...variables.hashing import identity_key
-
         return identity_key(evaluator, self, self.value)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:

@@ -13,8 +13,11 @@ from ...captured_exception import CapturedException
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
+from ...variables.operations import values_equal
 from ...variables.python_protocols import COMPARISONS, drained, find_raw, needs_result, special_name
+from ..containers.slices import index_value
 from ..functions.bound_methods import BoundMethodVariable
+from ..iterators.builtin_iterators import IteratorVariable, LazyIteratorVariable
 from ..iterators.rebuilding import indexed_iterator
 from .class_attributes import bind_attribute, guard_default, is_builtin_descriptor
 
@@ -82,8 +85,6 @@ class InstanceProtocols(Variable):
         return all(self.special(evaluator, name) is None for name in ("__iter__", "__getitem__"))
 
     def _contains(self, evaluator: Evaluator, item: Variable) -> Variable:
-        from ...variables.operations import values_equal
-
         iterator = self.iterator(evaluator)
         while (element := iterator.next_or_none(evaluator)) is not None:
             if values_equal(evaluator, element, item):
@@ -102,8 +103,6 @@ class InstanceProtocols(Variable):
         method = self.special(evaluator, "__len__")
         if method is None:
             evaluator.raise_error(TypeError, f"object of type {self.kind.__name__!r} has no len()")
-        from ..containers.slices import index_value
-
         length = index_value(evaluator, method.call(evaluator, [], {}))
         if length < 0:
             evaluator.raise_error(ValueError, "__len__() should return >= 0")
@@ -116,8 +115,6 @@ class InstanceProtocols(Variable):
             if reader is not None:
                 return self._iterate_by_index(reader)
             evaluator.raise_error(TypeError, f"{self.kind.__name__!r} object is not iterable")
-        from ..iterators.builtin_iterators import IteratorVariable
-
         iterator = method.call(evaluator, [], {})
         if isinstance(iterator, IteratorVariable):
             return iterator
@@ -128,8 +125,6 @@ class InstanceProtocols(Variable):
 
     def _iterate_by_index(self, reader: Variable) -> Variable:
         """An iterator over ``self[0]``, ``self[1]`` ... up to an IndexError."""
-        from ..iterators.builtin_iterators import LazyIteratorVariable
-
         position = 0
         ended = False
 

@@ -16,6 +16,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import are_silent
+from ...variables.operations import is_same_object
 from ...variables.python_protocols import (
     attribute_name,
     find_raw,
@@ -384,7 +385,5 @@ def _delattr(evaluator: Evaluator, receiver: Variable, name: Variable, /) -> Non
 
 @model(vars(object)["__eq__"])
 def _eq(evaluator: Evaluator, receiver: Variable, other: Variable, /) -> Variable:
-    from ...variables.operations import is_same_object
-
     same = is_same_object(evaluator, receiver, other)
     return ConstantVariable(True if same else NotImplemented)

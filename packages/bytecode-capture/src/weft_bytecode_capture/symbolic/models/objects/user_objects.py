@@ -25,7 +25,14 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Variable
 from ...variables.builder import register_predicate
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import HashedKey, entry_key
+from ...variables.hashing import (
+    HashedKey,
+    InstanceKey,
+    entry_key,
+    identity_key,
+    is_silent,
+    unhashable,
+)
 from ...variables.python_protocols import find_raw, no_attribute
 from ..containers.mappings import AttributeDictVariable
 from .class_attributes import (
@@ -41,6 +48,7 @@ from .class_attributes import (
 )
 from .finalizers import require_no_finalizer
 from .instance_protocols import InstanceProtocols
+from .opaque import RefusedVariable
 
 
 class UserObjectVariable(InstanceProtocols):
@@ -267,8 +275,6 @@ class UserObjectVariable(InstanceProtocols):
             evaluator.side_effects.mutated(self)
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        from ...variables.hashing import HashedKey, InstanceKey, identity_key, is_silent, unhashable
-
         owner, raw = evaluator.state.find_in_type(self.kind, "__hash__") or (object, None)
         equal = evaluator.state.find_in_type(self.kind, "__eq__")
         if raw is None:
@@ -369,7 +375,6 @@ def _is_plain_instance(value: Any) -> bool:
 @register_predicate(_is_plain_instance, -100)
 def _wrap_instance(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     from .instances import wrap_storage
-    from .opaque import RefusedVariable
 
     try:
         storage = wrap_storage(evaluator, value, source)

@@ -26,6 +26,7 @@ from ..containers.mappings import DictVariable, keyword_arguments, new_keyword_d
 from ..containers.sequences import TupleVariable
 from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..objects.classes import ClassVariable
+from ..objects.opaque import OpaqueVariable
 from ..table import model
 from .context_managers import ContextVariable
 from .subclass_tensors import with_class
@@ -159,6 +160,4 @@ class PropertyAccessVariable(IdentifiedFunctionVariable):
 def _wrap_method_wrapper(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     if isinstance(value.__self__, types.GetSetDescriptorType):
         return PropertyAccessVariable(value, source)
-    from ..objects.opaque import OpaqueVariable
-
     return OpaqueVariable(value, source)
