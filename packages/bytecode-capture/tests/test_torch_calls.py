@@ -239,6 +239,22 @@ def test_tensors_of_unusual_kinds_in_several_sizes(kind, dynamic):
         assert found[1:] == expected[1:]
 
 
+MADE = {
+    "sparse": lambda x: x.to_sparse().values() * 2,
+    "nested": lambda x: torch.nested.nested_tensor([x, x[:1]]).unbind()[1] + 1,
+    "padded": lambda x: torch.nested.nested_tensor([x, x[:1]]).to_padded_tensor(0.5) * 2,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*prototype stage:UserWarning")
+@pytest.mark.parametrize("kind", MADE)
+def test_tensors_of_unusual_kinds_that_are_made(kind):
+    compiled = compile_frames(MADE[kind], run_graph)
+    for size in (3, 4):
+        x = torch.arange(size * 2.0).reshape(size, 2)
+        assert torch.equal(compiled(x), MADE[kind](x))
+
+
 def test_function_that_stays_eager_in_training():
     options = CaptureOptions(eager_in_training=frozenset({torch.relu}))
 

@@ -58,6 +58,8 @@ class TensorMetadata:
         if _torch.is_wrapper(tensor):
             raise TypeError("the tensor stands for another one inside a transform")
         with _torch.without_torch_function():
+            if tensor.is_nested and tensor.layout is torch.strided:
+                raise TypeError("the tensor is nested: it has no size")
             return cls(
                 python_type=type(tensor),
                 dtype=tensor.dtype,
