@@ -262,6 +262,12 @@ def substitute_of(function: Any) -> types.FunctionType | None:
 _POLYFILL_TABLE = "_get_polyfill_handlers"
 
 
+def calls_nested_region(function: Any) -> bool:
+    """Whether it is what a function with the mark ``nested_compile_region`` calls with its own body."""
+    module = sys.modules.get("torch._higher_order_ops.invoke_subgraph")
+    return module is not None and function is getattr(module, "invoke_subgraph_placeholder", None)
+
+
 def is_allowed_in_graph(function: Any) -> bool:
     """Whether ``torch.compiler.allow_in_graph`` was given the function.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...._torch import has_constant_result, is_allowed_in_graph, substitute_of
+from ...._torch import calls_nested_region, has_constant_result, is_allowed_in_graph, substitute_of
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import when_function_is_met
@@ -38,6 +38,12 @@ def _honour_torch_marks(function: types.FunctionType | types.BuiltinFunctionType
         put_into_graph(function)
     elif (substitute := substitute_of(function)) is not None:
         polyfill(function)(substitute)
+    elif calls_nested_region(function):
+        polyfill(function)(_call)
+
+
+def _call(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    return function(*arguments, **keywords)
 
 
 @polyfill(torch.compiler.cudagraph_mark_step_begin)
