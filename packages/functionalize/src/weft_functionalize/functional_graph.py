@@ -156,6 +156,7 @@ class RefusedGradient:
     """
 
     order: int
+    error: type[RuntimeError]
     message: str
     inputs: frozenset[int]
 
