@@ -166,3 +166,40 @@ def _only_what_is_not_used(x: Any, z: Any) -> Any:
 def test_parts_and_operators_without_a_derivative(program: Program) -> None:
     wanted = outcome(program)
     same(outcome(weft.compile(program, fullgraph=True)), wanted)
+
+
+@pytest.mark.parametrize("write", [lambda y: y.data.add_(1), lambda y: y.data[0].zero_()])
+def test_writes_that_autograd_does_not_see(write: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager's backward computes with what is written; here the graph runs as it was captured."""
+
+    def program(x: Any, z: Any) -> Any:
+        y = x.exp()
+        write(y)
+        return y
+
+    monkeypatch.delenv("WEFT_STRICT", raising=False)
+    wanted = outcome(program)
+    with pytest.warns(UserWarning, match="write to .data of a value that backward needs"):
+        same(outcome(weft.compile(program)), wanted)
+
+
+def test_rows_of_what_is_written_to_between_two_graphs() -> None:
+    def program(x: Any, z: Any) -> Any:
+        y = x * 1
+        row, *_ = y.unbind()
+        print(end="")  # noqa: T201 (a graph break)
+        result = row.sin()
+        y.mul_(2)
+        return result
+
+    same(outcome(weft.compile(program)), outcome(program))
+
+
+def test_part_of_an_expanded_argument_may_be_written_to() -> None:
+    def program(x: Any, z: Any) -> Any:
+        y = (z * 2).expand(3, 3)
+        print(end="")  # noqa: T201 (a graph break)
+        y[0].add_(1)
+        return y * 2
+
+    same(outcome(weft.compile(program)), outcome(program))
