@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
-from weft_codegen_triton.rewriting import aligned_products
+from weft_codegen_triton.rewriting import aligned_matmuls
 from weft_loop_ir import ExternCall, Schedule
 
 H = torch.float16
@@ -58,7 +58,7 @@ def test_an_odd_product_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | N
 def test_parts_of_a_large_odd_product_are_one_after_the_other(
     codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch, has_bias: bool
 ) -> None:
-    monkeypatch.setattr(aligned_products, "PART_BYTES", 1 << 19)
+    monkeypatch.setattr(aligned_matmuls, "PART_BYTES", 1 << 19)
     a, weight, bias = randn(512, 512), randn(1800, 512)[:1799], randn(1799)
     schedule = rewritten(
         codegen, lambda c, a, w: F.linear(a, w, c if has_bias else None), bias, a, weight
