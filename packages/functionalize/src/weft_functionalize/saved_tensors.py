@@ -82,9 +82,10 @@ def saved_names(function: Any) -> Iterator[str]:
     """The attributes of a node that are tensors that it has saved, or lists of them."""
     raw = "_raw_saved_"
     for name in dir(function):
-        if name.startswith(raw):
-            saved = name.removeprefix("_raw_")  # of a function in Python without the underscore
-            yield saved if saved == "saved_tensors" else f"_{saved}"
+        if name == "saved_tensors":
+            yield name
+        elif name.startswith(raw):
+            yield f"_saved_{name.removeprefix(raw)}"
 
 
 _WRITE_ERRORS = ("modified by an inplace operation", "has been modified inplace")
