@@ -178,7 +178,7 @@ class _Interpreter:
             return self._recorder.lift_attribute(self._module, str(node.target))
         args, kwargs = self._load(node.args), self._load(node.kwargs)
         try:
-            with self._recorder.history.noting_call((args, kwargs)):
+            with self._recorder.history.noting_writes_to_views((args, kwargs)):
                 return self._call(node, args, kwargs)
         except DATA_DEPENDENT_ERRORS as error:
             raise Unsupported(

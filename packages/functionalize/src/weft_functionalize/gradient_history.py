@@ -116,17 +116,14 @@ class GradientHistory:
         self._writes[storage_identity(tensor)] += 1
 
     @contextlib.contextmanager
-    def noting_call(self, values: Any) -> Iterator[None]:
-        """Note what autograd saves in a call with ``values``, after what the call itself writes.
+    def noting_writes_to_views(self, values: Any) -> Iterator[None]:
+        """Note what autograd saves where a call with ``values`` writes to a view among them.
 
-        Where it writes to a view, the node of the write is in one for the view's base, which shows nothing
-        of what is in it.
+        The node of the write is then in one for the view's base, which shows nothing of what is in it.
         """
         start = len(self._saved)
         yield
         saved = self._saved[start:]
-        for each in saved:
-            each.note_version()
         bases = [t._base for t in _tensors_in(values) if t._is_view()] if saved else []
         for base in bases:
             if base is not None and base.grad_fn is not None:

@@ -186,10 +186,8 @@ def _clamped(call: _Call) -> Variable:
         raise _NotTaken
     dtype = call.promoted(tensor, *bounds.values())
     numbers = {name: call.number(bound, dtype) for name, bound in bounds.items()}
-    # what backward needs is saved before the write, as by ``clamp_``
-    given = call.function(torch.clone, tensor) if call.in_place else tensor
     return call.result(
-        tensor, call.evaluator.graph.tensor(call.evaluator, torch.clamp, given, **numbers)
+        tensor, call.evaluator.graph.tensor(call.evaluator, torch.clamp, tensor, **numbers)
     )
 
 
