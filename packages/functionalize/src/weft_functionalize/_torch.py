@@ -65,7 +65,6 @@ __all__ = [
     "new_fake_mode",
     "new_integer",
     "number_hint",
-    "preserving_version",
     "python_function",
     "pytree",
     "quiet_meta_failures",
@@ -180,11 +179,6 @@ def refuse_writes(view: torch.Tensor, refusal: WriteRefusal) -> None:
     if not view.is_inference() and view._is_view():
         autograd: Any = torch._C._autograd
         autograd._set_creation_meta(view, autograd.CreationMeta.__members__[refusal.name])
-
-
-def preserving_version(tensor: torch.Tensor) -> Any:
-    """A context within which writes to a tensor do not count."""
-    return torch.autograd.grad_mode._unsafe_preserve_version_counter(tensor)
 
 
 def saved_tensor_hooks_enabled() -> bool:

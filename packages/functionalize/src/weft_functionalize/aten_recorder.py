@@ -27,14 +27,7 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
-from .gradient_history import (
-    GradientHistory,
-    Sources,
-    give_gradients,
-    give_gradients_of_input,
-    is_leaf,
-    leaf_for,
-)
+from .gradient_history import GradientHistory, Sources, give_gradients, is_leaf, leaf_for
 from .options import StepObserver
 from .refused_numbers import check_numbers
 from .refused_operands import check_operands
@@ -176,7 +169,7 @@ class AtenRecorder(TorchDispatchMode):
             first = self._fake_without_gradients(example.first)
             fake = flat_view(first, example.members).detach()
             if example.requires_grad and self.with_gradients:
-                give_gradients_of_input(fake)
+                give_gradients(fake, leaf_for(fake))
         node = self._placeholder(hint, fake)
         self.inputs.append(
             RecordedInput(
@@ -271,7 +264,7 @@ class AtenRecorder(TorchDispatchMode):
             own = self._fake_without_gradients(tensor)
             if tensor.requires_grad and self.with_gradients:
                 if not is_leaf(tensor):
-                    give_gradients_of_input(own)
+                    give_gradients(own, leaf_for(own))
                     return own
                 if tensor._is_view():  # then a view of this one is as a view of its base
                     own = own.as_strided(own.shape, own.stride(), own.storage_offset())
@@ -373,11 +366,8 @@ class AtenRecorder(TorchDispatchMode):
         before = _written_layouts(func, written, fake_args, fake_kwargs) if written else ()
         result = func(*fake_args, **fake_kwargs)
         check_numbers(func, fake_args, fake_kwargs, result)
-        if written:
-            if before != _written_layouts(func, written, fake_args, fake_kwargs):
-                raise Unsupported("write that resizes a tensor", str(func))
-            for name in written:
-                _map_tensors(_argument(func, name, fake_args, fake_kwargs), self.history.note_write)
+        if written and before != _written_layouts(func, written, fake_args, fake_kwargs):
+            raise Unsupported("write that resizes a tensor", str(func))
         self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)
         if func is aten.as_strided_scatter.default:

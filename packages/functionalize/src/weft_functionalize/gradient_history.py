@@ -7,7 +7,6 @@ when a result has one; and whether an input that is written to gets another hist
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from ._torch import preserving_version, saved_tensor_hooks_enabled, storage_identity
+from ._torch import saved_tensor_hooks_enabled, storage_identity
 from .functional_graph import RefusedGradient
-from .saved_tensors import HiddenWrite, SavedTensor, error_of, saved_names
+from .saved_tensors import SavedTensor, error_of, saved_names
 from .tensor_map import TensorMap
 from .unsupported import Unsupported
 
@@ -84,8 +83,6 @@ class GradientHistory:
         self._edges: dict[int, tuple[_Function, int]] = {}
         self._inside: dict[_Function, list[SavedTensor]] = {}  # by the node of a view's base
         self._saved: list[SavedTensor] = []
-        self._has_hidden_writes = False
-        self._writes: Counter[int] = Counter()  # by storage
         self._refused: TensorMap[tuple[RefusedGradient, ...]] = TensorMap()
 
     @contextlib.contextmanager
@@ -108,12 +105,8 @@ class GradientHistory:
             self._hold(saved.tensor)
 
     def _pack(self, tensor: torch.Tensor) -> SavedTensor:
-        self._saved.append(SavedTensor(tensor, self._writes))
+        self._saved.append(SavedTensor(tensor))
         return self._saved[-1]
-
-    def note_write(self, tensor: torch.Tensor) -> None:
-        """The program writes to ``tensor``, whether autograd is told or not."""
-        self._writes[storage_identity(tensor)] += 1
 
     @contextlib.contextmanager
     def noting_writes_to_views(self, values: Any) -> Iterator[None]:
@@ -199,15 +192,7 @@ class GradientHistory:
         return reach.certain
 
     def refused(self, tensor: torch.Tensor) -> tuple[RefusedGradient, ...]:
-        """Where eager's backward from one of the results raises whatever the gradients are.
-
-        :raises Unsupported: it computes with what was written to ``.data`` after it was saved.
-        """
-        if self._has_hidden_writes:
-            raise Unsupported(
-                "write to .data of a value that backward needs",
-                hint="write after backward, or to a clone()",
-            )
+        """Where eager's backward from one of the results raises whatever the gradients are."""
         return self._refused.get(tensor) or ()
 
     def _refused_from(
@@ -224,11 +209,6 @@ class GradientHistory:
         for function in self._functions([start]):
             error = error_of(function, self._inside.get(function, ()), values)
             if error is None:
-                continue
-            if isinstance(
-                error, HiddenWrite
-            ):  # or to another input in the same memory, not told yet
-                self._has_hidden_writes = True
                 continue
             certain, possible = self._inputs_of(function)
             if certain != possible:
@@ -291,25 +271,19 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def leaf_for(tensor: torch.Tensor) -> torch.Tensor:
-    """A leaf that ``tensor`` can have a gradient by."""
+    """A leaf that ``tensor`` can have a gradient by: itself, if it is nothing that may be written to."""
+    if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
+        return tensor.requires_grad_()
     if not (tensor.is_floating_point() or tensor.is_complex()):
         raise Unsupported("gradients of a tensor that can have none", str(tensor.dtype))
     return torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
 
 
 def give_gradients(tensor: torch.Tensor, leaf: torch.Tensor) -> None:
-    """Let autograd track ``tensor`` as computed from ``leaf``."""
-    with torch.enable_grad():
-        for dim, (n, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-            if n > 1 and stride == 0:
-                tensor = tensor.narrow(dim, 0, 1)  # a write to all of them is refused
-        tensor.add_(leaf)
-
-
-def give_gradients_of_input(tensor: torch.Tensor) -> None:
-    """Let autograd track ``tensor`` as computed by something before the program, which is no write."""
-    with preserving_version(tensor):
-        give_gradients(tensor, leaf_for(tensor))
+    """Let autograd track ``tensor`` as computed from ``leaf``, which may be itself."""
+    if leaf is not tensor:
+        with torch.enable_grad():
+            tensor.add_(leaf)
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

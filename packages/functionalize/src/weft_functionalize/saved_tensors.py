@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,24 +12,19 @@ from ._torch import size_hint, storage_identity
 
 
 class SavedTensor:
-    """What hooks keep in the place of a saved tensor, whose version autograd then checks no longer.
+    """What hooks keep in the place of a saved tensor, whose version autograd then checks no longer."""
 
-    ``writes``: how often each storage has been written to by now.
-    """
-
-    def __init__(self, tensor: torch.Tensor, writes: Mapping[int, int]) -> None:
+    def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         self._version = tensor._version
-        self._writes, self._count = writes, writes[storage_identity(tensor)]
 
     @property
     def is_overwritten(self) -> bool:
-        """Whether autograd finds that it was written to."""
         return self.tensor._version != self._version
 
     def unpack(self) -> torch.Tensor:
-        """The tensor; raises :class:`_Overwritten` if it was written to, whether autograd knows or not."""
-        if self.is_overwritten or self._writes[storage_identity(self.tensor)] != self._count:
+        """The tensor; raises :class:`_Overwritten` if it was written to."""
+        if self.is_overwritten:
             raise _Overwritten(self)
         return self.tensor
 
@@ -44,8 +39,6 @@ class SavedTensor:
 
     def found_by(self, values: Iterable[torch.Tensor]) -> RuntimeError:
         """Autograd's error where it is none of the node's own results but the last of ``values`` like it."""
-        if not self.is_overwritten:
-            return HiddenWrite("eager's backward computes with what is there")
         own, function, number = self.tensor, None, 0
         for value in values:
             if (
@@ -61,12 +54,8 @@ class SavedTensor:
         return self.error(function, number)
 
 
-class HiddenWrite(RuntimeError):
-    """A saved value was written to, but autograd does not know."""
-
-
 class _Overwritten(RuntimeError):
-    """``saved`` was written to."""
+    """Autograd would have found that ``saved`` was written to."""
 
     def __init__(self, saved: SavedTensor) -> None:
         super().__init__(str(saved))
@@ -91,15 +80,13 @@ def error_of(
             getattr(function, name)
         except _Overwritten as error:
             number = _result_number(function, name.removeprefix("_saved_"))
-            if number is None or not error.saved.is_overwritten:
+            if number is None:
                 return error.saved.found_by(values)
             return error.saved.error(function, number)
         except RuntimeError as error:
             return error
     for saved in inside:
-        try:
-            saved.unpack()
-        except _Overwritten:
+        if saved.is_overwritten:
             return saved.found_by(values)
     return None if names else _missing_derivative(function)
 
