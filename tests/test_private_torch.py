@@ -167,10 +167,6 @@ OWNERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("_base", "_cdata", "_is_view", "_version"), lambda: torch.ones(1)),
     "_has_symbolic_sizes_strides": lambda: torch.ones(1),
     **dict.fromkeys(
-        ("_input_metadata", "_saved_result", "_sequence_nr"),
-        lambda: torch.ones(1, requires_grad=True).exp().grad_fn,
-    ),
-    **dict.fromkeys(
         ("_schema", "_op_dk", "_opname", "_overloadname"), lambda: torch.ops.aten.add.Tensor
     ),
     **dict.fromkeys(

@@ -29,8 +29,7 @@ def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]
         return _backward_graph_by_operators(ctx, gradients)
     every = _inputs_again(ctx, plan.present(gradients))
     arguments = [every[index] for index in plan.argument_indices]
-    positions = [k for k in plan.gradients if arguments[k].requires_grad]  # another component's not
-    wanted = [arguments[k] for k in positions]
+    wanted = [arguments[k] for k in plan.gradients]
     with (
         torch.enable_grad(),
         without_autocast(plan.device_types),
@@ -50,12 +49,12 @@ def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]
     absent = plan.absent(gradients, ctx.flags)
     computed = [
         None if position in absent else torch.zeros_like(like) if gradient is None else gradient
-        for position, like, gradient in zip(positions, wanted, computed, strict=True)
+        for position, like, gradient in zip(plan.gradients, wanted, computed, strict=True)
     ]
     ctx.values.known = None
     if not keeps_graph():
         release(ctx, plan.present(gradients))
-    return placed(plan, positions, computed)
+    return placed(plan, plan.gradients, computed)
 
 
 def _numbers_of_forward(ctx: Any) -> AbstractContextManager[None]:

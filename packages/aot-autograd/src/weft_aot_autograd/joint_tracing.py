@@ -162,8 +162,7 @@ class _Trace:
             }
             missing = refused_gradients(self._functional, differentiated)
             missing += find_missing_derivatives(outputs, differentiated, inputs)
-            absent = [i for i in wanted if i not in found]
-            found |= self._zeros_for(absent, inputs, differentiated, missing)
+            found |= self._zeros_for([i for i in wanted if i not in found], inputs, missing)
         return replace(self._result(outputs, differentiated, found, positions), missing=missing)
 
     def _find_flags(
@@ -254,7 +253,6 @@ class _Trace:
         self,
         wanted: Sequence[int],
         inputs: Sequence[Any],
-        differentiated: Sequence[int],
         missing: Sequence[MissingDerivative],
     ) -> dict[int, torch.Tensor]:
         """Gradients of zero for inputs that have one in eager by what the program has overwritten since.
@@ -266,7 +264,7 @@ class _Trace:
         functional = self._functional
         rules = any(is_gradient_rule(node.target) for node in functional.graph_module.graph.nodes)
         if functional.has_writes and not rules:
-            described = [d for d in functional.outputs if d.graph_index in differentiated]
+            described = [d for d in functional.outputs if d.requires_grad]  # others get no gradient
             reached |= {i for descriptor in described for i in descriptor.reached or ()}
         with self._recorder, torch.no_grad():
             return {i: torch.zeros_like(inputs[i]) for i in wanted if i in reached}

@@ -127,7 +127,7 @@ def refused_gradients(
 ) -> tuple[MissingDerivative, ...]:
     """What eager's backward raises, as functionalize has seen it, first what comes first."""
     found = [
-        (refused.order, MissingDerivative(index, refused.inputs, refused.error, refused.message))
+        (refused.order, MissingDerivative(index, refused.inputs, RuntimeError, refused.message))
         for output in functional.outputs
         if (index := output.graph_index) is not None and index in differentiated
         for refused in output.refused

@@ -61,8 +61,6 @@ class TrainingProgram:
         for k in self._unreached:
             if isinstance(arguments[k], torch.Tensor) and arguments[k].requires_grad:
                 arguments[k] = arguments[k].detach()
-        if self._plan.components and self._plan.is_apart(arguments):
-            return _call_apart(self._plan, arguments)
         values = Values()
         later: Any = None
         for segment in reversed(self._plan.segments[1:]):
@@ -74,24 +72,6 @@ class TrainingProgram:
             if written
             else results
         )
-
-
-def _call_apart(plan: Plan, arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The results, each component's by a node of its own; forward runs once."""
-    found: list[Any] = [None] * plan.returned_count
-    values = Values()
-    for component in plan.components:
-        values = values.for_component(component)
-        own = [
-            value.detach()
-            if isinstance(value, torch.Tensor) and k not in component.arguments
-            else value
-            for k, value in enumerate(arguments)
-        ]
-        results: tuple[Any, ...] = CompiledFunction.apply(plan, values, None, *own)  # type: ignore[no-untyped-call]
-        for k in component.results:
-            found[k] = values.written.get(k, results[k])
-    return tuple(found)
 
 
 def _unreached(plan: Plan, partitioned: PartitionedGraph) -> tuple[int, ...]:
@@ -122,9 +102,12 @@ class CompiledFunction(torch.autograd.Function):
         ctx.remaining = None
         ctx.kept = [arguments[k] for k in plan.kept]
         ctx.versions = [version_of(value) for value in ctx.kept]
+        ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
-        results, ctx.random_state = _run_forward(plan, values, packs, arguments)
-        component = values.component
+        forward = plan.forward if packs else plan.donating_forward
+        results = forward(*arguments[plan.lifted_count :])
+        if ctx.random_state is not None:
+            ctx.random_state.note_end()
         saved = [
             arguments[index] if is_argument else results[index] for is_argument, index in plan.saved
         ]
@@ -141,18 +124,11 @@ class CompiledFunction(torch.autograd.Function):
         constants = [k for k in plan.constants if k not in written]
         if plan.given.in_some_calls:
             constants += plan.given.without_gradients(ctx.flags)
-        if component is not None:
-            constants = [k for k in constants if k in component.results]
         if constants:
             ctx.mark_non_differentiable(*(results[index] for index in constants))
         returned = results[: plan.returned_count]
         # autograd would make a view of an argument that it is given back
-        return tuple(
-            None
-            if k in written or (component is not None and k not in component.results)
-            else result
-            for k, result in enumerate(returned)
-        )
+        return tuple(None if k in written else result for k, result in enumerate(returned))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
@@ -171,8 +147,7 @@ class CompiledFunction(torch.autograd.Function):
             for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
         )
         present = plan.present(gradients)
-        only_present = ctx.remaining is not None or ctx.values.component is not None
-        partial = plan.partial_stage(present, is_repeated=only_present)
+        partial = plan.partial_stage(present, is_repeated=ctx.remaining is not None)
         ctx.values.known = [*take_saved(ctx, present, partial), *tangents]
         ctx.values.absent = plan.absent(gradients, ctx.flags)
         if partial is not None:
@@ -181,25 +156,6 @@ class CompiledFunction(torch.autograd.Function):
         first = plan.segments[0]
         computed = first.run(ctx.values, is_last=len(plan.segments) == 1)
         return placed(plan, first.arguments, computed)
-
-
-def _run_forward(
-    plan: Plan, values: Values, packs: bool, arguments: Sequence[Any]
-) -> tuple[Sequence[Any], RandomState | None]:
-    """What forward gives, and what it has drawn; it has run already for another component's node."""
-    if values.forward is not None:
-        results, random_state = values.forward
-        return [r.detach() if isinstance(r, torch.Tensor) else r for r in results], random_state
-    random_state = RandomState(plan.cuda_devices) if plan.random else None
-    is_private = not packs and values.component is None
-    forward = plan.donating_forward if is_private else plan.forward
-    results = forward(*arguments[plan.lifted_count :])
-    if random_state is not None:
-        random_state.note_end()
-    if values.component is not None:
-        results = [r.detach() if isinstance(r, torch.Tensor) else r for r in results]
-        values.forward = results, random_state
-    return results, random_state
 
 
 class LaterSegment(torch.autograd.Function):

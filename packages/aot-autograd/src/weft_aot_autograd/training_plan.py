@@ -11,13 +11,11 @@ import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
 from ._torch import keeps_graph
-from .components import Component, find_components
 from .given_gradients import GivenGradients
 from .joint_graph import PartitionedGraph
 from .missing_derivatives import MissingDerivatives
 from .partial_backward import is_linear, partial_backward
 from .partition import BackwardSegment
-from .random_state import RandomState
 from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter
 
@@ -38,15 +36,6 @@ class Values:
         self.are_last_read = True
         # Results of forward that are inputs, written in place, by position.
         self.written: dict[int, torch.Tensor] = {}
-        # What the node is for, of a graph with several, and what forward has computed for all of them.
-        self.component: Component | None = None
-        self.forward: tuple[Sequence[Any], RandomState | None] | None = None
-
-    def for_component(self, component: Component) -> Values:
-        """The same for another node of the graph."""
-        other = Values()
-        other.component, other.forward = component, self.forward
-        return other
 
 
 class Segment:
@@ -69,8 +58,7 @@ class Segment:
         if is_last:
             values.known = None
         call = getattr(self._program, "call_donated", None)
-        shared = keeps_graph() or not values.are_last_read or values.component is not None
-        if call is None or not is_last or shared:
+        if call is None or not is_last or keeps_graph() or not values.are_last_read:
             results = self._program(*inputs)
         else:
             results = call(inputs)
@@ -213,9 +201,6 @@ class Plan:
             backward = [(_whole_backward(partitioned), backward)]
         self.segments = tuple(Segment(segment, run, self.gradients) for segment, run in backward)
         self.argument_count = len(order)
-        self.components: tuple[Component, ...] = ()
-        if len(self.segments) == 1 and is_linear(functional) and partitioned.flags is None:
-            self.components = find_components(partitioned, order, self.constants)
         self._partitioned, self._compile_later = partitioned, compile_later
         self._partial: dict[tuple[frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)
@@ -262,15 +247,6 @@ class Plan:
         gradient does not depend on this one's; eager's nodes would not have been reached.
         """
         return self._is_linear and all(gradients[t.output_index] is None for t in self.tangents)
-
-    def is_apart(self, arguments: Sequence[Any]) -> bool:
-        """Whether each component is a node: where there is something behind an argument to be visited."""
-        return any(
-            isinstance(value := arguments[k], torch.Tensor)
-            and (value.grad_fn is not None or bool(value._backward_hooks))
-            for component in self.components
-            for k in component.arguments
-        )
 
     def present(self, gradients: Sequence[Any]) -> frozenset[int]:
         """The tangents that are there, by position."""

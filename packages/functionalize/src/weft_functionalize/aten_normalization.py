@@ -85,7 +85,7 @@ def normalize(
     gradients = torch.set_grad_enabled(torch.is_grad_enabled())
     with gradients, fake_mode, quiet_meta_failures(), leaving_transforms(graph_module.graph):
         outputs = interpreter.run(example_inputs, shared)
-    recorder.note_results(outputs)
+    recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
     return NormalizedGraph(recorder, fake_mode, outputs)
 
 

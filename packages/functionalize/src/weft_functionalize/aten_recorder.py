@@ -26,7 +26,7 @@ from ._torch import (
     schema_arguments,
     storage_identity,
 )
-from .functional_graph import InputKind, SharedMember
+from .functional_graph import InputKind, RefusedGradient, SharedMember
 from .gradient_history import GradientHistory, Sources, give_gradients, is_leaf, leaf_for
 from .options import StepObserver
 from .refused_numbers import check_numbers
@@ -199,10 +199,9 @@ class AtenRecorder(TorchDispatchMode):
         """What stands for the captured graph's placeholders, of which ``values`` were added as inputs."""
         return list(values)
 
-    def note_results(self, results: Sequence[Any]) -> None:
-        """Note what autograd has of the results, and of what has become of the inputs."""
-        inputs = (recorded.value for recorded in self.inputs)
-        self.history.note_results([*results, *inputs], self._nodes)
+    def refused_gradients(self, tensor: torch.Tensor) -> tuple[RefusedGradient, ...]:
+        """The errors that eager's backward from ``tensor`` comes to."""
+        return self.history.refused(tensor, self._nodes)
 
     def has_recorded(self, tensor: torch.Tensor) -> bool:
         """Whether ``tensor`` stands for a value of the graph."""

@@ -233,5 +233,7 @@ def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
             replace(each, inputs=frozenset(new_index[index] for index in each.inputs))
             for each in descriptor.refused
         )
-        descriptor = replace(descriptor, reached=reached, reached_in_some=in_some, refused=refused)
+        descriptor = replace(
+            descriptor, reached=reached, reached_in_some=in_some, refused=refused
+        )
     return descriptor

@@ -156,7 +156,6 @@ class RefusedGradient:
     """
 
     order: int
-    error: type[RuntimeError]
     message: str
     inputs: frozenset[int]
 

@@ -83,7 +83,6 @@ class GradientHistory:
         self._edges: dict[int, tuple[_Function, int]] = {}
         self._inside: dict[_Function, list[SavedTensor]] = {}  # by the node of a view's base
         self._saved: list[SavedTensor] = []
-        self._refused: TensorMap[tuple[RefusedGradient, ...]] = TensorMap()
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
@@ -126,11 +125,9 @@ class GradientHistory:
         self._held[storage_identity(tensor)] = tensor
         return tensor
 
-    def note_results(self, results: Sequence[Any], values: Iterable[torch.Tensor]) -> None:
-        """Note what autograd has saved for the gradients of ``results``; ``values`` are the program's."""
-        tensors = [value for value in results if isinstance(value, torch.Tensor)]
-        for tensor in tensors:
-            self._refused[tensor] = self._refused_from(tensor, values)
+    def note_results(self, results: Sequence[Any]) -> None:
+        """Note the tensors that autograd has saved for the gradients of ``results``."""
+        tensors = (value for value in results if isinstance(value, torch.Tensor))
         for function in self._functions([t.grad_fn for t in tensors if t.grad_fn is not None]):
             for tensor in _saved_tensors(function):
                 self._hold(tensor)
@@ -191,15 +188,12 @@ class GradientHistory:
             )
         return reach.certain
 
-    def refused(self, tensor: torch.Tensor) -> tuple[RefusedGradient, ...]:
-        """Where eager's backward from one of the results raises whatever the gradients are."""
-        return self._refused.get(tensor) or ()
-
-    def _refused_from(
+    def refused(
         self, tensor: torch.Tensor, values: Iterable[torch.Tensor]
     ) -> tuple[RefusedGradient, ...]:
-        """At an operator that has no derivative, or has saved what was written to since.
+        """Where eager's backward from ``tensor`` raises whatever the gradients are.
 
+        That is at an operator that has no derivative, or has saved what was written to since.
         ``values`` are the program's.
         """
         if not tensor.requires_grad or is_unrecorded_view(tensor):
@@ -212,10 +206,8 @@ class GradientHistory:
                 continue
             certain, possible = self._inputs_of(function)
             if certain != possible:
-                raise Unsupported("gradient that is refused in some calls", str(error))
-            found.append(
-                RefusedGradient(function._sequence_nr(), type(error), str(error), possible)
-            )
+                raise Unsupported("gradient that is refused in some calls", error)
+            found.append(RefusedGradient(function._sequence_nr(), error, possible))
         return tuple(sorted(found, key=lambda refused: -refused.order))
 
     def _inputs_of(self, start: _Function) -> tuple[frozenset[int], frozenset[int]]:

@@ -28,18 +28,18 @@ class SavedTensor:
             raise _Overwritten(self)
         return self.tensor
 
-    def error(self, function: Any, number: int) -> RuntimeError:
+    def told(self, function: Any, number: int) -> str:
         """Autograd's error; the tensor was result ``number`` of ``function``, None for an input."""
         source = "" if function is None else f", which is output {number} of {_name(function)},"
         size = [size_hint(n) for n in self.tensor.shape]
-        return RuntimeError(
+        return (
             f"{_BEGINNING}[{self.tensor.type()} {size}]{source} is at version {self.tensor._version}; "
             f"expected version {self._version}{_END}"
         )
 
-    def found_by(self, values: Iterable[torch.Tensor]) -> RuntimeError:
-        """Autograd's error where it is none of the node's own results but the last of ``values`` like it."""
-        own, function, number = self.tensor, None, 0
+    def source(self, values: Iterable[torch.Tensor]) -> tuple[Any, int]:
+        """Which result it is now of which node: that of the first of ``values`` that is the same."""
+        own = self.tensor
         for value in values:
             if (
                 storage_identity(value) == storage_identity(own)
@@ -47,11 +47,8 @@ class SavedTensor:
                 and (value.shape, value.stride(), value.storage_offset())
                 == (own.shape, own.stride(), own.storage_offset())
             ):
-                try:
-                    function, number = value.grad_fn, value.output_nr
-                except RuntimeError as error:  # eager asks the same
-                    return error
-        return self.error(function, number)
+                return value.grad_fn, value.output_nr
+        return None, 0
 
 
 class _Overwritten(RuntimeError):
@@ -69,7 +66,7 @@ def saved_names(function: Any) -> Iterator[str]:
 
 def error_of(
     function: Any, inside: Sequence[SavedTensor], values: Iterable[torch.Tensor]
-) -> RuntimeError | None:
+) -> str | None:
     """What a node raises in backward, if it does so whatever gradients it is given.
 
     ``inside``: what is saved by nodes that are in it.  ``values``: all tensors of the program.
@@ -79,42 +76,31 @@ def error_of(
         try:
             getattr(function, name)
         except _Overwritten as error:
-            number = _result_number(function, name.removeprefix("_saved_"))
-            if number is None:
-                return error.saved.found_by(values)
-            return error.saved.error(function, number)
+            if name.startswith(_RESULTS):
+                return error.saved.told(function, int(name.removeprefix(_RESULTS) or 0))
+            return error.saved.told(*error.saved.source(values))
         except RuntimeError as error:
-            return error
+            return str(error)
     for saved in inside:
         if saved.is_overwritten:
-            return saved.found_by(values)
+            return saved.told(*saved.source(values))
     return None if names else _missing_derivative(function)
 
 
-def _result_number(function: Any, name: str) -> int | None:
-    """Which result of its operator a node has saved by ``name``; None if that is an argument's."""
-    if re.fullmatch(r"result\d*", name):
-        return int(name.removeprefix("result") or 0)
-    kind = re.sub(r"Backward\d+$", "", type(function).__name__)
-    operator = re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower()
-    for packet in (getattr(torch.ops.aten, f"{start}{operator}", None) for start in ("", "_")):
-        for overload in () if packet is None else packet.overloads():
-            names = [result.name for result in getattr(packet, overload)._schema.returns]
-            if name in names:
-                return names.index(name)
-    return None
+_RESULTS = "_saved_result"
 
 
-def _missing_derivative(function: Any) -> RuntimeError | None:
+def _missing_derivative(function: Any) -> str | None:
     """The error of an operator's node that has saved nothing, if it has no formula."""
     if not re.search(r"Backward\d+$|^NotImplemented$", type(function).__name__):
         return None
-    shapes = ([size_hint(n) for n in m.shape] for m in function._input_metadata)
+    given = (torch.zeros(m.shape, dtype=m.dtype, device=m.device) for m in function._input_metadata)
     try:
-        function(*(torch.zeros(shape, device="meta") for shape in shapes))
+        function(*given)
     except RuntimeError as error:
         if "derivative for" in str(error):
-            return error
+            return str(error)
+        raise
     return None
 
 
@@ -138,6 +124,4 @@ _, _, _END = _TEXT.partition("expected version 0")
 def _name(function: Any) -> str:
     """What the error calls a node: since torch 2.13 by its operator."""
     name: str = function.name()
-    if "ExpBackward" in _TEXT:
-        return name
-    return re.sub(r"Backward(\d+)$", lambda found: found[1].removeprefix("0"), name)
+    return name if "ExpBackward" in _TEXT else re.sub(r"Backward\d+$", "", name)
