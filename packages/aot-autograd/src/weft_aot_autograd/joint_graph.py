@@ -58,7 +58,7 @@ class GradientFlags:
 
 @dataclass(frozen=True)
 class MissingDerivative:
-    """Output ``output_index`` leads to inputs by what has no derivative, or needs what was written over.
+    """Output ``output_index`` leads to inputs by an operator that autograd has no derivative of.
 
     Eager raises ``error`` with ``message`` when a gradient of the output is on its way to ``input_indices``.
     """

@@ -34,7 +34,6 @@ from .joint_recorder import JointRecorder
 from .missing_derivatives import (
     DerivativeProbe,
     find_missing_derivatives,
-    refused_gradients,
 )
 from .region_gradients import run_region_operator
 from .region_gradients.recording import run_nodes
@@ -160,8 +159,7 @@ class _Trace:
                 for i, gradient in zip(wanted, gradients, strict=True)
                 if gradient is not None and i in self._reached  # else zeros, in regions' stead
             }
-            missing = refused_gradients(self._functional, differentiated)
-            missing += find_missing_derivatives(outputs, differentiated, inputs)
+            missing = find_missing_derivatives(outputs, differentiated, inputs)
             found |= self._zeros_for([i for i in wanted if i not in found], inputs, missing)
         return replace(self._result(outputs, differentiated, found, positions), missing=missing)
 

@@ -7,12 +7,11 @@ Autograd's formulas run when the graph is made: the error would come then, wheth
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.autograd.graph import get_gradient_edge
-from weft_functionalize import FunctionalGraph
 
 from ._torch import OpOverload, inplace_variant, tree_leaves, tree_map, will_visit
 from .differentiable_forms import call_differentiably
@@ -120,20 +119,6 @@ def find_missing_derivatives(
             if found:
                 missing.append(MissingDerivative(output, frozenset(found), type(error), str(error)))
     return tuple(missing)
-
-
-def refused_gradients(
-    functional: FunctionalGraph, differentiated: Collection[int]
-) -> tuple[MissingDerivative, ...]:
-    """What eager's backward raises, as functionalize has seen it, first what comes first."""
-    found = [
-        (refused.order, MissingDerivative(index, refused.inputs, RuntimeError, refused.message))
-        for output in functional.outputs
-        if (index := output.graph_index) is not None and index in differentiated
-        for refused in output.refused
-        if refused.inputs
-    ]
-    return tuple(missing for _, missing in sorted(found, key=lambda pair: -pair[0]))
 
 
 def _barred(result: torch.Tensor) -> list[tuple[torch.Tensor, RuntimeError]]:

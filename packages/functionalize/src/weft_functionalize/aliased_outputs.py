@@ -71,7 +71,6 @@ def plan_outputs(
             input_index=index,
             requires_grad=recorder.history.changes(index, recorded.value),
             reached=recorder.history.reached(recorded.value),
-            refused=recorder.refused_gradients(recorded.value),
             hidden=recorded.value._version == 0
             and not recorder.regions,  # whose writes no fake shows
         )
@@ -164,7 +163,6 @@ class _UserOutputs:
             reached_in_some=reach.possible - reach.certain,
             unrecorded=is_unrecorded_view(value),
             exposed=not history.holds(value),
-            refused=self._recorder.refused_gradients(value),
         )
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
         if node in self._input_of:
@@ -214,9 +212,6 @@ class _UserOutputs:
             reached=reach.possible,
             reached_in_some=reach.possible - reach.certain,
             exposed=not history.holds(views[0]),
-            refused=tuple(
-                {each for view in views for each in self._recorder.refused_gradients(view)}
-            ),
         )
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:

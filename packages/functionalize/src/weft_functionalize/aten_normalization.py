@@ -131,7 +131,7 @@ class _Interpreter:
             elif not any(position in group for group in shared):
                 values[position] = self._recorder.add_user_input(position, node, value)
         self._recorder.view_shared_inputs(values)
-        with self._recorder, self._recorder.history.observed():
+        with self._recorder:
             return self.run_on(self._recorder.complete_inputs(values))
 
     def run_on(self, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -178,8 +178,12 @@ class _Interpreter:
             return self._recorder.lift_attribute(self._module, str(node.target))
         args, kwargs = self._load(node.args), self._load(node.kwargs)
         try:
-            with self._recorder.history.noting_writes_to_views((args, kwargs)):
-                return self._call(node, args, kwargs)
+            if node.op == "call_function":
+                with as_kernels_compute(node.target):
+                    return self._call_function(node, args, kwargs)
+            if node.op == "call_method":
+                return self._call_method(str(node.target), args, kwargs)
+            return self._module.get_submodule(str(node.target))(*args, **kwargs)
         except DATA_DEPENDENT_ERRORS as error:
             raise Unsupported(
                 "result that depends on data", f"{node.format_node()}: {error}"
@@ -190,14 +194,6 @@ class _Interpreter:
                     "operator that takes no symbols", node.format_node() or ""
                 ) from error
             raise
-
-    def _call(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if node.op == "call_function":
-            with as_kernels_compute(node.target):
-                return self._call_function(node, args, kwargs)
-        if node.op == "call_method":
-            return self._call_method(str(node.target), args, kwargs)
-        return self._module.get_submodule(str(node.target))(*args, **kwargs)
 
     def _call_function(
         self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -245,7 +241,7 @@ class _RegionRunner:
     def record(
         self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
     ) -> tuple[Any, ...]:
-        with recorder.history.observed_region():
+        with recorder.history.observed():
             return _Interpreter(module, recorder).run(values)
 
     def inline(

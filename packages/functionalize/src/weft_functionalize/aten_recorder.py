@@ -26,7 +26,7 @@ from ._torch import (
     schema_arguments,
     storage_identity,
 )
-from .functional_graph import InputKind, RefusedGradient, SharedMember
+from .functional_graph import InputKind, SharedMember
 from .gradient_history import GradientHistory, Sources, give_gradients, is_leaf, leaf_for
 from .options import StepObserver
 from .refused_numbers import check_numbers
@@ -198,10 +198,6 @@ class AtenRecorder(TorchDispatchMode):
     def complete_inputs(self, values: Sequence[Any]) -> list[Any]:
         """What stands for the captured graph's placeholders, of which ``values`` were added as inputs."""
         return list(values)
-
-    def refused_gradients(self, tensor: torch.Tensor) -> tuple[RefusedGradient, ...]:
-        """The errors that eager's backward from ``tensor`` comes to."""
-        return self.history.refused(tensor, self._nodes)
 
     def has_recorded(self, tensor: torch.Tensor) -> bool:
         """Whether ``tensor`` stands for a value of the graph."""

@@ -229,11 +229,5 @@ def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
             frozenset(new_index[index] for index in indices)
             for indices in (descriptor.reached, descriptor.reached_in_some)
         )
-        refused = tuple(
-            replace(each, inputs=frozenset(new_index[index] for index in each.inputs))
-            for each in descriptor.refused
-        )
-        descriptor = replace(
-            descriptor, reached=reached, reached_in_some=in_some, refused=refused
-        )
+        descriptor = replace(descriptor, reached=reached, reached_in_some=in_some)
     return descriptor

@@ -149,18 +149,6 @@ Alias = (
 
 
 @dataclass(frozen=True)
-class RefusedGradient:
-    """An error that eager's backward raises with ``message`` on its way from an output to ``inputs``.
-
-    Of several that with the highest ``order`` comes first.
-    """
-
-    order: int
-    message: str
-    inputs: frozenset[int]
-
-
-@dataclass(frozen=True)
 class OutputDescriptor:
     """One output of the functional graph, or a user output that is regenerated from others.
 
@@ -171,7 +159,6 @@ class OutputDescriptor:
     ``reached_in_some`` only in some calls, as the branch taken or a loop's length says.  Where these are all,
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
     ``hidden``: autograd is not told of the writes to a mutated input, which are to its ``.data``.
-    ``refused``: where eager's backward from it raises, whatever is computed.
     """
 
     kind: OutputKind
@@ -185,7 +172,6 @@ class OutputDescriptor:
     unrecorded: bool = False
     exposed: bool = False
     hidden: bool = False
-    refused: tuple[RefusedGradient, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ when a result has one; and whether an input that is written to gets another hist
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,6 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from ._torch import saved_tensor_hooks_enabled, storage_identity
-from .functional_graph import RefusedGradient
-from .saved_tensors import SavedTensor, error_of, saved_names
 from .tensor_map import TensorMap
 from .unsupported import Unsupported
 
@@ -81,45 +79,15 @@ class GradientHistory:
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
         self._edges: dict[int, tuple[_Function, int]] = {}
-        self._inside: dict[_Function, list[SavedTensor]] = {}  # by the node of a view's base
-        self._saved: list[SavedTensor] = []
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
-        """Note all tensors that autograd saves meanwhile."""
+        """Note the tensors that autograd saves meanwhile: in a region, which results do not lead to."""
         if not saved_tensor_hooks_enabled():
             yield
             return
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, SavedTensor.unpack):
+        with torch.autograd.graph.saved_tensors_hooks(self._hold, lambda tensor: tensor):
             yield
-
-    @contextlib.contextmanager
-    def observed_region(self) -> Iterator[None]:
-        """Hold the tensors that autograd saves meanwhile: in a region, which results do not lead to."""
-        start = len(self._saved)
-        yield
-        for saved in self._saved[start:]:
-            if saved.is_overwritten:
-                raise Unsupported("value that backward needs, written over in a region")
-            self._hold(saved.tensor)
-
-    def _pack(self, tensor: torch.Tensor) -> SavedTensor:
-        self._saved.append(SavedTensor(tensor))
-        return self._saved[-1]
-
-    @contextlib.contextmanager
-    def noting_writes_to_views(self, values: Any) -> Iterator[None]:
-        """Note what autograd saves where a call with ``values`` writes to a view among them.
-
-        The node of the write is then in one for the view's base, which shows nothing of what is in it.
-        """
-        start = len(self._saved)
-        yield
-        saved = self._saved[start:]
-        bases = [t._base for t in _tensors_in(values) if t._is_view()] if saved else []
-        for base in bases:
-            if base is not None and base.grad_fn is not None:
-                self._inside.setdefault(base.grad_fn, saved)
 
     def _hold(self, tensor: torch.Tensor) -> torch.Tensor:
         self._held[storage_identity(tensor)] = tensor
@@ -174,7 +142,16 @@ class GradientHistory:
         """The inputs that have a gradient, be it zero, when ``tensor`` alone has."""
         if not tensor.requires_grad or is_unrecorded_view(tensor):
             return Reach(frozenset(), frozenset())
-        return Reach(*self._inputs_of(get_gradient_edge(tensor).node))
+        start = get_gradient_edge(tensor).node
+        certain, possible = (
+            frozenset(
+                index
+                for function in self._functions([start], is_certain=is_certain)
+                if (index := self._input_number(function)) is not None
+            )
+            for is_certain in (True, False)
+        )
+        return Reach(certain, possible)
 
     def reached(self, tensor: torch.Tensor) -> frozenset[int]:
         """As :meth:`reach`, where that does not depend on data.
@@ -187,40 +164,6 @@ class GradientHistory:
                 "gradients that depend on the branch of a conditional or the length of a loop"
             )
         return reach.certain
-
-    def refused(
-        self, tensor: torch.Tensor, values: Iterable[torch.Tensor]
-    ) -> tuple[RefusedGradient, ...]:
-        """Where eager's backward from ``tensor`` raises whatever the gradients are.
-
-        That is at an operator that has no derivative, or has saved what was written to since.
-        ``values`` are the program's.
-        """
-        if not tensor.requires_grad or is_unrecorded_view(tensor):
-            return ()
-        found = []
-        start = get_gradient_edge(tensor).node
-        for function in self._functions([start]):
-            error = error_of(function, self._inside.get(function, ()), values)
-            if error is None:
-                continue
-            certain, possible = self._inputs_of(function)
-            if certain != possible:
-                raise Unsupported("gradient that is refused in some calls", error)
-            found.append(RefusedGradient(function._sequence_nr(), error, possible))
-        return tuple(sorted(found, key=lambda refused: -refused.order))
-
-    def _inputs_of(self, start: _Function) -> tuple[frozenset[int], frozenset[int]]:
-        """The inputs that ``start`` leads to in every call, and in some."""
-        certain, possible = (
-            frozenset(
-                index
-                for function in self._functions([start], is_certain=is_certain)
-                if (index := self._input_number(function)) is not None
-            )
-            for is_certain in (True, False)
-        )
-        return certain, possible
 
     def _input_number(self, function: _Function) -> int | None:
         """The input whose gradient ``function`` takes."""
@@ -278,18 +221,11 @@ def give_gradients(tensor: torch.Tensor, leaf: torch.Tensor) -> None:
             tensor.add_(leaf)
 
 
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors among a call's arguments, in containers too."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors_in(item)
-
-
 def _saved_tensors(function: _Function) -> Iterator[torch.Tensor]:
     """What a node of autograd's has saved; not what has been written to since, where backward raises."""
-    for name in saved_names(function):
+    for name in dir(function):
+        if not name.startswith("_saved_") and name != "saved_tensors":
+            continue
         try:
             value = getattr(function, name)
         except RuntimeError:

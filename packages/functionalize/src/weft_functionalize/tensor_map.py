@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import torch
@@ -21,9 +20,6 @@ class TensorMap(Generic[V]):
 
     def __getitem__(self, tensor: torch.Tensor) -> V:
         return self._entries[id(tensor)][1]
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return (tensor for tensor, _ in self._entries.values())
 
     def __contains__(self, tensor: object) -> bool:
         return id(tensor) in self._entries
