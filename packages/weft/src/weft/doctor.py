@@ -34,6 +34,7 @@ VARIABLES: Mapping[str, str] = {
     "WEFT_DUMP": "the folder that every stage's result is written to",
     "WEFT_LOGS": "what is told on standard error (help: the names)",
     "WEFT_PROGRESS": "0: no progress line on terminals",
+    "WEFT_SHARED_CACHE": "a folder that machines share compiled programs in, by its URL",
     "WEFT_STRICT": "1: errors are raised where weft would run eagerly",
     "WEFT_UNOPTIMIZED_LENGTH": "characters from which C++ is compiled without optimization",
 }
