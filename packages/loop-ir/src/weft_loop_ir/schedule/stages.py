@@ -204,7 +204,7 @@ class _Builder:
         def load(target: BodyRecorder, name: str, index: sympy.Expr) -> Value:
             index = ranges.simplify(index)
             if target is ops:
-                value = stored.get((name, index))
+                value = stored.get((name, sympy.expand_mul(index)))
                 if value is not None:
                     return value
             if name in self.local_buffers:
@@ -216,7 +216,8 @@ class _Builder:
         ) -> None:
             index = ranges.simplify(index)
             if not part.has_reduction or self._spans[name]:
-                stored[(name, index)] = value
+                # Members write an index in different forms: n*(m + 3), n*m + 3*n.
+                stored[(name, sympy.expand_mul(index))] = value
             if name in kept_stores:
                 local = name in self.local_buffers
                 target.store(name, self._local_index(name) if local else index, value, mode)
