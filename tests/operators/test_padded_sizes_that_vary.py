@@ -20,7 +20,19 @@ MADE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_several_readers(name: str) -> None:
+def test_pointwise_readers(name: str) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = MADE[name](x)
+        return y * 2, y > 0
+
+    compiled = weft.compile(function, dynamic=True, fullgraph=True)
+    for size in ((7, 5), (4, 9)):
+        x = torch.randn(size, dtype=torch.float64)
+        torch.testing.assert_close(compiled(x), function(x))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_readers_of_rows(name: str) -> None:
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = MADE[name](x)
         z = y * 2
