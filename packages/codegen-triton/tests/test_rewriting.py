@@ -41,7 +41,7 @@ def externs(schedule: Schedule, name: str) -> list[ExternCall]:
 
 
 @pytest.mark.parametrize("bias", [None, (1031,), (1,), (512, 1031), (512, 1)], ids=str)
-def test_an_odd_product_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | None) -> None:
+def test_an_odd_matmul_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | None) -> None:
     a, weight = randn(512, 512), randn(1031, 512)
     if bias is None:
         schedule = rewritten(codegen, lambda a, w: (a @ w.t()).relu(), a, weight)
@@ -55,7 +55,7 @@ def test_an_odd_product_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | N
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_parts_of_a_large_odd_product_are_one_after_the_other(
+def test_parts_of_a_large_odd_matmul_are_one_after_the_other(
     codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch, has_bias: bool
 ) -> None:
     monkeypatch.setattr(aligned_matmuls, "PART_BYTES", 1 << 19)
@@ -80,7 +80,7 @@ def test_parts_of_a_large_odd_product_are_one_after_the_other(
     ],
     ids=["small", "aligned", "odd rows, few columns"],
 )
-def test_other_products_stay(codegen: TritonCodegen, inputs: tuple[torch.Tensor, ...]) -> None:
+def test_other_matmuls_stay(codegen: TritonCodegen, inputs: tuple[torch.Tensor, ...]) -> None:
     assert len(externs(rewritten(codegen, lambda a, w: a @ w.t(), *inputs), "mm")) == 1
 
 
@@ -128,7 +128,7 @@ def test_frozen_convolutions_take_their_batch_norm_and_lie_channels_last(
     assert sum(isinstance(step, weft_loop_ir.Kernel) for step in schedule.steps) <= 2
 
 
-def test_frozen_projections_are_one_product(codegen: TritonCodegen) -> None:
+def test_frozen_projections_are_one_matmul(codegen: TritonCodegen) -> None:
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         *weights, x = values
         q, k, v = (F.linear(x, w).view(2, 6, -1, 8).transpose(1, 2) for w in weights)

@@ -65,14 +65,14 @@ Measured on one thread: a ResNet-50 takes 48.8 ms with 1, 50.4 with 0 (nothing i
 
 ATTENTION_DTYPES = (torch.float32,)
 MIN_SCORES = 1 << 18
-"""Scores of a head from which torch's attention is faster than products and a softmax.
+"""Scores of a head from which torch's attention is faster than matmuls and a softmax.
 
-Measured on one thread in float32, ms for products and a softmax, and for torch's: 12 heads of 256 x 256 2.1
+Measured on one thread in float32, ms for matmuls and a softmax, and for torch's: 12 heads of 256 x 256 2.1
 and 2.2, 8 of 512 x 512 6.2 and 5.9, 4 of 1024 x 1024 13.0 and 11.2.  In bfloat16 torch's takes twice as long.
 """
 
 INLINED_MATMULS = 1 << 15
-"""Multiplications in a product of matrices up to which a kernel is faster than a call of torch.
+"""Multiplications in a matmul up to which a kernel is faster than a call of torch.
 
 Measured on one thread, µs for the call of a program: 8 x 8 by 8 x 8 1.04 and 0.45, 32 x 32 by 32 x 32 1.73
 and 0.86, in bfloat16 12.5 and 1.3; a thousand of 3 x 3 by 3 x 3 27.9 and 4.0.

@@ -1,11 +1,11 @@
-"""Which matrix products and convolutions go to oneDNN instead of torch's BLAS.
+"""Which matmuls and convolutions go to oneDNN instead of torch's BLAS.
 
 torch multiplies float32 matrices with MKL, which runs its AVX2 code on processors that Intel did not
 make.  oneDNN chooses by instruction set alone: on an AMD processor with AVX-512 it takes half of MKL's time
 (512 x 384 by 384 x 1536 on two threads: 1.3 ms, MKL 2.8 ms), with weights in either order and without packing
-them first.  It allocates its result, and a call costs about 8 µs more, so small products stay where they are.
+them first.  It allocates its result, and a call costs about 8 µs more, so small matmuls stay where they are.
 
-On one thread torch runs convolutions with 1 x 1 windows as products in MKL; oneDNN takes half of that time
+On one thread torch runs convolutions with 1 x 1 windows as matmuls in MKL; oneDNN takes half of that time
 too (512 channels of 28 x 28 to 128: 0.58 ms, MKL 1.03 ms, channels-last 0.46 ms).
 """
 
@@ -36,7 +36,7 @@ SYMBOLIC_EXTENT = 64
 
 
 def with_linear_calls(schedule: Schedule, options: CppOptions) -> Schedule:
-    """``schedule`` where each product that oneDNN is to run allocates its own result."""
+    """``schedule`` where each matmul that oneDNN is to run allocates its own result."""
     if not uses_onednn(options):
         return schedule
     steps = tuple(
@@ -51,7 +51,7 @@ def with_linear_calls(schedule: Schedule, options: CppOptions) -> Schedule:
 
 
 def uses_onednn(options: CppOptions) -> bool:
-    """Whether products go to oneDNN; ``auto`` says so for processors on which MKL holds back."""
+    """Whether matmuls go to oneDNN; ``auto`` says so for processors on which MKL holds back."""
     if not _torch.has_linear():
         return False
     if options.matmul_library == "auto":

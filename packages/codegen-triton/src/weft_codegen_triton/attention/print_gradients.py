@@ -196,7 +196,7 @@ class _GradientPrinter:
         tile.name_key()
 
     def _load_lefts(self) -> None:
-        """What the lines of scores are matmuls of."""
+        """The operands of the scores' matmuls that give their lines."""
         for number, score in enumerate(self.kernel.scores):
             if self.kernel.by_columns:
                 code = self._columns(score.left.turned(), "yindex", self.line_mask)
@@ -205,7 +205,7 @@ class _GradientPrinter:
             self.tile.emit(f"left{number} = {code}")
 
     def _load_rights(self) -> None:
-        """What the columns of scores are matmuls of."""
+        """The operands of the scores' matmuls that give their columns."""
         for number, score in enumerate(self.kernel.scores):
             if self.kernel.by_columns:
                 code = self._rows(score.right.turned(), "xindex", self.key_mask)

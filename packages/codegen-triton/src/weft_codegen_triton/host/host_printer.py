@@ -69,7 +69,7 @@ MIN_SEGMENT = 10 << 20
 """Bytes of the smallest segment that torch makes as large as asked; for less it makes one of 20 MiB."""
 
 MAX_MATMULS_BESIDE_RECORDINGS = 2
-"""Products of the tail for which it changes streams, which takes the host some 15 µs each."""
+"""Matmuls of the tail for which it changes streams, which takes the host some 15 µs each."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class _HostPrinter(HostWalk):
         }
         self.kernel_launches = launches
         self.lines: list[str] = []
-        self.is_beside_recordings = False  # where products that are being printed run
+        self.is_beside_recordings = False  # where matmuls that are being printed run
         self.moved: list[str] = []  # what is written, maybe in a copy that is aligned
         self.launches = LaunchPrinter(self.emit, varied)
         self.objects: dict[str, Any] = {}
@@ -267,8 +267,8 @@ class _HostPrinter(HostWalk):
     def _finish(self, edge: int, given: list[str], uses_arena: bool) -> None:
         """The function that runs the tail, given the tensors of some buffers, and makes the results."""
         self.tensors, self.pointers, self.held = {}, {}, dict.fromkeys(given)
-        products = sum(_is_matmul(step) for step in self.schedule.steps[edge:])
-        self.is_beside_recordings = products <= MAX_MATMULS_BESIDE_RECORDINGS
+        matmuls = sum(_is_matmul(step) for step in self.schedule.steps[edge:])
+        self.is_beside_recordings = matmuls <= MAX_MATMULS_BESIDE_RECORDINGS
         self._bind()
         names = [self._named(n) for n in given] + (["arena"] if uses_arena else [])
         if names:
@@ -588,7 +588,7 @@ def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[
 
 
 def _is_matmul(step: Step) -> bool:
-    """Whether ``step`` is a call of the library of products."""
+    """Whether ``step`` is a call of the library of matmuls."""
     return isinstance(step, ExternCall) and step.out_variant is not None
 
 

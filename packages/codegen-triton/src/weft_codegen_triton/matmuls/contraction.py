@@ -1,4 +1,4 @@
-"""What a product or a convolution computes, by index expressions: sums of products of two operands' elements.
+"""What a matmul or a convolution computes, by index expressions: sums of products of two operands' elements.
 
 ``result[batch, row, column] = scale * sum over tap, inner of left * right + biases``, where an element of
 ``left`` is told by batch, row, tap and inner, one of ``right`` by batch, tap, inner and column.

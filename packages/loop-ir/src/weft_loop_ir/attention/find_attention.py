@@ -268,7 +268,7 @@ def _bounds(
 
 
 def _factors(matmul: ExternCall, writer: FindWriter, schedule: Schedule) -> tuple[Operand, Operand]:
-    """The operands of ``product``, both as they were in 16 bits if they were: their products are exact."""
+    """The operands of ``matmul``, both as they were in 16 bits if they were: their products are exact."""
     views = matmul.arguments[-2:]
     left, right = (operand_of(view, writer, before_widening=True) for view in views)
     dtypes = {schedule.buffers[operand.buffer].layout.dtype for operand in (left, right)}

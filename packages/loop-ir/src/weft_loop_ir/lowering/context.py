@@ -68,7 +68,7 @@ class LoweringOptions:
     use is computed in place by selection.
     ``deterministic``: keep float additions to an indexed place extern, where torch has an order for them; by
     default where torch's programs ask for it.
-    ``inlined_matmuls``: products of matrices with at most so many multiplications each are loops instead of
+    ``inlined_matmuls``: matmuls with at most so many multiplications each are loops instead of
     calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
     ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.
     ``wide_moments``: deviations of float32 and halves are accumulated in float64, as eager's on the CPU are.

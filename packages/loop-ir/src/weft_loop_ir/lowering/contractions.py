@@ -84,7 +84,7 @@ def _sum(ops: BodyRecorder, left: Value, right: Value) -> Value:
 
 
 def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
-    """Whether a product has so few multiplications that loops end before a library has begun to work.
+    """Whether a matmul has so few multiplications that loops end before a library has begun to work.
 
     Loops over a right operand with rows side by side in memory are vectorised over columns, at the full
     speed of the processor; over others they add up a short row for each result.

@@ -41,7 +41,7 @@ def realize_if_shared(
 def realize_if_last(context: LoweringContext, node: torch.fx.Node, result: TensorValue) -> None:
     """Materialise what only the graph's results read as soon as it can be, so that its arguments end there.
 
-    The gradient of a weight that was cast to 16 bits is a cast of a product's result, say, which would live
+    The gradient of a weight that was cast to 16 bits is a cast of a matmul's result, say, which would live
     to the end of backward otherwise.
     """
     made = (context.buffers[name].kind is BufferKind.INTERMEDIATE for name in result.cost.reads)

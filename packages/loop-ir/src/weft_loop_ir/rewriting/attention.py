@@ -50,9 +50,9 @@ def use_library_attention(
     """Replace softmaxes between matmuls in ``graph``, a functional ATen graph; gives how many.
 
     Left as they are: those in other ``dtypes``, with fewer than ``min_scores`` scores a head, with dropout,
-    with scores or shares that anything else reads.  Results lie as they did.  ``differentiated``: gradients
-    are to be recorded, which have to be eager's in lines without any key to see, too.  A call with a mask
-    needs ``min_masked_scores``; one whose mask is known to be causal has none.
+    with scores or probabilities that anything else reads.  Results lie as they did.  ``differentiated``:
+    gradients are to be recorded, which have to be eager's in lines without any key to see, too.  A call with
+    a mask needs ``min_masked_scores``; one whose mask is known to be causal has none.
     """
     known = KnownValues(graph)
     return sum(

@@ -1,12 +1,12 @@
-"""Backward of attention without its shares: they are computed again from scores and a number a line.
+"""Backward of attention without its probabilities: they are computed again from scores and a number a line.
 
 In a joint graph of forward and backward, backward of a softmax between two matmuls reads its result, as
 large as all scores.  Instead forward keeps two numbers of each line: the largest score, and the logarithm of
 the sum of exponentials relative to that; backward multiplies queries and keys again, does to scores what
 forward did, and takes ``exp(score - largest - logarithm)``.  Their sum would lose the logarithm where all
 scores of a line are the lowest number.
-The sum over shares and their gradients of a line is that over results and theirs, which is short.  What
-remains between backward's matmuls is pointwise.
+The sum over probabilities and their gradients of a line is that over results and theirs, which is short.
+What remains between backward's matmuls is pointwise.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DifferentiatedAttention:
     """``result = softmax(f(matmul)) @ value``, and backward of it.
 
     ``changed``: the matmul and what is done to it, in order, up to the operand of ``softmax``.  ``sums`` are
-    backward's sums of ``shares * gradient of shares`` along lines; ``result_gradient`` is ``result``'s.
+    backward's sums of ``probabilities * their gradient`` along lines; ``result_gradient`` is ``result``'s.
     """
 
     matmul: Node
@@ -146,7 +146,7 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _result(softmax: Node, forward: Collection[Node]) -> Node | None:
-    """The one matmul of the shares that forward has."""
+    """The one matmul of the probabilities that forward has."""
     matmuls = []
     pending = [softmax]
     while pending:
@@ -164,7 +164,7 @@ def _result(softmax: Node, forward: Collection[Node]) -> Node | None:
 
 
 def _sums(softmax: Node, result: Node, forward: Collection[Node]) -> tuple[list[Node], set[Node]]:
-    """Backward's sums of shares times their gradients, and the gradients of ``result`` in these."""
+    """Backward's sums of probabilities times their gradients, and the gradients of ``result`` in these."""
     sums, gradients = [], set()
     for node in _copies(softmax):
         for user in node.users:
@@ -195,7 +195,7 @@ def _sums_lines(node: Node) -> bool:
 
 
 def _gradient_of_result(node: Node, result: Node) -> Node | None:
-    """The gradient of ``result`` that ``node``, the gradient of the shares, is the matmul of."""
+    """The gradient of ``result`` whose matmul ``node`` is, the gradient of the probabilities."""
     while keeps_order(node) or node.target is aten._to_copy.default:
         source = node.args[0]
         assert isinstance(source, Node)
@@ -234,12 +234,12 @@ def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
     element = _widened(twins[found.changed[-1]], after)
     below = _call(after, aten.sub.Tensor, element, largest)
     exponent = _call(after, aten.sub.Tensor, below, logarithm)
-    share = _call(after, aten.exp.default, exponent)
-    made = [element, below, exponent, share]
+    probability = _call(after, aten.exp.default, exponent)
+    made = [element, below, exponent, probability]
     dtype = found.softmax.meta["val"].dtype
     if dtype != torch.float32:
-        share = _call(after, aten._to_copy.default, share, dtype=dtype)
-    twins[found.softmax] = share
+        probability = _call(after, aten._to_copy.default, probability, dtype=dtype)
+    twins[found.softmax] = probability
     for node in copies:
         copy(node)
     for node in (*made, *twins.values()):
@@ -315,10 +315,10 @@ def _numbers_of_lines(element: Node, before: Node) -> tuple[Node, Node]:
 
 
 def _sum_over_results(total: Node, found: DifferentiatedAttention) -> None:
-    """``sum(shares * gradients of shares)`` is ``sum(results * gradients of results)``, for each line."""
+    """``sum(probabilities * their gradients)`` is ``sum(results * their gradients)``, for each line."""
     operands = (_widened(n, total) for n in (found.result, found.result_gradient))
-    matmul = _call(total, aten.mul.Tensor, *operands)
-    lines = _call(total, aten.sum.dim_IntList, matmul, [-1], True)
+    product = _call(total, aten.mul.Tensor, *operands)
+    lines = _call(total, aten.sum.dim_IntList, product, [-1], True)
     size = total.meta["val"].shape
     if lines.meta["val"].shape != size:
         extents = [n if isinstance(n, int) else -1 for n in size]

@@ -39,7 +39,7 @@ def hides_nothing(value: torch.Tensor) -> bool:
 
 
 def lowest(dtype: torch.dtype) -> float:
-    """The least finite number: in a sum with it every score is lost, beside any other its share is 0."""
+    """The least finite number: in a sum with it every score is lost, beside any other it has no weight."""
     return torch.finfo(dtype).min
 
 

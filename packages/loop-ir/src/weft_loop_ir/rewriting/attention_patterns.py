@@ -215,7 +215,7 @@ def _masked_fill(node: Node, known: KnownValues) -> Iterator[Step]:
 def _filled(
     node: Node, scores: Any, condition: Any, fill: float | None, hides: bool
 ) -> Iterator[Step]:
-    """Scores, or in their place a number so low that the share is 0."""
+    """Scores, or in their place a number so low that the probability is 0."""
     lost = fill is not None and fill <= lowest(node.meta["val"].dtype)
     if lost and _has_result_size(scores, node):
         yield Step(scores, mask=Mask(condition, node, fill, hides))
@@ -245,7 +245,7 @@ SCORES: dict[Any, Callable[[Node, KnownValues], Iterator[Step]]] = {
 
 
 def _walk_down(softmax: Node) -> list[Node] | None:
-    """What leads to the matmul with the values, it included; None if anything else reads shares."""
+    """What leads to the matmul with the values, it included; None if anything else reads probabilities."""
     node, found = softmax, []
     while len(node.users) == 1:
         (below,) = node.users
