@@ -106,7 +106,7 @@ def resolve_options(
         elif key == "guard_filter_fn":
             if value is not None and not callable(value):
                 raise RuntimeError(f"Unexpected type of attr {key}, got {type(value).__name__}")
-        elif key in ("cache_limit", "shared_cache") and value is None:
+        elif key in _OPTIONAL and value is None:
             pass
         elif type(value) is not expected:
             raise RuntimeError(

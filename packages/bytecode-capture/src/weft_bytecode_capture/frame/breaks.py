@@ -150,11 +150,11 @@ class BreakEmission:
             contents = self.ending.cells[name]
             assert contents is not None
             self.emitter.load_variable(contents)
-        for place, slot in enumerate(self.stack):
+        for place, item in enumerate(self.stack):
             variable = self.ending.stack[place]
-            if slot is StackItem.PREVIOUS:
+            if item is StackItem.PREVIOUS:
                 variable = self._handled_exception(place)
-            elif slot is not StackItem.VALUE or variable is None:
+            elif item is not StackItem.VALUE or variable is None:
                 continue
             self.emitter.load_variable(variable)
             self.stack_temporaries[place] = ""
@@ -162,7 +162,7 @@ class BreakEmission:
             self.stack_temporaries[place] = self.emitter.store_temporary()
 
     def _handled_exception(self, place: int) -> Variable:
-        """The exception whose except clause's PREVIOUS slot is at ``place``."""
+        """The exception whose except clause's PREVIOUS item is at ``place``."""
         for later in range(place + 1, len(self.stack)):
             if self.stack[later] in (StackItem.EXCEPTION, StackItem.PREVIOUS):
                 variable = self.ending.stack[later]
@@ -179,15 +179,15 @@ class BreakEmission:
         for name in reversed(self._new_locals):
             self.emitter.store_local(name)
         self._drop_the_rest()
-        for place, slot in enumerate(self.stack):
+        for place, item in enumerate(self.stack):
             if place in self.stack_temporaries:
                 self.emitter.load_local(self.stack_temporaries[place])
                 self.emitter.delete_local(self.stack_temporaries[place])
-                if slot is StackItem.PREVIOUS:
+                if item is StackItem.PREVIOUS:
                     push_handled(self.emitter, self.stack, place)
-            elif slot is StackItem.VALUE:
+            elif item is StackItem.VALUE:
                 self.emitter.add("PUSH_NULL")
-            elif slot is StackItem.OFFSET:
+            elif item is StackItem.OFFSET:
                 self.emitter.load_constant(0)  # for the line of a frame being left only
         self._copy_original()
 
@@ -385,13 +385,13 @@ class BreakEmission:
             self.emitter.call(0)
             exceptions.append(self.emitter.store_temporary())
         for place in range(len(stack) - 1, -1, -1):
-            slot = stack[place]
-            if slot is StackItem.VALUE:
+            item = stack[place]
+            if item is StackItem.VALUE:
                 # Storing a NULL leaves the local unbound.
                 name = self.emitter.store_temporary()
                 if place not in nulls:
                     values[place] = name
-            elif slot is StackItem.PREVIOUS:
+            elif item is StackItem.PREVIOUS:
                 self.emitter.add("COPY", 1)
                 exceptions.append(self.emitter.store_temporary())
                 self.emitter.add("POP_EXCEPT")
@@ -419,8 +419,8 @@ class BreakEmission:
             untouched = self._untouched(position)
         nulls = {
             place
-            for place, slot in enumerate(self.stack)
-            if slot is StackItem.VALUE and self.ending.stack[place] is None and place < untouched
+            for place, item in enumerate(self.stack)
+            if item is StackItem.VALUE and self.ending.stack[place] is None and place < untouched
         }
         if loads_method(last) or (name == "LOAD_GLOBAL" and argument & 1):
             nulls.add(len(stack) - (1 if DIALECT.null_above_callee else 2))

@@ -176,8 +176,8 @@ def _arguments(
             first.append(("cell", name))
     values: list[tuple[str, int | str]] = [
         ("stack", place)
-        for place, slot in enumerate(stack)
-        if slot is StackItem.VALUE and place not in point.nulls
+        for place, item in enumerate(stack)
+        if item is StackItem.VALUE and place not in point.nulls
     ]
     handled: list[tuple[str, int | str]] = [
         ("handled", number) for number in range(stack.count(StackItem.PREVIOUS))
@@ -208,15 +208,15 @@ def _restore_stack(
 ) -> None:
     """Push what the stack held; handled exceptions become the thread's handled exception again."""
     clause = 0
-    for place, slot in enumerate(stack):
-        if slot is StackItem.VALUE:
+    for place, item in enumerate(stack):
+        if item is StackItem.VALUE:
             if place in nulls:
                 builder.add("PUSH_NULL")
             else:
                 _move(builder, names[("stack", place)])
-        elif slot is StackItem.OFFSET:
+        elif item is StackItem.OFFSET:
             builder.load_constant(0)  # only for the line of a frame that is being left
-        elif slot is StackItem.PREVIOUS:
+        elif item is StackItem.PREVIOUS:
             _move(builder, names[("handled", clause)])
             push_handled(builder, stack, place)
             clause += 1

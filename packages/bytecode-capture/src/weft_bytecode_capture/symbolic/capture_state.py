@@ -202,10 +202,9 @@ class CaptureState:
         )
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
-        self.relied_on: list[ProgramPoint] = []  # where one branch only raises: the graph checks
-        self.assumed: list[
-            ProgramPoint
-        ] = []  # decisions on data that fall as in this call: likewise
+        # What the graph checks: where one branch only raises; decisions on data that fall as in this call.
+        self.relied_on: list[ProgramPoint] = []
+        self.assumed: list[ProgramPoint] = []
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 
     def current_evaluator(self) -> FrameEvaluator:

@@ -93,12 +93,11 @@ def _plain_operation(
     result = left.binary_operation(evaluator, operator, right, False)
     if result is not None:
         return result
-    knows_less = (
-        left.is_constant() and not right.is_constant()
-    )  # "a" + f"{n}": two variables of one class
-    if reflected_first or (
-        left_type is right_type and operator not in COMPARISONS and not knows_less
-    ):
+    # Python asks the right operand of the same class no more; a constant's variable knows less than
+    # that of a value which data gives: "a" + f"{n}".
+    knows_less = left.is_constant() and not right.is_constant()
+    is_asked = left_type is not right_type or operator in COMPARISONS or knows_less
+    if reflected_first or not is_asked:
         return None
     return right.binary_operation(evaluator, operator, left, True)
 
