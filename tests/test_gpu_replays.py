@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -212,6 +212,61 @@ def test_backward_reuses_what_is_donated(seed: int, mode: str) -> None:
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
+
+
+USES: dict[str, Callable[[nn.Module, list[torch.Tensor]], None]] = {
+    "let go of": lambda model, held: model.zero_grad(),
+    "accumulated": lambda model, held: None,
+    "zeroed": lambda model, held: model.zero_grad(set_to_none=False),
+    "held": lambda model, held: (held.extend(_gradients(model)), model.zero_grad()),  # type: ignore[func-returns-value]
+    "held as views": lambda model, held: (  # type: ignore[func-returns-value]
+        held.extend(gradient[:1] for gradient in _gradients(model)),
+        model.zero_grad(),
+    ),
+    "in use now and then": lambda model, held: model.zero_grad() if len(held) % 3 else None,
+}
+
+
+def _gradients(model: nn.Module) -> list[torch.Tensor]:
+    return [p.grad for p in model.parameters() if p.grad is not None]
+
+
+@each_mode
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_gradients_that_callers_hold(
+    use: Callable[[nn.Module, list[torch.Tensor]], None], mode: str
+) -> None:
+    """Those of one step are not written over by the next."""
+    models = [Tied().cuda()]
+    models.append(copy.deepcopy(models[0]))
+    runs = weft.compile(models[0], mode=mode), models[1]
+    everything: tuple[list[torch.Tensor], ...] = [], []
+    for _ in range(10):
+        x = torch.randint(1001, (512,), device="cuda")
+        for model, run, held in zip(models, runs, everything, strict=True):
+            result = run(x)
+            if use is not USES["accumulated"] and len(held) % 2:
+                use(model, held)  # between forward and backward
+            result.square().mean().backward()
+            held.append(result.detach())
+        assert_near(*map(_gradients, models))
+        for model, held in zip(models, everything, strict=True):
+            use(model, held)
+    assert_near(*everything)
+
+
+@each_mode
+def test_gradients_in_lists(mode: str) -> None:
+    """Those that ``torch.autograd.grad`` gives, of the steps before."""
+    models = [Tied().cuda()]
+    models.append(copy.deepcopy(models[0]))
+    runs = weft.compile(models[0], mode=mode), models[1]
+    lists: tuple[list[torch.Tensor], ...] = [], []
+    for _ in range(6):
+        x = torch.randint(1001, (512,), device="cuda")
+        for model, run, held in zip(models, runs, lists, strict=True):
+            held.extend(torch.autograd.grad(run(x).square().mean(), [*model.parameters()]))
+    assert_near(*lists)
 
 
 def test_backward_takes_its_memory_from_what_it_has_read() -> None:

@@ -33,12 +33,16 @@ class Recording:
         returned_count: int,
         donated_count: int,
         donated_inputs: Any = None,
+        result_memory: Sequence[torch.Tensor] = (),
     ) -> None:
         Recording.made.append(fixed)
         self._compute = compute
         self._addresses = {k: inputs[k].data_ptr() for k in fixed}
 
     def is_donated(self) -> bool:
+        return False
+
+    def are_results_out(self) -> bool:
         return False
 
     def may_reuse(self, inputs_donated: bool) -> bool:

@@ -92,7 +92,7 @@ from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_codegen_triton.runtime.cuda_graph import beside_recordings
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
-from weft_codegen_triton.runtime.memory import copy_memory, reserve
+from weft_codegen_triton.runtime.memory import copy_memory, empty_result, reserve
 
 NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Operators with these tags read a result back to the host."""
@@ -536,6 +536,7 @@ def _host_functions(
         "math": math,
         "bits_of_float": bits_of_float,
         "empty": torch.empty,
+        "empty_result": empty_result,
         "empty_strided": torch.empty_strided,
         "zeros": torch.zeros,
         "as_strided": torch.as_strided,

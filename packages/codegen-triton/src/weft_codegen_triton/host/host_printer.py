@@ -18,7 +18,6 @@ from typing import Any
 import sympy
 from weft_loop_ir import (
     Branch,
-    Buffer,
     BufferKind,
     BufferView,
     ExternCall,
@@ -140,6 +139,7 @@ class _HostPrinter(HostWalk):
         }
         self.kernel_launches = launches
         self.lines: list[str] = []
+        self.result_numbers: Mapping[str, int] = {}  # of the buffers that ``compute`` gives
         self.is_beside_recordings = False  # where matmuls that are being printed run
         self.moved: list[str] = []  # what is written, maybe in a copy that is aligned
         self.launches = LaunchPrinter(self.emit, varied)
@@ -183,6 +183,10 @@ class _HostPrinter(HostWalk):
         steps = self.schedule.steps
         private = self.schedule.private
         edge = len(steps) - tail_length(self.schedule, set(self.returned) - private)
+        touched = self._touched_before(edge)
+        returned = tuple(n for n in self.returned if n in touched and n not in private)
+        donated = tuple(n for n in self.returned if n in touched and n in private)
+        self.result_numbers = {name: number for number, name in enumerate(returned)}
         self._bind()
         self._compare_bounds()
         self._compare_sizes()
@@ -192,9 +196,6 @@ class _HostPrinter(HostWalk):
         self._arena()
         self._steps(0, edge)
         self._copy_back()
-        touched = self._touched_before(edge)
-        returned = tuple(n for n in self.returned if n in touched and n not in private)
-        donated = tuple(n for n in self.returned if n in touched and n in private)
         early = returned + donated
         carried = [n for n in self.tensors if n not in early and self._is_carried(n, edge)]
         uses_arena = bool(self.schedule.memory.offsets) and edge < len(steps)
@@ -458,12 +459,15 @@ class _HostPrinter(HostWalk):
                 f"{source}.storage_offset())"
             )
             return
-        self.emit(f"{self._named(name)} = {self._empty(self.buffers[name])}")
+        self.emit(f"{self._named(name)} = {self._empty(name)}")
 
-    def _empty(self, buffer: Buffer) -> str:
-        layout = buffer.layout
+    def _empty(self, name: str) -> str:
+        layout = self.buffers[name].layout
+        allocate = "empty_strided("
+        if name in self.result_numbers and not self.depth:  # a loop would make it several times
+            allocate = f"empty_result({self.result_numbers[name]}, "
         return (
-            f"empty_strided({print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
+            f"{allocate}{print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
             f"dtype={layout.dtype}, device={self.constant(layout.device)})"
         )
 

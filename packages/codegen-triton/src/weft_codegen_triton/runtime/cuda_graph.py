@@ -26,8 +26,14 @@ from weft_codegen_triton._torch import (
     current_device,
     free_library_workspaces,
 )
-from weft_codegen_triton.runtime.donations import DonatedInputs, Donation, alias
-from weft_codegen_triton.runtime.memory import empty_memory, freeing, refill, spans_itself
+from weft_codegen_triton.runtime.donations import DonatedInputs, Donation, SharedResults, alias
+from weft_codegen_triton.runtime.memory import (
+    empty_memory,
+    freeing,
+    refill,
+    spans_itself,
+    writing_results_to,
+)
 
 Compute = Callable[[list[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor, ...]]
 """Takes inputs, some of which it takes out of their list, constants and a stream."""
@@ -140,9 +146,11 @@ class GraphRecording:
         returned_count: int,
         donated_count: int,
         donated_inputs: DonatedInputs | None = None,
+        result_memory: Sequence[torch.Tensor] = (),
     ) -> None:
         """Record ``compute``, which has run before, so that libraries are initialised.
 
+        The results are written to ``result_memory``, if any is given, and shared with the caller, not copied.
         Nothing is executed.  Raises what ``compute`` raises, or RuntimeError for work that can't be recorded.
         """
         self._stream = stream
@@ -157,11 +165,16 @@ class GraphRecording:
         self._dense: list[tuple[int, torch.Tensor]] = []
         self._scattered: list[tuple[int, torch.Tensor]] = []
         pool = self._choose_pool(donates=donated_count > 0)
-        buffers = self._run(compute, own, constants, pool)
+        with writing_results_to(result_memory):
+            buffers = self._run(compute, own, constants, pool)
         kept = returned_count + donated_count
         self._returned, self._others_made = buffers[:returned_count], buffers[kept:]
         donated = buffers[returned_count:kept]
         self._donation = Donation(donated, self._graph, pool, stream) if donated else None
+        # Libraries have made the others in the pool.
+        shared = {k: t for k, t in enumerate(result_memory) if self._returned[k] is t}
+        self._shared = SharedResults(shared)
+        self._copied = [t for k, t in enumerate(self._returned) if k not in shared]
 
     def _choose_pool(self, *, donates: bool) -> Any:
         """A pool of its own for a recording that donates, that of its donated inputs, or the stream's."""
@@ -203,6 +216,10 @@ class GraphRecording:
         """Whether somebody holds what a replay has donated."""
         return self._donation is not None and self._donation.is_out()
 
+    def are_results_out(self) -> bool:
+        """Whether somebody holds results that a replay would write over."""
+        return self._shared.is_out()
+
     def may_reuse(self, inputs_donated: bool) -> bool:
         """Whether nobody reads later what a replay for a call, whose inputs may be donated, overwrites."""
         return self._donated_inputs is None or (
@@ -223,6 +240,7 @@ class GraphRecording:
         for k, own in self._scattered:
             refill(own, inputs[k])
         self._graph.replay()
-        results = copies_of(self._returned)
+        shared, copies = self._shared.share(), iter(copies_of(self._copied))
+        results = [shared[k] if k in shared else next(copies) for k in range(len(self._returned))]
         donated = () if self._donation is None else self._donation.donate()
         return (*results, *donated, *self._others_made)

@@ -7,8 +7,9 @@ them from the allocator.  So both recordings together hold little more than the 
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -72,6 +73,28 @@ class Donation:
     def is_out(self) -> bool:
         """Whether somebody holds any of the tensors."""
         return any(holders(donated.memory) > donated.before for donated in self._storages.values())
+
+
+class SharedResults:
+    """Results in memory of a recording's own, which callers hold until the next replay at most."""
+
+    def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
+        self.tensors = dict(tensors)
+        """By their numbers among the results."""
+        self._storages = [tensor.untyped_storage() for tensor in self.tensors.values()]
+        self._before: list[int] | None = None
+
+    def share(self) -> dict[int, torch.Tensor]:
+        """The tensors, for one caller."""
+        if self._before is None:  # not sooner: who has recorded them holds them too
+            self._before = [holders(storage) for storage in self._storages]
+        return {number: tensor.data for number, tensor in self.tensors.items()}
+
+    def is_out(self) -> bool:
+        """Whether somebody holds any of the tensors."""
+        if self._before is None:
+            return False
+        return any(map(operator.gt, map(holders, self._storages), self._before))
 
 
 class DonatedInputs:

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
 
 _TO_BE_FREED: ContextVar[int] = ContextVar("_TO_BE_FREED", default=0)
+_RESULTS: ContextVar[Sequence[torch.Tensor]] = ContextVar("_RESULTS", default=())
+
+
+@contextmanager
+def writing_results_to(memory: Sequence[torch.Tensor]) -> Iterator[None]:
+    """What is recorded in this context writes its results to ``memory``, but those that libraries make."""
+    token = _RESULTS.set(memory)
+    try:
+        yield
+    finally:
+        _RESULTS.reset(token)
+
+
+def empty_result(
+    number: int,
+    size: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """Memory for the result ``number``: its own if a recording has given some, else new."""
+    memory = _RESULTS.get()
+    if memory:
+        return memory[number]
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 @contextmanager

@@ -173,6 +173,9 @@ class _Replay:
     ``addresses`` are those of a call's inputs, ``returned`` its results, all like those that a replay
     copies.  It donates ``donated_count`` others, of ``donated_bytes``.  The inputs at the positions
     ``written`` never move.
+
+    Backward's results are shared instead of copied: a step of training lets go of the gradients before the
+    next.  Once a call finds some in use, as where gradients are accumulated, they are copied from then on.
     """
 
     def __init__(
@@ -187,6 +190,8 @@ class _Replay:
         self._written = written
         self._counts = len(returned), donated_count
         self._returned_bytes = _bytes(returned)
+        self._returned_forms = [(t.size(), t.stride(), t.dtype, t.device) for t in returned]
+        self._shares_results = True
         self._donated_bytes = donated_bytes
         self._limits = limits
         self._addresses = addresses
@@ -216,6 +221,8 @@ class _Replay:
         """
         recording, self._recording = self._recording, None
         donated = None
+        if recording is not None and recording.are_results_out():
+            recording, self._shares_results = None, False
         if recording is not None and recording.holds_for(constants):
             moved = recording.moved(inputs)
             in_use = recording.is_donated() or not recording.may_reuse(inputs_donated)
@@ -240,8 +247,9 @@ class _Replay:
             self._miss(False)
             return None
         self._copied = frozenset(range(len(inputs))) - fixed
+        shares_results = inputs_donated and self._shares_results
         self._recording = recording = self._record(
-            compute, inputs, constants, stream, fixed, donated
+            compute, inputs, constants, stream, fixed, donated, shares_results
         )
         return recording.replay(inputs)
 
@@ -253,11 +261,16 @@ class _Replay:
         stream: int,
         fixed: frozenset[int],
         donated: DonatedInputs | None,
+        shares_results: bool,
     ) -> GraphRecording:
         moving = _bytes(t for k, t in enumerate(inputs) if k not in fixed)
         if not has_room(self._donated_bytes + self._returned_bytes + moving):
             raise RecordingFailed("a recording would leave too little memory")
         donated_inputs = None if donated is None or donated.donation.is_handed_over else donated
+        result_memory = [
+            torch.empty_strided(size, stride, dtype=dtype, device=device)
+            for size, stride, dtype, device in (self._returned_forms if shares_results else ())
+        ]
         try:
             return GraphRecording(
                 compute,
@@ -267,6 +280,7 @@ class _Replay:
                 fixed,
                 *self._counts,
                 donated_inputs=donated_inputs,
+                result_memory=result_memory,
             )
         except RuntimeError as error:
             raise RecordingFailed(str(error)) from error
