@@ -14,7 +14,7 @@ from .backward_by_operators import backward_by_operators
 from .joint_graph import PartitionedGraph
 from .partition import BackwardSegment
 from .random_state import RandomState
-from .saved_values import release, take_saved, version_of
+from .saved_values import release, take_saved, versions_of
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
 
 
@@ -101,7 +101,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.remaining = None
         ctx.kept = [arguments[k] for k in plan.kept]
-        ctx.versions = [version_of(value) for value in ctx.kept]
+        ctx.versions = versions_of(ctx.kept)
         ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
         forward = plan.forward if packs else plan.donating_forward
@@ -115,7 +115,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.apart = {k: saved[k] for k in apart}
         saved = [value for k, value in enumerate(saved) if k not in apart]
         ctx.save_for_backward(*saved)
-        ctx.saved_versions = [version_of(value) for value in saved]
+        ctx.saved_versions = versions_of(saved)
         ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
         index = plan.given.flags_index
         ctx.edges = plan.missing.edges(later, arguments)

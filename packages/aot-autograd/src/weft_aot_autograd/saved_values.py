@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+import operator
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,22 @@ import torch
 from ._torch import keeps_graph, packed_saved_tensors, unpacked
 from .training_plan import Plan, Segment
 
+_VERSION = operator.attrgetter("_version")
+
 
 def version_of(value: Any) -> int:
     """How often a tensor was written to; 0 for what does not count writes."""
     if not isinstance(value, torch.Tensor) or value.is_inference():
         return 0
     return value._version
+
+
+def versions_of(values: Sequence[Any]) -> list[int]:
+    """How often each was written to."""
+    try:
+        return [*map(_VERSION, values)]  # of hundreds, at each call
+    except (AttributeError, RuntimeError):  # a number, or a tensor that does not count
+        return [version_of(value) for value in values]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -64,10 +65,25 @@ def copy_all(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -
             torch._foreach_copy_(targets, sources)
 
 
-def holders(storage: torch.UntypedStorage) -> int:
-    """How many tensors, and objects for storages, hold this memory."""
-    count: int = torch._C._storage_Use_Count(storage._cdata)
-    return count
+def holders(storages: Sequence[torch.UntypedStorage]) -> list[int]:
+    """How many tensors, and objects for storages, hold each of these."""
+    return [*map(torch._C._storage_Use_Count, [storage._cdata for storage in storages])]
+
+
+class HeldStorages:
+    """Storages that nobody but their owners holds while each is held ``at_most`` so many times.
+
+    Asked at each call about hundreds of them, so in loops of C alone.
+    """
+
+    def __init__(self, storages: Sequence[torch.UntypedStorage], at_most: Sequence[int]) -> None:
+        self._storages = [*storages]
+        self._handles = [storage._cdata for storage in storages]
+        self._at_most = [*at_most]
+
+    def are_held_by_others(self) -> bool:
+        counts = map(torch._C._storage_Use_Count, self._handles)
+        return any(map(operator.gt, counts, self._at_most))
 
 
 def is_view(tensor: torch.Tensor) -> bool:

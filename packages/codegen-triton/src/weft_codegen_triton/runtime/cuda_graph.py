@@ -13,7 +13,9 @@ shares with the recording that reuses what is donated (see :mod:`.donations`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -154,8 +156,9 @@ class GraphRecording:
         Nothing is executed.  Raises what ``compute`` raises, or RuntimeError for work that can't be recorded.
         """
         self._stream = stream
-        self._constants = [c.data_ptr() for c in constants]
-        self._fixed = [(k, inputs[k].data_ptr()) for k in sorted(fixed)]
+        self._constants = _addresses(constants)
+        self._fixed = sorted(fixed)
+        self._fixed_addresses = _addresses(inputs[k] for k in self._fixed)
         assert (
             donated_inputs is None or donated_inputs.positions <= fixed
         )  # it is free before others are copied
@@ -172,9 +175,9 @@ class GraphRecording:
         donated = buffers[returned_count:kept]
         self._donation = Donation(donated, self._graph, pool, stream) if donated else None
         # Libraries have made the others in the pool.
-        shared = {k: t for k, t in enumerate(result_memory) if self._returned[k] is t}
-        self._shared = SharedResults(shared)
-        self._copied = [t for k, t in enumerate(self._returned) if k not in shared]
+        given = [*result_memory, *[None] * (len(self._returned) - len(result_memory))]
+        self._is_shared = [*map(operator.is_, self._returned, given)]
+        self._shared = SharedResults([*itertools.compress(self._returned, self._is_shared)])
 
     def _choose_pool(self, *, donates: bool) -> Any:
         """A pool of its own for a recording that donates, that of its donated inputs, or the stream's."""
@@ -205,7 +208,7 @@ class GraphRecording:
 
     def _allocate_copies(self, inputs: list[Any]) -> None:
         """Replace the inputs that are not fixed by memory for copies, which is free when they are dropped."""
-        fixed = {k for k, _ in self._fixed}
+        fixed = {*self._fixed}
         for k, tensor in enumerate(inputs):
             if isinstance(tensor, torch.Tensor) and k not in fixed:
                 inputs[k] = own = empty_memory(tensor)
@@ -228,11 +231,25 @@ class GraphRecording:
 
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
         """Whether a replay reads these constants: their memory is where it was."""
-        return [c.data_ptr() for c in constants] == self._constants
+        return _addresses(constants) == self._constants
 
     def moved(self, inputs: Sequence[Any]) -> frozenset[int]:
         """The positions of inputs that are no longer where a replay reads them."""
-        return frozenset(k for k, address in self._fixed if inputs[k].data_ptr() != address)
+        addresses = _addresses(map(inputs.__getitem__, self._fixed))
+        if addresses == self._fixed_addresses:
+            return frozenset()
+        is_moved = map(operator.ne, addresses, self._fixed_addresses)
+        return frozenset(itertools.compress(self._fixed, is_moved))
+
+    def _results(self) -> list[torch.Tensor]:
+        """What a replay has made, shared or copied, in order."""
+        shared = self._shared.share()
+        if len(shared) == len(self._returned):
+            return shared
+        is_copied = map(operator.not_, self._is_shared)
+        copies = copies_of([*itertools.compress(self._returned, is_copied)])
+        made = {True: iter(shared), False: iter(copies)}
+        return [next(made[is_shared]) for is_shared in self._is_shared]
 
     def replay(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """Run on ``inputs``, none of them moved, while nothing is donated; copies are the caller's own."""
@@ -240,7 +257,10 @@ class GraphRecording:
         for k, own in self._scattered:
             refill(own, inputs[k])
         self._graph.replay()
-        shared, copies = self._shared.share(), iter(copies_of(self._copied))
-        results = [shared[k] if k in shared else next(copies) for k in range(len(self._returned))]
+        results = self._results()
         donated = () if self._donation is None else self._donation.donate()
         return (*results, *donated, *self._others_made)
+
+
+def _addresses(tensors: Iterable[torch.Tensor]) -> list[int]:
+    return [*map(torch.Tensor.data_ptr, tensors)]

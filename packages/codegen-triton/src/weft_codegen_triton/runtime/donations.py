@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 
-from weft_codegen_triton._torch import holders, is_view
+from weft_codegen_triton._torch import HeldStorages, holders, is_view
+
+_DATA = operator.attrgetter("data")
 
 _DONATIONS: WeakValueDictionary[int, Donation] = WeakValueDictionary()
 """The donation to which the storage at an address belongs."""
@@ -62,39 +64,39 @@ class Donation:
             for tensor in tensors
             for address in [tensor.untyped_storage().data_ptr()]
         ]
-        for donated in self._storages.values():
-            donated.before = holders(donated.memory)
+        memories = [donated.memory for donated in self._storages.values()]
+        before = holders(memories)
+        self._held = HeldStorages(memories, before)
+        for donated, count in zip(self._storages.values(), before, strict=True):
+            donated.before = count
         _DONATIONS.update(dict.fromkeys(self._storages, self))
 
     def donate(self) -> tuple[torch.Tensor, ...]:
         """The tensors, for one caller."""
-        return tuple(tensor.data for tensor in self._tensors)
+        return tuple(map(_DATA, self._tensors))
 
     def is_out(self) -> bool:
         """Whether somebody holds any of the tensors."""
-        return any(holders(donated.memory) > donated.before for donated in self._storages.values())
+        return self._held.are_held_by_others()
 
 
 class SharedResults:
     """Results in memory of a recording's own, which callers hold until the next replay at most."""
 
-    def __init__(self, tensors: Mapping[int, torch.Tensor]) -> None:
-        self.tensors = dict(tensors)
-        """By their numbers among the results."""
-        self._storages = [tensor.untyped_storage() for tensor in self.tensors.values()]
-        self._before: list[int] | None = None
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._tensors = [*tensors]
+        self._held: HeldStorages | None = None
 
-    def share(self) -> dict[int, torch.Tensor]:
+    def share(self) -> list[torch.Tensor]:
         """The tensors, for one caller."""
-        if self._before is None:  # not sooner: who has recorded them holds them too
-            self._before = [holders(storage) for storage in self._storages]
-        return {number: tensor.data for number, tensor in self.tensors.items()}
+        if self._held is None:  # not sooner: who has recorded them holds them too
+            storages = [tensor.untyped_storage() for tensor in self._tensors]
+            self._held = HeldStorages(storages, holders(storages))
+        return [*map(_DATA, self._tensors)]
 
     def is_out(self) -> bool:
         """Whether somebody holds any of the tensors."""
-        if self._before is None:
-            return False
-        return any(map(operator.gt, map(holders, self._storages), self._before))
+        return self._held is not None and self._held.are_held_by_others()
 
 
 class DonatedInputs:
@@ -114,13 +116,14 @@ class DonatedInputs:
             most[addresses[k]] += 2 if is_view(inputs[k]) else 1  # with the tensor that it views
         reused = {address: donation._storages[address] for address in most}
         self.nbytes = sum(donated.memory.nbytes() for donated in reused.values())
-        self._most = [
-            (donated.memory, donated.before + most[address]) for address, donated in reused.items()
-        ]
+        self._held = HeldStorages(
+            [donated.memory for donated in reused.values()],
+            [donated.before + most[address] for address, donated in reused.items()],
+        )
 
     def is_sole_holder(self) -> bool:
         """Whether nobody but such a call holds what is donated to it."""
-        return all(holders(memory) <= most for memory, most in self._most)
+        return not self._held.are_held_by_others()
 
     def hand_over(self, inputs: Sequence[Any]) -> list[Any]:
         """``inputs``, with tensors that own what is donated, once: it is free when they are dropped."""
