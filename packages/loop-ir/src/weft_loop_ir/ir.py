@@ -358,3 +358,5 @@ class Schedule:
     """Tensors that the graph module itself holds (``get_attr``): CONSTANT buffers that are not inputs."""
     private: frozenset[str] = frozenset()
     """Buffers of results that the caller gives to nobody, and of no others: what backward reads, say."""
+    gives_gradients: bool = False
+    """Whether results are gradients, which a step of training lets go of before the next asks for them."""

@@ -33,13 +33,17 @@ class GraphCompiler:
         constants: Mapping[int, torch.Tensor],
         suffix: str = "",
         written: Mapping[int, int] | None = None,
+        *,
+        gives_gradients: bool = False,
     ) -> CompiledProgram:
         """Lower, schedule and generate; ``suffix`` tells the dumps of several graphs apart.
 
         ``written``: outputs that are to be in the memory of inputs where that can be, both by position.
+        ``gives_gradients``: of the schedule, see there.
         """
         with self.record.stage("loop-ir"):
             schedule, codegen = self._schedule(graph_module, constants, suffix, written or {})
+            schedule = dataclasses.replace(schedule, gives_gradients=gives_gradients)
         with self.record.stage("codegen"):
             program = codegen.compile(schedule, _bound(schedule, constants))
         return self._finished(program, schedule, suffix, codegen)

@@ -251,10 +251,17 @@ class Pipeline:
         bucket_bytes = data_parallel_bucket_bytes()
         try:
             if bucket_bytes is None:
-                backward: Any = compiler.compile(partitioned.backward, {}, "_backward")
+                backward: Any = compiler.compile(
+                    partitioned.backward, {}, "_backward", gives_gradients=True
+                )
             else:
                 backward = [
-                    (segment, compiler.compile(segment.graph_module, {}, f"_backward_{number}"))
+                    (
+                        segment,
+                        compiler.compile(
+                            segment.graph_module, {}, f"_backward_{number}", gives_gradients=True
+                        ),
+                    )
                     for number, segment in enumerate(segment_backward(partitioned, bucket_bytes))
                 ]
         finally:
@@ -275,7 +282,9 @@ class Pipeline:
         def compile_later(graph_module: torch.fx.GraphModule) -> Callable[..., Any]:
             try:
                 with torch.no_grad():
-                    return compiler.compile(graph_module, {}, "_partial_backward")
+                    return compiler.compile(
+                        graph_module, {}, "_partial_backward", gives_gradients=True
+                    )
             except StageError as error:
                 if self._raise_errors:
                     raise

@@ -182,7 +182,8 @@ class _HostPrinter(HostWalk):
     def print(self) -> PrintedHost:
         steps = self.schedule.steps
         private = self.schedule.private
-        edge = len(steps) - tail_length(self.schedule, set(self.returned) - private)
+        copied = set() if self.schedule.gives_gradients else set(self.returned) - private
+        edge = len(steps) - tail_length(self.schedule, copied)
         touched = self._touched_before(edge)
         returned = tuple(n for n in self.returned if n in touched and n not in private)
         donated = tuple(n for n in self.returned if n in touched and n in private)

@@ -139,7 +139,8 @@ class Replays:
         if self._is_dynamic and max(held, donated) > MAX_UNASKED_BYTES:
             return buffers  # each size would keep as much
         limits = _Limits(self._steps, self._copied_bytes)
-        if limits.allow(_bytes(returned), held, inputs_donated):
+        copied, shared = (0, _bytes(returned)) if inputs_donated else (_bytes(returned), 0)
+        if limits.allow(copied, shared, held, inputs_donated):
             written = frozenset(self._written)
             replay = _Replay(addresses, returned, donated_count, donated, limits, written)
             self._known[key] = replay
@@ -163,8 +164,10 @@ class _Limits:
     steps: int
     copied_bytes: int
 
-    def allow(self, copied: int, held: int, inputs_donated: bool) -> bool:
-        return pays_off(copied, self.steps, self.copied_bytes, held, inputs_donated=inputs_donated)
+    def allow(self, copied: int, shared: int, held: int, inputs_donated: bool) -> bool:
+        return pays_off(
+            copied, shared, self.steps, self.copied_bytes, held, inputs_donated=inputs_donated
+        )
 
 
 class _Replay:
@@ -233,7 +236,8 @@ class _Replay:
             moved = (
                 moved if donated is None else moved - donated.positions
             )  # forward was recorded anew
-            if in_use or not self._may_copy(inputs, moved, donated is not None):
+            shares_results = inputs_donated and self._shares_results
+            if in_use or not self._may_copy(inputs, moved, donated, shares_results):
                 self._recording = recording
                 self._miss(in_use)
                 return None
@@ -241,13 +245,13 @@ class _Replay:
         recording = None  # its memory may serve the new one
         if donated is None and inputs_donated:
             donated = find_donated_inputs(inputs, stream)
-        fixed = self._fixed(inputs, donated)
-        if not self._may_copy(inputs, set(range(len(inputs))) - fixed, donated is not None):
+        shares_results = inputs_donated and self._shares_results
+        fixed = self._fixed(inputs, donated, shares_results)
+        if not self._may_copy(inputs, {*range(len(inputs))} - fixed, donated, shares_results):
             self._addresses = _addresses(inputs)
             self._miss(False)
             return None
         self._copied = frozenset(range(len(inputs))) - fixed
-        shares_results = inputs_donated and self._shares_results
         self._recording = recording = self._record(
             compute, inputs, constants, stream, fixed, donated, shares_results
         )
@@ -292,13 +296,21 @@ class _Replay:
             raise RecordingFailed("inputs that move are too large to copy into a recording")
 
     def _may_copy(
-        self, inputs: Sequence[Any], positions: Iterable[int], inputs_donated: bool
+        self,
+        inputs: Sequence[Any],
+        positions: Iterable[int],
+        donated: DonatedInputs | None,
+        shares_results: bool,
     ) -> bool:
         """Whether replaying pays where the inputs at ``positions`` are copied at each call."""
-        copied = _bytes(inputs[k] for k in positions) + self._returned_bytes
-        return self._limits.allow(copied, _held_bytes(inputs), inputs_donated)
+        copied, shared = _bytes(inputs[k] for k in positions), self._returned_bytes
+        if not shares_results:
+            copied, shared = copied + shared, 0
+        return self._limits.allow(copied, shared, _held_bytes(inputs), donated is not None)
 
-    def _fixed(self, inputs: Sequence[Any], donated: DonatedInputs | None) -> frozenset[int]:
+    def _fixed(
+        self, inputs: Sequence[Any], donated: DonatedInputs | None, shares_results: bool
+    ) -> frozenset[int]:
         """Inputs that seem to stay where they are: parameters, and what has not moved so far.
 
         What is donated does, and may be reused by one recording only, so others are copied if that is worth
@@ -316,7 +328,7 @@ class _Replay:
         if donated is not None:
             certain |= donated.positions
             stay |= donated.positions
-            if self._may_copy(inputs, set(range(len(inputs))) - certain, True):
+            if self._may_copy(inputs, {*range(len(inputs))} - certain, donated, shares_results):
                 return certain
         return stay if len(self._moving) <= MAX_SURPRISES else certain
 
