@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.options import MODES
-from weft.registry import find_codegen, stage_folders
+from weft.options import MODES, resolve_options
+from weft.registry import codegens, find_codegen, stage_folders
 from weft_codegen_cpp import CppCodegen
 from weft_codegen_triton import TritonCodegen, TritonOptions
 
@@ -38,6 +38,52 @@ def test_option_of_the_wrong_type() -> None:
         weft.compile(add_one, options={"recompile_limit": "8"})
     with pytest.raises(TypeError, match="options must be a mapping of names, got list"):
         weft.compile(add_one, options=["freezing"])
+
+
+def test_numerics_are_checked() -> None:
+    with pytest.raises(
+        RuntimeError, match="Unrecognized numerics=exact, should be one of: fast, eager"
+    ):
+        weft.compile(add_one, numerics="exact")  # type: ignore[call-overload]
+    with pytest.raises(RuntimeError, match="freezing changes bits"):
+        weft.compile(add_one, numerics="eager", options={"freezing": True})
+    options = resolve_options("max-autotune", None, numerics="eager")
+    assert (options.mode, options.numerics) == ("max-autotune", "eager")
+
+
+def test_numerics_never_share_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in a process, nor by the cache on disk, whichever is compiled first."""
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
+    x = torch.randn(64, 67)
+
+    def spread(x: torch.Tensor) -> torch.Tensor:
+        return (x - x.mean(-1, keepdim=True)).exp().sum(-1)
+
+    expected = spread(x)
+    with torch.no_grad():
+        for _ in range(2):
+            fast = weft.compile(spread, options={"verify": False})(x)
+            eager = weft.compile(spread, numerics="eager", options={"verify": False})(x)
+            assert torch.equal(eager, expected)
+            assert not torch.equal(fast, expected)
+            weft.reset()
+    assert len(list(tmp_path.glob("programs/*.program"))) == 2
+
+
+class _OwnNumbers(CppCodegen):
+    def with_eager_numerics(self) -> "_OwnNumbers":
+        return super(CppCodegen, self).with_eager_numerics()
+
+
+def test_a_code_generator_without_eager_numerics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its graphs run eagerly, which is what was asked for, or raise."""
+    monkeypatch.setitem(codegens, "cpu", _OwnNumbers)
+    x = torch.randn(8)
+    with pytest.warns(weft.WeftWarning, match="eager numerics"):
+        result = weft.compile(
+            lambda x: x.exp() + 1, numerics="eager", options={"strict": False, "verify": False}
+        )(x)
+    assert torch.equal(result, x.exp() + 1)
 
 
 def test_the_limit_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from .decomposition_table import DecompositionTable, default_decompositions
+from .decomposition_table import DecompositionTable, default_decompositions, exact_decompositions
 from .joint_graph import (
     ForwardGraph,
     GradientDescriptor,
@@ -34,6 +34,7 @@ __all__ = [
     "TrainingProgram",
     "Unsupported",
     "default_decompositions",
+    "exact_decompositions",
     "partition",
     "segment_backward",
     "trace_inference",

@@ -360,6 +360,26 @@ def default_decompositions() -> DecompositionTable:
     return DefaultDecompositions()
 
 
+@functools.cache
+def exact_decompositions() -> DecompositionTable:
+    """Those of :func:`default_decompositions` that give the same bits: no arithmetic is taken apart."""
+    rules = default_decompositions()
+    found = (op for op in core_aten_decompositions() if isinstance(op, OpOverload))
+    operators = [op for op in {*found, *_OWN} if _name(op) in _EXACT_NAMES and op in rules]
+    return {operator: rules[operator] for operator in operators}
+
+
+_EXACT_NAMES = frozenset(
+    "_efficientzerotensor native_dropout scaled_dot_product_attention select_backward slice_backward "
+    "diagonal_backward index_fill zero unsafe_split unsafe_split_with_sizes".split()
+)
+"""Of operators that move elements, or choose which operator runs."""
+
+
+def _name(operator: OpOverload) -> str:
+    return str(operator._schema.name.removeprefix("aten::"))
+
+
 def _rule(operator: Any) -> Callable[..., Any] | None:
     """The rule for ``operator``, None where it stays."""
     if operator in _OWN:

@@ -130,6 +130,8 @@ class CppCodegen(Codegen):
     @property
     def lowering_options(self) -> LoweringOptions:
         """Made anew for each graph: some of them are torch's settings at that moment."""
+        if self.options.eager_numerics:
+            return LoweringOptions(eager_numerics=True)
         return LoweringOptions(inlined_matmuls=INLINED_MATMULS, wide_moments=True)
 
     def rewrite(self, graph_module: torch.fx.GraphModule) -> None:
@@ -241,6 +243,12 @@ class CppCodegen(Codegen):
         limited = copy.copy(self)
         limited.options = replace(self.options, cache_limit=limit)
         return limited
+
+    def with_eager_numerics(self) -> Self:
+        """The same whose programs give eager's bits."""
+        exact = copy.copy(self)
+        exact.options = replace(self.options, eager_numerics=True)
+        return exact
 
     def prerequisites(self) -> Sequence[Prerequisite]:
         """The compiler."""

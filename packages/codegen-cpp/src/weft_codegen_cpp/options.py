@@ -30,6 +30,7 @@ class CppOptions:
     eighth of the time, for tests of what programs compute; None: ``$WEFT_UNOPTIMIZED_LENGTH``, or never.
     ``matmul_library``: the library of large float32 matmuls, "torch" for the one that torch uses, "onednn",
     or "auto" for oneDNN where torch's is MKL on a processor that it is not tuned for.
+    ``eager_numerics``: programs give eager's bits, by loops where these do, else by eager's own calls.
     """
 
     cache_directory: Path | None = None
@@ -45,3 +46,4 @@ class CppOptions:
     compiler_seconds: float | None = None
     unoptimized_length: int | None = None
     matmul_library: Literal["auto", "torch", "onednn"] = "auto"
+    eager_numerics: bool = False

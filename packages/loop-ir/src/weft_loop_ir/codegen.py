@@ -13,6 +13,7 @@ import torch.fx
 from weft_loop_ir.ir import Schedule
 from weft_loop_ir.lowering import LoweringOptions
 from weft_loop_ir.schedule import ScheduleOptions
+from weft_loop_ir.unsupported import Unsupported
 
 
 class CompiledProgram(Protocol):
@@ -92,6 +93,17 @@ class Codegen(ABC):
     def with_cache_limit(self, limit: int) -> Self:
         """One that keeps at most ``limit`` bytes on disk; by default nothing is kept."""
         return self
+
+    def with_eager_numerics(self) -> Self:
+        """One whose programs give eager's bits, of graphs that no ``rewrite`` has changed.
+
+        Its :attr:`lowering_options` say so (``eager_numerics``), its kernels round each operation as it is
+        written, and calls of libraries are eager's own.
+
+        :raises Unsupported: it has none; by default.
+        """
+        name = type(self).__name__
+        raise Unsupported("eager numerics", name, "Compile for the CPU, or with numerics='fast'.")
 
     def start(self) -> None:
         """Begin what takes a while, as a compiling process, beside the stages before; return at once."""

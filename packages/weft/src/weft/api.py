@@ -17,7 +17,7 @@ from .errors import StageError, WeftWarning
 from .foreign_backend import foreign_backend
 from .guard_filter import of_guards
 from .logs import requested_logs
-from .options import CompileOptions, resolve_options
+from .options import CompileOptions, Numerics, resolve_options
 from .pausing_functions import compile_pausing, pauses
 from .pipeline import Pipeline
 from .program_cache import ProgramCache
@@ -57,6 +57,7 @@ def compile(
     backend: str | BackendFunction = ...,
     mode: str | None = ...,
     options: Mapping[str, object] | None = ...,
+    numerics: Numerics | None = ...,
     disable: bool = ...,
 ) -> Any: ...
 @overload
@@ -68,6 +69,7 @@ def compile(
     backend: str | BackendFunction = ...,
     mode: str | None = ...,
     options: Mapping[str, object] | None = ...,
+    numerics: Numerics | None = ...,
     disable: bool = ...,
 ) -> F: ...
 @overload
@@ -79,6 +81,7 @@ def compile(
     backend: str | BackendFunction = ...,
     mode: str | None = ...,
     options: Mapping[str, object] | None = ...,
+    numerics: Numerics | None = ...,
     disable: bool = ...,
 ) -> Callable[[F], F]: ...
 
@@ -91,6 +94,7 @@ def compile(
     backend: str | BackendFunction = "weft",
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
+    numerics: Numerics | None = None,
     disable: bool = False,
 ) -> Any:
     """Compile a function or an ``nn.Module``; it is used as ``torch.compile`` is, also as a decorator.
@@ -113,13 +117,15 @@ def compile(
             but the last replay CUDA graphs where that is sound, and those with "autotune" time several
             variants of each kernel.  On a CPU they mean the same.
         options: fields of :class:`weft.CompileOptions`, by name; not together with ``mode``.
+        numerics: "eager" for results that are eager's to the last bit, on the CPU; "fast", the default, for
+            kernels that round less and sum in another order.  Also ``options={"numerics": "eager"}``.
         disable: return ``model`` unchanged.
 
     Raises:
         RuntimeError: an unknown backend, mode or option.
         TypeError: ``model`` is not callable.
     """
-    resolved = resolve_options(mode, options)
+    resolved = resolve_options(mode, options, numerics=numerics)
     if dynamic not in (None, True, False):
         raise TypeError(f"dynamic must be True, False or None, got {dynamic!r}")
     compile_other = functools.partial(
@@ -129,6 +135,7 @@ def compile(
         backend=backend,
         mode=mode,
         options=options,
+        numerics=numerics,
         disable=disable,
     )
     if model is None:

@@ -19,10 +19,13 @@ class Codegens:
     def __init__(self, options: CompileOptions) -> None:
         self._mode = options.mode
         self._cache_limit = options.cache_limit
+        self._eager_numerics = options.numerics == "eager"
 
     def of_device(self, device_type: str) -> Codegen:
         """:raises WeftError: none is installed."""
-        return find_codegen(device_type, self._mode, self._cache_limit)
+        return find_codegen(
+            device_type, self._mode, self._cache_limit, eager_numerics=self._eager_numerics
+        )
 
     def of_capture(self, graph_module: torch.fx.GraphModule) -> list[Codegen]:
         """Those of a captured graph, whose values are fake tensors."""

@@ -7,9 +7,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from .guard_filter import GuardFilter
 
+Numerics = Literal["fast", "eager"]
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -44,6 +46,8 @@ class CompileOptions:
     ``strict``: a stage's error is raised instead of falling back to eager; default from WEFT_STRICT.  It is
         raised where the failing frame begins: a mode that the program has switched before stays switched.
     ``verify``: check the IR between stages; default: as ``strict``.
+    ``numerics``: "fast", or "eager" for results that are eager's to the last bit, on the CPU: operators that
+    round otherwise in our loops run as eager's own kernels, the rest is fused.  Not with ``freezing``.
     ``mode``: what the ``mode`` argument said; not settable by ``options``.
     """
 
@@ -59,6 +63,7 @@ class CompileOptions:
     dump_directory: Path | None = None
     strict: bool = False
     verify: bool = False
+    numerics: Numerics = "fast"
     mode: str = "default"
 
 
@@ -70,8 +75,10 @@ def resolve_options(
     mode: str | None,
     options: Mapping[str, object] | None,
     environment: Mapping[str, str] = os.environ,
+    *,
+    numerics: str | None = None,
 ) -> CompileOptions:
-    """The options that ``mode``, ``options`` and the environment ask for.
+    """The options that ``mode``, ``options``, the environment and ``numerics`` ask for.
 
     Raises RuntimeError on an unknown mode or option, or when both are given, as torch.compile does, and
     TypeError when ``options`` is no mapping.
@@ -95,7 +102,8 @@ def resolve_options(
     )
     known = {f.name: f for f in dataclasses.fields(CompileOptions) if f.name != "mode"}
     changes: dict[str, object] = {}
-    for key, value in (options or {}).items():
+    given = dict(options or {}) if numerics is None else {**(options or {}), "numerics": numerics}
+    for key, value in given.items():
         if key not in known:
             raise RuntimeError(
                 f"Unexpected optimization option {key}, known options are {sorted(known)}"
@@ -115,5 +123,12 @@ def resolve_options(
             )
         if key == "cache_limit" and isinstance(value, int) and value < 0:
             raise RuntimeError(f"Unexpected value of attr {key}, got {value}")
+        if key == "numerics" and value not in get_args(Numerics):
+            raise RuntimeError(
+                f"Unrecognized numerics={value}, should be one of: {', '.join(get_args(Numerics))}"
+            )
         changes[key] = value
-    return dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]
+    resolved = dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]
+    if resolved.freezing and resolved.numerics == "eager":
+        raise RuntimeError("freezing changes bits: it can't be combined with numerics='eager'")
+    return resolved

@@ -26,7 +26,7 @@ from weft_bytecode_capture import (
     warn,
 )
 from weft_functionalize import FunctionalGraph
-from weft_loop_ir import CompiledProgram
+from weft_loop_ir import Codegen, CompiledProgram
 
 from ._torch import REGION_OPERATORS, data_parallel_bucket_bytes
 from .codegens import Codegens, device_types_of_capture
@@ -74,6 +74,8 @@ class Pipeline:
     ) -> None:
         """``programs``: where programs are kept for other processes, None for nowhere."""
         self.options = options
+        self._exact = options.numerics == "eager"
+        self._decompositions = weft_aot_autograd.exact_decompositions() if self._exact else None
         self._codegens = Codegens(options)
         self._warm_start = (
             None if programs is None else WarmStart(options, self._codegens, programs)
@@ -141,14 +143,15 @@ class Pipeline:
             for codegen in self._codegens.of_capture(graph_module):
                 codegen.start()
         dump.graph("1_captured", graph_module)
-        drop_known_masks(graph_module)
+        if not self._exact:
+            drop_known_masks(graph_module)
 
         with record.stage("functionalize"):
             functional = self._functionalize(graph_module, example_inputs, dump)
         dump.graph("2_functional", functional.graph_module)
 
         with record.stage("aot-autograd"):
-            joint = weft_aot_autograd.trace_joint(functional)
+            joint = weft_aot_autograd.trace_joint(functional, decompositions=self._decompositions)
             if joint is None:
                 forward = self._inference_graph(functional)
             else:
@@ -170,19 +173,24 @@ class Pipeline:
         functional = weft_functionalize.functionalize(graph_module, example_inputs, options=options)
         enabled = torch.is_grad_enabled() or functional.enables_gradients
         differentiated = enabled and any(d.requires_grad for d in functional.inputs)
-        for codegen in self._codegens.of_graph(functional.graph_module):
+        for codegen in self._rewriting(functional.graph_module):
             codegen.rewrite_functional(functional.graph_module, differentiated=differentiated)
         return functional
 
+    def _rewriting(self, graph_module: torch.fx.GraphModule) -> list[Codegen]:
+        """The code generators that may change a graph: what they put in its place rounds otherwise."""
+        return [] if self._exact else self._codegens.of_graph(graph_module)
+
     def _inference_graph(self, functional: FunctionalGraph) -> torch.fx.GraphModule:
-        forward = weft_aot_autograd.trace_inference(functional).graph_module
+        traced = weft_aot_autograd.trace_inference(functional, decompositions=self._decompositions)
+        forward = traced.graph_module
         if not self.options.freezing:
-            for codegen in self._codegens.of_graph(forward):
+            for codegen in self._rewriting(forward):
                 codegen.rewrite(forward)
         return forward
 
     def _training_graphs(self, joint: JointGraph, dump: GraphDump) -> PartitionedGraph:
-        for codegen in self._codegens.of_graph(joint.graph_module):
+        for codegen in self._rewriting(joint.graph_module):
             codegen.rewrite_joint(joint.graph_module, output_count=joint.output_count)
             codegen.rewrite(joint.graph_module)
         dump.graph("3_joint", joint.graph_module)

@@ -125,16 +125,23 @@ def codegen_device_types() -> list[str]:
 
 
 def find_codegen(
-    device_type: str, mode: str = "default", cache_limit: int | None = None
+    device_type: str,
+    mode: str = "default",
+    cache_limit: int | None = None,
+    *,
+    eager_numerics: bool = False,
 ) -> Codegen:
     """A code generator for ``device_type``, as ``mode`` of :func:`weft.compile` asks for it.
 
-    ``cache_limit``: bytes that its cache may have, if that is up to us.
+    ``cache_limit``: bytes that its cache may have, if that is up to us.  ``eager_numerics``: its programs are
+    to give eager's bits.
 
     One that was registered comes first, then an installed package that is not weft's own, so that a third
     party can take a device's place by being installed.
     """
     codegen = _make_codegen(device_type).for_mode(mode)
+    if eager_numerics:
+        codegen = codegen.with_eager_numerics()
     return codegen if cache_limit is None else codegen.with_cache_limit(cache_limit)
 
 

@@ -29,6 +29,8 @@ def has_kernel(writer: HostWriter, native: NativeCall) -> bool:
     """Whether the runtime attends to the tensors of ``native``: query, key, value and mask or None."""
     query, key, value, mask = native.tensors
     assert query is not None and key is not None and value is not None
+    if writer.options.eager_numerics:
+        return False
     dropout, _, scale = native.scalars
     depth = query.size[-1]
     if dropout != 0 or not (scale is None or isinstance(scale, int | float)):

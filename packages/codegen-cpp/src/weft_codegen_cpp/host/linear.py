@@ -52,7 +52,7 @@ def with_linear_calls(schedule: Schedule, options: CppOptions) -> Schedule:
 
 def uses_onednn(options: CppOptions) -> bool:
     """Whether matmuls go to oneDNN; ``auto`` says so for processors on which MKL holds back."""
-    if not _torch.has_linear():
+    if options.eager_numerics or not _torch.has_linear():
         return False
     if options.matmul_library == "auto":
         return cpu_vendor() not in (None, "GenuineIntel")

@@ -72,6 +72,7 @@ class LoweringOptions:
     calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
     ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.
     ``wide_moments``: deviations of float32 and halves are accumulated in float64, as eager's on the CPU are.
+    ``eager_numerics``: loops compute what they give the same bits for as eager; else its operator is called.
     """
 
     max_instructions: int = 96
@@ -84,6 +85,7 @@ class LoweringOptions:
     inlined_matmuls: int = 0
     scans: bool = False
     wide_moments: bool = False
+    eager_numerics: bool = False
 
 
 class LoweringContext:

@@ -34,6 +34,7 @@ from weft_loop_ir.lowering.buffer_names import safe_buffer_name
 from weft_loop_ir.lowering.collectives import with_held_arguments
 from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, storage_stride
 from weft_loop_ir.lowering.data_dependence import ASSERTION, READ
+from weft_loop_ir.lowering.eager_numerics import is_eagers
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
 from weft_loop_ir.lowering.registry import KNOWN_NUMBERS, RULES, TAKES_FLOATS, NoLowering
@@ -341,6 +342,9 @@ class Driver:
             rule, reason = None, "a float that varies"
         elif name in KNOWN_NUMBERS and _holds(sympy.Expr, (arguments, keywords)):
             rule, reason = None, "a number that varies"
+        exact = not context.options.eager_numerics or is_view_operator(target)
+        if rule is not None and not exact and not is_eagers(target, arguments, keywords):
+            rule, reason = None, "eager's bits"
         if rule is not None:
             try:
                 return rule(context, *arguments, **keywords)

@@ -1,0 +1,125 @@
+"""Operators with ``numerics="eager"`` are eager's to the last bit: some in every run, all when slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import weft
+from torch.nn import functional as F
+
+pytest.importorskip("expecttest", reason="torch's operator database imports it")
+
+from tests.numerics.bits import same_bits
+from tests.numerics.operators import (
+    DTYPES,
+    Case,
+    cases,
+    check,
+    special_values,
+    transposed,
+    with_gaps,
+)
+
+IN_LOOPS = frozenset(
+    """
+    abs neg sign reciprocal square add sub mul div where floor ceil round trunc eq lt ge isnan
+    logical_and logical_not masked_fill nn.functional.relu nn.functional.leaky_relu nn.functional.threshold
+    nn.functional.embedding cat stack flip tril gather index_select clone full_like
+    """.split()
+)
+OTHERWISE_ELSEWHERE = frozenset(
+    "sqrt exp tanh sigmoid softmax log_softmax sum mean var cumsum addcmul lerp rsqrt maximum pow "
+    "nn.functional.gelu nn.functional.silu nn.functional.layer_norm nn.functional.batch_norm "
+    "nn.functional.cross_entropy nn.functional.linear addmm".split()
+)
+"""Operators that loops of ours would round or sum in another way."""
+
+SAMPLE = IN_LOOPS | OTHERWISE_ELSEWHERE
+WITH_VECTORS = frozenset("norm.nuc linalg.cond linalg.eigvalsh linalg.svdvals".split())
+"""Eager computes these values without their vectors where no gradient is needed, which fakes don't tell."""
+CASES = [
+    pytest.param(
+        case, id=str(case), marks=() if case.operator.full_name in SAMPLE else pytest.mark.slow
+    )
+    for case in cases()
+    if case.operator.full_name not in WITH_VECTORS
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_samples(case: Case) -> None:
+    outcome = check(case)
+    assert not outcome.differing
+    if case.operator.full_name in IN_LOOPS and outcome.compared:
+        assert outcome.loops, "nothing is fused"
+
+
+X = torch.Tensor
+OF_NUMBERS: tuple[Callable[[X], X], ...] = (
+    *(lambda x, b=b: x.clamp(*b) for b in ((0, None), (None, -0.0), (-1, 0.0), (-1, 2))),
+    lambda x: F.hardtanh(x, 0.0, 6),
+    F.relu6,
+    F.relu,
+    lambda x: F.threshold(x, 0, -0.0),
+    lambda x: x * 0.1,
+    lambda x: x / 0.3,
+    lambda x: 0.1 - x,
+    lambda x: 0.1 / x,
+    lambda x: torch.add(x, x, alpha=0.3),
+    lambda x: torch.sub(x, 0.7, alpha=0.3),
+    lambda x: x * torch.tensor(0.1, dtype=torch.float64),
+    lambda x: torch.tensor(0.1) - x,
+    lambda x: x + torch.tensor(0.1, dtype=torch.float64),
+    lambda x: x == torch.tensor(0.1),
+    lambda x: x * torch.ones(67, dtype=torch.float32) * 0.1,
+    lambda x: torch.where(x > 0, x, 0.1),
+    lambda x: x**2,
+    lambda x: x**3,
+    lambda x: x**-0.5,
+    lambda x: x.round(decimals=2),
+    lambda x: (x * x + x) * x - x / 3,
+    lambda x: torch.addcmul(x, x, x, value=0.3),
+    lambda x: x.bfloat16() + x.half(),
+    lambda x: x.to(torch.float32) + 1e-8,
+)
+"""Beside numbers, tensors without dimensions and tensors of other dtypes."""
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_numbers_and_special_values(dtype: torch.dtype) -> None:
+    """Each rounded as eager rounds it; of zeros with either sign and NaN too."""
+    torch.manual_seed(0)
+    values = special_values(dtype, 0)
+    layouts = values, transposed(values), with_gaps(values)
+
+    def every(*tensors: X) -> list[X]:
+        return [function(x) for function in OF_NUMBERS for x in tensors]
+
+    compiled = weft.compile(every, numerics="eager", fullgraph=True)
+    with torch.no_grad():
+        for position, (one, other) in enumerate(
+            zip(compiled(*layouts), every(*layouts), strict=True)
+        ):
+            assert same_bits(one, other), f"function {position // 3} of layout {position % 3}"
+
+
+def _chain(x: X, y: X) -> tuple[X, ...]:
+    a = (x * y + 1.5) / (y.abs() + 0.1)
+    b = torch.where(a > 0, a, x.exp())
+    return b.softmax(-1), F.gelu(a) * x - y, b.sum(0), (x @ y.t()).relu()
+
+
+def test_what_it_costs_and_what_fast_does() -> None:
+    """The chain is fused around eager's operators; without the option its bits differ."""
+    torch.manual_seed(0)
+    inputs = torch.randn(37, 67), torch.randn(37, 67)
+    log = weft.CompileLog()
+    with torch.no_grad(), weft.observe(log):
+        expected = _chain(*inputs)
+        assert same_bits(weft.compile(_chain, numerics="eager")(*inputs), expected)
+        assert not same_bits(weft.compile(_chain)(*inputs), expected)
+    eager, fast = log.graphs
+    assert 0 < eager.kernel_count < 10
+    assert eager.fallbacks and not fast.fallbacks
