@@ -6,7 +6,7 @@ import sys
 import types
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import ArgumentSource
 
@@ -16,13 +16,11 @@ from ..code_objects.flow import Stack, StackItem, passed_over, reachable
 from ..code_objects.instructions import Instruction, Position, clone
 from ..symbolic.frame_result import Break
 from ..symbolic.liveness import is_kept, is_lasting
+from ..symbolic.variables.base import Variable
 from ..unsupported import Unsupported
 from .frame_emitter import OBJECTS, FrameEmitter
 from .instructions_after_breaks import Tail, find_tail, tail_of_loop
 from .resume import AnalysedCode, ResumeFunctions, ResumePoint, push_handled
-
-if TYPE_CHECKING:
-    from ..symbolic.variables.base import Variable
 
 
 @dataclass(frozen=True)

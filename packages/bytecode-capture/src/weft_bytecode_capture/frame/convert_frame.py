@@ -10,10 +10,19 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from weft_guards import Guard, GuardSet, IsObject, Scope, TypeIs, transform_active
+from weft_guards import (
+    Guard,
+    GuardCheck,
+    GuardFailure,
+    GuardSet,
+    IsObject,
+    Scope,
+    TypeIs,
+    transform_active,
+)
 
 from .. import _frame_hook
 from .._torch import mode_of_the_program, without_saved_tensor_hooks, without_torch_compile
@@ -52,9 +61,6 @@ from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import builds_module, skip_reason
 from .source_lines import linecache_unchanged
-
-if TYPE_CHECKING:
-    from weft_guards import GuardCheck, GuardFailure
 
 _VERSIONS_PER_ENTRY = 32
 """How often code is compiled for each entry that it may have: an entry whose objects die makes room.

@@ -12,14 +12,11 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..symbolic.models.iterators.builtin_iterators import IteratorVariable
 from ..symbolic.models.objects.opaque import OpaqueVariable
+from ..symbolic.variables.base import Variable
 from .resume import AnalysedCode
-
-if TYPE_CHECKING:
-    from ..symbolic.variables.base import Variable
 
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 _STORES = frozenset({"STORE_FAST", "STORE_DEREF"})

@@ -16,6 +16,7 @@ from .decode import Instruction
 from .frame_ends import handler_sees
 from .models.containers.sequences import ListVariable
 from .models.exceptions.exception_objects import ExceptionVariable
+from .models.iterators.builtin_iterators import SequenceIteratorVariable
 from .models.objects.finalizers import check_dropped
 from .regions.branches.assumed_decisions import assumed
 from .side_effects import SideEffects
@@ -118,12 +119,17 @@ class FrameEvaluator:
             self._callers = self.parent.index, text
         return text
 
+    def frames(self) -> Iterator[FrameEvaluator]:
+        """This frame and those that called it, which stand still meanwhile."""
+        frame: FrameEvaluator | None = self
+        while frame is not None:
+            yield frame
+            frame = frame.parent
+
     def inlined_codes(self) -> Iterator[types.CodeType]:
         """Of the frame being evaluated now and those that called it, but for the root frame."""
-        frame = self.state.current or self
-        while frame.parent is not None:
-            yield frame.code
-            frame = frame.parent
+        frames = (self.state.current or self).frames()
+        return (frame.code for frame in frames if frame.parent is not None)
 
     # Running.
 
@@ -233,21 +239,16 @@ class FrameEvaluator:
         self.raise_exception(exception)
 
     def handled_exception(self) -> ExceptionVariable | None:
-        evaluator: FrameEvaluator | None = self.state.current or self
-        while evaluator is not None:
-            if evaluator.handled is not None:
-                return evaluator.handled
-            evaluator = evaluator.parent
-        return None
+        frames = (self.state.current or self).frames()
+        return next((frame.handled for frame in frames if frame.handled is not None), None)
 
     def note_handlers(self) -> None:
-        graph = self.graph
-        evaluator: FrameEvaluator | None = self.state.current or self
-        while evaluator is not None and not graph.in_handled_code:
-            offset = evaluator.decoded.instructions[evaluator.index].offset
-            if evaluator.decoded.exception_entry(offset) is not None:
-                graph.in_handled_code = handler_sees(evaluator)
-            evaluator = evaluator.parent
+        for frame in (self.state.current or self).frames():
+            if self.graph.in_handled_code:
+                return
+            offset = frame.decoded.instructions[frame.index].offset
+            if frame.decoded.exception_entry(offset) is not None:
+                self.graph.in_handled_code = handler_sees(frame)
 
     # Values.
 
@@ -267,6 +268,9 @@ class FrameEvaluator:
             named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
             label = value.__qualname__ if named else type(value).__name__
         return self.builder.wrap(value, ConstantSource(str(label), value))
+
+    def sequence_iterator(self, iterable: Variable, elements: list[Variable]) -> Variable:
+        return SequenceIteratorVariable(iterable, elements)
 
     def collected(self, iterable: Variable) -> Variable:
         return ListVariable(iterable.iterate(self))

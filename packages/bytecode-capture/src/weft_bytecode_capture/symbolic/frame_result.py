@@ -5,17 +5,15 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from weft_guards import Guard
 
 from ..captured_graph import CapturedGraph, GraphBreak, UnkeptRegion
+from ..frame.emitter import Emitter
+from .graph.recovery import Recovery
 from .shapes import ShapeSymbols, ValueHistory
-
-if TYPE_CHECKING:
-    from ..frame.emitter import Emitter
-    from .graph.recovery import Recovery
-    from .variables.base import Variable
+from .variables.base import Variable
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ..unsupported import Unsupported
 from .evaluator import FrameEvaluator
 from .models.containers.mappings import new_keyword_dict
 from .models.containers.sequences import TupleVariable
+from .models.functions.python_functions import FunctionVariable
 from .models.iterators.generators import GeneratorVariable
 from .models.table import model_of
 from .policy import is_other_compiler
 from .variables.base import Arguments, Keywords, Variable
 from .variables.builder import is_registered
-
-if TYPE_CHECKING:
-    from .models.functions.python_functions import FunctionVariable
-
 
 _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
@@ -47,9 +44,7 @@ def inline_call(
     )
     child.locals = bind_arguments(caller, function, code, arguments, keywords)
     if code.co_flags & inspect.CO_GENERATOR:
-        root = caller
-        while root.parent is not None:
-            root = root.parent
+        *_, root = caller.frames()
         generator = GeneratorVariable(child, root.index)
         caller.state.generators.append(generator)
         return generator

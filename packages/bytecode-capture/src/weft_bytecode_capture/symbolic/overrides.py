@@ -7,11 +7,12 @@ runs on stand-ins under a mode that notes what arrives.  The override is then ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
 from .._torch import has_overrides, push_torch_function_mode
+from ..frame.emitter import Emitter
 from ..unsupported import Unsupported
 from .models.containers.mappings import new_keyword_dict
 from .models.containers.sequences import ListVariable, TupleVariable
@@ -23,9 +24,6 @@ from .protocol import Evaluator
 from .variables.base import Arguments, Keywords, Variable
 from .variables.constant import ConstantVariable
 from .variables.graph_arguments import graph_argument
-
-if TYPE_CHECKING:
-    from ..frame.emitter import Emitter
 
 OVERRIDE = "override of an operator"
 NAME = "__torch_function__"

@@ -88,6 +88,10 @@ class Evaluator(Protocol):
         """A variable of an object that the guard set may hold itself: a library's or a class's own."""
         ...
 
+    def sequence_iterator(self, iterable: Variable, elements: list[Variable]) -> Variable:
+        """An iterator over elements known now."""
+        ...
+
     def collected(self, iterable: Variable) -> Variable:
         """A list of an iterable's elements."""
         ...

@@ -14,7 +14,6 @@ from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateS
 
 from ..captured_graph import DropDataDependence, GraphBreak
 from ..unsupported import BreakEarlier, BreakForHistory, Unsupported
-from ..user_location import UserLocation
 from . import handlers as handlers
 from .capture_state import CaptureState, DecodeCache, NothingToCapture
 from .captured_exception import CapturedException
@@ -381,13 +380,8 @@ class _Capture:
 
     def graph_break(self, error: Unsupported) -> GraphBreak:
         """The break that an error makes, at the place where evaluation stands."""
-        places = []
-        frame: FrameEvaluator | None = self.state.refused or self.evaluator
-        while frame is not None:
-            places.append(frame.location())
-            frame = frame.parent
-        inner: UserLocation = places[0]
         innermost = self.state.refused or self.evaluator
+        inner, *callers = [frame.location() for frame in innermost.frames()]
         region = self.state.cache.regions.refused((innermost.code, innermost.index))
         return GraphBreak(
             error.kind,
@@ -395,7 +389,7 @@ class _Capture:
             error.explanation,
             error.hints,
             inner,
-            tuple(reversed(places[1:])),
+            tuple(reversed(callers)),
             region,
         )
 

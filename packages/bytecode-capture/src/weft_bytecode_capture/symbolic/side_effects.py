@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from weft_guards import Source
 
+from ..frame.emitter import Emitter
 from .variables.base import Variable
-
-if TYPE_CHECKING:
-    from ..frame.emitter import Emitter
 
 
 class Mutated(Protocol):

@@ -5,7 +5,6 @@ A question that no guard holds is not answered: a later call would be given the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from ...sources import StorageOffsetIs
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from ..regions.decisions import RegionRefused
+from .storages import leaves
 
 Given = tuple[Source, torch.Tensor, torch.Tensor]
 """A tensor from outside: where it was found, itself, and its fake."""
@@ -53,16 +53,8 @@ def require_held(target: Any, value: Any) -> None:
     :raises Unsupported: it is such a result.
     """
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    if name.partition(".")[0] not in _HELD_FUNCTIONS and any(map(_is_answer, _leaves(value))):
+    if name.partition(".")[0] not in _HELD_FUNCTIONS and any(map(_is_answer, leaves(value))):
         raise Unsupported("question about a tensor", f"{name}: {value!r}")
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value
 
 
 def _is_answer(value: Any) -> bool:

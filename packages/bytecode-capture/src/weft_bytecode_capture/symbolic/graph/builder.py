@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -39,6 +39,7 @@ from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..models.numbers.number_arguments import call_with_numbers, has_number
 from ..models.numbers.symbolic_float import SymbolicFloatVariable
+from ..models.numbers.symbolic_integer import LoopCounter
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
 from ..models.torch.tensor import TensorVariable, wrap_graph_result
 from ..protocol import Evaluator
@@ -62,9 +63,6 @@ from .size_nodes import size_node
 from .storages import Layout, guard_overlap, refuse_change_by_eager, version_of
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
-
-if TYPE_CHECKING:
-    from ..models.numbers.symbolic_integer import LoopCounter
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ costs ten times what making the result does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class RememberingFakeMode(FakeTensorMode):
             return known(args, kwargs)
         self._check(func, args, kwargs)
         result = self._dispatch_plain(func, types, args, kwargs)
-        made = _MAKERS[kind](self, func, args, kwargs, result)
+        made = _MAKERS[kind](_Call(self, func, args, kwargs, result))
         if made is not None and key == self._key(kind, func, args, kwargs):
             self._results[key] = made
         return result
@@ -218,27 +219,32 @@ def _kind_of(operator: OpOverload) -> str | None:
     return None if shares_operands(operator) else _FRESH
 
 
-def _made_fresh(
-    mode: RememberingFakeMode,
-    operator: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    result: Any,
-) -> _Result | None:
+@dataclass(frozen=True)
+class _Call:
+    """A call of an operator, and what it gave."""
+
+    mode: RememberingFakeMode
+    operator: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    result: Any
+
+
+def _made_fresh(call: _Call) -> _Result | None:
     """Results in memory of their own: one, or a tuple or list of them."""
-    operands = [*args, *kwargs.values()]
+    result, operands = call.result, [*call.args, *call.kwargs.values()]
     operands += [item for value in operands if isinstance(value, (list, tuple)) for item in value]
     taken = storages(operands)
     forms: list[FakeForm] = []
     results = result if type(result) in (tuple, list) else (result,)
     for value in results:
-        form = mode.form_of(value)
+        form = call.mode.form_of(value)
         if form is None or storage_identity(value) in taken:
             return None
         taken.add(storage_identity(value))
         forms.append(form)
     if results is not result:
-        return _made_one(mode, operator, operands, result, *forms)
+        return _made_one(call, operands, *forms)
     if any(value.constant is not None for value in results):
         return None
     if type(result) is list:
@@ -246,46 +252,32 @@ def _made_fresh(
     return lambda args, kwargs: tuple(form.new() for form in forms)
 
 
-def _made_one(
-    mode: RememberingFakeMode, operator: Any, operands: Sequence[Any], result: Any, form: FakeForm
-) -> _Result | None:
+def _made_one(call: _Call, operands: Sequence[Any], form: FakeForm) -> _Result | None:
     """A new tensor, whose value is known where those of all operands are."""
-    if result.constant is None:
+    if call.result.constant is None:
         return lambda args, kwargs: form.new()
     if not any(isinstance(value, FakeTensor) for value in operands):
         return None
 
     def again(args: Sequence[Any], kwargs: Mapping[str, Any]) -> FakeTensor:
         made = form.new()
-        hold_constant(mode, made, computed_constant(operator, args, kwargs))
+        hold_constant(call.mode, made, computed_constant(call.operator, args, kwargs))
         return made
 
     return again
 
 
-def _made_view(
-    mode: RememberingFakeMode,
-    operator: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    result: Any,
-) -> _Result | None:
+def _made_view(call: _Call) -> _Result | None:
     """A view of the first argument."""
-    form = mode.form_of(result)
-    if form is None or storage_identity(result) != storage_identity(args[0]):
+    form = call.mode.form_of(call.result)
+    if form is None or storage_identity(call.result) != storage_identity(call.args[0]):
         return None
     return lambda args, kwargs: form.new(args[0])
 
 
-def _made_in_place(
-    mode: RememberingFakeMode,
-    operator: Any,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    result: Any,
-) -> _Result | None:
+def _made_in_place(call: _Call) -> _Result | None:
     """The first argument itself, written to; not one whose value is known, and will have changed."""
-    return _first if result is args[0] and result.constant is None else None
+    return _first if call.result is call.args[0] and call.result.constant is None else None
 
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -319,18 +311,8 @@ _CONVERSIONS = frozenset({torch.ops.aten._to_copy.default})
 _LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 """Operators that make a fake tensor of a real one."""
 
-_PLAIN = frozenset(
-    {
-        int,
-        float,
-        bool,
-        complex,
-        str,
-        type(None),
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-    }
-)
+_PLAIN = frozenset((
+    int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
+    torch.memory_format,
+))  # fmt: skip
 """Types of values that are compared by their value."""

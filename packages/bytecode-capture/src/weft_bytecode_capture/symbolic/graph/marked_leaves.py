@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.fx
@@ -17,10 +17,9 @@ import torch.fx
 from ..._torch import set_grad_enabled
 from ...gradient_rule import GradientRule
 from ...unsupported import BreakEarlier, Unsupported
+from ..protocol import Evaluator
 from .purity import possibly_written, writes
-
-if TYPE_CHECKING:
-    from ..protocol import Evaluator
+from .storages import leaves
 
 KIND = "change of requires_grad"
 
@@ -103,18 +102,10 @@ _DETACHED = frozenset({"detach", torch.detach, torch.Tensor.detach})
 
 def _is_left_without(node: torch.fx.Node) -> bool:
     """Whether a result could require gradients and does not."""
-    return any(map(_could, _leaves(node.meta.get("example_value"))))
+    return any(map(_could, leaves(node.meta.get("example_value"))))
 
 
 def _could(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
         return False
     return (value.dtype.is_floating_point or value.dtype.is_complex) and not value.requires_grad
-
-
-def _leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _leaves(part)
-    else:
-        yield value

@@ -12,17 +12,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ..._torch import InferenceMode, set_grad_enabled
+from ...frame.emitter import Emitter
 from ...unsupported import BreakEarlier, Unsupported
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..variables.base import Variable
+from ..variables.base import Variable
 
 Getter = Callable[..., Any]
 _DEVICES = ("cpu", "cuda")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,15 @@ from ..protocol import Evaluator
 def node_values(nodes: Iterable[torch.fx.Node]) -> list[Any]:
     """What nodes give during capture: fakes, for tensors."""
     return [node.meta.get("example_value") for node in nodes]
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What is in nested tuples and lists, or the value itself."""
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from leaves(part)
+    else:
+        yield value
 
 
 def storages(values: Iterable[Any]) -> set[int]:

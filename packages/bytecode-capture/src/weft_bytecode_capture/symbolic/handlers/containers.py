@@ -66,7 +66,9 @@ def _list_append(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     target.append(evaluator, value)
 
 
-_METHODS = {"SET_ADD": "add", "SET_UPDATE": "update", "DICT_UPDATE": "update"}
+_METHODS = {
+    "SET_ADD": "add", "SET_UPDATE": "update", "DICT_UPDATE": "update", "LIST_EXTEND": "extend",
+}  # fmt: skip
 
 
 @handles(*_METHODS)
@@ -79,14 +81,6 @@ def _add_by_method(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 def _map_add(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     key, value = evaluator.pop_many(2)
     _target(evaluator, instruction).call_method(evaluator, "__setitem__", [key, value], {})
-
-
-@handles("LIST_EXTEND")
-def _list_extend(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    iterable = evaluator.pop()
-    target = _target(evaluator, instruction)
-    assert isinstance(target, ListVariable)
-    target.mutate(evaluator).extend(iterable.iterate(evaluator))
 
 
 _CALLEE_BELOW = 3 if DIALECT.null_above_callee else 2  # the dict that DICT_MERGE fills

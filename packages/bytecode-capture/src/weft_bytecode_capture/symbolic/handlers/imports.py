@@ -10,7 +10,6 @@ from typing import Any
 from weft_guards import ConstantSource, IsObject, ItemSource
 
 from ...unsupported import Unsupported
-from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.containers.mappings import DictVariable
@@ -29,7 +28,7 @@ def _import_name(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     if names and hasattr(module, "__path__"):
         for part in names:
             # A package's part that is no attribute is imported, as its submodule.
-            if not variable.has_attribute(evaluator, part):
+            if variable.find_attribute(evaluator, part) is None:
                 _imported(evaluator, f"{module.__name__}.{part}")
     evaluator.stack.append(variable)
 
@@ -81,17 +80,12 @@ _MODULES = ConstantSource("sys.modules", sys.modules)
 def _import_from(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     module = evaluator.stack[-1]
     assert module is not None
-    try:
-        value = module.get_attribute(evaluator, instruction.operand)
-    except CapturedException as error:
-        if error.exception.python_type() is not AttributeError:
-            raise
+    value = module.find_attribute(evaluator, instruction.operand)
+    if value is None:
         name = module.get_attribute(evaluator, "__name__").as_constant()
         full_name = f"{name}.{instruction.operand}"
         if sys.modules.get(full_name) is None:
-            raise Unsupported(
-                "import that fails", f"from {name} import {instruction.operand}"
-            ) from None
+            raise Unsupported("import that fails", f"from {name} import {instruction.operand}")
         value = evaluator.wrap_known(_imported(evaluator, full_name))
     evaluator.stack.append(value)
 

@@ -8,8 +8,9 @@ from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
-from ..models.builtins.strings import format_value, join_strings
+from ..models.builtins.strings import format_value
 from ..models.containers.slices import SliceVariable
+from ..models.numbers.data_texts import joined
 from ..models.numbers.tensor_number import truth_in_tensor
 from ..regions.filled_lists.listed_rows import counted_element
 from ..variables.constant import ConstantVariable
@@ -130,37 +131,20 @@ def _store_slice(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 _CONVERSIONS = {0: None, 1: "str", 2: "repr", 3: "ascii"}
 
 
-@handles("FORMAT_VALUE")
-def _format_value(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    specification = evaluator.pop() if instruction.argument & 4 else ConstantVariable("")
-    value = evaluator.pop()
-    conversion = _CONVERSIONS[instruction.argument & 3]
-    evaluator.stack.append(format_value(evaluator, value, conversion, specification))
-
-
-@handles("CONVERT_VALUE")
-def _convert_value(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    conversion = _CONVERSIONS[instruction.argument]
-    evaluator.stack.append(
-        format_value(evaluator, evaluator.pop(), conversion, ConstantVariable(""))
-    )
-
-
-@handles("FORMAT_SIMPLE")
-def _format_simple(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    value = evaluator.pop()
-    evaluator.stack.append(format_value(evaluator, value, None, ConstantVariable("")))
-
-
-@handles("FORMAT_WITH_SPEC")
-def _format_with_specification(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    value, specification = evaluator.pop_many(2)
-    evaluator.stack.append(format_value(evaluator, value, None, specification))
+@handles("FORMAT_VALUE", "CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC")
+def _format(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+    """One instruction up to 3.12; since then one converts, and another formats."""
+    name, flags = instruction.name, instruction.argument
+    is_specified = name == "FORMAT_WITH_SPEC" or (name == "FORMAT_VALUE" and flags & 4)
+    specification = evaluator.pop() if is_specified else ConstantVariable("")
+    conversion = None if name.startswith("FORMAT_") and name != "FORMAT_VALUE" else flags & 3
+    made = format_value(evaluator, evaluator.pop(), _CONVERSIONS[conversion or 0], specification)
+    evaluator.stack.append(made)
 
 
 @handles("BUILD_STRING")
 def _build_string(evaluator: FrameEvaluator, instruction: Instruction) -> None:
-    evaluator.stack.append(join_strings(evaluator, evaluator.pop_many(instruction.argument)))
+    evaluator.stack.append(joined(evaluator, evaluator.pop_many(instruction.argument)))
 
 
 @handles("BUILD_INTERPOLATION", "BUILD_TEMPLATE")

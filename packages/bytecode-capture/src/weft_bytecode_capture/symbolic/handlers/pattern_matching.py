@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ...unsupported import Unsupported
-from ..captured_exception import CapturedException
 from ..decode import Instruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.builtins.functions import is_instance
@@ -80,13 +79,11 @@ def _match_class(evaluator: FrameEvaluator, instruction: Instruction) -> None:
                 TypeError,
                 f"{kind.value.__name__}() got multiple sub-patterns for attribute {name!r}",
             )
-        try:
-            values.append(subject.get_attribute(evaluator, name))
-        except CapturedException as error:
-            if not issubclass(error.exception.python_type(), AttributeError):
-                raise
+        value = subject.find_attribute(evaluator, name)
+        if value is None:
             evaluator.stack.append(ConstantVariable(None))
             return
+        values.append(value)
     evaluator.stack.append(TupleVariable(values))
 
 
@@ -96,15 +93,10 @@ def _positional(
     """What positional sub-patterns match against: the subject itself, or attributes by name."""
     if not count:
         return [], []
-    itself = False
     accepted: list[Variable] = []
-    try:
-        found = kind.get_attribute(evaluator, "__match_args__")
-    except CapturedException as error:
-        if not issubclass(error.exception.python_type(), AttributeError):
-            raise
-        itself = bool(kind.value.__flags__ & _MATCH_SELF)
-    else:
+    found = kind.find_attribute(evaluator, "__match_args__")
+    itself = found is None and bool(kind.value.__flags__ & _MATCH_SELF)
+    if found is not None:
         if found.python_type() is not tuple:
             evaluator.raise_error(
                 TypeError,

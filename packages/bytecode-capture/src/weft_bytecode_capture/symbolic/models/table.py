@@ -15,13 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
-
-if TYPE_CHECKING:
-    from ..variables.base import Arguments, Keywords, Variable
+from ..variables.base import Arguments, Keywords, Variable
 
 Handler = Callable[..., "Variable | None"]
 """Takes the evaluator, then what the callable is bound to, then the arguments; None stands for None.
@@ -136,26 +134,25 @@ def model_of(subject: Any) -> Model | None:
     return _MODELS.get(id(subject))
 
 
-def model(*subjects: Any) -> Callable[[_F], _F]:
-    """Register the handler of these callables."""
+def _registering(make: Callable[[Any], Iterable[Model]]) -> Callable[[_F], _F]:
+    """A decorator that adds the models that ``make`` makes of a function."""
 
-    def register(handler: _F) -> _F:
-        for subject in subjects:
-            _add(Model(subject, handler=handler))
-        return handler
+    def register(function: _F) -> _F:
+        for made in make(function):
+            _add(made)
+        return function
 
     return register
+
+
+def model(*subjects: Any) -> Callable[[_F], _F]:
+    """Register the handler of these callables."""
+    return _registering(lambda handler: (Model(s, handler=handler) for s in subjects))
 
 
 def models(*subjects: Any) -> Callable[[_F], _F]:
     """Register one handler for several callables; it is given the one that is called before all else."""
-
-    def register(handler: _F) -> _F:
-        for subject in subjects:
-            _add(Model(subject, handler=partial(handler, subject)))
-        return handler
-
-    return register
+    return _registering(lambda f: (Model(s, handler=partial(f, s)) for s in subjects))
 
 
 def method_model(name: str, *kinds: type) -> Callable[[_F], _F]:
@@ -163,14 +160,8 @@ def method_model(name: str, *kinds: type) -> Callable[[_F], _F]:
 
     It is given the builtin object; for an instance of a subclass, what holds the instance's elements.
     """
-
-    def register(handler: _F) -> _F:
-        for kind in kinds:
-            if name in vars(kind):
-                _add(Model(vars(kind)[name], handler=handler, of_builtin=True))
-        return handler
-
-    return register
+    found = [vars(kind)[name] for kind in kinds if name in vars(kind)]
+    return _registering(lambda f: (Model(raw, handler=f, of_builtin=True) for raw in found))
 
 
 def method_models(names: Iterable[str], *kinds: type) -> Callable[[_F], _F]:
@@ -186,14 +177,7 @@ def method_models(names: Iterable[str], *kinds: type) -> Callable[[_F], _F]:
 
 def polyfill(*subjects: Any) -> Callable[[_F], _F]:
     """Register the plain Python function that is evaluated where these callables are called."""
-
-    def register(function: _F) -> _F:
-        assert isinstance(function, types.FunctionType)
-        for subject in subjects:
-            _add(Model(subject, polyfill=function))
-        return function
-
-    return register
+    return _registering(lambda function: (Model(s, polyfill=function) for s in subjects))
 
 
 def is_polyfill(function: Any) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
-from .decisions import ProgramPoint
+from .decisions import ProgramPoint, refuse
 from .state.python_state import ObjectStates
 
 if TYPE_CHECKING:
@@ -71,6 +72,23 @@ def may_attempt(evaluator: FrameEvaluator, place: ProgramPoint) -> bool:
         and not is_in_generator(evaluator)
         and state.cache.regions.refused(place) is None
     )
+
+
+@contextlib.contextmanager
+def attempted(
+    evaluator: FrameEvaluator, place: ProgramPoint, what: str, peels: Container[str] = ()
+) -> Iterator[None]:
+    """Evaluation of the region at ``place``, in ``what`` of the program: refused where it can't be kept.
+
+    ``peels`` are kinds of what may be so in a loop's first iteration only.
+    """
+    try:
+        yield
+    except Unsupported as error:
+        peel = error.kind in peels
+        raise refuse(evaluator, place, str(error), peel=peel, cause=error.location) from error
+    except CapturedException as error:
+        raise refuse(evaluator, place, f"exception in {what}") from error
 
 
 def is_in_generator(evaluator: FrameEvaluator) -> bool:

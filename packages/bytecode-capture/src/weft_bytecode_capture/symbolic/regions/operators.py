@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
 from ...unsupported import Unsupported
-from ..captured_exception import CapturedException
+from ..evaluator import FrameEvaluator
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.numbers.tensor_number import as_predicate
 from ..models.torch.tensor import TensorVariable
 from ..variables.base import Variable
 from .branches.branch import BranchEnd, Joined, emit_branch
-from .decisions import ProgramPoint, refuse
-from .evaluation import check_unchanged, may_attempt
+from .decisions import ProgramPoint
+from .evaluation import attempted, check_unchanged, may_attempt
 from .loops.while_loop import emit_while
 from .state.python_state import ObjectStates, difference
 from .subgraph import (
@@ -33,10 +32,6 @@ from .subgraph import (
     regional,
 )
 
-if TYPE_CHECKING:
-    from ..evaluator import FrameEvaluator
-
-
 GIVES_ZERO_GRADIENTS = "gives_zero_gradients"
 """Set in the ``meta`` of a ``cond`` that the program calls: its results all have gradients, and what the
 branch taken does not use has one of zeros, where a branch in Python gives none."""
@@ -48,12 +43,8 @@ def attempt(evaluator: FrameEvaluator, what: str) -> Iterator[ProgramPoint]:
     place = (evaluator.code, evaluator.index)
     if not may_attempt(evaluator, place):
         raise Unsupported("control-flow operator", what)
-    try:
+    with attempted(evaluator, place, f"a function of {what}"):
         yield place
-    except Unsupported as error:
-        raise refuse(evaluator, place, str(error), cause=error.location) from error
-    except CapturedException as error:
-        raise refuse(evaluator, place, f"exception in a function of {what}") from error
 
 
 def call_branch(
@@ -165,8 +156,7 @@ def call_scan(evaluator: FrameEvaluator, combine: Variable, rows: list[TensorVar
                 break
             gradients = [new or old for new, old in zip(found, gradients, strict=True)]
         nodes = [result.node for result in results]
-        taken = subgraph.taken()
-        taken += dict.fromkeys(n for n in nodes if n.graph is not subgraph.graph and n not in taken)
+        taken = subgraph.taken(*nodes)
         module = subgraph.close([p.node for p in parameters], taken, tuple(nodes))
         arguments = (
             add_region(evaluator, "combine", module),

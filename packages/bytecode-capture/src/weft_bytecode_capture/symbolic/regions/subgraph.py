@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,14 +55,10 @@ class Subgraph:
         if calls is not None and _calls(builder.outermost) != calls:
             raise Unsupported(SWITCHED_IN_REGION)
 
-    def taken(self) -> list[torch.fx.Node]:
-        """The nodes of other graphs that this one uses, in order of use."""
-        found: dict[torch.fx.Node, None] = {}
-        for node in self.graph.nodes:
-            found.update(
-                dict.fromkeys(n for n in node.all_input_nodes if n.graph is not self.graph)
-            )
-        return list(found)
+    def taken(self, *results: torch.fx.Node) -> list[torch.fx.Node]:
+        """The nodes of other graphs that this one uses, or gives among ``results``, in order of use."""
+        used = itertools.chain(*(node.all_input_nodes for node in self.graph.nodes), results)
+        return list(dict.fromkeys(node for node in used if node.graph is not self.graph))
 
     def close(
         self, parameters: Sequence[torch.fx.Node], taken: Sequence[torch.fx.Node], results: Any

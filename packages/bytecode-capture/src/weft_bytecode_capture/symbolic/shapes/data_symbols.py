@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._torch.symbols import unbacked_symbols
-
-if TYPE_CHECKING:
-    from ...frame.emitter import Emitter
-    from ..variables.base import Variable
+from ...frame.emitter import Emitter
+from ..variables.base import Variable
 
 MAX_NUMBER = 2**31 - 1
 """Of an integer that a graph reads from a tensor and computes with: products of two fit into 64 bits."""

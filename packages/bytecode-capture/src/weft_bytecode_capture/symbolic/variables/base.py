@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch.fx
 from weft_guards import Reason, Source
@@ -116,9 +116,7 @@ class Variable:
 
     def iterator(self, evaluator: Evaluator) -> Variable:
         """``iter(self)``."""
-        from ..models.iterators.builtin_iterators import SequenceIteratorVariable
-
-        return SequenceIteratorVariable(self, self.iterate(evaluator))
+        return evaluator.sequence_iterator(self, self.iterate(evaluator))
 
     def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """``self is other`` where several variables may stand for one object; None: by variable."""
@@ -126,27 +124,24 @@ class Variable:
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         """The object as a key of dicts and sets (constants are dealt with before)."""
-        from .hashing import no_key, unhashable
-
         if self.python_type().__hash__ is None:
-            return unhashable(evaluator, self)
-        return no_key(self)
+            unhashable(evaluator, self)
+        raise Unsupported("hash of a value", repr(self))
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         """The iterator's next element; None when it is exhausted."""
         raise Unsupported("next()", repr(self))
 
-    def has_attribute(self, evaluator: Evaluator, name: str) -> bool:
-        """``hasattr(self, name)``."""
+    def find_attribute(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """``getattr(self, name)``; None where that raises AttributeError."""
         from ..captured_exception import CapturedException
 
         try:
-            self.get_attribute(evaluator, name)
+            return self.get_attribute(evaluator, name)
         except CapturedException as error:
             if issubclass(error.exception.python_type(), AttributeError):
-                return False
+                return None
             raise
-        return True
 
     def snapshot(self) -> Any:
         """A Python value equal to this one, of constants all the way down, for pure functions.
@@ -187,3 +182,8 @@ class Variable:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.source.name() if self.source else ''})"
+
+
+def unhashable(evaluator: Evaluator, variable: Variable) -> NoReturn:
+    """The TypeError of a list or dict used as a key."""
+    evaluator.raise_error(TypeError, f"unhashable type: {variable.python_type().__name__!r}")

@@ -6,15 +6,13 @@ import importlib
 import math
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source, is_constant
 
 from ...sources import EqualsScalar
 from ..protocol import Evaluator
-
-if TYPE_CHECKING:
-    from .base import Variable
+from .base import Variable
 
 Wrapper = Callable[["Evaluator", Any, Source], "Variable"]
 _Class = TypeVar("_Class", bound=Callable[..., Any])

@@ -10,7 +10,6 @@ from typing import Any
 from weft_guards import IsObject
 
 from ...code_objects.dialects import DIALECT
-from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..policy import is_of_library
 from ..protocol import Evaluator
@@ -191,12 +190,3 @@ def outside_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
 
 
 _MAX_APART = 64
-
-
-def unhashable(evaluator: Evaluator, variable: Variable) -> HashedKey:
-    """The TypeError of a list or dict used as a key."""
-    evaluator.raise_error(TypeError, f"unhashable type: {variable.python_type().__name__!r}")
-
-
-def no_key(variable: Variable) -> HashedKey:
-    raise Unsupported("hash of a value", repr(variable))

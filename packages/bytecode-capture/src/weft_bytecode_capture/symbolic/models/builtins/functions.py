@@ -14,7 +14,6 @@ from weft_guards import ConstantSource
 from ...._torch import TRACING_QUERIES
 from ....sources import SubclassIs
 from ....unsupported import Unsupported
-from ...captured_exception import CapturedException
 from ...policy import is_library_module, is_of_library
 from ...protocol import Evaluator
 from ...variables.base import Variable
@@ -177,31 +176,26 @@ def _marks() -> dict[type, Variable]:
 def _getattr(
     evaluator: Evaluator, value: Variable, name: Variable, default: Variable | None = None, /
 ) -> Variable:
-    try:
-        return value.get_attribute(evaluator, attribute_name(evaluator, name))
-    except CapturedException as error:
-        if default is None or not issubclass(error.exception.python_type(), AttributeError):
-            raise
-        return default
+    wanted = attribute_name(evaluator, name)
+    if default is None:
+        return value.get_attribute(evaluator, wanted)
+    return value.find_attribute(evaluator, wanted) or default
 
 
 @model(hasattr)
 def _hasattr(evaluator: Evaluator, value: Variable, name: Variable, /) -> Variable:
-    return ConstantVariable(value.has_attribute(evaluator, attribute_name(evaluator, name)))
+    found = value.find_attribute(evaluator, attribute_name(evaluator, name))
+    return ConstantVariable(found is not None)
 
 
 @model(setattr)
-def _setattr(
-    evaluator: Evaluator, target: Variable, name: Variable, value: Variable, /
-) -> Variable:
+def _setattr(evaluator: Evaluator, target: Variable, name: Variable, value: Variable, /) -> None:
     target.set_attribute(evaluator, attribute_name(evaluator, name), value)
-    return ConstantVariable(None)
 
 
 @model(delattr)
-def _delattr(evaluator: Evaluator, target: Variable, name: Variable, /) -> Variable:
+def _delattr(evaluator: Evaluator, target: Variable, name: Variable, /) -> None:
     target.delete_attribute(evaluator, attribute_name(evaluator, name))
-    return ConstantVariable(None)
 
 
 @model(vars)

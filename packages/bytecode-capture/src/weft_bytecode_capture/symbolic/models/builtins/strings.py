@@ -5,18 +5,15 @@ from __future__ import annotations
 import _string  # type: ignore[import-not-found]
 import operator as operators
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable, register_special
 from ...variables.python_protocols import storage_of
 from ..containers.sequences import TupleVariable
-from ..numbers.data_texts import formatted_with, joined, text_of_data
+from ..numbers.data_texts import formatted_with, text_of_data
 from ..table import method_model, model
-
-if TYPE_CHECKING:
-    pass
 
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {"str": str, "repr": repr, "ascii": ascii}
 
@@ -48,11 +45,6 @@ def _parsed_field_name(evaluator: Evaluator, name: Variable, /) -> Variable:
     first, rest = evaluator.pure(split, name.as_constant())
     parts = evaluator.wrap_result(list(rest)).iterator(evaluator)
     return TupleVariable([evaluator.wrap_result(first), parts])
-
-
-def join_strings(evaluator: Evaluator, parts: list[Variable]) -> Variable:
-    """The pieces of an f-string."""
-    return joined(evaluator, parts)
 
 
 @method_model("format", str)

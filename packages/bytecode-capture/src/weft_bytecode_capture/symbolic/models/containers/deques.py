@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
 
@@ -19,9 +20,6 @@ from ..iterators.rebuilding import advanced_iterator
 from ..table import method_model, method_models, model
 from .sequences import ListVariable
 from .slices import SliceVariable, index_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 class DequeVariable(ListVariable):

@@ -264,7 +264,7 @@ def _add_entries(evaluator: Evaluator, self: DictVariable, other: Variable) -> N
     if isinstance(storage, DictVariable) and reads_as_dict(other.python_type()):
         for key, value in list(storage.all_entries(evaluator).items()):
             self.store(evaluator, key.variable, value)
-    elif isinstance(other, UserObjectVariable) and other.has_attribute(evaluator, "keys"):
+    elif isinstance(other, UserObjectVariable) and other.find_attribute(evaluator, "keys"):
         for name in other.call_method(evaluator, "keys", [], {}).iterate(evaluator):
             self.store(evaluator, name, other.call_method(evaluator, "__getitem__", [name], {}))
     else:

@@ -371,7 +371,7 @@ class MappingProxyVariable(DictVariable):
     def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
         return DictVariable(entries)
 
-    def _require_unchanged(self, evaluator: Evaluator) -> None:
+    def _require_apart_from_names(self, evaluator: Evaluator, *, writes: bool = False) -> None:
         """A proxy shows the dict behind it, which captured code may have changed by another path."""
         behind = gc.get_referents(self.original)
         for variable in evaluator.side_effects.mutated_variables():
@@ -379,22 +379,6 @@ class MappingProxyVariable(DictVariable):
                 continue
             if any(variable.original is mapping for mapping in behind):
                 raise Unsupported("mapping proxy after a change of its dict", repr(variable))
-
-    def all_entries(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
-        self._require_unchanged(evaluator)
-        return super().all_entries(evaluator)
-
-    def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
-        self._require_unchanged(evaluator)
-        return super().lookup(evaluator, key)
-
-    def contains(self, evaluator: Evaluator, key: Variable) -> bool:
-        self._require_unchanged(evaluator)
-        return super().contains(evaluator, key)
-
-    def length(self, evaluator: Evaluator) -> int:
-        self._require_unchanged(evaluator)
-        return super().length(evaluator)
 
 
 _READERS = ("__iter__", "__getitem__", "keys", "items")

@@ -19,7 +19,7 @@ from ...variables.constant import ConstantVariable
 from ...variables.hashing import HashedKey, KeyOf, element_key, hashed_key
 from ...variables.python_protocols import drained, storage_of
 from ..builtins.methods import ContainerVariable
-from ..iterators.builtin_iterators import IteratorVariable
+from ..iterators.builtin_iterators import SequenceIteratorVariable
 from ..table import method_model, method_models
 
 _Members = set[HashedKey] | frozenset[HashedKey]
@@ -107,7 +107,7 @@ class SetVariable(ContainerVariable):
         return self.elements(evaluator)
 
     def iterator(self, evaluator: Evaluator) -> Variable:
-        return SetIteratorVariable(evaluator, self)
+        return SetIteratorVariable(self, self.iterate(evaluator))
 
     def length(self, evaluator: Evaluator) -> int:
         return len(self.members(evaluator))
@@ -214,23 +214,15 @@ _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-class SetIteratorVariable(IteratorVariable):
+class SetIteratorVariable(SequenceIteratorVariable):
     """An iterator over a set: RuntimeError once its size changes."""
 
     kind: Any = type(iter(set()))
 
-    def __init__(self, evaluator: Evaluator, iterated: SetVariable) -> None:
-        self.iterated = iterated
-        self._elements = iterated.iterate(evaluator)
-        self._position = 0
-
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
-        if self.iterated.length(evaluator) != len(self._elements):
-            raise Unsupported("set changed during iteration", repr(self.iterated))
-        if self._position >= len(self._elements):
-            return None
-        self._position += 1
-        return self._elements[self._position - 1]
+        if self.iterable.length(evaluator) != len(self.elements):
+            raise Unsupported("set changed during iteration", repr(self.iterable))
+        return super().next_or_none(evaluator)
 
 
 def as_set(evaluator: Evaluator, iterable: Variable, key: KeyOf = element_key) -> SetVariable:

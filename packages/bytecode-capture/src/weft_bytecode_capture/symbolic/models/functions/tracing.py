@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
+from ...variables.base import Variable
 from ..table import model, models
-
-if TYPE_CHECKING:
-    from ...variables.base import Variable
 
 
 class FrameIsSeen(Unsupported):

@@ -210,10 +210,10 @@ def _throw_into(
     if isinstance(iterator, IteratorVariable) and not isinstance(iterator, GeneratorVariable):
         raise _NoThrow
     if issubclass(exception.python_type(), GeneratorExit):
-        if iterator.has_attribute(evaluator, "close"):
+        if iterator.find_attribute(evaluator, "close"):
             iterator.call_method(evaluator, "close", [], {})
         raise _NoThrow
-    if not iterator.has_attribute(evaluator, "throw"):
+    if not iterator.find_attribute(evaluator, "throw"):
         raise _NoThrow
     return iterator.call_method(evaluator, "throw", [exception], {})
 

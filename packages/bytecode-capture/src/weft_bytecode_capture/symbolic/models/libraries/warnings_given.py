@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .... import _frame_hook
+from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
+from ...evaluator import FrameEvaluator
 from ...frame_ends import handler_goes_on
 from ...protocol import Evaluator
 from ...variables.base import Variable
-from ...variables.constant import ConstantVariable
 from ..objects.classes import ClassVariable
 from ..table import model
-
-if TYPE_CHECKING:
-    from ....frame.emitter import Emitter
-    from ...evaluator import FrameEvaluator
 
 
 @model(warnings.warn)
@@ -27,7 +25,7 @@ def _warn(
     category: Variable | None = None,
     stacklevel: Variable | None = None,
     source: Variable | None = None,
-) -> Variable:
+) -> None:
     """A warning is no part of the graph; one that a filter makes an error is raised after it."""
     kind = UserWarning if category is None or category.is_none() else _class(category)
     level = 1 if stacklevel is None else stacklevel.as_constant()
@@ -38,7 +36,6 @@ def _warn(
     line = frame.location().line
     place = (frame.globals.dictionary, kind, frame.code.co_filename, line)
     evaluator.side_effects.record(functools.partial(_emit, message, place))
-    return ConstantVariable(None)
 
 
 def _class(category: Variable) -> type[Warning] | None:
@@ -50,19 +47,14 @@ def _class(category: Variable) -> type[Warning] | None:
 
 def _frame_at(frame: FrameEvaluator, level: Any) -> FrameEvaluator | None:
     """The frame that a warning is for; None where it called the captured one."""
-    found: FrameEvaluator | None = frame
-    for _ in range(level - 1 if type(level) is int else 0):
-        found = None if found is None else found.parent
-    return found
+    above = max(level - 1, 0) if type(level) is int else 0
+    return next(itertools.islice(frame.frames(), above, None), None)
 
 
 def _is_watched(evaluator: Evaluator) -> bool:
     """Whether the program may catch what a filter raises, or has changed filters before."""
-    frame: FrameEvaluator | None = evaluator.frame
-    while frame is not None:
-        if handler_goes_on(frame) or frame.suspended:
-            return True
-        frame = frame.parent
+    if any(handler_goes_on(frame) or frame.suspended for frame in evaluator.frame.frames()):
+        return True
     changed = evaluator.state.written_globals()
     return evaluator.graph.is_in_region or any(m.dictionary is vars(warnings) for m in changed)
 

@@ -117,11 +117,11 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     if is_builtin_method(raw):
         return evaluator.wrap_known(raw, f"{raw.__objclass__.__name__}.{raw.__name__}")
     if type(raw) is types.ClassMethodDescriptorType:
-        guard_not_hidden(evaluator, kind, owner, name)
+        guard_undefined(evaluator, kind, name, owner)
         return BuiltinClassMethodVariable(kind, raw)
     source = class_attribute_source(kind, owner, name, raw)
     if _read_runs_code(raw):
-        guard_not_hidden(evaluator, kind, owner, name)
+        guard_undefined(evaluator, kind, name, owner)
     if type(raw) is staticmethod:
         return evaluator.builder.wrap(raw.__func__, AttributeSource(source, "__func__"))
     if type(raw) is classmethod:
@@ -168,16 +168,8 @@ def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
         evaluator.guard(source, HasAttribute(name, False))
 
 
-def guard_undefined(evaluator: Evaluator, kind: type, name: str) -> None:
-    """Guard that neither a class nor its bases, as far as they are the user's, define the name."""
-    for base in resolution_order(kind):
-        if not is_library_module(module_of(base)):
-            source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
-            evaluator.guard(source, DictContains(name, False))
-
-
-def guard_not_hidden(evaluator: Evaluator, kind: type, owner: type, name: str) -> None:
-    """Guard that no class before ``owner`` in the resolution order has come to define the name."""
+def guard_undefined(evaluator: Evaluator, kind: type, name: str, owner: type | None = None) -> None:
+    """Guard that no class of the user's before ``owner`` in the resolution order defines the name."""
     for base in resolution_order(kind):
         if base is owner:
             return

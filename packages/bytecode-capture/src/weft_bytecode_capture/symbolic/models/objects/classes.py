@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import enum
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import (
     AttributeSource,
@@ -13,6 +13,7 @@ from weft_guards import (
     DictContains,
     EqualsConstant,
     IsObject,
+    Predicate,
     Source,
 )
 
@@ -24,7 +25,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import held_by_identity, register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import identity_key
+from ...variables.hashing import HashedKey, identity_key
 from ...variables.python_protocols import (
     find_raw,
     is_made_by_statement,
@@ -46,10 +47,6 @@ from .class_attributes import (
     is_builtin_descriptor,
 )
 from .enumerations import find_member, guard_members
-
-if TYPE_CHECKING:
-    from ...variables.hashing import HashedKey
-
 
 PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, *OPAQUE_METACLASSES)
 
@@ -77,9 +74,7 @@ class ClassVariable(Variable):
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         value = self.value
         if name in ("__name__", "__qualname__", "__module__", "__doc__"):
-            if not is_library_module(module_of(value)):
-                own = AttributeSource(ConstantSource(value.__qualname__, value), name)
-                evaluator.guard(own, EqualsConstant(getattr(value, name)))
+            self._guard_own(evaluator, name, EqualsConstant(getattr(value, name)))
             return ConstantVariable(getattr(value, name))
         if name == "__class__":
             return evaluator.wrap_known(type(value))
@@ -90,9 +85,7 @@ class ClassVariable(Variable):
             return evaluator.wrap_result(dict(value.__members__))
         if name in ("__mro__", "__bases__"):
             resolution_order(value)
-            if not is_library_module(module_of(value)):
-                own = AttributeSource(ConstantSource(value.__qualname__, value), name)
-                evaluator.guard(own, IsObject(getattr(value, name)))
+            self._guard_own(evaluator, name, IsObject(getattr(value, name)))
             return TupleVariable([evaluator.wrap_known(base) for base in getattr(value, name)])
         if name == "__base__":
             return evaluator.wrap_known(value.__base__)
@@ -103,6 +96,12 @@ class ClassVariable(Variable):
         if found is None:
             return self._through_metaclass(evaluator, name, meta)
         return bind_to_class(evaluator, value, found[0], name, found[1])
+
+    def _guard_own(self, evaluator: Evaluator, name: str, predicate: Predicate) -> None:
+        """Guard an attribute, unless the class is a library's."""
+        if not is_library_module(module_of(self.value)):
+            source = ConstantSource(self.value.__qualname__, self.value)
+            evaluator.guard(AttributeSource(source, name), predicate)
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         if hasattr(value.python_type(), "__get__") or value.python_type().__module__ == "torch.nn":

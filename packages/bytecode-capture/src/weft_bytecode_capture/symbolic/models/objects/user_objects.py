@@ -22,7 +22,7 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...captured_exception import CapturedException
 from ...protocol import Evaluator
-from ...variables.base import Arguments, Variable
+from ...variables.base import Arguments, Variable, unhashable
 from ...variables.builder import register_predicate
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import (
@@ -31,7 +31,6 @@ from ...variables.hashing import (
     entry_key,
     identity_key,
     is_silent,
-    unhashable,
 )
 from ...variables.python_protocols import find_raw, no_attribute
 from ..containers.mappings import AttributeDictVariable
@@ -199,22 +198,21 @@ class UserObjectVariable(InstanceProtocols):
     # Writing attributes.
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        hook = evaluator.state.find_in_type(self.kind, "__setattr__")
-        if hook is None or _is_default_hook(hook[1]):
-            guard_default(evaluator, self.kind, "__setattr__", hook)
-            self.generic_set_attribute(evaluator, name, value)
-            return
-        method = bind_attribute(evaluator, self.kind, hook[0], "__setattr__", hook[1], self)
-        method.call(evaluator, [ConstantVariable(name), value], {})
+        self._change_attribute(evaluator, "__setattr__", name, value)
 
     def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
-        hook = evaluator.state.find_in_type(self.kind, "__delattr__")
+        self._change_attribute(evaluator, "__delattr__", name)
+
+    def _change_attribute(
+        self, evaluator: Evaluator, special: str, name: str, *value: Variable
+    ) -> None:
+        hook = evaluator.state.find_in_type(self.kind, special)
         if hook is None or _is_default_hook(hook[1]):
-            guard_default(evaluator, self.kind, "__delattr__", hook)
-            self.generic_set_attribute(evaluator, name, None)
+            guard_default(evaluator, self.kind, special, hook)
+            self.generic_set_attribute(evaluator, name, *(value or (None,)))
             return
-        method = bind_attribute(evaluator, self.kind, hook[0], "__delattr__", hook[1], self)
-        method.call(evaluator, [ConstantVariable(name)], {})
+        method = bind_attribute(evaluator, self.kind, hook[0], special, hook[1], self)
+        method.call(evaluator, [ConstantVariable(name), *value], {})
 
     def generic_set_attribute(
         self, evaluator: Evaluator, name: str, value: Variable | None
@@ -278,7 +276,7 @@ class UserObjectVariable(InstanceProtocols):
         owner, raw = evaluator.state.find_in_type(self.kind, "__hash__") or (object, None)
         equal = evaluator.state.find_in_type(self.kind, "__eq__")
         if raw is None:
-            return unhashable(evaluator, self)
+            unhashable(evaluator, self)
         if owner is object and raw is not None and equal is not None and equal[0] is object:
             if self.source is not None:
                 evaluator.guard(self.source, IsObject(self.value, weak=True))

@@ -25,12 +25,11 @@ from ..table import model, models
 
 
 @models(*MODES)
-def _set(setter: Any, evaluator: Evaluator, *arguments: Variable) -> Variable:
+def _set(setter: Any, evaluator: Evaluator, *arguments: Variable) -> None:
     *place, value = (argument.as_constant() for argument in arguments)
     if tuple(place) not in MODES[setter][1]:
         raise Unsupported("context manager of torch", f"{setter.__name__}{tuple(place)}")
     evaluator.graph.modes.switch(setter, tuple(place), value)
-    return ConstantVariable(None)
 
 
 @model(torch.autocast_increment_nesting)
@@ -50,9 +49,8 @@ def _log_api_usage_once(evaluator: Evaluator, event: Variable, /) -> Variable:
 
 
 @model(torch.clear_autocast_cache)
-def _clear_autocast_cache(evaluator: Evaluator) -> Variable:
+def _clear_autocast_cache(evaluator: Evaluator) -> None:
     evaluator.graph.graph.call_function(torch.clear_autocast_cache)
-    return ConstantVariable(None)
 
 
 class ContextVariable(Variable):

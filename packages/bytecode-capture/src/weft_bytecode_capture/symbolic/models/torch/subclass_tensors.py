@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from weft_guards import AttributeSource, HasAttribute, Source, TensorMatches, TensorMetadata
+from weft_guards import Source, TensorMatches, TensorMetadata
 
 from ...._torch import is_dispatching_class, is_uninitialized, without_overrides
 from ....frame.emitter import Emitter
@@ -27,10 +27,10 @@ from ..objects.class_attributes import bind_attribute, raise_no_attribute
 from ..objects.classes import ClassVariable
 from ..objects.opaque import RefusedVariable
 from ..table import model
-from .tensor import TensorVariable, emit_attributes
+from .tensor import TensorVariable, WithAttributes
 
 
-class SubclassTensorVariable(Variable):
+class SubclassTensorVariable(WithAttributes):
     """A tensor of a class of the program's; ``plain`` is the same tensor without its class."""
 
     may_override = True
@@ -39,7 +39,7 @@ class SubclassTensorVariable(Variable):
         self.kind = kind
         self.plain = plain
         self.source = source
-        self.attributes: dict[str, Variable] = {}  # given by captured code
+        self.attributes = {}
 
     def truth(self, evaluator: Evaluator) -> bool:
         return self.plain.truth(evaluator)
@@ -54,7 +54,8 @@ class SubclassTensorVariable(Variable):
         if name == "__class__":
             return evaluator.wrap_known(self.kind)
         if not hasattr(torch.Tensor, name):
-            return self._instance_attribute(evaluator, name)
+            found_own = self.own_attribute(evaluator, name)
+            return found_own or raise_no_attribute(evaluator, self.kind, name)
         if callable(getattr(torch.Tensor, name)):
             return BuiltinMethodVariable(self, name)
         found = evaluator.state.overrides.overridden(
@@ -69,24 +70,10 @@ class SubclassTensorVariable(Variable):
             return None
         return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
 
-    def _instance_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in self.attributes:
-            return self.attributes[name]
-        if self.source is not None:
-            dictionary = evaluator.builder.value_of(self).__dict__
-            if name in dictionary:
-                return evaluator.builder.wrap(dictionary[name], AttributeSource(self.source, name))
-            evaluator.guard(self.source, HasAttribute(name, False))
-        return raise_no_attribute(evaluator, self.kind, name)
-
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         if evaluator.state.find_in_type(self.kind, name) is not None:
             raise Unsupported("attribute write", f"{self!r}.{name}")
-        self.attributes[name] = value
-        evaluator.side_effects.mutated(self)
-
-    def emit_mutation(self, emitter: Emitter) -> None:
-        emit_attributes(emitter, self, self.attributes)
+        self.write_attribute(evaluator, name, value)
 
     def length(self, evaluator: Evaluator) -> int:
         return int(self.call_method(evaluator, "__len__", [], {}).as_constant())

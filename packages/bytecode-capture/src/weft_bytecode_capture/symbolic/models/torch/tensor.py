@@ -70,15 +70,35 @@ _REFUSED = {
 }
 
 
-def emit_attributes(emitter: Emitter, owner: Variable, attributes: Mapping[str, Variable]) -> None:
-    """Write the attributes that a program gave ``owner``."""
-    for name, value in attributes.items():
-        emitter.load_variable(value)
-        emitter.load_variable(owner)
-        emitter.store_attribute(name)
+class WithAttributes(Variable):
+    """A tensor to which a program may give attributes of its own."""
+
+    attributes: dict[str, Variable]  # given by captured code
+
+    def own_attribute(self, evaluator: Evaluator, name: str) -> Variable | None:
+        """One that a program gave it; None, guarded, if it has none of the name."""
+        if name in self.attributes:
+            return self.attributes[name]
+        if self.source is not None:
+            dictionary = evaluator.builder.value_of(self).__dict__
+            if name in dictionary:
+                return evaluator.builder.wrap(dictionary[name], AttributeSource(self.source, name))
+            evaluator.guard(self.source, HasAttribute(name, False))
+        return None
+
+    def write_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        """Give it an attribute."""
+        self.attributes[name] = value
+        evaluator.side_effects.mutated(self)
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        for name, value in self.attributes.items():
+            emitter.load_variable(value)
+            emitter.load_variable(self)
+            emitter.store_attribute(name)
 
 
-class TensorVariable(Variable):
+class TensorVariable(WithAttributes):
     """A tensor of the graph; ``fake`` has its metadata, ``node`` is where its value comes from."""
 
     is_regional = False  # what a region is given or gives: which object it is may depend on data
@@ -88,7 +108,7 @@ class TensorVariable(Variable):
         self._node = node
         self.fake = fake
         self.source = source
-        self.attributes: dict[str, Variable] = {}  # given by captured code
+        self.attributes = {}
 
     @property
     def node(self) -> torch.fx.Node:
@@ -192,7 +212,8 @@ class TensorVariable(Variable):
         if name == "grad_fn" and not self.fake.requires_grad:
             return ConstantVariable(None)
         if not hasattr(torch.Tensor, name):
-            return self._python_attribute(evaluator, name)
+            found_own = self.own_attribute(evaluator, name)
+            return found_own or no_attribute(evaluator, self.python_type().__name__, name)
         if not callable(getattr(torch.Tensor, name)):
             raise with_history(
                 evaluator,
@@ -262,19 +283,6 @@ class TensorVariable(Variable):
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         return outside_key(evaluator, self)
 
-    def _python_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        """An attribute that a program gave a tensor."""
-        if name in self.attributes:
-            return self.attributes[name]
-        if self.source is not None:
-            tensor = evaluator.builder.value_of(self)
-            if name in tensor.__dict__:
-                return evaluator.builder.wrap(
-                    tensor.__dict__[name], AttributeSource(self.source, name)
-                )
-            evaluator.guard(self.source, HasAttribute(name, False))
-        return no_attribute(evaluator, self.python_type().__name__, name)
-
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         if (
             name == "requires_grad"
@@ -289,11 +297,7 @@ class TensorVariable(Variable):
             return  # as module.to() does where there is nothing to convert
         if hasattr(torch.Tensor, name):
             raise Unsupported("attribute write", f"{self!r}.{name}")
-        self.attributes[name] = value
-        evaluator.side_effects.mutated(self)
-
-    def emit_mutation(self, emitter: Emitter) -> None:
-        emit_attributes(emitter, self, self.attributes)
+        self.write_attribute(evaluator, name, value)
 
     def _changes_nothing(
         self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords

@@ -99,9 +99,8 @@ def _new_disabled(evaluator: Evaluator) -> Variable:
 
 
 @model(push_torch_function_mode)
-def _push_mode(evaluator: Evaluator, mode: Variable, /) -> Variable:
+def _push_mode(evaluator: Evaluator, mode: Variable, /) -> None:
     evaluator.state.overrides.modes.append(mode)
-    return ConstantVariable(None)
 
 
 @model(pop_torch_function_mode)

@@ -34,14 +34,13 @@ def _register_state(setter: Any, getter: Any) -> None:
         return ConstantVariable(getter())
 
     @model(setter)
-    def _set(evaluator: Evaluator, value: Variable, /) -> Variable:
+    def _set(evaluator: Evaluator, value: Variable, /) -> None:
         wanted = value.as_constant()
         if getter() != wanted:
             if not evaluator.graph.transforms.active:
                 raise Unsupported(KIND, f"{setter.__name__} outside of a level")
             setter(wanted)
             evaluator.graph.node(evaluator, "call_function", setter, (wanted,), {})
-        return ConstantVariable(None)
 
 
 @models(*LEVEL_CALLS)
@@ -81,9 +80,8 @@ for _setter, _getter in LEVEL_STATES.items():
 
 
 @model(load_batching_rules)
-def _load_batching_rules(evaluator: Evaluator) -> Variable:
+def _load_batching_rules(evaluator: Evaluator) -> None:
     load_batching_rules()
-    return ConstantVariable(None)
 
 
 class WithoutHooksVariable(ContextVariable):

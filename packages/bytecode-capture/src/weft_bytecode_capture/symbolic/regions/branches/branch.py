@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ....unsupported import Unsupported
-from ...captured_exception import CapturedException
 from ...decode import Instruction, after_loop
+from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import TupleVariable
 from ...models.numbers.data_numbers import known_truth
 from ...models.numbers.tensor_number import (
@@ -27,9 +27,9 @@ from ...models.numbers.tensor_number import (
 )
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
-from ..decisions import ProgramPoint, refuse
+from ..decisions import ProgramPoint
 from ..elements import note_element_result
-from ..evaluation import check_unchanged, every_instruction, may_attempt, run_until
+from ..evaluation import attempted, check_unchanged, every_instruction, may_attempt, run_until
 from ..identity.choices import Choice, note_choice
 from ..loops.early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
 from ..loops.while_loop import find_while, keep_while
@@ -66,9 +66,6 @@ from ..subgraph import (
 from .first_changes import FirstChanges
 from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
 
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
-
 
 def keep_branch(
     evaluator: FrameEvaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
@@ -81,7 +78,7 @@ def keep_branch(
     place = (evaluator.code, instruction.index)
     if evaluator.suspended or not may_attempt(evaluator, place):
         return False
-    try:
+    with attempted(evaluator, place, "one branch"):
         condition = tested_tensor(evaluator, condition)
         if not isinstance(condition, TensorVariable) or known_truth(condition.node) is not None:
             return False
@@ -96,10 +93,6 @@ def keep_branch(
                 ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
         else:
             _Conditional(evaluator, instruction, predicate, jump_if, place).run()
-    except Unsupported as error:
-        raise refuse(evaluator, place, str(error), cause=error.location) from error
-    except CapturedException as error:
-        raise refuse(evaluator, place, "exception in one branch") from error
     return True
 
 
@@ -341,7 +334,7 @@ def emit_branch(
     results = [[pair[k].node for pair in pairs] for k in (0, 1)]
     taken = dict.fromkeys(true.subgraph.taken() + false.subgraph.taken())
     for branch, nodes in zip((true, false), results, strict=True):
-        taken.update(dict.fromkeys(n for n in nodes if n.graph is not branch.subgraph.graph))
+        taken.update(dict.fromkeys(branch.subgraph.taken(*nodes)))
     modules = [
         branch.subgraph.close((), list(taken), tuple(nodes))
         for branch, nodes in zip((true, false), results, strict=True)

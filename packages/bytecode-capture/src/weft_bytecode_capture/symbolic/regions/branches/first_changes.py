@@ -9,11 +9,12 @@ from __future__ import annotations
 import types
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import ItemSource
 
 from ....unsupported import Unsupported
+from ...evaluator import FrameEvaluator
 from ...models.containers.mappings import DictVariable
 from ...models.containers.sequences import ListVariable
 from ...models.objects.user_objects import UserObjectVariable
@@ -21,9 +22,6 @@ from ...variables.base import Variable
 from ..state.containers import made_by_one_branch
 from ..state.python_state import ObjectStates, same_constant
 from ..state.slots import Slot
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
 _Owner = ListVariable | DictVariable | UserObjectVariable
 

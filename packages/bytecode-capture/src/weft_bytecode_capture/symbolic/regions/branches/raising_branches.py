@@ -48,7 +48,7 @@ def rely_on_other_branch(
         return False
     start = _side_that_goes_on(evaluator.decoded, instruction)
     graph = evaluator.graph
-    if start is None or graph.is_in_region or _is_handled(evaluator):
+    if start is None or graph.is_in_region or any(map(handler_goes_on, evaluator.frames())):
         return False
     if not check_condition(evaluator, condition, jump_if is (start == instruction.target)):
         return False
@@ -68,16 +68,6 @@ def _side_that_goes_on(decoded: DecodedCode, instruction: Instruction) -> int | 
     branches = (instruction.target, instruction.index + 1)
     raising = [always_raises(decoded, start) for start in branches]
     return None if raising[0] is raising[1] else branches[raising.index(False)]
-
-
-def _is_handled(evaluator: FrameEvaluator) -> bool:
-    """Whether the program may go on, in this frame or a caller's, when the present instruction raises."""
-    frame: FrameEvaluator | None = evaluator
-    while frame is not None:
-        if handler_goes_on(frame):
-            return True
-        frame = frame.parent
-    return False
 
 
 def check_condition(evaluator: FrameEvaluator, condition: Variable, wanted: bool) -> bool:

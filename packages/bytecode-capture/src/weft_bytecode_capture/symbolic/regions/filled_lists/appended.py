@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 
 from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
+from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListForm, ListVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...models.torch.tensor import TensorVariable
@@ -23,9 +24,6 @@ from ..loops.counted_loops import Span, value_of
 from ..state.python_state import difference
 from ..subgraph import Carried, give_gradients
 from .rows import RowVariable
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
 _LOOKED_AT = "list that a loop appends to and looks at"
 _MAX_LEADING = 16  # elements of a list before a loop that become rows of its buffer
@@ -172,16 +170,13 @@ class AppendedLists:
         self._lists: list[WatchedList] = []
         is_next = span.step.is_constant() and span.step.as_constant() == 1
         passed = value_of(index) - value_of(span.start) if is_next else None
-        frame: FrameEvaluator | None = evaluator
-        while frame is not None:
-            for variable in (*frame.locals.values(), *frame.stack):
-                if _is_watchable(variable):
-                    watched = WatchedList(variable, LastElements(carried, passed))
-                    variable.form = watched
-                    if watched.held and isinstance(watched.held[-1], RowVariable):
-                        _ = watched.held[-1].fake  # made here: inside, a region's graph is at hand
-                    self._lists.append(watched)
-            frame = frame.parent
+        every = (v for f in evaluator.frames() for v in (*f.locals.values(), *f.stack))
+        for variable in filter(_is_watchable, every):
+            watched = WatchedList(variable, LastElements(carried, passed))
+            variable.form = watched
+            if watched.held and isinstance(watched.held[-1], RowVariable):
+                _ = watched.held[-1].fake  # made here: inside, a region's graph is at hand
+            self._lists.append(watched)
 
     def end_iteration(self) -> list[Appended]:
         """What the body has added, which has been evaluated; its graph is at hand.

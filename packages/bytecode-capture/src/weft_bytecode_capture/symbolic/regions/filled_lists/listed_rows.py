@@ -7,25 +7,21 @@ unless something is written to it, or it leaves the graph: then the frame is eva
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ...._torch import storage_identity
 from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
+from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListVariable
 from ...models.iterators.builtin_iterators import ListIteratorVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..decisions import refuse
+from ..decisions import RegionRefused, refuse
 from ..elements import in_range
 from ..identity.aliases import storages_of
 from ..loops.counted_loops import Span, combined, value_of
 from .rows import AllRows, LoopRows, RowVariable
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
-    from ..decisions import RegionRefused
 
 
 def _element(evaluator: FrameEvaluator, found: AllRows, index: Variable) -> Variable:
@@ -44,9 +40,7 @@ def _element(evaluator: FrameEvaluator, found: AllRows, index: Variable) -> Vari
 
 def _note_read(evaluator: FrameEvaluator, rows: LoopRows) -> None:
     """Any row is read, in the loop at hand."""
-    frame: FrameEvaluator | None = evaluator
-    while frame is not None and frame.rolled_loop is None:
-        frame = frame.parent
+    frame = next((frame for frame in evaluator.frames() if frame.rolled_loop is not None), None)
     if frame is None or frame.rolled_loop is None:
         raise Unsupported("loop of another length in each call, of which all elements are used")
     rows.note_use(is_view=False)

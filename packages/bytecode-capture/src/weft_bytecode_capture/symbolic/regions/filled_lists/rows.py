@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ...._torch import storage_identity
+from ....frame.emitter import Emitter
+from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListForm, ListVariable
 from ...models.containers.slices import SliceVariable
 from ...models.torch.tensor import TensorVariable
 from ...protocol import Evaluator
 from ...variables.base import Keywords, Variable
 from ...variables.constant import ConstantVariable
+from ..decisions import ProgramPoint
 from ..identity.aliases import storages_of
 from .shared_rows import LeadingRows, SharedRows
-
-if TYPE_CHECKING:
-    from ....frame.emitter import Emitter
-    from ...evaluator import FrameEvaluator
-    from ..decisions import ProgramPoint
 
 
 class RowVariable(TensorVariable):

@@ -7,23 +7,19 @@ until one of a pair is written: then the frame is evaluated without the loop.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 import torch.fx
 
 from ...._torch import storage_identity
 from ....unsupported import Unsupported
+from ...evaluator import FrameEvaluator
 from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
-from ..decisions import refuse
+from ...variables.base import Variable
+from ..decisions import ProgramPoint, RegionRefused, refuse
 from ..identity.aliases import storages_of
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
-    from ...variables.base import Variable
-    from ..decisions import ProgramPoint, RegionRefused
-    from ..subgraph import Carried
+from ..subgraph import Carried
 
 
 class SharedRows:

@@ -10,21 +10,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
 from ...._torch import storage_identity
+from ....frame.emitter import Emitter
+from ...evaluator import FrameEvaluator
 from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..decisions import ProgramPoint
 from .tags import Known, Tag
 from .views import view_of
-
-if TYPE_CHECKING:
-    from ....frame.emitter import Emitter
-    from ...evaluator import FrameEvaluator
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ....unsupported import Unsupported
+from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import TupleVariable
 from ...models.numbers.representations import is_invariant
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
@@ -34,9 +35,6 @@ from ..state.python_state import (
     same_structure,
 )
 from ..subgraph import Carried, Subgraph, fresh_like, give_gradients, parameter, regional
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
 
 class CarriedLocals:

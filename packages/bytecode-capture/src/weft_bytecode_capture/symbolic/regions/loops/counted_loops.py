@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ....unsupported import Unsupported
+from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import TupleVariable
 from ...models.iterators.joint_iterators import JointIteratorVariable
 from ...models.numbers.symbolic_integer import (
@@ -15,9 +16,6 @@ from ...models.numbers.symbolic_integer import (
 from ...models.numbers.symbolic_range import depends_on_data
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ import abc
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ....unsupported import Unsupported
 from ...decode import DecodedCode, Instruction, after_loop
+from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListVariable
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
@@ -26,9 +27,6 @@ from ..state.containers import Opens, opens_none
 from ..state.python_state import leaves, rebuilt
 from .carried import CarriedLocals, numbers_in_tensors
 from .iteration_sizes import check_size
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
 DONE = ".done"
 """The local, of a name that no program has, that says whether an iteration has ended its loop."""

@@ -10,15 +10,15 @@ import contextlib
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import torch
 import torch.fx
 
 from ...._torch.symbols import assume, expression_of, known_bounds, new_integer
 from ....unsupported import Unsupported
-from ...captured_exception import CapturedException
 from ...decode import Instruction, after_loop
+from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListVariable
 from ...models.iterators.builtin_iterators import (
     IteratorVariable,
@@ -35,19 +35,14 @@ from ...variables.constant import ConstantVariable
 from ..branches.branch import ElseOfLoop, ReturnFromLoop
 from ..branches.join_points import bound_names, loops, reachable, resolved
 from ..decisions import ProgramPoint, refuse
-from ..evaluation import check_unchanged, may_attempt, run_until
+from ..evaluation import attempted, check_unchanged, may_attempt, run_until
 from ..filled_lists.appended import Appended, AppendedLists
 from ..filled_lists.listed_rows import listed_rows
 from ..filled_lists.rows import AllRows, LoopRows
 from ..filled_lists.shared_rows import LeadingRows, RowSharing
 from ..state.python_state import ObjectStates
 from ..state.slots import CarriedSlots
-from ..subgraph import (
-    Subgraph,
-    add_region,
-    call_region,
-    parameter,
-)
+from ..subgraph import Subgraph, parameter
 from .carried import CarriedLocals
 from .counted_loops import (
     CountedIterator,
@@ -67,10 +62,7 @@ from .early_exit import (
     unset_flag,
     unset_like,
 )
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
-
+from .while_loop import OwnState, call_loop
 
 _ONLY_FIRST = frozenset(
     {
@@ -138,13 +130,8 @@ def roll_loop(evaluator: FrameEvaluator, instruction: Instruction, iterator: Var
     if values is not None and len(values) < evaluator.state.options.rolled_loop_length:
         return False
     loop = _ForLoop(evaluator, instruction, *counted, inside, place)
-    try:
+    with attempted(evaluator, place, "the loop's body", _ONLY_FIRST):
         loop.run()
-    except Unsupported as error:
-        peel = error.kind in _ONLY_FIRST
-        raise refuse(evaluator, place, str(error), peel=peel, cause=error.location) from error
-    except CapturedException as error:
-        raise refuse(evaluator, place, "exception in the loop's body") from error
     return True
 
 
@@ -377,45 +364,25 @@ class _ForLoop:
     def _emit(self, index: SymbolicIntegerVariable) -> torch.fx.Node:
         evaluator, graph = self.evaluator, self.subgraph.graph
         kept = self.carried.finish(self.span.may_be_empty)
-        inner = [c.result for c in kept if c.result is not None]
-        step = node_of(self.span.step)
-        following = graph.call_function(operator.add, (index.node, step))
-        results = (following, *(variable.node for variable in inner))
-        parameters = [index.node, *(c.parameter.node for c in kept)]
-        taken = self.subgraph.taken()
-        taken += dict.fromkeys(n for n in results if n.graph is not graph and n not in taken)
+        following = graph.call_function(operator.add, (index.node, node_of(self.span.step)))
         stop = node_of(self.span.stop)
-        if isinstance(stop, torch.fx.Node) and stop not in taken:
-            taken.append(stop)
-        self._taken = taken
-        body = self.subgraph.close(parameters, taken, results)
-        arguments = (
-            add_region(evaluator, "condition", self._condition(parameters, taken)),
-            add_region(evaluator, "body", body),
-            (node_of(self.span.start), *(c.start.node for c in kept)),
-            tuple(taken),
-        )
-        values = [value_of(self.span.stop), *(c.parameter.fake for c in kept)]
-        items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values)
-        carried = [c.parameter for c in kept]
-        evaluator.state.aliases.note_loop(
-            self.place, self.builder.graph, graph, kept, taken, self.span.may_be_empty
-        )
-        for variable, node in zip(carried, items[1:], strict=True):
-            variable.node = node
-        return items[-1]
+        ends = [self.done is c.parameter for c in kept]
 
-    def _condition(
-        self, parameters: Sequence[torch.fx.Node], taken: Sequence[torch.fx.Node]
-    ) -> torch.fx.GraphModule:
-        """The counter is inside the range, and no iteration has ended the loop."""
-        test = Subgraph(self.evaluator)
-        inner = [parameter(test.graph, n.name, n.meta.get("example_value")) for n in parameters]
-        compare = operator.lt if self.span.ascends else operator.gt
-        bound = node_of(self.span.stop)
-        result = test.graph.call_function(compare, (inner[0], bound))
-        if self.done is not None:
-            done = inner[parameters.index(self.done.node)]
-            goes_on = test.graph.call_method("logical_not", (done,))
-            result = test.graph.call_function(operator.and_, (result, goes_on))
-        return test.close(inner, taken, result)
+        def goes_on(test: torch.fx.Graph, copies: list[torch.fx.Node]) -> torch.fx.Node:
+            """The counter is inside the range, and no iteration has ended the loop."""
+            compare = operator.lt if self.span.ascends else operator.gt
+            result = test.call_function(compare, (copies[0], stop))
+            if self.done is None:
+                return result
+            negated = test.call_method("logical_not", (copies[1 + ends.index(True)],))
+            return test.call_function(operator.and_, (result, negated))
+
+        own = OwnState(index.node, node_of(self.span.start), following, value_of(self.span.stop))
+        used = [stop] if isinstance(stop, torch.fx.Node) else []
+        items, self._taken = call_loop(evaluator, self.subgraph, own, kept, goes_on, used)
+        evaluator.state.aliases.note_loop(
+            self.place, self.builder.graph, graph, kept, self._taken, self.span.may_be_empty
+        )
+        for carried, node in zip(kept, items[1:], strict=True):
+            carried.parameter.node = node
+        return items[-1]

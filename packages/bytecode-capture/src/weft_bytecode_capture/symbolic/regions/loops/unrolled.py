@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...decode import Instruction
+from ...evaluator import FrameEvaluator
 from ...models.iterators.builtin_iterators import RangeIteratorVariable
 from ...variables.base import Variable
 from ..branches.join_points import resolved
 from ..evaluation import is_in_generator
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
 
 @dataclass

@@ -8,15 +8,16 @@ rest of the iteration in one branch, and the outcome False in the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.fx
 
 from ....unsupported import Unsupported
 from ...decode import Instruction
+from ...evaluator import FrameEvaluator
 from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate
 from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
@@ -36,10 +37,6 @@ from .early_exit import (
     returned_value,
     rolling,
 )
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
-
 
 _TESTS = ("POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "POP_JUMP_IF_")
 
@@ -228,25 +225,48 @@ def emit_while(
     ``first`` says whether there is an iteration, ``following`` in the body whether there is another.
     Parameters in ``kept`` become the loop's results.
     """
-    graph = subgraph.graph
-    test = parameter(graph, "goes_on", first.fake)
-    inner = [following, *(c.result for c in kept if c.result is not None)]
-    nodes = tuple(variable.node for variable in inner)
-    parameters = [test, *(c.parameter.node for c in kept)]
-    taken = subgraph.taken()
-    taken += dict.fromkeys(n for n in nodes if n.graph is not graph and n not in taken)
-    body = subgraph.close(parameters, taken, nodes)
-    condition = Subgraph(evaluator)
-    copies = [parameter(condition.graph, n.name, n.meta["example_value"]) for n in parameters]
-    tested = condition.close(copies, taken, copies[0])
-    arguments = (
-        add_region(evaluator, "condition", tested),
-        add_region(evaluator, "body", body),
-        (first.node, *(c.start.node for c in kept)),
-        tuple(taken),
-    )
-    fakes = [first.fake, *(c.parameter.fake for c in kept)]
-    items = call_region(evaluator, torch.ops.higher_order.while_loop, arguments, fakes)
+    test = parameter(subgraph.graph, "goes_on", first.fake)
+    own = OwnState(test, first.node, following.node, first.fake)
+    items, taken = call_loop(evaluator, subgraph, own, kept, lambda graph, copies: copies[0])
     for carried, node in zip(kept, items[1:], strict=True):
         carried.parameter.node = node
     return taken
+
+
+@dataclass(frozen=True)
+class OwnState:
+    """What a ``while_loop`` carries for itself, a counter or a test: before it, in its body, after it."""
+
+    parameter: torch.fx.Node
+    start: Any
+    following: torch.fx.Node
+    value: Any  # after the loop
+
+
+def call_loop(
+    evaluator: FrameEvaluator,
+    subgraph: Subgraph,
+    own: OwnState,
+    kept: Sequence[Carried],
+    condition: Callable[[torch.fx.Graph, list[torch.fx.Node]], torch.fx.Node],
+    used: Sequence[torch.fx.Node] = (),
+) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
+    """Append a ``while_loop``: its results, and the nodes of other graphs that it uses.
+
+    ``condition`` says in a graph, of copies of the parameters, whether there is another iteration.
+    ``used`` are nodes of other graphs that it takes.
+    """
+    parameters = [own.parameter, *(c.parameter.node for c in kept)]
+    results = (own.following, *(c.result.node for c in kept if c.result is not None))
+    taken = list(dict.fromkeys((*subgraph.taken(*results), *used)))
+    body, test = subgraph.close(parameters, taken, results), Subgraph(evaluator)
+    copies = [parameter(test.graph, n.name, n.meta.get("example_value")) for n in parameters]
+    tested = test.close(copies, taken, condition(test.graph, copies))
+    arguments = (
+        add_region(evaluator, "condition", tested),
+        add_region(evaluator, "body", body),
+        (own.start, *(c.start.node for c in kept)),
+        tuple(taken),
+    )
+    values = [own.value, *(c.parameter.fake for c in kept)]
+    return call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values), taken

@@ -114,11 +114,9 @@ def _written_names(state: CaptureState) -> dict[str, Any]:
 
 def _reachable(evaluator: FrameEvaluator) -> Iterator[Variable]:
     pending: list[Any] = []
-    frame: FrameEvaluator | None = evaluator
-    while frame is not None:
+    for frame in evaluator.frames():
         pending += [*frame.stack, *frame.locals.values(), *frame.cells.values(), frame.function]
         pending.append(frame.handled)
-        frame = frame.parent
     pending += evaluator.side_effects.mutated_variables()
     for names in _written_names(evaluator.state).values():
         pending += names.values()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....unsupported import Unsupported
+from ...evaluator import FrameEvaluator
 from ...models.containers.mappings import DictVariable
 from ...models.containers.sequences import ListVariable, SequenceVariable
 from ...models.functions.cells import CellVariable
@@ -17,12 +18,9 @@ from ...models.torch.tensor import TensorVariable
 from ...variables.base import Variable
 from ..decisions import refuse
 from ..filled_lists.rows import AllRows, RowVariable
+from ..loops.carried import CarriedLocals
+from ..subgraph import Carried
 from .python_state import difference, same_constant
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
-    from ..loops.carried import CarriedLocals
-    from ..subgraph import Carried
 
 _MAX_ELEMENTS = 64  # of a container whose places are told apart
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed
 from weft_guards import IsObject, Source
 
 from ....protocol import Evaluator
+from ....variables.base import Arguments, Keywords, Variable
 from ....variables.builder import register_constant_types, register_predicate
 from ....variables.constant import ConstantVariable
 from ....variables.hashing import HashedKey, identity_key
 from ...objects.opaque import OpaqueVariable
-
-if TYPE_CHECKING:
-    from ....variables.base import Arguments, Keywords, Variable
 
 # What a group says of itself for as long as it lives.
 _PROPERTIES = frozenset({"group_name", "group_desc"})
