@@ -6,7 +6,7 @@ import linecache
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from weft_guards import (
     AttributeSource,
@@ -23,41 +23,24 @@ from weft_guards import (
     TypeIs,
 )
 
+from ..frame.emitter import Emitter
 from ..unsupported import Unsupported
-from .decode import DecodedCode
 from .frame_result import CaptureOptions, FrameInput
+from .graph.builder import GraphBuilder
+from .graph.fake_mode import OperandCheck
+from .models.iterators.generators import GeneratorVariable
 from .overrides import Overrides
 from .policy import is_library_module
-from .regions.decisions import ProgramPoint, RegionDecisions
+from .protocol import Evaluator, Frame
+from .regions.decisions import DecodeCache, ProgramPoint
 from .regions.identity.aliases import AliasLedger
+from .regions.identity.choices import Choice
 from .regions.identity.tags import ResultTags
 from .shapes import ShapeSymbols
 from .side_effects import SideEffects
 from .variables.base import Variable
 from .variables.builder import VariableBuilder, is_constant_value
 from .variables.python_protocols import resolution_order
-
-if TYPE_CHECKING:
-    from ..frame.emitter import Emitter
-    from .evaluator import FrameEvaluator
-    from .graph.builder import GraphBuilder
-    from .graph.fake_mode import OperandCheck
-    from .models.iterators.generators import GeneratorVariable
-    from .regions.identity.choices import Choice
-
-
-class DecodeCache:
-    """Decoded code objects and decisions about regions, shared by the restarts of one capture."""
-
-    def __init__(self) -> None:
-        self.regions = RegionDecisions()
-        self._by_id: dict[int, DecodedCode] = {}
-
-    def decode(self, code: types.CodeType) -> DecodedCode:
-        decoded = self._by_id.get(id(code))
-        if decoded is None:
-            decoded = self._by_id[id(code)] = DecodedCode(code)
-        return decoded
 
 
 class ModuleGlobals:
@@ -79,7 +62,7 @@ class ModuleGlobals:
             return GlobalSource(name)
         return ItemSource(self._dictionary_source, name)
 
-    def load(self, evaluator: FrameEvaluator, name: str) -> Variable:
+    def load(self, evaluator: Evaluator, name: str) -> Variable:
         """``LOAD_GLOBAL``; raises NameError in the captured program."""
         if name in self.written:
             value = self.written[name]
@@ -106,19 +89,19 @@ class ModuleGlobals:
             self._cached[name] = variable
         return variable
 
-    def _raise_undefined(self, evaluator: FrameEvaluator, name: str) -> NoReturn:
+    def _raise_undefined(self, evaluator: Evaluator, name: str) -> NoReturn:
         evaluator.raise_error(NameError, f"name {name!r} is not defined", name=name)
 
-    def _wrap(self, evaluator: FrameEvaluator, name: str, value: Any) -> Variable:
+    def _wrap(self, evaluator: Evaluator, name: str, value: Any) -> Variable:
         if self.trusted and not is_constant_value(value):
             return evaluator.builder.wrap(value, ConstantSource(f"{self.label}[{name!r}]", value))
         return evaluator.builder.wrap(value, self.source(name))
 
-    def store(self, evaluator: FrameEvaluator, name: str, value: Variable) -> None:
+    def store(self, evaluator: Evaluator, name: str, value: Variable) -> None:
         self.written[name] = value
         evaluator.side_effects.mutated(self)
 
-    def delete(self, evaluator: FrameEvaluator, name: str) -> None:
+    def delete(self, evaluator: Evaluator, name: str) -> None:
         present = name in self.dictionary
         evaluator.guard(self._dictionary_source, DictContains(name, present))
         if name in self.written:
@@ -172,10 +155,10 @@ class CaptureState:
         self.frame = frame
         self.options = options
         self.cache = cache
-        self.root: FrameEvaluator | None = None
-        self.current: FrameEvaluator | None = None
+        self.root: Frame | None = None
+        self.current: Frame | None = None
         self.handled_outside = sys.exception()
-        self.refused: FrameEvaluator | None = None  # where an Unsupported was raised first
+        self.refused: Frame | None = None  # where an Unsupported was raised first
         self.builder = VariableBuilder(self.current_evaluator)
         self.side_effects = SideEffects()
         self.shapes = ShapeSymbols(
@@ -207,7 +190,7 @@ class CaptureState:
         self.assumed: list[ProgramPoint] = []
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
 
-    def current_evaluator(self) -> FrameEvaluator:
+    def current_evaluator(self) -> Frame:
         if self.current is None:
             raise RuntimeError("no evaluator is running")
         return self.current

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .models.exceptions.exception_objects import ExceptionVariable
+from typing import Any
 
 
 class CapturedException(Exception):
@@ -14,6 +11,6 @@ class CapturedException(Exception):
     Never confused with an exception of the evaluator itself: those are bugs, or ``Unsupported``.
     """
 
-    def __init__(self, exception: ExceptionVariable) -> None:
+    def __init__(self, exception: Any) -> None:  # its model imports this
         super().__init__(repr(exception))
         self.exception = exception

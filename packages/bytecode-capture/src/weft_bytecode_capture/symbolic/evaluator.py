@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from weft_guards import ConstantSource, Predicate, Reason, Source
 
@@ -14,10 +14,14 @@ from .capture_state import CaptureState, source_line
 from .captured_exception import CapturedException
 from .decode import Instruction
 from .frame_ends import handler_sees
+from .graph.builder import GraphBuilder
 from .models.containers.sequences import ListVariable
 from .models.exceptions.exception_objects import ExceptionVariable
+from .models.functions.cells import CellVariable
+from .models.functions.python_functions import FunctionVariable
 from .models.iterators.builtin_iterators import SequenceIteratorVariable
 from .models.objects.finalizers import check_dropped
+from .protocol import Frame
 from .regions.branches.assumed_decisions import assumed
 from .side_effects import SideEffects
 from .variables.base import Arguments, Keywords, Variable
@@ -25,13 +29,6 @@ from .variables.builder import VariableBuilder, is_constant_value
 from .variables.constant import ConstantVariable
 from .variables.operations import binary_operation
 from .variables.wrap_results import wrap_new_value
-
-if TYPE_CHECKING:
-    from .graph.builder import GraphBuilder
-    from .models.functions.cells import CellVariable
-    from .models.functions.python_functions import FunctionVariable
-    from .regions.loops.early_exit import RolledLoop
-    from .regions.loops.unrolled import Iterations
 
 
 class FrameEvaluator:
@@ -56,11 +53,11 @@ class FrameEvaluator:
         self.decoded = state.cache.decode(code)
         self.globals = state.module_globals(globals_dictionary)
         self.function = function
-        self.parent = parent
+        self.parent: Frame | None = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
         self._callers: tuple[int, str] = -1, ""  # by the caller's instruction
         self.breaks: Mapping[int, Any] = {}  # instructions to stop before
-        self.rolled_loop: RolledLoop | None = None  # whose body is being evaluated
+        self.rolled_loop: Any = None  # whose body is being evaluated
         self.index = 0
         self.next_index = 0
         self.stack: list[Variable | None] = []
@@ -71,7 +68,7 @@ class FrameEvaluator:
         self.finished = False
         self.suspended = False
         self.result: Variable | None = None
-        self.iterations: dict[int, Iterations] = {}  # of loops that are not kept, by their heads
+        self.iterations: dict[int, Any] = {}  # of loops that are not kept, by their heads
 
     # What the capture shares.
 
@@ -106,7 +103,7 @@ class FrameEvaluator:
 
     def stack_trace(self) -> str:
         """The lines being evaluated now, of inlined calls too: outermost first, as tracebacks show them."""
-        evaluator = self.state.current or self
+        evaluator: Any = self.state.current or self
         return f"{evaluator._callers_trace()}{_traced(evaluator.location())}"
 
     def _callers_trace(self) -> str:
@@ -115,21 +112,24 @@ class FrameEvaluator:
             return ""
         index, text = self._callers
         if index != self.parent.index:
-            text = f"{self.parent._callers_trace()}{_traced(self.parent.location())}\n"
+            parent: Any = self.parent
+            text = f"{parent._callers_trace()}{_traced(self.parent.location())}\n"
             self._callers = self.parent.index, text
         return text
 
-    def frames(self) -> Iterator[FrameEvaluator]:
+    def frames(self) -> Iterator[Frame]:
         """This frame and those that called it, which stand still meanwhile."""
-        frame: FrameEvaluator | None = self
+        frame: Frame | None = self
         while frame is not None:
             yield frame
             frame = frame.parent
 
     def inlined_codes(self) -> Iterator[types.CodeType]:
         """Of the frame being evaluated now and those that called it, but for the root frame."""
-        frames = (self.state.current or self).frames()
-        return (frame.code for frame in frames if frame.parent is not None)
+        frame: Frame = self.state.current or self
+        while frame.parent is not None:
+            yield frame.code
+            frame = frame.parent
 
     # Running.
 
@@ -213,7 +213,8 @@ class FrameEvaluator:
 
     # Exceptions of the captured program.
 
-    def raise_exception(self, exception: ExceptionVariable) -> NoReturn:
+    def raise_exception(self, exception: Variable) -> NoReturn:
+        assert isinstance(exception, ExceptionVariable)
         exception.traceback = object()
         handled = self.handled_exception()
         if handled is not None and handled is not exception:
@@ -238,17 +239,22 @@ class FrameEvaluator:
             exception.fields["name"] = ConstantVariable(error.name)
         self.raise_exception(exception)
 
-    def handled_exception(self) -> ExceptionVariable | None:
-        frames = (self.state.current or self).frames()
-        return next((frame.handled for frame in frames if frame.handled is not None), None)
+    def handled_exception(self) -> Variable | None:
+        frame: Frame | None = self.state.current or self
+        while frame is not None:
+            if frame.handled is not None:
+                return frame.handled
+            frame = frame.parent
+        return None
 
     def note_handlers(self) -> None:
-        for frame in (self.state.current or self).frames():
-            if self.graph.in_handled_code:
-                return
+        graph = self.graph
+        frame: Frame | None = self.state.current or self
+        while frame is not None and not graph.in_handled_code:
             offset = frame.decoded.instructions[frame.index].offset
             if frame.decoded.exception_entry(offset) is not None:
-                self.graph.in_handled_code = handler_sees(frame)
+                graph.in_handled_code = handler_sees(frame)
+            frame = frame.parent
 
     # Values.
 
@@ -314,12 +320,12 @@ class FrameEvaluator:
     def assumed(self, condition: Variable) -> bool | None:
         return assumed(self, condition)
 
-    def inline_call(
-        self, function: FunctionVariable, arguments: Arguments, keywords: Keywords
-    ) -> Variable:
+    def inline_call(self, function: Variable, arguments: Arguments, keywords: Keywords) -> Variable:
         from .inlining import inline_call
 
-        return inline_call(self.state.current or self, function, arguments, keywords)
+        running: Any = self.state.current or self
+        called: Any = function
+        return inline_call(running, called, arguments, keywords)
 
 
 def _traced(place: UserLocation) -> str:

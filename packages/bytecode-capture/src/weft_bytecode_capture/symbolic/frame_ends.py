@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..code_objects.dialects import DIALECT
 from .captured_exception import CapturedException
+from .decode import Instruction
 from .models.functions.bound_methods import BoundMethodVariable
 from .models.objects.classes import ClassVariable
+from .protocol import Frame
 from .regions.branches.join_points import always_raises
 from .variables.base import Variable
-
-if TYPE_CHECKING:
-    from .decode import Instruction
-    from .evaluator import FrameEvaluator
-
 
 _EXIT_BELOW = (
     2 if DIALECT.null_above_exit else 1
 )  # in the stack that a ``with`` block's handler has
 
 
-def handler_sees(frame: FrameEvaluator) -> bool:
+def handler_sees(frame: Frame) -> bool:
     """Whether code of the program's runs when the frame's present instruction raises.
 
     Leaving a ``with`` block of a context manager of torch's (``no_grad``, ``autocast``) does not count: what
@@ -31,12 +27,12 @@ def handler_sees(frame: FrameEvaluator) -> bool:
     return any(True for _ in _handlers(frame))
 
 
-def handler_goes_on(frame: FrameEvaluator) -> bool:
+def handler_goes_on(frame: Frame) -> bool:
     """Whether the program may go on when the frame's present instruction raises: not after ``finally``."""
     return not all(always_raises(frame.decoded, index) for index in _handlers(frame))
 
 
-def _handlers(frame: FrameEvaluator) -> Iterator[int]:
+def _handlers(frame: Frame) -> Iterator[int]:
     """The instructions at which handlers of the program's begin, from the innermost outwards."""
     decoded = frame.decoded
     entry = decoded.exception_entry(decoded.instructions[frame.index].offset)
@@ -75,7 +71,7 @@ _NO_EFFECT = (
 )
 
 
-def exit_runs_code(frame: FrameEvaluator) -> bool:
+def exit_runs_code(frame: Frame) -> bool:
     """Whether GeneratorExit, raised where ``frame`` waits, runs code of the generator.
 
     ``finally`` and ``with`` do; an ``except`` that names other exceptions only hands it on.
@@ -91,7 +87,7 @@ def exit_runs_code(frame: FrameEvaluator) -> bool:
         instruction = last
 
 
-def _passes_through(frame: FrameEvaluator, index: int) -> Instruction | None:
+def _passes_through(frame: Frame, index: int) -> Instruction | None:
     """The instruction that raises GeneratorExit again in the handler at ``index``; None if it does more."""
     named: list[Variable] = []  # the classes that the next check compares with
     while True:

@@ -1,105 +1,21 @@
-"""What goes into the symbolic evaluation of one frame, and what comes out of it."""
+"""What comes out of the symbolic evaluation of one frame."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from weft_guards import Guard
 
 from ..captured_graph import CapturedGraph, GraphBreak, UnkeptRegion
 from ..frame.emitter import Emitter
+from .capture_options import CaptureOptions as CaptureOptions
+from .capture_options import FrameInput as FrameInput
 from .graph.recovery import Recovery
-from .shapes import ShapeSymbols, ValueHistory
+from .shapes import ShapeSymbols
 from .variables.base import Variable
-
-
-@dataclass(frozen=True)
-class FrameInput:
-    """A frame as the hook finds it: arguments bound, nothing run.
-
-    ``arguments`` maps names of argument slots (positional, keyword-only, ``*args``, ``**kwargs``) to
-    values, in slot order.  ``code`` may be a resume function's: its arguments then include the values of
-    the interrupted frame's stack and locals, and its first instructions push them and jump.
-    ``history`` is what earlier compilations of ``code`` have seen.  ``separate_histories``: the caller may
-    ask for the place in autograd's graph of each tensor that the frame returns.
-    """
-
-    code: types.CodeType
-    arguments: Mapping[str, Any]
-    globals: dict[str, Any]
-    builtins: Mapping[str, Any]
-    closure: Mapping[str, types.CellType]
-    history: ValueHistory = field(default_factory=ValueHistory)
-    separate_histories: bool = False
-
-
-@dataclass(frozen=True)
-class CaptureOptions:
-    """How to capture.
-
-    ``fullgraph``: a graph break is an error.
-    ``dynamic``: None makes sizes and numbers symbolic once they have changed, True from the beginning, False
-    never.
-    ``marks``: users' marks on tensors count.
-    ``inline_depth``: calls nested deeper are not inlined.
-    ``recompile_limit``: how many entries a code object may have before it runs as it is; those whose objects
-    have died count no more.
-    ``keep_control_flow``: branches and loops on tensors' values become regions of the graph, and so do long
-    loops over a range or a tensor's rows.
-    ``rolled_loop_length``: iterations from which such a loop is long; the others are unrolled.
-    ``region_devices``: the types of devices of which a region may take tensors, those whose code generator
-    has loops and branches.
-    ``eager_in_training``: functions of torch whose calls that need gradients stay Python's, because the
-    stages behind cannot differentiate them.
-    ``steps_in_training``: likewise recurrent functions of more steps, over layers and directions, than the
-    number beside them, and where the steps are not known.
-    ``sparse_gradients``: likewise functions where their argument ``sparse``, whose position is beside the
-    function, is true.
-    ``backend_folders``: folders of packages whose code runs inside compiled calls, a backward pass for one,
-    and is not captured.
-    ``check_operands``: raises for an operator and fake arguments that eager refuses and the operator's fake
-    lets pass; the program then runs as it is from there, with eager's own error.
-    ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython; an
-    element of a sequence from outside counts as ten.
-    ``data_dependent_scalars``: numbers that the program reads from tensors (``item()``) are symbols of the
-    graph.  What capture relies on is checked when the graph runs; where it does not hold the frame runs as it
-    was written.
-    ``data_dependent_sizes``: so are sizes that depend on data (``nonzero``, masks).
-    ``error_on_recompile``: code that has an entry and needs another raises :class:`RecompileError`.
-    ``guard_filter``: which of a frame's guards are checked, a truth value for each; what the others say is
-    relied on unchecked.
-    ``guard_libraries``: functions and classes that library code finds in library modules are guarded too, so
-    that patching them is noticed (see policy.py).
-    ``read_contents``: what small tensors of integers hold is a constant where Python needs it, and guarded;
-    None: in frames that would break otherwise.
-    ``assume_decisions``: decisions on data that no region holds fall as they do in the first call, and the
-    graph checks it; None: in frames that would break otherwise.
-    """
-
-    fullgraph: bool = False
-    dynamic: bool | None = None
-    marks: bool = True
-    inline_depth: int = 200
-    recompile_limit: int = 8
-    keep_control_flow: bool = True
-    rolled_loop_length: int = 16
-    region_devices: frozenset[str] = frozenset({"cpu", "cuda", "meta"})
-    eager_in_training: frozenset[Callable[..., object]] = frozenset()
-    steps_in_training: Mapping[Callable[..., object], int] = field(default_factory=dict)
-    sparse_gradients: Mapping[Callable[..., object], int] = field(default_factory=dict)
-    backend_folders: frozenset[str] = frozenset()
-    check_operands: Callable[[Any, Sequence[Any], Mapping[str, Any]], None] | None = None
-    python_limit: int = 50_000
-    data_dependent_scalars: bool = True
-    data_dependent_sizes: bool = True
-    error_on_recompile: bool = False
-    guard_filter: Callable[[Sequence[Guard]], Sequence[bool]] | None = None
-    guard_libraries: bool = False
-    read_contents: bool | None = None
-    assume_decisions: bool | None = False
 
 
 class Replayable(Protocol):

@@ -1,42 +1,58 @@
-"""What models, variables and the graph know of the evaluator."""
+"""What models, variables, regions and parts of the graph know of the evaluator and the capture.
+
+All but :class:`Evaluator` is documented where it is implemented: a frame by ``FrameEvaluator``, the state by
+``CaptureState``, the graph by ``GraphBuilder``.  Who knows these protocols only is not imported back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+import torch
+import torch.fx
 from weft_guards import Predicate, Reason, Source
 
+from .._torch.fakes import FakeTensorMode
+from ..user_location import UserLocation
+from .capture_options import CaptureOptions, FrameInput
+from .captured_exception import CapturedException
+from .decode import DecodedCode, Instruction
+from .graph.modes import ModeSwitches
+from .graph.transforms import TransformLevels
+from .regions.decisions import DecodeCache, ProgramPoint
+from .shapes.data_symbols import DataPlace
+from .shapes.symbols import ShapeSymbols
+
 if TYPE_CHECKING:
-    from .capture_state import CaptureState, ModuleGlobals
-    from .evaluator import FrameEvaluator
-    from .graph.builder import GraphBuilder
-    from .models.exceptions.exception_objects import ExceptionVariable
-    from .models.functions.python_functions import FunctionVariable
+    from .graph.storages import Layout
+    from .regions.identity.aliases import AliasLedger
     from .side_effects import SideEffects
     from .variables.base import Arguments, Keywords, Variable
     from .variables.builder import VariableBuilder
-    from .variables.constant import ConstantVariable
 
 
 class Evaluator(Protocol):
     """Evaluates a call: what a model may ask of the frame that it is called in, and of the capture."""
 
-    globals: ModuleGlobals
+    @property
+    def globals(self) -> Globals: ...
 
     @property
-    def frame(self) -> FrameEvaluator:
+    def frame(self) -> Frame:
         """The frame that the call is in, for what reads or changes its state."""
         ...
 
     @property
-    def state(self) -> CaptureState: ...
+    def state(self) -> State: ...
 
     @property
     def builder(self) -> VariableBuilder: ...
 
     @property
-    def graph(self) -> GraphBuilder: ...
+    def graph(self) -> Graph: ...
 
     @property
     def side_effects(self) -> SideEffects: ...
@@ -54,7 +70,7 @@ class Evaluator(Protocol):
 
     # Exceptions of the captured program.
 
-    def raise_exception(self, exception: ExceptionVariable) -> NoReturn:
+    def raise_exception(self, exception: Variable) -> NoReturn:
         """Raise an exception object in the captured program; sets its ``__context__``."""
         ...
 
@@ -68,7 +84,7 @@ class Evaluator(Protocol):
         """Raise in the captured program what a Python call on the same operands raised."""
         ...
 
-    def handled_exception(self) -> ExceptionVariable | None:
+    def handled_exception(self) -> Variable | None:
         """The exception being handled, in this frame or a caller's."""
 
     def note_handlers(self) -> None:
@@ -76,7 +92,7 @@ class Evaluator(Protocol):
 
     # Values.
 
-    def wrap_constant(self, value: Any) -> ConstantVariable:
+    def wrap_constant(self, value: Any) -> Variable:
         """A variable of an immutable constant made during evaluation."""
         ...
 
@@ -124,8 +140,224 @@ class Evaluator(Protocol):
     def assumed(self, condition: Variable) -> bool | None:
         """What ``condition`` is in this call, which the graph checks; None where nothing may rely on that."""
 
-    def inline_call(
-        self, function: FunctionVariable, arguments: Arguments, keywords: Keywords
-    ) -> Variable:
+    def inline_call(self, function: Variable, arguments: Arguments, keywords: Keywords) -> Variable:
         """Evaluate a call of a Python function inside this evaluation."""
         ...
+
+
+class Frame(Evaluator, Protocol):
+    """A frame that is evaluated, for those who read or change its state."""
+
+    stack: list[Variable | None]
+    locals: dict[str, Variable]
+    parent: Frame | None
+    index: int
+    next_index: int
+    finished: bool
+    suspended: bool
+    result: Variable | None
+    rolled_loop: Any  # the RolledLoop whose body is being evaluated
+
+    @property
+    def code(self) -> types.CodeType: ...
+
+    @property
+    def decoded(self) -> DecodedCode: ...
+
+    @property
+    def function(self) -> Variable | None: ...
+
+    @property
+    def cells(self) -> Mapping[str, Any]: ...
+
+    @property
+    def handled(self) -> Variable | None: ...
+
+    @property
+    def breaks(self) -> Mapping[int, Any]: ...
+
+    @property
+    def iterations(self) -> dict[int, Any]: ...
+
+    def frames(self) -> Iterator[Frame]: ...
+
+    def inlined_codes(self) -> Iterator[types.CodeType]: ...
+
+    def location(self) -> UserLocation: ...
+
+    def run(self) -> Variable: ...
+
+    def unwind(self, error: CapturedException, instruction: Instruction) -> None: ...
+
+    def pop(self) -> Variable: ...
+
+
+class Globals(Protocol):
+    """A module's globals as functions defined there see them."""
+
+    dictionary: dict[str, Any]
+    builtins: Any
+    trusted: bool
+    written: dict[str, Variable | None]
+
+    def load(self, evaluator: Evaluator, name: str) -> Variable: ...
+
+
+class Overrides(Protocol):
+    """What the captured program has switched of ``__torch_function__``."""
+
+    modes: list[Variable]
+    of_arguments: bool
+
+    def receivers(self, evaluator: Evaluator, arguments: Iterable[Variable]) -> list[Variable]: ...
+
+    def overridden(
+        self,
+        evaluator: Evaluator,
+        operation: Callable[..., Any],
+        arguments: Sequence[Variable],
+        keywords: Keywords,
+    ) -> Variable | None: ...
+
+
+class State(Protocol):
+    """What all evaluators of one frame's capture share."""
+
+    frame: FrameInput
+    options: CaptureOptions
+    cache: DecodeCache
+    current: Frame | None
+    root: Frame | None
+    refused: Frame | None
+    shapes: ShapeSymbols
+    aliases: AliasLedger
+    region_tags: Any  # the ResultTags, which regions alone know
+    region_choices: dict[int, Any]
+    hashed: dict[Variable, None]
+    relied_on: list[ProgramPoint]
+    assumed: list[ProgramPoint]
+    class_writes: dict[tuple[type, str], Any]
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def overrides(self) -> Overrides: ...
+
+    def find_in_type(self, kind: type, name: str) -> tuple[type, Any] | None: ...
+
+    def write_to_class(self, kind: type, name: str, written: Any) -> None: ...
+
+    def module_globals(self, dictionary: dict[str, Any]) -> Globals: ...
+
+    def written_globals(self) -> Sequence[Globals]: ...
+
+    def is_identified(self, source: Source) -> bool: ...
+
+    def require_no_caller_handles(self) -> None: ...
+
+    def note_repetition(self) -> None: ...
+
+    def note_elements(self, count: int) -> None: ...
+
+
+class Marks(Protocol):
+    """Tensors made in a graph of which the program says that they require gradients."""
+
+    def __bool__(self) -> bool: ...
+
+    def __contains__(self, node: torch.fx.Node, /) -> bool: ...
+
+    def mark(self, evaluator: Evaluator, node: torch.fx.Node, fake: torch.Tensor) -> bool: ...
+
+    def require_unmarked(self, nodes: Iterable[torch.fx.Node]) -> None: ...
+
+
+class Graph(Protocol):
+    """One frame's graph, as it is built."""
+
+    graph: torch.fx.Graph  # a region's while one is evaluated
+    outermost: torch.fx.Graph
+    root: torch.nn.Module
+    shapes: ShapeSymbols
+    modes: ModeSwitches
+    transforms: TransformLevels
+    given: list[tuple[Source, torch.Tensor, torch.Tensor]]
+    made_at: dict[Any, int]
+    inlined_at: dict[int, set[types.CodeType]]
+    counters: dict[Any, Any]
+    gradients_depend_on_data: bool
+    in_handled_code: bool
+    data_place: DataPlace | None
+    rules: Any  # the GradientRules
+    present_values: Any
+
+    @property
+    def fake_mode(self) -> FakeTensorMode: ...
+
+    @property
+    def marked_leaves(self) -> Marks: ...
+
+    @property
+    def is_in_region(self) -> bool: ...
+
+    def add_input(self, evaluator: Evaluator, tensor: torch.Tensor, source: Source) -> Variable: ...
+
+    def add_attribute(
+        self, evaluator: Evaluator, tensor: torch.Tensor, source: Source
+    ) -> Variable: ...
+
+    def add_number(self, number: Any, source: Source) -> Variable: ...
+
+    def call_function(
+        self,
+        evaluator: Evaluator,
+        target: Callable[..., Any],
+        arguments: Sequence[Variable],
+        keywords: Keywords,
+    ) -> Variable: ...
+
+    def call_method(
+        self,
+        evaluator: Evaluator,
+        name: str,
+        tensor: Variable,
+        arguments: Sequence[Variable],
+        keywords: Keywords,
+    ) -> Variable: ...
+
+    def add_call(
+        self, evaluator: Evaluator, target: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> torch.fx.Node: ...
+
+    def node(
+        self,
+        evaluator: Evaluator,
+        kind: str,
+        target: Any,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> torch.fx.Node: ...
+
+    def items(self, node: torch.fx.Node) -> list[torch.fx.Node]: ...
+
+    def number(
+        self,
+        value: Any,
+        make_node: Callable[[torch.fx.Graph], torch.fx.Node | None],
+        source: Source | None,
+    ) -> Variable: ...
+
+    def number_node(self, expression: Any) -> torch.fx.Node | None: ...
+
+    def input_node(self, source: Source) -> torch.fx.Node: ...
+
+    def inputs_by_node(self) -> Mapping[torch.fx.Node, Any]: ...
+
+    def computed(
+        self, evaluator: Evaluator, function: Callable[..., Any], numbers: Sequence[Any]
+    ) -> Any: ...
+
+    def reading(self, place: DataPlace) -> AbstractContextManager[None]: ...
+
+    def layouts(self, before: Mapping[int, Layout] | None = None) -> dict[int, Layout]: ...

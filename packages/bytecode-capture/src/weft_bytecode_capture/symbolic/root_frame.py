@@ -13,9 +13,10 @@ import torch
 from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateSource, Guard, Reason
 
 from ..captured_graph import DropDataDependence, GraphBreak
+from ..frame.emitter import Emitter
 from ..unsupported import BreakEarlier, BreakForHistory, Unsupported
 from . import handlers as handlers
-from .capture_state import CaptureState, DecodeCache, NothingToCapture
+from .capture_state import CaptureState, NothingToCapture
 from .captured_exception import CapturedException
 from .evaluator import FrameEvaluator
 from .frame_ends import exit_runs_code
@@ -28,7 +29,6 @@ from .graph.histories import (
     first_history,
 )
 from .graph.known_contents import READS, has_small_integers
-from .graph.modes import emit_modes
 from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
 from .models.exceptions.exception_objects import ExceptionVariable
@@ -38,7 +38,7 @@ from .models.objects.opaque import OpaqueVariable
 from .models.torch.tensor import TensorVariable
 from .overrides import emit_mode
 from .regions.branches.assumed_decisions import ASSUMABLE, AssumptionsRefused
-from .regions.decisions import ProgramPoint, RegionRefused
+from .regions.decisions import DecodeCache, ProgramPoint, RegionRefused
 from .regions.filled_lists.rows import separate
 from .regions.identity.choices import ambiguous_result, choose_results, refused_alias
 from .registration import register_all
@@ -265,7 +265,7 @@ class _Capture:
         state.graph.transforms.require_left()
         changed_modes = state.graph.modes.changed()
         if changed_modes:
-            state.side_effects.record(emit_modes(changed_modes))
+            state.side_effects.record(functools.partial(_emit_modes, changed_modes))
             state.graph.modes.restore()
         for mode in state.overrides.modes:
             state.side_effects.record(functools.partial(emit_mode, mode))
@@ -392,6 +392,12 @@ class _Capture:
             tuple(reversed(callers)),
             region,
         )
+
+
+def _emit_modes(calls: list[tuple[Any, tuple[Any, ...]]], emitter: Emitter) -> None:
+    """The effect of a frame that is left, or broken, in other modes than it began with."""
+    for function, arguments in calls:
+        emitter.run_call(function, *arguments)
 
 
 def _alive(ending: Return | Raise | Break) -> list[Variable]:

@@ -266,24 +266,6 @@ class GraphBuilder:
         """A node that calls a tensor's method."""
         return self._call(evaluator, "call_method", name, (tensor, *arguments), keywords)
 
-    def tensor(
-        self,
-        evaluator: Evaluator,
-        target: Callable[..., Any] | str,
-        *arguments: Any,
-        **keywords: Any,
-    ) -> TensorVariable:
-        """The tensor that a function gives, or a method by its name, of variables and Python's own values."""
-
-        def given(value: Any) -> Variable:
-            return value if isinstance(value, Variable) else evaluator.wrap_result(value)
-
-        operation = "call_method" if isinstance(target, str) else "call_function"
-        named = {name: given(value) for name, value in keywords.items()}
-        made = self._call(evaluator, operation, target, tuple(map(given, arguments)), named)
-        assert isinstance(made, TensorVariable)
-        return made
-
     def finish(self, outputs: Sequence[TensorVariable]) -> CapturedGraph | None:
         """The graph that gives ``outputs``; its guards are the caller's to add.
 

@@ -16,14 +16,13 @@ from ..models.containers.sequences import ListVariable
 from ..models.numbers.data_numbers import DataFloatVariable
 from ..models.numbers.representations import number_operand, number_value
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
-from ..protocol import Evaluator
+from ..protocol import Evaluator, Graph
 from ..shapes import MAX_NUMBER, DataPlace
 from ..variables.constant import ConstantVariable
 
 if TYPE_CHECKING:
     from ..models.torch.tensor import TensorVariable
     from ..variables.base import Keywords, Variable
-    from .builder import GraphBuilder
 
 _MAX_RESULT = 2**62
 _READABLE = frozenset(
@@ -98,7 +97,7 @@ def read_list(evaluator: Evaluator, tensor: TensorVariable) -> Variable | None:
     return ListVariable(numbers)
 
 
-def require(graph: GraphBuilder, condition: torch.SymBool, node: torch.fx.Node) -> None:
+def require(graph: Graph, condition: torch.SymBool, node: torch.fx.Node) -> None:
     """Let the graph check ``condition``, which ``node`` gives, and rely on it from now on.
 
     :raises Unsupported: it is known to be false.
@@ -113,7 +112,7 @@ def require(graph: GraphBuilder, condition: torch.SymBool, node: torch.fx.Node) 
     check.meta["data_dependent"] = True
 
 
-def require_compared(graph: GraphBuilder, function: Any, left: Variable, right: Variable) -> None:
+def require_compared(graph: Graph, function: Any, left: Variable, right: Variable) -> None:
     """Let the graph check a comparison of two integers, unless it holds anyway.
 
     :raises Unsupported: it is known to be false.
@@ -146,7 +145,7 @@ def require_selected_inside(
     require_compared(evaluator.graph, operator.lt, index, size)
 
 
-def require_small(graph: GraphBuilder, number: Any) -> None:
+def require_small(graph: Graph, number: Any) -> None:
     """Let the graph check that the integers that ``number`` is computed from are small.
 
     :raises Unsupported: a result may leave 64 bits nevertheless.

@@ -13,7 +13,7 @@ import operator
 import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 import torch.fx
@@ -21,14 +21,10 @@ import torch.fx
 from ..._torch import pytree, storage_identity
 from ..._torch.symbols import has_symbolic_layout
 from ...unsupported import OPERATOR_REJECTS, BreakEarlier, BreakForHistory, Unsupported
-from ..protocol import Evaluator
+from ..protocol import Evaluator, Graph
 from .answers import guard_offset
 from .purity import possibly_written, writes
-from .storages import node_values, storages, version_of
-
-if TYPE_CHECKING:
-    from ..models.torch.tensor import TensorVariable
-    from .builder import GraphBuilder
+from .storages import Tensor, node_values, storages, version_of
 
 
 def with_history(
@@ -211,7 +207,7 @@ class _SharedResult:
 class GradientRules:
     """The results of one graph's gradient rules."""
 
-    def __init__(self, graph: GraphBuilder) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._shared: list[_SharedResult] = []
 
@@ -219,9 +215,7 @@ class GradientRules:
         """The storages of all tensors of the graph."""
         return frozenset(_storage(node) for node in self._graph.outermost.nodes) - {0}
 
-    def note(
-        self, evaluator: Evaluator, results: Sequence[TensorVariable], before: frozenset[int]
-    ) -> None:
+    def note(self, evaluator: Evaluator, results: Sequence[Tensor], before: frozenset[int]) -> None:
         """Results of a rule are in the graph; ``before``: the storages there were before its forward.
 
         :raises Unsupported: two of them share memory.

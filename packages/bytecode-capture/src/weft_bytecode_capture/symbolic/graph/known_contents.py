@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -17,13 +17,9 @@ from weft_guards import ContentsAre, Source
 from ..._torch import storage_identity
 from ..._torch.symbols import substituted, unbacked_symbols
 from ...unsupported import Unsupported
+from ..protocol import Evaluator, Graph
 from .purity import has_effect
-from .storages import version_of
-
-if TYPE_CHECKING:
-    from ..models.torch.tensor import TensorVariable
-    from ..protocol import Evaluator
-    from .builder import GraphBuilder
+from .storages import Tensor, version_of
 
 _MAX_ELEMENTS = 64  # of a tensor that is guarded
 _MAX_COMPUTED = 1 << 14  # of what is computed from it
@@ -47,12 +43,12 @@ class _Unknown(Exception):
     """A value is not computed from small integer inputs alone."""
 
 
-def has_small_integers(graph: GraphBuilder) -> bool:
+def has_small_integers(graph: Graph) -> bool:
     """Whether some input's contents could be guarded."""
     return any(_is_small(tensor) for _, tensor, _ in graph.given)
 
 
-def known_contents(evaluator: Evaluator, tensor: TensorVariable) -> torch.Tensor | None:
+def known_contents(evaluator: Evaluator, tensor: Tensor) -> torch.Tensor | None:
     """What ``tensor`` holds in this call, which guards on the contents of inputs make sure of; or None."""
     graph = evaluator.graph
     if not evaluator.state.options.read_contents or graph.is_in_region or graph.transforms.active:
@@ -79,7 +75,7 @@ def known_number(evaluator: Evaluator, number: Any) -> Any:
         if symbol not in data:
             return None
         place = data[symbol]
-        contents = known_contents(evaluator, cast("TensorVariable", place.tensor))
+        contents = known_contents(evaluator, cast("Tensor", place.tensor))
         if contents is None:
             return None
         size = None if place.dimension is None else contents.shape[place.dimension]
@@ -103,7 +99,7 @@ class _Attribute:
 class _Evaluation:
     """Values of nodes in this call, by the tensors that the frame was given."""
 
-    def __init__(self, graph: GraphBuilder) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._inputs = graph.inputs_by_node()
         self._values: dict[torch.fx.Node, Any] = {}

@@ -18,9 +18,7 @@ import torch
 import torch.fx
 
 from ..._torch import InferenceMode, set_grad_enabled
-from ...frame.emitter import Emitter
 from ...unsupported import BreakEarlier, Unsupported
-from ..variables.base import Variable
 
 Getter = Callable[..., Any]
 _DEVICES = ("cpu", "cuda")
@@ -64,7 +62,7 @@ def _calls_between(
 class _Entered:
     """A context of inference mode that the program is in: the object, and the modes around and inside."""
 
-    variable: Variable
+    variable: object
     guard: Any
     before: Mapping[Key, Any]
     inside: Mapping[Key, Any]
@@ -126,7 +124,7 @@ class ModeSwitches:
         level: int = change()
         return level
 
-    def enter_inference(self, context: Variable, wanted: bool) -> None:
+    def enter_inference(self, context: object, wanted: bool) -> None:
         """Go into inference mode, or out of it, until :meth:`leave_inference`.
 
         :raises Unsupported: the graph has operators that are on the other side.
@@ -137,7 +135,7 @@ class ModeSwitches:
         guard.__enter__()
         self._contexts.append(_Entered(context, guard, before, _current()))
 
-    def leave_inference(self, context: Variable, position: int | None = None) -> None:
+    def leave_inference(self, context: object, position: int | None = None) -> None:
         """Leave what was entered last, at the root frame's instruction ``position``.
 
         :raises Unsupported: another context was entered last.
@@ -250,13 +248,3 @@ def restoring_modes(
             raise
 
     return run
-
-
-def emit_modes(calls: list[tuple[Any, tuple[Any, ...]]]) -> Callable[[Emitter], None]:
-    """The effect of a frame that is left, or broken, in other modes than it began with."""
-
-    def emit(emitter: Emitter) -> None:
-        for function, arguments in calls:
-            emitter.run_call(function, *arguments)
-
-    return emit

@@ -6,13 +6,14 @@ A value found so is right for this call alone: a hint, and whatever relies on it
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ..._torch import HigherOrderOperator, set_grad_enabled, storage_identity
 from ...gradient_rule import GradientRule
+from ..protocol import Graph
 from .modes import MODE_CALLS
 from .purity import (
     draws,
@@ -22,9 +23,6 @@ from .purity import (
     possibly_written,
     writes,
 )
-
-if TYPE_CHECKING:
-    from .builder import GraphBuilder
 
 _MAX_BYTES = 1 << 30  # of results that are held while a frame is captured
 
@@ -38,7 +36,7 @@ class _NotRun(Exception):
 class PresentValues:
     """Values of nodes of the outermost graph, found in the order of the graph."""
 
-    def __init__(self, builder: GraphBuilder) -> None:
+    def __init__(self, builder: Graph) -> None:
         self._builder = builder
         self._values: dict[torch.fx.Node, Any] = {}
         self._bytes = 0

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from ..._torch.symbols import append_size
 from ...unsupported import Unsupported
+from ..protocol import Graph
 from ..shapes import DataPlace
 
-if TYPE_CHECKING:
-    from .builder import GraphBuilder
 
-
-def size_node(graph: GraphBuilder, expression: Any) -> torch.fx.Node:
+def size_node(graph: Graph, expression: Any) -> torch.fx.Node:
     """A node of the outermost graph that computes ``expression``, a size.
 
     :raises Unsupported: there is a float in it.
@@ -27,7 +25,7 @@ def size_node(graph: GraphBuilder, expression: Any) -> torch.fx.Node:
     return append_size(expression, known, graph.outermost)
 
 
-def _symbol_node(graph: GraphBuilder, symbol: Any) -> torch.fx.Node:
+def _symbol_node(graph: Graph, symbol: Any) -> torch.fx.Node:
     """The node that reads a symbol where it comes from."""
     node = graph.number_node(symbol)
     if node is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.fx
@@ -12,6 +12,15 @@ from weft_guards import Source, StoragesApart, StorageShared, storage_address
 from ..._torch import OpOverloadPacket, storage_identity
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
+
+
+class Tensor(Protocol):
+    """A tensor of the graph."""
+
+    fake: torch.Tensor
+
+    @property
+    def node(self) -> Any: ...
 
 
 def node_values(nodes: Iterable[torch.fx.Node]) -> list[Any]:

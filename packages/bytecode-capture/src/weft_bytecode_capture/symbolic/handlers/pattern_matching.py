@@ -12,7 +12,8 @@ from ..models.objects.opaque import OpaqueVariable
 from ..models.objects.user_objects import UserObjectVariable
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
-from ..variables.hashing import HashedKey, element_key
+from ..variables.hashing import element_key
+from ..variables.keys import HashedKey
 
 # Bits of a class's ``__flags__``, which collections.abc sets too: what the instructions look at.
 _SEQUENCE = 1 << 5

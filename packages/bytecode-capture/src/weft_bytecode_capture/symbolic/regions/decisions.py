@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...captured_graph import UnkeptRegion
 from ...user_location import UserLocation
-
-if TYPE_CHECKING:
-    from ..evaluator import FrameEvaluator
+from ..decode import DecodedCode
 
 _LOG = logging.getLogger("weft_bytecode_capture.regions")
 
@@ -45,8 +43,13 @@ class RegionRefused(Exception):
     cause: UserLocation | None = None
 
 
+class _Decoded(Protocol):
+    @property
+    def decoded(self) -> DecodedCode: ...
+
+
 def refuse(
-    evaluator: FrameEvaluator,
+    evaluator: _Decoded,
     place: ProgramPoint,
     reason: str,
     peel: bool = False,
@@ -123,3 +126,17 @@ class RegionDecisions:
     def first_iteration(self, place: ProgramPoint) -> int:
         """How many iterations of a loop to unroll before the others are kept as a loop."""
         return int(place in self._peeled)
+
+
+class DecodeCache:
+    """Decoded code objects and decisions about regions, shared by the restarts of one capture."""
+
+    def __init__(self) -> None:
+        self.regions = RegionDecisions()
+        self._by_id: dict[int, DecodedCode] = {}
+
+    def decode(self, code: types.CodeType) -> DecodedCode:
+        decoded = self._by_id.get(id(code))
+        if decoded is None:
+            decoded = self._by_id[id(code)] = DecodedCode(code)
+        return decoded

@@ -8,7 +8,6 @@ the graph reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,17 +21,13 @@ from ..models.containers.slices import SliceVariable
 from ..models.containers.unread_tuples import is_tuple
 from ..models.numbers.symbolic_integer import SymbolicIntegerVariable, decide, decided_or_none
 from ..models.numbers.tensor_number import TensorNumberVariable, number_in_tensor
-from ..models.torch.tensor import TensorVariable
+from ..models.torch.tensor import TensorVariable, tensor_of
+from ..protocol import Frame
 from ..variables.base import Arguments, Variable
 from ..variables.constant import ConstantVariable
-from .decisions import refuse
+from .decisions import ProgramPoint, RegionRefused, refuse
+from .identity.aliases import AliasLedger
 from .loops.iteration_sizes import ends_hold
-
-if TYPE_CHECKING:
-    from ..evaluator import FrameEvaluator
-    from .decisions import ProgramPoint, RegionRefused
-    from .identity.aliases import AliasLedger
-
 
 _POSITIONS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 _AFTER_A_WRITE = "element at a position that data gives, after a write"
@@ -88,7 +83,7 @@ class ElementCopy:
             )
 
 
-def note_element_view(evaluator: FrameEvaluator, variable: TensorVariable) -> None:
+def note_element_view(evaluator: Frame, variable: TensorVariable) -> None:
     """A view of such a copy is one itself."""
     storage, aliases = storage_identity(variable.fake), evaluator.state.aliases
     for element in aliases.elements:
@@ -99,7 +94,7 @@ def note_element_view(evaluator: FrameEvaluator, variable: TensorVariable) -> No
 
 
 def note_element_result(
-    evaluator: FrameEvaluator, place: ProgramPoint, result: TensorVariable, inner: TensorVariable
+    evaluator: Frame, place: ProgramPoint, result: TensorVariable, inner: TensorVariable
 ) -> None:
     """What a region gives is a view of the same tensor as ``inner``, if that is such a copy."""
     if inner.element is None:
@@ -129,7 +124,7 @@ def has_position(key: Variable) -> bool:
     return is_position(key)
 
 
-def with_numbers(evaluator: FrameEvaluator, key: Variable) -> Variable:
+def with_numbers(evaluator: Frame, key: Variable) -> Variable:
     """The subscript with numbers that the graph reads in the place of integers in tensors."""
     if isinstance(key, SliceVariable):
         return SliceVariable(*[with_numbers(evaluator, part) for part in key.parts])
@@ -143,7 +138,7 @@ def with_numbers(evaluator: FrameEvaluator, key: Variable) -> Variable:
 
 
 def read_at(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     view: TensorVariable,
     positions: Sequence[Variable | None],
     place: tuple[TensorVariable, Variable],
@@ -152,9 +147,7 @@ def read_at(
 
     ``place``: the tensor and subscript of the program.
     """
-    copy = evaluator.graph.tensor(
-        evaluator, torch.ops.aten.index.Tensor, view, _indices(evaluator, positions)
-    )
+    copy = tensor_of(evaluator, torch.ops.aten.index.Tensor, view, _indices(evaluator, positions))
     if copy.fake.is_inference():
         raise Unsupported("subscript of a tensor that data gives, in inference mode", repr(copy))
     copy.element = ElementCopy(evaluator.state.aliases, copy, place)
@@ -162,7 +155,7 @@ def read_at(
 
 
 def write_at(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     view: TensorVariable,
     positions: Sequence[Variable | None],
     value: Variable,
@@ -177,12 +170,12 @@ def write_at(
     if not isinstance(tensor, TensorVariable):
         raise Unsupported("subscript of a loop's counter and other things", repr(value))
     if tensor.fake.dtype != view.fake.dtype:
-        tensor = evaluator.graph.tensor(evaluator, torch.Tensor.to, tensor, view.fake.dtype)
+        tensor = tensor_of(evaluator, torch.Tensor.to, tensor, view.fake.dtype)
     indices = _indices(evaluator, positions)
-    evaluator.graph.tensor(evaluator, torch.ops.aten.index_put_.default, view, indices, tensor)
+    tensor_of(evaluator, torch.ops.aten.index_put_.default, view, indices, tensor)
 
 
-def _indices(evaluator: FrameEvaluator, positions: Sequence[Variable | None]) -> ListVariable:
+def _indices(evaluator: Frame, positions: Sequence[Variable | None]) -> ListVariable:
     items: list[Variable] = []
     for position in positions:
         if position is None:
@@ -191,7 +184,7 @@ def _indices(evaluator: FrameEvaluator, positions: Sequence[Variable | None]) ->
         tensor = position.tensor if isinstance(position, TensorNumberVariable) else position
         assert isinstance(tensor, TensorVariable)
         if tensor.fake.dtype != torch.int64:
-            tensor = evaluator.graph.tensor(evaluator, torch.Tensor.to, tensor, torch.int64)
+            tensor = tensor_of(evaluator, torch.Tensor.to, tensor, torch.int64)
         items.append(tensor)
     return ListVariable(items)
 
@@ -201,9 +194,7 @@ def _indices(evaluator: FrameEvaluator, positions: Sequence[Variable | None]) ->
 # Positions that tensors give come last, all together.
 
 
-def symbolic_subscript(
-    evaluator: FrameEvaluator, tensor: TensorVariable, arguments: Arguments
-) -> Variable:
+def symbolic_subscript(evaluator: Frame, tensor: TensorVariable, arguments: Arguments) -> Variable:
     """``tensor[key]``, or with a second argument ``tensor[key] = value``."""
     key, *values = arguments
     view, positions = _view(evaluator, tensor, key)
@@ -222,7 +213,7 @@ def symbolic_subscript(
 
 
 def _view(
-    evaluator: FrameEvaluator, tensor: TensorVariable, key: Variable
+    evaluator: Frame, tensor: TensorVariable, key: Variable
 ) -> tuple[TensorVariable, list[Variable | None]]:
     """The view that all but positions in tensors make; these, by the dimension of it that they are in."""
 
@@ -236,14 +227,14 @@ def _view(
         if item.is_constant() and item.as_constant() is Ellipsis:
             dimension += tensor.fake.dim() - dimension - _after(items, item)
         elif item.is_none():
-            tensor = evaluator.graph.tensor(evaluator, torch.unsqueeze, tensor, dimension)
+            tensor = tensor_of(evaluator, torch.unsqueeze, tensor, dimension)
             dimension += 1
         elif isinstance(item, SliceVariable):
             tensor = _sliced(evaluator, tensor, dimension, item)
             dimension += 1
         elif isinstance(item, SymbolicIntegerVariable) or _is_number(item):
             index = in_range(evaluator, item, tensor.fake.shape[dimension])
-            tensor = evaluator.graph.tensor(evaluator, torch.select, tensor, dimension, index)
+            tensor = tensor_of(evaluator, torch.select, tensor, dimension, index)
         elif is_position(item):
             positions += [None] * (dimension - len(positions)) + [item]
             dimension += 1
@@ -262,7 +253,7 @@ def _is_number(item: Variable) -> bool:
     return item.is_constant() and type(item.as_constant()) is int
 
 
-def in_range(evaluator: FrameEvaluator, item: Variable, size: int | torch.SymInt) -> Variable:
+def in_range(evaluator: Frame, item: Variable, size: int | torch.SymInt) -> Variable:
     """The index counted from the beginning; it has to be inside in every iteration."""
     if not isinstance(item, SymbolicIntegerVariable):
         return item
@@ -279,7 +270,7 @@ def in_range(evaluator: FrameEvaluator, item: Variable, size: int | torch.SymInt
     return item
 
 
-def _is_negative(evaluator: FrameEvaluator, item: SymbolicIntegerVariable) -> bool:
+def _is_negative(evaluator: Frame, item: SymbolicIntegerVariable) -> bool:
     """Whether an index is less than 0 in every iteration, rather than in none."""
     decided = decided_or_none(item.value < 0)
     if decided is None and ends_hold(evaluator, item.value, lambda least, _: least >= 0):
@@ -289,7 +280,7 @@ def _is_negative(evaluator: FrameEvaluator, item: SymbolicIntegerVariable) -> bo
 
 
 def _sliced(
-    evaluator: FrameEvaluator, tensor: TensorVariable, dimension: int, item: SliceVariable
+    evaluator: Frame, tensor: TensorVariable, dimension: int, item: SliceVariable
 ) -> TensorVariable:
     start, stop, step = item.parts
     if all(part.is_none() for part in item.parts):
@@ -298,12 +289,10 @@ def _sliced(
     start, stop = (_end(evaluator, part, size) for part in (start, stop))
     if step.is_none():
         step = ConstantVariable(1)
-    return evaluator.graph.tensor(
-        evaluator, torch.ops.aten.slice.Tensor, tensor, dimension, start, stop, step
-    )
+    return tensor_of(evaluator, torch.ops.aten.slice.Tensor, tensor, dimension, start, stop, step)
 
 
-def _end(evaluator: FrameEvaluator, part: Variable, size: int | torch.SymInt) -> Variable:
+def _end(evaluator: Frame, part: Variable, size: int | torch.SymInt) -> Variable:
     """An end of a slice, counted from the beginning; it has to be inside in every iteration."""
 
     if is_position(part):
@@ -323,7 +312,7 @@ def _end(evaluator: FrameEvaluator, part: Variable, size: int | torch.SymInt) ->
 
 
 def _from_start(
-    evaluator: FrameEvaluator, item: SymbolicIntegerVariable, size: int | torch.SymInt
+    evaluator: Frame, item: SymbolicIntegerVariable, size: int | torch.SymInt
 ) -> SymbolicIntegerVariable:
     """A position counted from the end as one from the beginning."""
     if not isinstance(size, int):

@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Container, Iterator
-from typing import TYPE_CHECKING
 
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
+from ..protocol import Frame
 from .decisions import ProgramPoint, refuse
 from .state.python_state import ObjectStates
-
-if TYPE_CHECKING:
-    from ..evaluator import FrameEvaluator
 
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def run_until(evaluator: FrameEvaluator, stops: Container[int], inside: Container[int]) -> None:
+def run_until(evaluator: Frame, stops: Container[int], inside: Container[int]) -> None:
     """Evaluate until the next instruction is one of ``stops``, or the frame has returned.
 
     Raises :class:`Unsupported` where control leaves the instructions ``inside``, or at a known break.
@@ -48,7 +45,7 @@ def run_until(evaluator: FrameEvaluator, stops: Container[int], inside: Containe
             return
 
 
-def _is_at_head(evaluator: FrameEvaluator, index: int) -> bool:
+def _is_at_head(evaluator: Frame, index: int) -> bool:
     """Whether an iteration of a loop that is being evaluated would begin there, inside another one."""
     loop = evaluator.rolled_loop
     while loop is not None:
@@ -58,12 +55,12 @@ def _is_at_head(evaluator: FrameEvaluator, index: int) -> bool:
     return False
 
 
-def every_instruction(evaluator: FrameEvaluator) -> range:
+def every_instruction(evaluator: Frame) -> range:
     """The indices of all instructions of the frame's code."""
     return range(len(evaluator.decoded.instructions))
 
 
-def may_attempt(evaluator: FrameEvaluator, place: ProgramPoint) -> bool:
+def may_attempt(evaluator: Frame, place: ProgramPoint) -> bool:
     """Whether a region may be tried at ``place``."""
     state = evaluator.state
     return (
@@ -76,7 +73,7 @@ def may_attempt(evaluator: FrameEvaluator, place: ProgramPoint) -> bool:
 
 @contextlib.contextmanager
 def attempted(
-    evaluator: FrameEvaluator, place: ProgramPoint, what: str, peels: Container[str] = ()
+    evaluator: Frame, place: ProgramPoint, what: str, peels: Container[str] = ()
 ) -> Iterator[None]:
     """Evaluation of the region at ``place``, in ``what`` of the program: refused where it can't be kept.
 
@@ -91,7 +88,7 @@ def attempted(
         raise refuse(evaluator, place, f"exception in {what}") from error
 
 
-def is_in_generator(evaluator: FrameEvaluator) -> bool:
+def is_in_generator(evaluator: Frame) -> bool:
     """Whether the code at hand may stop in the middle of a region."""
     return bool(evaluator.code.co_flags & _GENERATORS)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from ...unsupported import Unsupported
-from ..evaluator import FrameEvaluator
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.numbers.tensor_number import as_predicate
-from ..models.torch.tensor import TensorVariable
+from ..models.torch.tensor import TensorVariable, tensor_of
+from ..protocol import Frame
 from ..variables.base import Variable
 from .branches.branch import BranchEnd, Joined, emit_branch
 from .decisions import ProgramPoint
@@ -38,7 +38,7 @@ branch taken does not use has one of zeros, where a branch in Python gives none.
 
 
 @contextlib.contextmanager
-def attempt(evaluator: FrameEvaluator, what: str) -> Iterator[ProgramPoint]:
+def attempt(evaluator: Frame, what: str) -> Iterator[ProgramPoint]:
     """A region at the call at hand; where it can't be kept, the call becomes a break."""
     place = (evaluator.code, evaluator.index)
     if not may_attempt(evaluator, place):
@@ -48,7 +48,7 @@ def attempt(evaluator: FrameEvaluator, what: str) -> Iterator[ProgramPoint]:
 
 
 def call_branch(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     predicate: TensorVariable,
     functions: tuple[Variable, Variable],
     operands: list[Variable],
@@ -88,7 +88,7 @@ def _check_results(joined: Joined) -> None:
 
 
 def call_loop(
-    evaluator: FrameEvaluator, condition: Variable, body: Variable, carried: Sequence[Variable]
+    evaluator: Frame, condition: Variable, body: Variable, carried: Sequence[Variable]
 ) -> Variable:
     """``while_loop``: the body is evaluated on parameters, the condition on these and on what it leaves."""
     with attempt(evaluator, "while_loop"):
@@ -114,21 +114,19 @@ def call_loop(
         return TupleVariable([item.parameter for item in kept])
 
 
-def _test(
-    evaluator: FrameEvaluator, condition: Variable, values: Sequence[Variable]
-) -> TensorVariable:
+def _test(evaluator: Frame, condition: Variable, values: Sequence[Variable]) -> TensorVariable:
     outcome = evaluator.call_function(condition, list(values))
     if not isinstance(outcome, TensorVariable):
         raise Unsupported("loop whose condition is no tensor", repr(outcome))
     return as_predicate(evaluator, outcome)
 
 
-def _parameter(evaluator: FrameEvaluator, subgraph: Subgraph, value: Variable) -> Carried:
+def _parameter(evaluator: Frame, subgraph: Subgraph, value: Variable) -> Carried:
     """What stands for a carried value in the body; the loop begins with a copy, as torch's does."""
     if not isinstance(value, TensorVariable):
         raise Unsupported("loop that carries what is no tensor", repr(value))
     _check_gradients(value.fake)
-    start = evaluator.graph.tensor(evaluator, "clone", value)
+    start = tensor_of(evaluator, "clone", value)
     fake = fresh_like(evaluator, start.fake)
     return Carried(start, regional(parameter(subgraph.graph, "carried", fake), fake))
 
@@ -142,7 +140,7 @@ def _check_gradients(tensor: torch.Tensor) -> None:
 # Scans of rows: the function that combines two is evaluated once, as the region of torch's operator.
 
 
-def call_scan(evaluator: FrameEvaluator, combine: Variable, rows: list[TensorVariable]) -> Variable:
+def call_scan(evaluator: Frame, combine: Variable, rows: list[TensorVariable]) -> Variable:
     """The running combination of ``rows`` along their first dimension, a list of as many tensors.
 
     ``evaluator`` runs the polyfill that stands for the call; the region is its caller's.
@@ -173,7 +171,7 @@ def call_scan(evaluator: FrameEvaluator, combine: Variable, rows: list[TensorVar
 
 
 def _evaluated(
-    evaluator: FrameEvaluator, combine: Variable, rows: list[TensorVariable], gradients: list[bool]
+    evaluator: Frame, combine: Variable, rows: list[TensorVariable], gradients: list[bool]
 ) -> tuple[Subgraph, list[TensorVariable], list[TensorVariable]]:
     """The graph of ``combine``, its parameters and results; ``gradients``: which left values have any."""
     subgraph = Subgraph(evaluator)
@@ -200,7 +198,7 @@ def _evaluated(
 
 
 def _fresh(
-    evaluator: FrameEvaluator, like: torch.Tensor, size: torch.Size, has_gradient: bool
+    evaluator: Frame, like: torch.Tensor, size: torch.Size, has_gradient: bool
 ) -> torch.Tensor:
     """A contiguous fake tensor of ``size`` with the dtype and device of ``like``."""
     with evaluator.graph.fake_mode:

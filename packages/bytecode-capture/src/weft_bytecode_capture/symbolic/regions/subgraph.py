@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -16,10 +16,7 @@ from ...unsupported import Unsupported
 from ..graph.modes import SWITCHED_IN_REGION
 from ..graph.unread_results import read_what_may_raise
 from ..models.torch.tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ..evaluator import FrameEvaluator
-    from ..models.torch.tensor import TensorVariable
+from ..protocol import Frame
 
 
 @dataclass
@@ -34,7 +31,7 @@ class Carried:
 class Subgraph:
     """The graph that nodes go to while a region is evaluated."""
 
-    def __init__(self, evaluator: FrameEvaluator) -> None:
+    def __init__(self, evaluator: Frame) -> None:
         self._builder = evaluator.graph
         self._devices = evaluator.state.options.region_devices
         self.graph = torch.fx.Graph()
@@ -129,7 +126,7 @@ def regional(node: torch.fx.Node, fake: torch.Tensor) -> TensorVariable:
     return made
 
 
-def add_region(evaluator: FrameEvaluator, name: str, module: torch.fx.GraphModule) -> torch.fx.Node:
+def add_region(evaluator: Frame, name: str, module: torch.fx.GraphModule) -> torch.fx.Node:
     """Name a region's module in the outermost module; a node that gives it where the graph stands."""
     builder = evaluator.graph
     number = 0
@@ -142,7 +139,7 @@ def add_region(evaluator: FrameEvaluator, name: str, module: torch.fx.GraphModul
 
 
 def call_region(
-    evaluator: FrameEvaluator, target: Any, arguments: tuple[Any, ...], values: Sequence[Any]
+    evaluator: Frame, target: Any, arguments: tuple[Any, ...], values: Sequence[Any]
 ) -> list[torch.fx.Node]:
     """Append a region operator's node; a node for each of its results, which are like ``values``."""
     graph = evaluator.graph
@@ -151,7 +148,7 @@ def call_region(
     return graph.items(node)
 
 
-def fresh_like(evaluator: FrameEvaluator, fake: torch.Tensor) -> torch.Tensor:
+def fresh_like(evaluator: Frame, fake: torch.Tensor) -> torch.Tensor:
     """A fake tensor in the layout of ``fake``, with storage of its own; with gradients if that has them."""
     with evaluator.graph.fake_mode:
         made = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
@@ -160,7 +157,7 @@ def fresh_like(evaluator: FrameEvaluator, fake: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def give_gradients(evaluator: FrameEvaluator, fake: torch.Tensor) -> None:
+def give_gradients(evaluator: Frame, fake: torch.Tensor) -> None:
     """Let ``fake`` have gradients as an operator's result has them, if they are enabled."""
     overlaps = any(  # or may, where data determines the size
         guard_or_false(stride == 0) and not guard_or_false(size <= 1)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._torch.symbols import unbacked_symbols
-from ...frame.emitter import Emitter
-from ..variables.base import Variable
 
 MAX_NUMBER = 2**31 - 1
 """Of an integer that a graph reads from a tensor and computes with: products of two fit into 64 bits."""
@@ -20,19 +18,8 @@ class DataPlace:
     The tensor that an element is read from is a copy: the program may write to its own one later.
     """
 
-    tensor: Variable
+    tensor: Any
     dimension: int | None = None
-
-    def load(self, emitter: Emitter) -> None:
-        """Emit code that pushes the number."""
-        emitter.load_variable(self.tensor)
-        emitter.load_attribute("item" if self.dimension is None else "size")
-        emitter.prepare_call()
-        if self.dimension is None:
-            emitter.call(0)
-        else:
-            emitter.load_constant(self.dimension)
-            emitter.call(1)
 
 
 class DataSymbols:

@@ -12,7 +12,7 @@ from ..protocol import Evaluator
 
 if TYPE_CHECKING:
     from ...frame.emitter import Emitter
-    from .hashing import HashedKey
+    from .keys import HashedKey
 
 
 Arguments = list["Variable"]

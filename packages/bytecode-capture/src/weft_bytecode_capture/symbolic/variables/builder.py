@@ -25,6 +25,7 @@ _NOTES: list[Callable[[types.FunctionType], None]] = []
 _CONSTANT_TYPES: set[type] = set()
 _SCALAR_TYPES: set[type] = set()
 _CONSTANT_PREDICATES: list[Callable[[Any], bool]] = []
+_WRAPPERS_OF_CONSTANTS: list[Wrapper] = []
 
 
 def register_object(*objects: Any) -> Callable[[Wrapper], Wrapper]:
@@ -104,6 +105,12 @@ def register_constant_predicate(predicate: Callable[[Any], bool]) -> None:
     _CONSTANT_PREDICATES.append(predicate)
 
 
+def register_wrapper_of_constants(wrapper: Wrapper) -> Wrapper:
+    """Register the wrapper of all constants."""
+    _WRAPPERS_OF_CONSTANTS.append(wrapper)
+    return wrapper
+
+
 def is_constant_value(value: Any) -> bool:
     """Whether an object is a constant by itself (tuples of constants are sequences, not constants)."""
     if type(value) in _CONSTANT_TYPES:
@@ -177,9 +184,7 @@ class VariableBuilder:
         """The variable of ``value``, found at ``source``; adds the guards that its kind needs."""
         evaluator = self._current_evaluator()
         if is_constant_value(value):
-            from .constant import wrap_sourced_constant
-
-            return wrap_sourced_constant(evaluator, value, source)
+            return _WRAPPERS_OF_CONSTANTS[-1](evaluator, value, source)
         row = self._memo.get(id(value))
         if row is not None:
             self._guard_same(evaluator, value, row, source)

@@ -21,6 +21,7 @@ from .builder import (
     is_constant_value,
     register_constant_predicate,
     register_constant_types,
+    register_wrapper_of_constants,
 )
 from .python_protocols import find_raw, pure_call
 
@@ -215,7 +216,8 @@ class ConstantVariable(Variable):
         return f"Constant({self.value!r})"
 
 
-def wrap_sourced_constant(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+@register_wrapper_of_constants
+def _wrap_constant(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     """A constant found at a source, guarded; an int or float that varies between calls is symbolic."""
     if type(value) in (int, float):
         number = evaluator.state.shapes.number(value, source, isinstance(source, ArgumentSource))

@@ -13,7 +13,7 @@ from ..protocol import Evaluator
 from .base import Variable
 from .builder import is_constant_value
 from .constant import ConstantVariable
-from .hashing import HashedKey
+from .keys import HashedKey
 
 
 def wrap_new_value(evaluator: Evaluator, value: Any) -> Variable:

@@ -27,7 +27,8 @@ from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import HashedKey, are_silent, entry_key
+from ...variables.hashing import are_silent, entry_key
+from ...variables.keys import HashedKey
 from ...variables.operations import values_equal
 from ...variables.python_protocols import find_raw, owner_of, storage_of
 from ..builtins.methods import ContainerVariable

@@ -14,7 +14,8 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import register_wrapper
-from ...variables.hashing import HashedKey, hashed_key
+from ...variables.hashing import hashed_key
+from ...variables.keys import HashedKey
 from ...variables.operations import compare_sequences, values_equal
 from ...variables.python_protocols import (
     COMPARISONS,

@@ -16,7 +16,8 @@ from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import HashedKey, KeyOf, element_key, hashed_key
+from ...variables.hashing import KeyOf, element_key, hashed_key
+from ...variables.keys import HashedKey
 from ...variables.python_protocols import drained, storage_of
 from ..builtins.methods import ContainerVariable
 from ..iterators.builtin_iterators import SequenceIteratorVariable

@@ -12,7 +12,8 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import held_by_identity, register_object, register_predicate
-from ...variables.hashing import HashedKey, identity_key
+from ...variables.hashing import identity_key
+from ...variables.keys import HashedKey
 from ...variables.python_protocols import no_attribute
 from ..table import model_of, when_function_is_modelled
 

@@ -25,7 +25,8 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import HashedKey, identity_key
+from ...variables.hashing import identity_key
+from ...variables.keys import HashedKey
 from ...variables.python_protocols import find_raw, no_attribute
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.mappings import AttributeDictVariable, DictVariable, keyword_arguments

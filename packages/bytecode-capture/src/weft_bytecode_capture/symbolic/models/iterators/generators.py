@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ....code_objects.dialects import DIALECT
+from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...captured_exception import CapturedException
-from ...protocol import Evaluator
+from ...protocol import Evaluator, Frame
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ..builtins.methods import BuiltinMethodVariable
@@ -20,10 +21,6 @@ from ..exceptions.exception_objects import (
 )
 from .builtin_iterators import IteratorVariable
 
-if TYPE_CHECKING:
-    from ....frame.emitter import Emitter
-    from ...evaluator import FrameEvaluator
-
 _RESUMED_AFTER = 3  # the bits of RESUME that say after what: 2 ``yield from``, 3 ``await``
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 
@@ -33,7 +30,7 @@ class GeneratorVariable(IteratorVariable):
 
     kind = types.GeneratorType
 
-    def __init__(self, frame: FrameEvaluator, created_at: int) -> None:
+    def __init__(self, frame: Frame, created_at: int) -> None:
         self.frame = frame
         self.created_at: int = created_at
         self.started = False

@@ -315,7 +315,9 @@ def _wrap_array(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     writeable = AttributeSource(AttributeSource(source, "flags"), "writeable")
     evaluator.guard(writeable, IsObject(True))
     place = ConvertedSource(source, torch.from_numpy)
-    return ArrayVariable(evaluator.graph.add_input(evaluator, tensor, place), source)
+    given = evaluator.graph.add_input(evaluator, tensor, place)
+    assert isinstance(given, TensorVariable)
+    return ArrayVariable(given, source)
 
 
 @models(*_SCALARS, numpy.dtype, numpy.finfo, numpy.iinfo)

@@ -10,9 +10,8 @@ from typing import Any
 from .... import _frame_hook
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
-from ...evaluator import FrameEvaluator
 from ...frame_ends import handler_goes_on
-from ...protocol import Evaluator
+from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
 from ..objects.classes import ClassVariable
 from ..table import model
@@ -45,7 +44,7 @@ def _class(category: Variable) -> type[Warning] | None:
     return None
 
 
-def _frame_at(frame: FrameEvaluator, level: Any) -> FrameEvaluator | None:
+def _frame_at(frame: Frame, level: Any) -> Frame | None:
     """The frame that a warning is for; None where it called the captured one."""
     above = max(level - 1, 0) if type(level) is int else 0
     return next(itertools.islice(frame.frames(), above, None), None)

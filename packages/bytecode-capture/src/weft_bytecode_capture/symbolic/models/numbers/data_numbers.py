@@ -23,7 +23,7 @@ from ...shapes import DataPlace, ShapeSymbols
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
 from .representations import number_operand, number_value
-from .symbolic_number import SymbolicNumberVariable
+from .symbolic_number import SymbolicNumberVariable, load_data_place
 
 _DECISION = "decision by a number that depends on data"
 _BINARY = frozenset({"add", "sub", "mul"})
@@ -95,7 +95,7 @@ class DataFloatVariable(SymbolicNumberVariable):
 
     def reconstruct(self, emitter: Emitter) -> None:
         if isinstance(self.origin, DataPlace):
-            self.origin.load(emitter)
+            load_data_place(emitter, self.origin)
         else:
             function, operands = self.origin
             emitter.load_call(function, *operands)

@@ -20,7 +20,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import HashedKey
+from ...variables.keys import HashedKey
 from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..torch.tensor import TensorVariable
 from ..torch.torch_values import SizeVariable

@@ -19,7 +19,7 @@ from ...protocol import Evaluator
 from ...variables.base import Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import COMPARISONS
-from ..torch.tensor import TensorVariable
+from ..torch.tensor import TensorVariable, tensor_of
 from .tensor_number import TensorNumberVariable, cast_tensor, number_in_tensor, number_kind
 
 
@@ -81,7 +81,7 @@ class _Call:
         return value
 
     def function(self, function: Callable[..., Any], *arguments: Variable) -> TensorVariable:
-        return self.evaluator.graph.tensor(self.evaluator, function, *arguments)
+        return tensor_of(self.evaluator, function, *arguments)
 
     def method(self, name: str, tensor: TensorVariable, *arguments: Variable) -> Variable:
         return self.evaluator.graph.call_method(self.evaluator, name, tensor, arguments, {})
@@ -186,9 +186,7 @@ def _clamped(call: _Call) -> Variable:
         raise _NotTaken
     dtype = call.promoted(tensor, *bounds.values())
     numbers = {name: call.number(bound, dtype) for name, bound in bounds.items()}
-    return call.result(
-        tensor, call.evaluator.graph.tensor(call.evaluator, torch.clamp, tensor, **numbers)
-    )
+    return call.result(tensor, tensor_of(call.evaluator, torch.clamp, tensor, **numbers))
 
 
 def _chosen(call: _Call) -> Variable:
@@ -236,13 +234,13 @@ def _full(call: _Call) -> Variable:
         dtype = {float: torch.get_default_dtype(), int: torch.int64, bool: torch.bool}[kind]
         options["dtype"] = call.find("dtype") or ConstantVariable(dtype)
     size = call.find("size") or call.evaluator.wrap_result(())
-    graph, evaluator = call.evaluator.graph, call.evaluator
+    evaluator = call.evaluator
     if call.name == "full_like":
-        made = graph.tensor(evaluator, torch.empty_like, call.tensor("input"), **options)
+        made = tensor_of(evaluator, torch.empty_like, call.tensor("input"), **options)
     elif call.name == "new_full":
-        made = graph.tensor(evaluator, "new_empty", call.tensor("input"), size, **options)
+        made = tensor_of(evaluator, "new_empty", call.tensor("input"), size, **options)
     else:
-        made = graph.tensor(evaluator, torch.empty, size, **options)
+        made = tensor_of(evaluator, torch.empty, size, **options)
     return call.method("fill_", made, call.number(value, made.fake.dtype))
 
 

@@ -19,7 +19,7 @@ from ...protocol import Evaluator
 from ...shapes import DataPlace, ShapeSymbols
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
-from ...variables.hashing import HashedKey
+from ...variables.keys import HashedKey
 from ...variables.python_protocols import COMPARISONS
 from .representations import Counted, NumberVariable, number_operand, number_value
 
@@ -216,9 +216,19 @@ def load_number(
     emitter.call(len(symbols))
 
 
+def load_data_place(emitter: Emitter, place: DataPlace) -> None:
+    """Push a number that the graph gives in a tensor, or as a size of one."""
+    emitter.load_variable(place.tensor)
+    emitter.load_attribute("item" if place.dimension is None else "size")
+    emitter.prepare_call()
+    if place.dimension is not None:
+        emitter.load_constant(place.dimension)
+    emitter.call(0 if place.dimension is None else 1)
+
+
 def _load_place(emitter: Emitter, place: Place | DataPlace) -> None:
     if isinstance(place, DataPlace):
-        place.load(emitter)
+        load_data_place(emitter, place)
         return
     emitter.load_source(place.source)
     if place.quantity is Quantity.VALUE:

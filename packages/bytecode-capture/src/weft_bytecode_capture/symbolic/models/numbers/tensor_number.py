@@ -13,7 +13,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import COMPARISONS
-from ..torch.tensor import TensorVariable
+from ..torch.tensor import TensorVariable, tensor_of
 from .data_numbers import DataBooleanVariable
 from .representations import NumberVariable, is_invariant
 from .symbolic_integer import SymbolicIntegerVariable
@@ -150,7 +150,7 @@ def number_in_tensor(evaluator: Evaluator, variable: Variable) -> TensorNumberVa
         return None
     if kind is int and not _is_within(evaluator, variable, _MAX_INTEGER):
         raise Unsupported("integer that may grow beyond a tensor's", repr(variable))
-    tensor = evaluator.graph.tensor(evaluator, torch.full, (), variable, dtype=_DTYPES[kind])
+    tensor = tensor_of(evaluator, torch.full, (), variable, dtype=_DTYPES[kind])
     return TensorNumberVariable(tensor, kind)
 
 
@@ -168,9 +168,9 @@ def read_in_region(
         return None
     dims, kind = tensor.fake.dim(), kind or own
     for method in ("detach", "clone"):
-        tensor = evaluator.graph.tensor(evaluator, method, tensor)
+        tensor = tensor_of(evaluator, method, tensor)
     if dims:
-        tensor = evaluator.graph.tensor(evaluator, "reshape", tensor, ())
+        tensor = tensor_of(evaluator, "reshape", tensor, ())
     return TensorNumberVariable(cast_tensor(evaluator, tensor, _DTYPES[kind]), kind, is_step=False)
 
 
@@ -179,9 +179,9 @@ def as_predicate(evaluator: Evaluator, condition: TensorVariable) -> TensorVaria
     if evaluator.graph.shapes.specialise(condition.fake.numel() != 1):
         raise Unsupported("truth value of a tensor with several elements", repr(condition))
     if condition.fake.dim():
-        condition = evaluator.graph.tensor(evaluator, "reshape", condition, ())
+        condition = tensor_of(evaluator, "reshape", condition, ())
     if condition.fake.dtype != torch.bool:
-        condition = evaluator.graph.tensor(evaluator, "ne", condition, 0)
+        condition = tensor_of(evaluator, "ne", condition, 0)
     return condition
 
 
@@ -207,7 +207,7 @@ def truth_in_tensor(
         return None
     predicate = as_predicate(evaluator, variable)
     method = "clone" if wanted else "logical_not"
-    return TensorNumberVariable(evaluator.graph.tensor(evaluator, method, predicate), bool)
+    return TensorNumberVariable(tensor_of(evaluator, method, predicate), bool)
 
 
 def number_by(
@@ -356,11 +356,11 @@ def _power(evaluator: Evaluator, pair: tuple[Variable, Variable]) -> Variable | 
 def _number(
     evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments, kind: type
 ) -> TensorNumberVariable:
-    return TensorNumberVariable(evaluator.graph.tensor(evaluator, function, *arguments), kind)
+    return TensorNumberVariable(tensor_of(evaluator, function, *arguments), kind)
 
 
 def cast_tensor(evaluator: Evaluator, tensor: TensorVariable, dtype: torch.dtype) -> TensorVariable:
     """``tensor``, converted where it is of another dtype."""
     if tensor.fake.dtype == dtype:
         return tensor
-    return evaluator.graph.tensor(evaluator, "to", tensor, dtype)
+    return tensor_of(evaluator, "to", tensor, dtype)

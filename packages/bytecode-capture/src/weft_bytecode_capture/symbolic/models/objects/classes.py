@@ -25,7 +25,8 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import held_by_identity, register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import HashedKey, identity_key
+from ...variables.hashing import identity_key
+from ...variables.keys import HashedKey
 from ...variables.python_protocols import (
     find_raw,
     is_made_by_statement,

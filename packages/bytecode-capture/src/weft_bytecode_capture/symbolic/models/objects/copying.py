@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
-from ...variables.hashing import HashedKey
+from ...variables.keys import HashedKey
 from ..containers.mappings import DictVariable, MappingProxyVariable, OrderedDictVariable
 from ..containers.sequences import ListVariable, TupleVariable
 from ..containers.unread_tuples import is_tuple

@@ -8,17 +8,15 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft_guards import ArgumentSource
 
 from ....unsupported import Unsupported
+from ...protocol import Frame
+from ...variables.base import Variable
 from ...variables.python_protocols import has_finalizer
 from ..containers.sequences import SequenceVariable
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
-    from ...variables.base import Variable
 
 
 def require_no_finalizer(value: Any, owner: Variable) -> None:
@@ -27,7 +25,7 @@ def require_no_finalizer(value: Any, owner: Variable) -> None:
         raise Unsupported("deletion of an object with an observable lifetime", f"of {owner!r}")
 
 
-def check_dropped(evaluator: FrameEvaluator, variable: Variable | None) -> None:
+def check_dropped(evaluator: Frame, variable: Variable | None) -> None:
     """Unsupported if the frame lets go of an argument that runs code as it dies.
 
     So does a resume function of a value of the interrupted frame's stack.
@@ -51,13 +49,13 @@ def _drives_generator(value: Any) -> bool:
     return any(has_finalizer(type(part)) or _drives_generator(part) for part in parts)
 
 
-def _is_held(evaluator: FrameEvaluator, variable: Variable) -> bool:
+def _is_held(evaluator: Frame, variable: Variable) -> bool:
     """Whether the frame still has a variable on its stack or in a local."""
     held = (*evaluator.stack, *evaluator.locals.values())
     return any(variable is other for other in held)
 
 
-def has_observable_lifetime(evaluator: FrameEvaluator, variable: Variable) -> bool:
+def has_observable_lifetime(evaluator: Frame, variable: Variable) -> bool:
     """Whether an object that the frame lets go of has a ``__del__`` or weak references, or a list such."""
     if variable.is_constant() or _is_held(evaluator, variable):
         return False

@@ -25,13 +25,8 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Variable, unhashable
 from ...variables.builder import register_predicate
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import (
-    HashedKey,
-    InstanceKey,
-    entry_key,
-    identity_key,
-    is_silent,
-)
+from ...variables.hashing import entry_key, identity_key, is_silent
+from ...variables.keys import HashedKey, InstanceKey
 from ...variables.python_protocols import find_raw, no_attribute
 from ..containers.mappings import AttributeDictVariable
 from .class_attributes import (

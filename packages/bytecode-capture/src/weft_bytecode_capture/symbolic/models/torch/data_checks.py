@@ -24,7 +24,7 @@ from ..numbers.data_numbers import DataBooleanVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import TensorNumberVariable
 from ..table import models
-from .tensor import TensorVariable
+from .tensor import TensorVariable, tensor_of
 
 _CHECKS = (torch._check, torch._check_index, torch._check_value, torch._check_type)
 
@@ -72,7 +72,7 @@ Comparison = Callable[["Evaluator", list[Variable], dict[str, Variable]], Variab
 def _all(evaluator: Evaluator, compare: Any, arguments: Arguments, keywords: Keywords) -> Variable:
     """Whether ``compare`` holds of all elements."""
     elements = evaluator.graph.call_function(evaluator, compare, arguments, keywords)
-    return TensorNumberVariable(evaluator.graph.tensor(evaluator, "all", elements), bool)
+    return TensorNumberVariable(tensor_of(evaluator, "all", elements), bool)
 
 
 def _all_close(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:

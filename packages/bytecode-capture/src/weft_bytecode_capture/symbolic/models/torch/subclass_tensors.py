@@ -19,7 +19,8 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate
 from ...variables.constant import OPERATORS, ConstantVariable
-from ...variables.hashing import HashedKey, outside_key
+from ...variables.hashing import outside_key
+from ...variables.keys import HashedKey
 from ...variables.python_protocols import resolution_order
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.sequences import ListVariable, TupleVariable
@@ -171,6 +172,7 @@ def _wrap_subclass(evaluator: Evaluator, value: torch.Tensor, source: Source) ->
     plain = evaluator.graph.add_input(
         evaluator, plain_tensor(value), ConvertedSource(source, plain_tensor)
     )
+    assert isinstance(plain, TensorVariable)
     return SubclassTensorVariable(kind, plain, source)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator as operator_module
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,8 @@ from ...shapes import DataPlace
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import OPERATORS, ConstantVariable
-from ...variables.hashing import HashedKey, outside_key
+from ...variables.hashing import outside_key
+from ...variables.keys import HashedKey
 from ...variables.python_protocols import no_attribute
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.sequences import ListVariable, TupleVariable
@@ -416,6 +417,24 @@ class TensorVariable(WithAttributes):
 
     def __repr__(self) -> str:
         return f"Tensor({self._node.name}: {self.fake.dtype}{list(self.fake.shape)})"
+
+
+def tensor_of(
+    evaluator: Evaluator, target: Callable[..., Any] | str, *arguments: Any, **keywords: Any
+) -> TensorVariable:
+    """The tensor that a function gives, or a method by its name, of variables and Python's own values."""
+
+    def given(value: Any) -> Variable:
+        return value if isinstance(value, Variable) else evaluator.wrap_result(value)
+
+    operands = [given(value) for value in arguments]
+    named = {name: given(value) for name, value in keywords.items()}
+    if isinstance(target, str):
+        made = evaluator.graph.call_method(evaluator, target, operands[0], operands[1:], named)
+    else:
+        made = evaluator.graph.call_function(evaluator, target, operands, named)
+    assert isinstance(made, TensorVariable)
+    return made
 
 
 _READS = {"item": None, "tolist": None, "__int__": int, "__index__": int, "__float__": float}

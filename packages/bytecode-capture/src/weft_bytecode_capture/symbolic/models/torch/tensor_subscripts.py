@@ -34,6 +34,8 @@ def selected_part(
     The key may hold slices, None, an ellipsis and further integers, but no tensors.
     """
 
+    from .tensor import tensor_of
+
     items = list(key._items) if is_tuple(key) else [key]
     if not any(map(_is_symbolic, items)) or not all(map(_is_basic, items)):
         return None
@@ -54,9 +56,9 @@ def selected_part(
     rest = [everything if _is_symbolic(item) else item for item in items]
     if not all(item is everything or _is_ellipsis(item) for item in rest):
         subscript = TupleVariable(rest)
-        tensor = evaluator.graph.tensor(evaluator, operator.getitem, tensor, subscript)
+        tensor = tensor_of(evaluator, operator.getitem, tensor, subscript)
     for position, item in reversed(selections):
-        tensor = evaluator.graph.tensor(evaluator, torch.select, tensor, position, item)
+        tensor = tensor_of(evaluator, torch.select, tensor, position, item)
     return tensor
 
 

@@ -37,7 +37,8 @@ from ...variables.builder import (
 )
 from ...variables.constant import ConstantVariable
 from ...variables.graph_arguments import graph_argument
-from ...variables.hashing import HashedKey, hashed_key
+from ...variables.hashing import hashed_key
+from ...variables.keys import HashedKey
 from ..containers.mappings import DictVariable
 from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..functions.identified_functions import IdentifiedFunctionVariable

@@ -15,9 +15,8 @@ import torch.fx
 
 from ....unsupported import Unsupported
 from ...decode import Instruction, after_loop
-from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import TupleVariable
-from ...models.numbers.data_numbers import known_truth
+from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
 from ...models.numbers.tensor_number import (
     TensorNumberVariable,
     as_predicate,
@@ -26,6 +25,7 @@ from ...models.numbers.tensor_number import (
     tested_tensor,
 )
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..decisions import ProgramPoint
 from ..elements import note_element_result
@@ -68,7 +68,7 @@ from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
 
 
 def keep_branch(
-    evaluator: FrameEvaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
+    evaluator: Frame, instruction: Instruction, condition: Variable, *, jump_if: bool
 ) -> bool:
     """At a conditional jump on a tensor: keep both branches as a region and go to where they meet.
 
@@ -76,7 +76,9 @@ def keep_branch(
     popped already.  Raises :class:`RegionRefused`, after which the frame is evaluated again without it.
     """
     place = (evaluator.code, instruction.index)
-    if evaluator.suspended or not may_attempt(evaluator, place):
+    if not isinstance(condition, _OF_DATA) or evaluator.suspended:
+        return False
+    if not may_attempt(evaluator, place):
         return False
     with attempted(evaluator, place, "one branch"):
         condition = tested_tensor(evaluator, condition)
@@ -94,6 +96,9 @@ def keep_branch(
         else:
             _Conditional(evaluator, instruction, predicate, jump_if, place).run()
     return True
+
+
+_OF_DATA = (TensorVariable, TensorNumberVariable, DataBooleanVariable)
 
 
 @dataclass
@@ -115,7 +120,7 @@ class BranchEnd:
 class _Conditional:
     def __init__(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         instruction: Instruction,
         predicate: TensorVariable,
         jump_if: bool,
@@ -269,7 +274,7 @@ class _Conditional:
 
 
 def make_numbers_alike(
-    evaluator: FrameEvaluator, true: BranchEnd, false: BranchEnd, opens: Opens = opens_none
+    evaluator: Frame, true: BranchEnd, false: BranchEnd, opens: Opens = opens_none
 ) -> None:
     """Put numbers in which the branches of a conditional differ into tensors, each in its branch's graph.
 
@@ -319,7 +324,7 @@ def make_numbers_alike(
 
 
 def emit_branch(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     place: ProgramPoint,
     predicate: TensorVariable,
     true: BranchEnd,
@@ -364,9 +369,7 @@ def emit_branch(
     return made[:count]
 
 
-def _joined_fake(
-    evaluator: FrameEvaluator, left: torch.Tensor, right: torch.Tensor
-) -> torch.Tensor:
+def _joined_fake(evaluator: Frame, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """What stands for the result of two branches: it has gradients if it has any in one."""
     if left.requires_grad != right.requires_grad:
         evaluator.graph.gradients_depend_on_data = True
@@ -412,7 +415,7 @@ class ReturnFromLoop(_ConditionalInLoop):
 
     def __init__(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         head: Instruction,
         predicate: TensorVariable,
         result: Variable,
@@ -452,7 +455,7 @@ class ElseOfLoop(_ConditionalInLoop):
     """
 
     def __init__(
-        self, evaluator: FrameEvaluator, head: Instruction, predicate: TensorVariable, landing: int
+        self, evaluator: Frame, head: Instruction, predicate: TensorVariable, landing: int
     ) -> None:
         self.starts = (landing, after_loop(head))
         super().__init__(evaluator, head, predicate, True, (evaluator.code, head.index))

@@ -14,10 +14,10 @@ from typing import Any
 from weft_guards import ItemSource
 
 from ....unsupported import Unsupported
-from ...evaluator import FrameEvaluator
 from ...models.containers.mappings import DictVariable
 from ...models.containers.sequences import ListVariable
 from ...models.objects.user_objects import UserObjectVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..state.containers import made_by_one_branch
 from ..state.python_state import ObjectStates, same_constant
@@ -60,7 +60,7 @@ class _AppendedSlot(Slot):
 class FirstChanges:
     """What branches are the first to write to objects from outside, by branch and slot."""
 
-    def __init__(self, evaluator: FrameEvaluator, states: ObjectStates) -> None:
+    def __init__(self, evaluator: Frame, states: ObjectStates) -> None:
         self._evaluator = evaluator
         self._states = states
         self._slots: dict[Hashable, Slot] = {}
@@ -162,7 +162,7 @@ def _written(owner: _Owner) -> list[Any]:
     return list(range(len(owner._items if owner.is_read else owner._appended)))
 
 
-def _value_before(evaluator: FrameEvaluator, slot: Slot) -> Variable | None:
+def _value_before(evaluator: Frame, slot: Slot) -> Variable | None:
     """What the real object has in a place; None if it has no such place."""
     owner, key = slot.owner, slot.key
     if isinstance(owner, UserObjectVariable):

@@ -7,7 +7,6 @@ it is not runs as the program was written, so that the error is eager's own.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,13 +16,11 @@ from ...graph.data_dependence import can_read, read_number, require_compared
 from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
 from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate, tested_tensor
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ..evaluation import may_attempt
 from .join_points import always_raises
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
 _OPPOSITES = {
     operator.eq: operator.ne,
@@ -36,7 +33,7 @@ _OPPOSITES = {
 
 
 def rely_on_other_branch(
-    evaluator: FrameEvaluator, instruction: Instruction, condition: Variable, *, jump_if: bool
+    evaluator: Frame, instruction: Instruction, condition: Variable, *, jump_if: bool
 ) -> bool:
     """At a conditional jump on data: go on with the branch that does not raise, and let the graph check it.
 
@@ -70,7 +67,7 @@ def _side_that_goes_on(decoded: DecodedCode, instruction: Instruction) -> int | 
     return None if raising[0] is raising[1] else branches[raising.index(False)]
 
 
-def check_condition(evaluator: FrameEvaluator, condition: Variable, wanted: bool) -> bool:
+def check_condition(evaluator: Frame, condition: Variable, wanted: bool) -> bool:
     """Let the graph check that ``condition`` is ``wanted``; False where it cannot."""
     graph = evaluator.graph
     if isinstance(condition, DataBooleanVariable) and condition.value is not None:

@@ -13,11 +13,10 @@ import torch
 
 from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
-from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListForm, ListVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...models.torch.tensor import TensorVariable
-from ...protocol import Evaluator
+from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
 from ..loops.carried import CarriedLocals
 from ..loops.counted_loops import Span, value_of
@@ -58,7 +57,7 @@ class LastElements:
         starts = (c.start for c in self.carried.tensors if c.parameter is item)
         return next(starts, item)
 
-    def end_iteration(self, evaluator: FrameEvaluator, added: Sequence[Variable]) -> None:
+    def end_iteration(self, evaluator: Frame, added: Sequence[Variable]) -> None:
         """Let the next iteration begin with what is last after this one."""
         if self.is_counted and len(added) != 1:
             raise Unsupported(_LOOKED_AT)
@@ -164,7 +163,7 @@ class AppendedLists:
     """
 
     def __init__(
-        self, evaluator: FrameEvaluator, carried: CarriedLocals, span: Span, index: Variable
+        self, evaluator: Frame, carried: CarriedLocals, span: Span, index: Variable
     ) -> None:
         self._evaluator = evaluator
         self._lists: list[WatchedList] = []

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from ...._torch import storage_identity
 from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
-from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListVariable
 from ...models.iterators.builtin_iterators import ListIteratorVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ..decisions import RegionRefused, refuse
@@ -24,7 +24,7 @@ from ..loops.counted_loops import Span, combined, value_of
 from .rows import AllRows, LoopRows, RowVariable
 
 
-def _element(evaluator: FrameEvaluator, found: AllRows, index: Variable) -> Variable:
+def _element(evaluator: Frame, found: AllRows, index: Variable) -> Variable:
     """The element at a number that is inside the list, whatever the iteration."""
     rows = found.rows
     last = combined(evaluator, "sub", rows.count, ConstantVariable(1))
@@ -38,7 +38,7 @@ def _element(evaluator: FrameEvaluator, found: AllRows, index: Variable) -> Vari
     return evaluator.call_method(rows.buffer, "select", ConstantVariable(0), index)
 
 
-def _note_read(evaluator: FrameEvaluator, rows: LoopRows) -> None:
+def _note_read(evaluator: Frame, rows: LoopRows) -> None:
     """Any row is read, in the loop at hand."""
     frame = next((frame for frame in evaluator.frames() if frame.rolled_loop is not None), None)
     if frame is None or frame.rolled_loop is None:
@@ -73,9 +73,7 @@ def all_rows(sequence: Variable) -> AllRows | None:
     return None
 
 
-def counted_element(
-    evaluator: FrameEvaluator, sequence: Variable, key: Variable
-) -> Variable | None:
+def counted_element(evaluator: Frame, sequence: Variable, key: Variable) -> Variable | None:
     """The element that a loop's counter gives, of all rows of a buffer; None for other things."""
     if not isinstance(key, SymbolicIntegerVariable):
         return None
@@ -93,7 +91,7 @@ class ListElements:
         self._found = found
         self.position = iterator.position
 
-    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
+    def element(self, evaluator: Frame, index: Variable) -> Variable:
         return _element(evaluator, self._found, index)
 
     def exhaust(self) -> None:
@@ -107,7 +105,7 @@ class ListElements:
 
 
 def listed_rows(
-    evaluator: FrameEvaluator, iterator: ListIteratorVariable
+    evaluator: Frame, iterator: ListIteratorVariable
 ) -> tuple[ListElements, Span] | None:
     """What a loop over the rest of a list counts, if the list is all rows of a buffer."""
     found = None if iterator.exhausted else all_rows(iterator.iterated)
@@ -122,7 +120,7 @@ def listed_rows(
 class ReadRows:
     """Rows of a buffer that a loop has read by its counter; ``refusal`` is of that loop."""
 
-    def __init__(self, evaluator: FrameEvaluator, rows: LoopRows, refusal: RegionRefused) -> None:
+    def __init__(self, evaluator: Frame, rows: LoopRows, refusal: RegionRefused) -> None:
         self._rows = rows
         self._storage = storage_identity(rows.buffer.fake)
         self._aliases = evaluator.state.aliases

@@ -11,11 +11,10 @@ import torch.fx
 
 from ...._torch import storage_identity
 from ....frame.emitter import Emitter
-from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListForm, ListVariable
 from ...models.containers.slices import SliceVariable
-from ...models.torch.tensor import TensorVariable
-from ...protocol import Evaluator
+from ...models.torch.tensor import TensorVariable, tensor_of
+from ...protocol import Evaluator, Frame
 from ...variables.base import Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ..decisions import ProgramPoint
@@ -67,7 +66,7 @@ class LoopRows:
 
     def __init__(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         place: ProgramPoint,
         buffer: TensorVariable,
         count: Variable,
@@ -129,12 +128,12 @@ class AllRows(ListForm):
         target.form = None
         target._items = self.rows.every()[:: -1 if self.is_reversed else 1]
 
-    def in_order(self, evaluator: FrameEvaluator) -> TensorVariable:
+    def in_order(self, evaluator: Frame) -> TensorVariable:
         """A tensor of all rows in the order of the list, to be read."""
         self.rows.note_use(is_view=False)
         if not self.is_reversed:
             return self.rows.buffer
-        return evaluator.graph.tensor(evaluator, "flip", self.rows.buffer, [0])
+        return tensor_of(evaluator, "flip", self.rows.buffer, [0])
 
     def truth(self) -> bool:
         return True
@@ -165,7 +164,7 @@ class AllRows(ListForm):
 
 
 def join_rows(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     function: Callable[..., Any],
     arguments: Sequence[Variable],
     keywords: Keywords,
@@ -194,7 +193,7 @@ def join_rows(
     return evaluator.graph.call_method(evaluator, "clone", joined, (), layout)
 
 
-def _joined_buffer(evaluator: FrameEvaluator, sequence: Variable) -> TensorVariable | None:
+def _joined_buffer(evaluator: Frame, sequence: Variable) -> TensorVariable | None:
     """A tensor of all rows of one buffer that a sequence has, in its order."""
     form = getattr(sequence, "form", None)
     if isinstance(form, AllRows):

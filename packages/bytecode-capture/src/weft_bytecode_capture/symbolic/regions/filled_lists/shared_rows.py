@@ -13,9 +13,9 @@ import torch.fx
 
 from ...._torch import storage_identity
 from ....unsupported import Unsupported
-from ...evaluator import FrameEvaluator
 from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..decisions import ProgramPoint, RegionRefused, refuse
 from ..identity.aliases import storages_of
@@ -28,9 +28,7 @@ class SharedRows:
     ``are_distinct``: no two of them are one tensor.
     """
 
-    def __init__(
-        self, evaluator: FrameEvaluator, buffer: TensorVariable, refusal: RegionRefused
-    ) -> None:
+    def __init__(self, evaluator: Frame, buffer: TensorVariable, refusal: RegionRefused) -> None:
         self.are_distinct = True
         self._storage = storage_identity(buffer.fake)
         self._graph = evaluator.graph
@@ -68,7 +66,7 @@ class LeadingRows:
 
     def __init__(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         held: Sequence[TensorVariable],
         written: int,
         refusal: RegionRefused,
@@ -103,7 +101,7 @@ class RowSharing:
 
     def __init__(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         place: ProgramPoint,
         carried: Sequence[Carried],
         taken: Sequence[torch.fx.Node],

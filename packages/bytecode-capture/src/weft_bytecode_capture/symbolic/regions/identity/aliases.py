@@ -17,21 +17,15 @@ from __future__ import annotations
 import collections
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.fx
 
 from ...._torch import HigherOrderOperator, storage_identity
 from ...graph.purity import possibly_written, writes
-from ...graph.storages import node_values, storages
+from ...graph.storages import Tensor, node_values, storages
 from ..decisions import ProgramPoint
-
-if TYPE_CHECKING:
-    from ...models.torch.tensor import TensorVariable
-    from ...variables.base import Variable
-    from ..elements import ElementCopy
-    from ..subgraph import Carried
 
 
 @dataclass(frozen=True)
@@ -61,15 +55,28 @@ class _Region:
         return self.before if value.is_state else self.after
 
 
-def storages_of(variables: Iterable[Variable]) -> set[int]:
+def storages_of(variables: Iterable[object]) -> set[int]:
     """The storages of the tensors among ``variables``."""
     return storages(getattr(variable, "fake", None) for variable in variables)
+
+
+class Carried(Protocol):
+    """A tensor that a loop carries."""
+
+    @property
+    def start(self) -> Tensor: ...
+
+    @property
+    def parameter(self) -> Tensor: ...
+
+    @property
+    def result(self) -> Tensor | None: ...
 
 
 class Copies(Protocol):
     """Tensors of the graph that stand for others of eager's until something is written."""
 
-    def check(self, outputs: Sequence[Variable]) -> None:
+    def check(self, outputs: Sequence[Any]) -> None:
         """
         :raises RegionRefused: they differ from eager's, or leave the graph as others.
         """
@@ -83,7 +90,7 @@ class AliasLedger:
 
     def __init__(self) -> None:
         self.copies: list[Copies] = []
-        self.elements: list[ElementCopy] = []
+        self.elements: list[Any] = []
         self.writes_by_type: collections.Counter[torch.dtype] = collections.Counter()
         self.written: list[int] = []
         self.attributes: set[int] = set()  # storages of the program's tensors that regions name
@@ -130,8 +137,8 @@ class AliasLedger:
         self,
         place: ProgramPoint,
         graph: torch.fx.Graph,
-        results: Sequence[TensorVariable],
-        branches: Sequence[Sequence[TensorVariable]],
+        results: Sequence[Tensor],
+        branches: Sequence[Sequence[Tensor]],
         taken: Sequence[torch.fx.Node],
     ) -> None:
         """Each of ``results`` is what is in its place in one of ``branches``."""
@@ -157,7 +164,7 @@ class AliasLedger:
         after = (iterated, first) if may_be_empty else (iterated,)
         self._add(place, graph, body, states, after, (first, iterated))
 
-    def note_view(self, place: ProgramPoint, result: TensorVariable, base: TensorVariable) -> None:
+    def note_view(self, place: ProgramPoint, result: Tensor, base: Tensor) -> None:
         """``result`` is eager's view of ``base``."""
         viewed = self._viewed.setdefault(self._storage(result.fake), [])
         viewed.append((place, self._storage(base.fake)))
@@ -281,7 +288,7 @@ class AliasLedger:
             return True
         return first.number < second.number
 
-    def _values(self, variables: Sequence[TensorVariable]) -> tuple[_Value, ...]:
+    def _values(self, variables: Sequence[Tensor]) -> tuple[_Value, ...]:
         return tuple(_Value(self._storage(variable.fake)) for variable in variables)
 
     def _add(
@@ -289,7 +296,7 @@ class AliasLedger:
         place: ProgramPoint,
         graph: torch.fx.Graph,
         body: torch.fx.Graph | None,
-        results: Sequence[TensorVariable],
+        results: Sequence[Tensor],
         after: tuple[tuple[_Value, ...], ...],
         before: tuple[tuple[_Value, ...], ...] = (),
     ) -> None:
@@ -297,9 +304,7 @@ class AliasLedger:
         region = _Region(place, len(self._regions), graph, body, storages, after, before)
         self._regions.update(dict.fromkeys(storages, region))
 
-    def _note_made(
-        self, taken: Sequence[torch.fx.Node], variables: Sequence[TensorVariable]
-    ) -> None:
+    def _note_made(self, taken: Sequence[torch.fx.Node], variables: Sequence[Tensor]) -> None:
         for node in (*taken, *(variable.node for variable in variables)):
             value = node.meta.get("example_value")
             if isinstance(value, torch.Tensor) and storage_identity(value) not in self.attributes:

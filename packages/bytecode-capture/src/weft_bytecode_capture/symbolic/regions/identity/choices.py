@@ -16,9 +16,9 @@ import torch
 
 from ...._torch import storage_identity
 from ....frame.emitter import Emitter
-from ...evaluator import FrameEvaluator
 from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..decisions import ProgramPoint
 from .tags import Known, Tag
@@ -146,13 +146,13 @@ def _tagged(
     return result
 
 
-def note_choice(evaluator: FrameEvaluator, choice: Choice) -> None:
+def note_choice(evaluator: Frame, choice: Choice) -> None:
     """Note what decides whether a region's result is an operand, if that is a tensor of the caller's."""
     if not evaluator.graph.is_in_region and choice.operand.source is not None:
         evaluator.state.region_choices[storage_identity(choice.result.fake)] = choice
 
 
-def choose_results(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> list[ChoiceVariable]:
+def choose_results(evaluator: Frame, outputs: Sequence[Variable]) -> list[ChoiceVariable]:
     """Let the code after the graph choose in the place of each output that may be another tensor."""
     visible = _visible(evaluator)
     views = _Views(evaluator)
@@ -171,7 +171,7 @@ def choose_results(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> li
 
 
 def _choice(
-    evaluator: FrameEvaluator, result: TensorVariable, visible: set[int], views: _Views
+    evaluator: Frame, result: TensorVariable, visible: set[int], views: _Views
 ) -> ChoiceVariable | None:
     """What to return in the place of ``result``, if that may be another tensor in a way that is known."""
     ways = [_by_predicate, _by_tag]  # the simpler one first, which does not know of what is made
@@ -182,7 +182,7 @@ def _choice(
 
 
 def _by_predicate(
-    evaluator: FrameEvaluator, result: TensorVariable, visible: set[int], views: _Views
+    evaluator: Frame, result: TensorVariable, visible: set[int], views: _Views
 ) -> _ByPredicate | None:
     choice = evaluator.state.region_choices.get(storage_identity(result.fake))
     if choice is None or choice.result is not result:
@@ -195,7 +195,7 @@ def _by_predicate(
 
 
 def _by_tag(
-    evaluator: FrameEvaluator, result: TensorVariable, visible: set[int], views: _Views
+    evaluator: Frame, result: TensorVariable, visible: set[int], views: _Views
 ) -> _ByTag | None:
     tags = evaluator.state.region_tags
     view = view_of(result)
@@ -224,7 +224,7 @@ def _by_tag(
 class _Views:
     """What the code after the graph may choose, each made once."""
 
-    def __init__(self, evaluator: FrameEvaluator) -> None:
+    def __init__(self, evaluator: Frame) -> None:
         self._evaluator = evaluator
         self._given: dict[int, TensorVariable] = {}
         self._taken: dict[int, TensorVariable | None] = {}
@@ -265,7 +265,7 @@ def _is_alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     )
 
 
-def _note_twins(evaluator: FrameEvaluator, choices: Sequence[_ByTag], views: _Views) -> None:
+def _note_twins(evaluator: Frame, choices: Sequence[_ByTag], views: _Views) -> None:
     """Let each tensor that a branch has made be one object, the first of the results that are it."""
     bases = {id(choice.base): choice for choice in choices}
     for choice in choices:
@@ -283,14 +283,14 @@ def _note_twins(evaluator: FrameEvaluator, choices: Sequence[_ByTag], views: _Vi
                 choice.twins.append(_Twin(other.tag, tensor))
 
 
-def _visible(evaluator: FrameEvaluator) -> set[int]:
+def _visible(evaluator: Frame) -> set[int]:
     """The storages of tensors that the caller has whatever the frame returns."""
     outermost = evaluator.graph.outermost
     nodes = [*outermost.find_nodes(op="placeholder"), *outermost.find_nodes(op="get_attr")]
     return storages(node_values(nodes)) | evaluator.state.aliases.attributes
 
 
-def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> ProgramPoint | None:
+def ambiguous_result(evaluator: Frame, outputs: Sequence[Variable]) -> ProgramPoint | None:
     """The region by which a result that leaves the frame may be another tensor of the caller's.
 
     The caller's are the graph's inputs, attributes and ``outputs``.  None if there is no such result.
@@ -308,7 +308,7 @@ def ambiguous_result(evaluator: FrameEvaluator, outputs: Sequence[Variable]) -> 
 
 
 def refused_alias(
-    evaluator: FrameEvaluator, outputs: Sequence[Variable], choices: Sequence[ChoiceVariable]
+    evaluator: Frame, outputs: Sequence[Variable], choices: Sequence[ChoiceVariable]
 ) -> ProgramPoint | None:
     """The region of which a result that may be another tensor of the caller's escapes unchosen.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.fx
@@ -20,13 +19,11 @@ import torch.fx
 from ...._torch import storage_identity
 from ...models.numbers.tensor_number import number_in_tensor
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame
 from ...variables.constant import ConstantVariable
 from ..subgraph import Carried, Subgraph, parameter, regional
 from .aliases import AliasLedger
 from .views import ViewOf, view_of
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
 Tag = int | TensorVariable
 Pair = tuple[TensorVariable, TensorVariable]
@@ -63,7 +60,7 @@ class _State:
         self.tag: TensorVariable | None = None
 
     def carried_tag(
-        self, evaluator: FrameEvaluator, start: Tag, after: Tag | None, body: Subgraph
+        self, evaluator: Frame, start: Tag, after: Tag | None, body: Subgraph
     ) -> Carried:
         """The tag as the loop carries it."""
         assert self.tag is not None
@@ -138,7 +135,7 @@ class ResultTags:
     # Branches.
 
     def join(
-        self, evaluator: FrameEvaluator, pairs: Sequence[Pair], branches: Sequence[Subgraph]
+        self, evaluator: Frame, pairs: Sequence[Pair], branches: Sequence[Subgraph]
     ) -> tuple[list[Tag | _ByBranch | None], list[Pair]]:
         """The tags of what branches with ``pairs`` give; the pairs that are given for them."""
         tags: list[Tag | _ByBranch | None] = []
@@ -180,7 +177,7 @@ class ResultTags:
 
     def finish(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         every: Sequence[Carried],
         body: Subgraph,
         may_be_empty: bool,
@@ -205,7 +202,7 @@ class ResultTags:
 
     def _after_loop(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         state: _State,
         start: Tag | None,
         after: Tag | None,
@@ -221,7 +218,7 @@ class ResultTags:
 
     # Any tensor.
 
-    def _of(self, evaluator: FrameEvaluator, variable: TensorVariable) -> Tag | None:
+    def _of(self, evaluator: Frame, variable: TensorVariable) -> Tag | None:
         """The tag of a tensor, at the place that is evaluated."""
         if variable.element is not None:
             return None
@@ -260,7 +257,7 @@ class ResultTags:
         self.known.append(known)
         return len(self.known)
 
-    def _of_state(self, evaluator: FrameEvaluator, state: _State) -> Tag | None:
+    def _of_state(self, evaluator: Frame, state: _State) -> Tag | None:
         if state.tag is None and self._of(evaluator, state.carried.start) is not None:
             with evaluator.graph.fake_mode:
                 fake = torch.empty((), dtype=torch.int64)
@@ -269,7 +266,7 @@ class ResultTags:
         return state.tag
 
 
-def _tensor(evaluator: FrameEvaluator, tag: Tag, region: Subgraph | None) -> TensorVariable:
+def _tensor(evaluator: Frame, tag: Tag, region: Subgraph | None) -> TensorVariable:
     """A tag as a tensor, in the graph of ``region`` or the one at hand."""
     if isinstance(tag, TensorVariable):
         return tag

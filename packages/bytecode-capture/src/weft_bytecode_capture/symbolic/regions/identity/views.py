@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -12,9 +12,7 @@ import torch.fx
 from ...._torch import HigherOrderOperator, storage_identity
 from ...graph.purity import writes
 from ...models.torch.tensor import TensorVariable
-
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
+from ...protocol import Frame
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class ViewOf:
     base: torch.fx.Node
     steps: tuple[_Step, ...]
 
-    def taken_of(self, evaluator: FrameEvaluator, tensor: TensorVariable) -> TensorVariable | None:
+    def taken_of(self, evaluator: Frame, tensor: TensorVariable) -> TensorVariable | None:
         """The same view of ``tensor``, in the outermost graph; None if that can't be made there."""
         given = {self.base: tensor.node}
         for step in self.steps:
@@ -75,7 +73,7 @@ def _shares_storage(node: torch.fx.Node, storage: int) -> bool:
 
 
 def _repeated(
-    evaluator: FrameEvaluator, step: _Step, given: Mapping[torch.fx.Node, torch.fx.Node]
+    evaluator: Frame, step: _Step, given: Mapping[torch.fx.Node, torch.fx.Node]
 ) -> torch.fx.Node | None:
     """The call of a step with other nodes, where the outermost graph ends; None if it can't be there."""
     builder = evaluator.graph

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from ....unsupported import Unsupported
-from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import TupleVariable
 from ...models.numbers.representations import is_invariant
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...models.numbers.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..decisions import ProgramPoint, refuse
 from ..elements import note_element_result
@@ -49,7 +49,7 @@ class CarriedLocals:
 
     def __init__(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         body: Subgraph,
         names: Sequence[str],
         place: ProgramPoint,
@@ -283,9 +283,7 @@ class CarriedLocals:
             yield old, new
 
 
-def numbers_in_tensors(
-    evaluator: FrameEvaluator, variable: Variable, opens: Opens = opens_none
-) -> Variable:
+def numbers_in_tensors(evaluator: Frame, variable: Variable, opens: Opens = opens_none) -> Variable:
     """A number, or those of a tuple or an opened container, in tensors of the graph at hand."""
     if type(variable) is TupleVariable or opens(variable):
         held = [numbers_in_tensors(evaluator, item, opens) for item in parts(variable)]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ....unsupported import Unsupported
-from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import TupleVariable
 from ...models.iterators.joint_iterators import JointIteratorVariable
 from ...models.numbers.symbolic_integer import (
     integer_operand,
 )
 from ...models.numbers.symbolic_range import depends_on_data
+from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 
@@ -44,7 +44,7 @@ class Span:
         """Whether the numbers follow one another, up or down."""
         return self.step.is_constant() and abs(self.step.as_constant()) == 1
 
-    def count(self, evaluator: FrameEvaluator) -> Variable:
+    def count(self, evaluator: Frame) -> Variable:
         """How many numbers there are, of which there is at least one; symbolic where the span is."""
         if self.values is not None:
             return ConstantVariable(len(self.values))
@@ -57,7 +57,7 @@ class Span:
         most = operation("add", distance, operation("sub", size, ConstantVariable(1)))
         return operation("floordiv", most, size)
 
-    def last(self, evaluator: FrameEvaluator) -> Variable:
+    def last(self, evaluator: Frame) -> Variable:
         """The last of the numbers, in the graph at hand.
 
         :raises Unsupported: there may be none.
@@ -75,9 +75,7 @@ class Span:
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
 
 
-def combined(
-    evaluator: FrameEvaluator, operation: str, left: Variable, right: Variable
-) -> Variable:
+def combined(evaluator: Frame, operation: str, left: Variable, right: Variable) -> Variable:
     """An operation's result on integers: ``left`` itself where ``right`` changes nothing."""
     if right.is_constant() and right.as_constant() == _NEUTRAL[operation]:
         return left
@@ -110,7 +108,7 @@ class CountedIterator(Protocol):
 
     position: int
 
-    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
+    def element(self, evaluator: Frame, index: Variable) -> Variable:
         """The element where the counter is ``index``."""
 
     def exhaust(self) -> None:
@@ -132,7 +130,7 @@ class JointElements:
         self._parts = parts
         self.position = iterator.advanced
 
-    def element(self, evaluator: FrameEvaluator, index: Variable) -> Variable:
+    def element(self, evaluator: Frame, index: Variable) -> Variable:
         """What the iteration number ``index`` gets."""
         elements = [
             part.element(evaluator, _linear(evaluator, index, span.start, span.step))
@@ -150,7 +148,7 @@ class JointElements:
             part.exhaust()
 
 
-def joint_span(evaluator: FrameEvaluator, parts: Sequence[Span], is_strict: bool) -> Span | None:
+def joint_span(evaluator: Frame, parts: Sequence[Span], is_strict: bool) -> Span | None:
     """The counter of iterators that go on together; None where it isn't known which ends first.
 
     ``is_strict``: also None where one ends before the others, which is an error.
@@ -170,8 +168,6 @@ def joint_span(evaluator: FrameEvaluator, parts: Sequence[Span], is_strict: bool
     return replace(counted_from_zero(shortest), may_be_empty=differs)
 
 
-def _linear(
-    evaluator: FrameEvaluator, index: Variable, start: Variable, step: Variable
-) -> Variable:
+def _linear(evaluator: Frame, index: Variable, start: Variable, step: Variable) -> Variable:
     """``start + step * index``."""
     return combined(evaluator, "add", combined(evaluator, "mul", index, step), start)

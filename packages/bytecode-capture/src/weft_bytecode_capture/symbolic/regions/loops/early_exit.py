@@ -17,9 +17,9 @@ import torch.fx
 
 from ....unsupported import Unsupported
 from ...decode import DecodedCode, Instruction, after_loop
-from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListVariable
-from ...models.torch.tensor import TensorVariable
+from ...models.torch.tensor import TensorVariable, tensor_of
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..branches.join_points import EXIT, loops, meeting_point, reachable, resolved, successors
 from ..evaluation import every_instruction, run_until
@@ -57,17 +57,17 @@ class RolledLoop(abc.ABC):
         self.inside = inside
         self.stack = stack
 
-    def live(self, evaluator: FrameEvaluator) -> frozenset[str]:
+    def live(self, evaluator: Frame) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""
         following, left = map(evaluator.decoded.live_at, self.ends)
         return following | left | {self.note, RETURNED, RESULT}
 
     @abc.abstractmethod
-    def finish_branch(self, evaluator: FrameEvaluator) -> None:
+    def finish_branch(self, evaluator: Frame) -> None:
         """Evaluate the rest of an iteration, or up to where one branch leaves the loop."""
 
     @abc.abstractmethod
-    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
+    def note_end(self, evaluator: Frame, has_left: bool) -> None:
         """Note whether a branch has left the loop, unless something inside it has noted that."""
 
 
@@ -90,12 +90,12 @@ class RolledFor(RolledLoop):
         self.ends = head.index, after_loop(head)
         self.breaks = breaks
 
-    def finish_branch(self, evaluator: FrameEvaluator) -> None:
+    def finish_branch(self, evaluator: Frame) -> None:
         breaks = self.breaks.every
         run_until(evaluator, breaks | {self.head}, every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in breaks)
 
-    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
+    def note_end(self, evaluator: Frame, has_left: bool) -> None:
         has_left |= evaluator.finished
         if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
             evaluator.locals[DONE] = flag(evaluator, has_left)
@@ -163,7 +163,7 @@ def is_same_code(decoded: DecodedCode, left: int, right: int) -> bool:
 
 
 @contextlib.contextmanager
-def rolling(evaluator: FrameEvaluator, loop: RolledLoop) -> Iterator[None]:
+def rolling(evaluator: Frame, loop: RolledLoop) -> Iterator[None]:
     """The frame evaluates the body of this loop meanwhile."""
     loop.around = evaluator.rolled_loop
     evaluator.rolled_loop = loop
@@ -173,7 +173,7 @@ def rolling(evaluator: FrameEvaluator, loop: RolledLoop) -> Iterator[None]:
         evaluator.rolled_loop = loop.around
 
 
-def left_loop(evaluator: FrameEvaluator, instruction: Instruction) -> RolledLoop | None:
+def left_loop(evaluator: Frame, instruction: Instruction) -> RolledLoop | None:
     """The rolled loop that one branch of a conditional jump leaves; None if none does."""
     loop = evaluator.rolled_loop
     if loop is None or instruction.index not in loop.inside:
@@ -182,7 +182,7 @@ def left_loop(evaluator: FrameEvaluator, instruction: Instruction) -> RolledLoop
     return loop if branches.count(True) == 1 else None
 
 
-def note_return(evaluator: FrameEvaluator, stack: list[Variable | None], opens: Opens) -> None:
+def note_return(evaluator: Frame, stack: list[Variable | None], opens: Opens) -> None:
     """Note what the frame has returned at the end of a branch, if it has; go on with ``stack``."""
     if not evaluator.finished:
         return
@@ -194,7 +194,7 @@ def note_return(evaluator: FrameEvaluator, stack: list[Variable | None], opens: 
 
 
 def returned_value(
-    evaluator: FrameEvaluator, carried: CarriedLocals, around: torch.fx.Graph
+    evaluator: Frame, carried: CarriedLocals, around: torch.fx.Graph
 ) -> tuple[TensorVariable, Variable] | None:
     """Whether an iteration has returned from the frame, and what, as results of the loop.
 
@@ -210,7 +210,7 @@ def returned_value(
 
 
 def call_in(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     graph: torch.fx.Graph,
     function: Any,
     *arguments: Any,
@@ -220,18 +220,18 @@ def call_in(
     builder = evaluator.graph
     inner, builder.graph = builder.graph, graph
     try:
-        return builder.tensor(evaluator, function, *arguments, **keywords)
+        return tensor_of(evaluator, function, *arguments, **keywords)
     finally:
         builder.graph = inner
 
 
-def unset_flag(evaluator: FrameEvaluator, graph: torch.fx.Graph) -> TensorVariable:
+def unset_flag(evaluator: Frame, graph: torch.fx.Graph) -> TensorVariable:
     """False, in ``graph``."""
     return call_in(evaluator, graph, torch.zeros, (), dtype=torch.bool)
 
 
 def unset_like(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     graph: torch.fx.Graph,
     like: TensorVariable,
     count: Variable | None = None,
@@ -244,12 +244,12 @@ def unset_like(
     return call_in(evaluator, graph, torch.empty, shape, dtype=fake.dtype, device=fake.device)
 
 
-def flag(evaluator: FrameEvaluator, value: bool) -> Variable:
+def flag(evaluator: Frame, value: bool) -> Variable:
     """A constant as a tensor of the graph at hand."""
-    return evaluator.graph.tensor(evaluator, torch.full, (), value, dtype=torch.bool)
+    return tensor_of(evaluator, torch.full, (), value, dtype=torch.bool)
 
 
-def like_result(evaluator: FrameEvaluator, result: Variable, opens: Opens) -> Variable:
+def like_result(evaluator: Frame, result: Variable, opens: Opens) -> Variable:
     """What a branch that does not return has in the place of ``result``: nothing looks at it."""
     items = leaves(result, opens)
     if items is None:
@@ -260,7 +260,7 @@ def like_result(evaluator: FrameEvaluator, result: Variable, opens: Opens) -> Va
     return rebuilt(result, iter(made), opens)
 
 
-def _zeros(evaluator: FrameEvaluator, like: torch.Tensor) -> Variable:
+def _zeros(evaluator: Frame, like: torch.Tensor) -> Variable:
     """A tensor of the graph at hand: ``like`` may be of another."""
     options = {"dtype": like.dtype, "device": like.device}
-    return evaluator.graph.tensor(evaluator, torch.zeros, list(like.shape), **options)
+    return tensor_of(evaluator, torch.zeros, list(like.shape), **options)

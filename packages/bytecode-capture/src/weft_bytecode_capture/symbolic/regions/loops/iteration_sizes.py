@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,35 +15,31 @@ from ...models.numbers.symbolic_integer import (
     decided_or_none,
     integer_result,
 )
+from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 
-if TYPE_CHECKING:
-    from ...evaluator import FrameEvaluator
 
-
-def differ_by_iteration(evaluator: FrameEvaluator, numbers: Iterable[Any]) -> bool:
+def differ_by_iteration(evaluator: Frame, numbers: Iterable[Any]) -> bool:
     """Whether the counters of loops alone give what is not known of ``numbers``."""
     symbols = {symbol for number in numbers for symbol in unbacked_symbols(number)}
     return bool(symbols) and symbols <= evaluator.graph.counters.keys()
 
 
-def ends_hold(
-    evaluator: FrameEvaluator, value: torch.SymInt, holds: Callable[[Any, Any], Any]
-) -> bool:
+def ends_hold(evaluator: Frame, value: torch.SymInt, holds: Callable[[Any, Any], Any]) -> bool:
     """Whether a condition holds of an integer's least and greatest value; guarded where sizes decide that."""
     counters = evaluator.graph.counters.items()
     ends = extremes(value, {symbol: (c.least, c.greatest) for symbol, c in counters})
     return ends is not None and decided_or_none(holds(*ends)) is True
 
 
-def check_size(evaluator: FrameEvaluator, tensor: torch.Tensor) -> None:
+def check_size(evaluator: Frame, tensor: torch.Tensor) -> None:
     """Refuse a tensor that leaves an iteration where its size differs by that."""
     if differ_by_iteration(evaluator, tensor.shape):
         raise Unsupported("tensor whose size differs by iteration", str(tuple(tensor.shape)))
 
 
-def size_variable(evaluator: FrameEvaluator, size: torch.SymInt) -> Variable:
+def size_variable(evaluator: Frame, size: torch.SymInt) -> Variable:
     """A size that differs by iteration, computed from the loops' counters where the graph stands."""
     expression = expression_of(size)
     found: Variable = ConstantVariable(0)
@@ -61,8 +57,6 @@ def size_variable(evaluator: FrameEvaluator, size: torch.SymInt) -> Variable:
     return evaluator.binary_operation("add", found, ConstantVariable(int(expression)))
 
 
-def _product(
-    evaluator: FrameEvaluator, counter: SymbolicIntegerVariable, coefficient: int
-) -> Variable:
+def _product(evaluator: Frame, counter: SymbolicIntegerVariable, coefficient: int) -> Variable:
     value = counter.value * coefficient
     return integer_result(evaluator, operator.mul, (counter.node, coefficient), value)

@@ -18,7 +18,6 @@ import torch.fx
 from ...._torch.symbols import assume, expression_of, known_bounds, new_integer
 from ....unsupported import Unsupported
 from ...decode import Instruction, after_loop
-from ...evaluator import FrameEvaluator
 from ...models.containers.sequences import ListVariable
 from ...models.iterators.builtin_iterators import (
     IteratorVariable,
@@ -30,6 +29,7 @@ from ...models.iterators.joint_iterators import JointIteratorVariable
 from ...models.numbers.symbolic_integer import LoopCounter, SymbolicIntegerVariable
 from ...models.numbers.symbolic_range import SymbolicRangeIteratorVariable
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ..branches.branch import ElseOfLoop, ReturnFromLoop
@@ -76,14 +76,14 @@ _ONLY_FIRST = frozenset(
 
 
 def loop_iterator(
-    evaluator: FrameEvaluator, instruction: Instruction, iterated: Variable
+    evaluator: Frame, instruction: Instruction, iterated: Variable
 ) -> IteratorVariable | None:
     """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one."""
     place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
     return kept_iterator(evaluator, iterated) if may_attempt(evaluator, place) else None
 
 
-def _counted(evaluator: FrameEvaluator, iterator: Variable) -> tuple[CountedIterator, Span] | None:
+def _counted(evaluator: Frame, iterator: Variable) -> tuple[CountedIterator, Span] | None:
     """What a loop over the rest of ``iterator`` counts; None if that is not known."""
     if isinstance(iterator, JointIteratorVariable) and iterator.iterators is not None:
         parts = [_counted(evaluator, part) for part in iterator.iterators]
@@ -108,7 +108,7 @@ def _counted(evaluator: FrameEvaluator, iterator: Variable) -> tuple[CountedIter
     return iterator, Span(start, stop, step, values.step > 0)
 
 
-def roll_loop(evaluator: FrameEvaluator, instruction: Instruction, iterator: Variable) -> bool:
+def roll_loop(evaluator: Frame, instruction: Instruction, iterator: Variable) -> bool:
     """At FOR_ITER: keep the rest of the loop as one region and go to its exit; False to unroll.
 
     Raises :class:`RegionRefused`, after which the frame is evaluated again, where the body can't be kept.
@@ -151,7 +151,7 @@ class _FilledList:
 class _ForLoop:
     def __init__(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         head: Instruction,
         iterator: CountedIterator,
         span: Span,

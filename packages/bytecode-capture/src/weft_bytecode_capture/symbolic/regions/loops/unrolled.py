@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...decode import Instruction
-from ...evaluator import FrameEvaluator
 from ...models.iterators.builtin_iterators import RangeIteratorVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..branches.join_points import resolved
 from ..evaluation import is_in_generator
@@ -20,7 +20,7 @@ class Iterations:
     count: int = 0
 
 
-def note_element(evaluator: FrameEvaluator, head: Instruction, iterator: Variable) -> None:
+def note_element(evaluator: Frame, head: Instruction, iterator: Variable) -> None:
     """At FOR_ITER, of a loop that is not kept."""
     if is_in_generator(evaluator):
         _note(evaluator, head.index, "loop in a generator")
@@ -30,7 +30,7 @@ def note_element(evaluator: FrameEvaluator, head: Instruction, iterator: Variabl
         _note(evaluator, head.index, "loop over neither a range nor a tensor's rows")
 
 
-def note_repeated_test(evaluator: FrameEvaluator, jump: Instruction) -> None:
+def note_repeated_test(evaluator: Frame, jump: Instruction) -> None:
     """At a jump back to the beginning of a loop."""
     if not 0 <= jump.target <= jump.index:
         return
@@ -39,7 +39,7 @@ def note_repeated_test(evaluator: FrameEvaluator, jump: Instruction) -> None:
         _note(evaluator, head, "while loop whose test is on no tensor")
 
 
-def _note(evaluator: FrameEvaluator, head: int, reason: str) -> None:
+def _note(evaluator: Frame, head: int, reason: str) -> None:
     """Count an iteration; where they are many, and put nodes into the graph, note why."""
     state = evaluator.state
     if not state.options.keep_control_flow:

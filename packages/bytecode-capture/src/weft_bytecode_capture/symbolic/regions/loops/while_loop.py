@@ -17,9 +17,9 @@ import torch.fx
 
 from ....unsupported import Unsupported
 from ...decode import Instruction
-from ...evaluator import FrameEvaluator
 from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate
-from ...models.torch.tensor import TensorVariable
+from ...models.torch.tensor import TensorVariable, tensor_of
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..branches.join_points import bound_names, loops, reachable, resolved
 from ..decisions import ProgramPoint, refuse
@@ -55,9 +55,7 @@ class WhileLoop:
     inside: frozenset[int]
 
 
-def find_while(
-    evaluator: FrameEvaluator, instruction: Instruction, jump_if: bool
-) -> WhileLoop | None:
+def find_while(evaluator: Frame, instruction: Instruction, jump_if: bool) -> WhileLoop | None:
     """The loop of which the conditional jump at hand is the test; None for other branches."""
     decoded, index = evaluator.decoded, instruction.index
     jumped, passed = instruction.target, index + 1
@@ -88,7 +86,7 @@ def find_while(
 
 
 def keep_while(
-    evaluator: FrameEvaluator, loop: WhileLoop, predicate: TensorVariable
+    evaluator: Frame, loop: WhileLoop, predicate: TensorVariable
 ) -> tuple[TensorVariable, Variable] | None:
     """Keep the loop, whose first test has the outcome ``predicate``, and go to where it leaves.
 
@@ -106,9 +104,7 @@ class _RolledWhile(RolledLoop):
 
     note = _TEST
 
-    def __init__(
-        self, evaluator: FrameEvaluator, loop: WhileLoop, stack: list[Variable | None]
-    ) -> None:
+    def __init__(self, evaluator: Frame, loop: WhileLoop, stack: list[Variable | None]) -> None:
         super().__init__(loop.inside, stack)
         self.loop = loop
         self.ends = loop.stay, loop.leave
@@ -121,11 +117,11 @@ class _RolledWhile(RolledLoop):
             if i.index not in loop.inside and is_same_code(decoded, i.index, loop.leave)
         )
 
-    def finish_branch(self, evaluator: FrameEvaluator) -> None:
+    def finish_branch(self, evaluator: Frame) -> None:
         run_until(evaluator, self.exits | self.loop.tests.keys(), every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in self.exits)
 
-    def note_end(self, evaluator: FrameEvaluator, has_left: bool) -> None:
+    def note_end(self, evaluator: Frame, has_left: bool) -> None:
         if has_left or evaluator.finished:
             evaluator.locals[_TEST] = flag(evaluator, False)
             note_return(evaluator, self.stack, self.opens)
@@ -133,7 +129,7 @@ class _RolledWhile(RolledLoop):
             test = evaluator.pop()
             evaluator.locals[_TEST] = self.outcome(evaluator, test, evaluator.next_index)
 
-    def outcome(self, evaluator: FrameEvaluator, test: Variable, index: int) -> TensorVariable:
+    def outcome(self, evaluator: Frame, test: Variable, index: int) -> TensorVariable:
         """Whether the loop goes on after the test at ``index``, as a tensor."""
         if isinstance(test, TensorNumberVariable):
             test = test.tensor
@@ -142,11 +138,11 @@ class _RolledWhile(RolledLoop):
         predicate = as_predicate(evaluator, test)
         if self.loop.tests[index]:
             return predicate
-        return evaluator.graph.tensor(evaluator, "logical_not", predicate)
+        return tensor_of(evaluator, "logical_not", predicate)
 
 
 class _WhileLoop:
-    def __init__(self, evaluator: FrameEvaluator, loop: WhileLoop) -> None:
+    def __init__(self, evaluator: Frame, loop: WhileLoop) -> None:
         self.evaluator = evaluator
         self.loop = loop
         self.builder = evaluator.graph
@@ -214,7 +210,7 @@ class _WhileLoop:
 
 
 def emit_while(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     subgraph: Subgraph,
     first: TensorVariable,
     following: TensorVariable,
@@ -244,7 +240,7 @@ class OwnState:
 
 
 def call_loop(
-    evaluator: FrameEvaluator,
+    evaluator: Frame,
     subgraph: Subgraph,
     own: OwnState,
     kept: Sequence[Carried],

@@ -21,7 +21,7 @@ from ...models.containers.sequences import ListForm
 from ...models.iterators.generators import GeneratorVariable
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import HashedKey
+from ...variables.keys import HashedKey
 
 _NOTES = frozenset({"version", "_has_no_finalizers", "_made", "loaded_instead", "created_at"})
 """Attributes that are notes of the evaluator about an object, beside what the object is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...._torch.symbols import GuardOnDataDependentSymNode
 from ...models.containers.sequences import TupleVariable
@@ -13,13 +13,10 @@ from ...models.iterators.builtin_iterators import RangeIteratorVariable
 from ...models.numbers.symbolic_number import SymbolicNumberVariable
 from ...models.numbers.tensor_number import TensorNumberVariable
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame, State
 from ...variables.base import Variable
 from .containers import Opens, is_container, opened, opens_none, parts, shape, with_parts
 from .frozen_states import attributes, frozen_state, held_variables, is_same, variables_in
-
-if TYPE_CHECKING:
-    from ...capture_state import CaptureState
-    from ...evaluator import FrameEvaluator
 
 
 @dataclass
@@ -37,7 +34,7 @@ class ObjectStates:
     in the frame, they are compared.
     """
 
-    def __init__(self, evaluator: FrameEvaluator) -> None:
+    def __init__(self, evaluator: Frame) -> None:
         self._side_effects = evaluator.side_effects
         self._effects = len(evaluator.side_effects)
         self._capture = evaluator.state
@@ -71,7 +68,7 @@ class ObjectStates:
         """Whether a variable is a container that was made since."""
         return is_container(variable) and id(variable) not in self._states
 
-    def forget_iterators(self, evaluator: FrameEvaluator) -> None:
+    def forget_iterators(self, evaluator: Frame) -> None:
         """Put back iterators over ranges that changed, where nothing can reach them any more."""
         reached = {id(variable) for variable in _reachable(evaluator)}
         for variable, state in self.changed():
@@ -104,7 +101,7 @@ def _is_from_outside(variable: Variable) -> bool:
     return variable.source is not None
 
 
-def _written_names(state: CaptureState) -> dict[str, Any]:
+def _written_names(state: State) -> dict[str, Any]:
     """What the program has bound to globals and to attributes of classes, by kind and place."""
     return {
         "globals": {id(module): dict(module.written) for module in state.written_globals()},
@@ -112,7 +109,7 @@ def _written_names(state: CaptureState) -> dict[str, Any]:
     }
 
 
-def _reachable(evaluator: FrameEvaluator) -> Iterator[Variable]:
+def _reachable(evaluator: Frame) -> Iterator[Variable]:
     pending: list[Any] = []
     for frame in evaluator.frames():
         pending += [*frame.stack, *frame.locals.values(), *frame.cells.values(), frame.function]
@@ -152,7 +149,7 @@ def _restore(variable: Variable, state: _State) -> None:
             setattr(variable, name, before)
 
 
-def held_by_locals(evaluator: FrameEvaluator) -> set[int]:
+def held_by_locals(evaluator: Frame) -> set[int]:
     """The containers that a single local holds, by identity: to them only that local leads."""
     found: set[int] = set()
     for name, value in list(evaluator.locals.items()):
@@ -162,7 +159,7 @@ def held_by_locals(evaluator: FrameEvaluator) -> set[int]:
     return found
 
 
-def held_by_one(evaluator: FrameEvaluator, name: str, containers: list[Variable]) -> bool:
+def held_by_one(evaluator: Frame, name: str, containers: list[Variable]) -> bool:
     """Whether nothing but the local ``name`` leads to any of ``containers``, and to each in one way."""
     held = evaluator.locals.pop(name)
     try:

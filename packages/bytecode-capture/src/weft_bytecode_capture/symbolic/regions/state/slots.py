@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....unsupported import Unsupported
-from ...evaluator import FrameEvaluator
 from ...models.containers.mappings import DictVariable
 from ...models.containers.sequences import ListVariable, SequenceVariable
 from ...models.functions.cells import CellVariable
@@ -15,6 +14,7 @@ from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...models.numbers.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
 from ...models.objects.user_objects import UserObjectVariable
 from ...models.torch.tensor import TensorVariable
+from ...protocol import Frame
 from ...variables.base import Variable
 from ..decisions import refuse
 from ..filled_lists.rows import AllRows, RowVariable
@@ -65,7 +65,7 @@ class Slot:
             raise Unsupported("object that a region changes", repr(owner))
 
 
-def find_slots(evaluator: FrameEvaluator) -> list[Slot]:
+def find_slots(evaluator: Frame) -> list[Slot]:
     """The places of tensors and numbers in what the frame can reach, and its cells.
 
     Objects from outside the frame count once they have been changed: the journal brings them to their last
@@ -86,7 +86,7 @@ def _is_carried(value: Variable | None) -> bool:
     )
 
 
-def _owners(evaluator: FrameEvaluator, mutated: set[int]) -> Iterator[Owner]:
+def _owners(evaluator: Frame, mutated: set[int]) -> Iterator[Owner]:
     pending: list[Variable] = [*evaluator.locals.values(), *evaluator.cells.values()]
     seen: set[int] = set()
     while pending:
@@ -153,7 +153,7 @@ class CarriedSlots:
 
     def __init__(
         self,
-        evaluator: FrameEvaluator,
+        evaluator: Frame,
         carried: CarriedLocals,
         first_bound: Callable[[TensorVariable], TensorVariable],
     ) -> None:

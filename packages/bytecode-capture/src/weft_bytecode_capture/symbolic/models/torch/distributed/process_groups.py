@@ -11,7 +11,8 @@ from ....protocol import Evaluator
 from ....variables.base import Arguments, Keywords, Variable
 from ....variables.builder import register_constant_types, register_predicate
 from ....variables.constant import ConstantVariable
-from ....variables.hashing import HashedKey, identity_key
+from ....variables.hashing import identity_key
+from ....variables.keys import HashedKey
 from ...objects.opaque import OpaqueVariable
 
 # What a group says of itself for as long as it lives.

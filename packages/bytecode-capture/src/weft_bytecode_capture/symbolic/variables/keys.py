@@ -1,0 +1,79 @@
+"""What variables are as keys of dicts and members of sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..protocol import Evaluator
+from .base import Variable
+
+
+class HashedKey:
+    """A variable with the Python value that it hashes and compares as.
+
+    ``python_key`` is a 1-tuple of the real key object, None where the object is made during evaluation
+    and hashed by identity.
+    """
+
+    __slots__ = ("_hash", "_token", "python_key", "variable")
+
+    def __init__(
+        self,
+        variable: Variable,
+        python_key: tuple[Any] | None,
+        token: InstanceKey | Identity | tuple[HashedKey, ...] | None = None,
+    ) -> None:
+        self.variable = variable
+        self.python_key = python_key
+        if token is not None:
+            self._token: Any = token
+        else:
+            self._token = python_key[0] if python_key is not None else Identity(variable)
+        self._hash = hash(self._token)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HashedKey):
+            return NotImplemented
+        if self._token is other._token:
+            return True
+        for token in (self._token, other._token):
+            if isinstance(token, InstanceKey):
+                return token.equal(self.variable, other.variable)
+        return bool(self._token == other._token)
+
+    def __repr__(self) -> str:
+        return repr(self.variable)
+
+
+class InstanceKey:
+    """An instance whose methods the dataclasses module wrote; the evaluator answers for both."""
+
+    __slots__ = ("_evaluator", "_hash", "variable")
+
+    def __init__(self, evaluator: Evaluator, variable: Variable, value: int) -> None:
+        self._evaluator = evaluator
+        self.variable = variable
+        self._hash = value
+
+    def __hash__(self) -> int:
+        return hash(self._hash)
+
+    def equal(self, left: Variable, right: Variable) -> bool:
+        evaluator = self._evaluator
+        return left is right or evaluator.binary_operation("eq", left, right).truth(evaluator)
+
+
+class Identity:
+    __slots__ = ("variable",)
+
+    def __init__(self, variable: Variable) -> None:
+        self.variable = variable
+
+    def __hash__(self) -> int:
+        return id(self.variable)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.variable is self.variable
