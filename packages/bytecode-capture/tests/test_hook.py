@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 from weft_bytecode_capture import _frame_hook as hook
-from weft_bytecode_capture.code_objects.builder import CodeBuilder, rebuild
+from weft_bytecode_capture.code_objects.code_builder import CodeBuilder, rebuild
 from weft_bytecode_capture.code_objects.instructions import decode
 
 

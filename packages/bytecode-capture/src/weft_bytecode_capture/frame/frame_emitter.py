@@ -21,7 +21,7 @@ from weft_guards import (
     TypeSource,
 )
 
-from ..code_objects.builder import CodeBuilder, is_code_constant
+from ..code_objects.code_builder import CodeBuilder, is_code_constant
 from ..sources import ConvertedSource, SelectedSource
 from ..symbolic.variables.base import Variable
 from ..unsupported import Unsupported

@@ -15,7 +15,7 @@ import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..code_objects.builder import CodeBuilder
+from ..code_objects.code_builder import CodeBuilder
 from ..code_objects.flow import Stack, StackItem, live_locals, reachable, stacks
 from ..code_objects.instructions import DecodedCode, Instruction, Position, clone, decode
 

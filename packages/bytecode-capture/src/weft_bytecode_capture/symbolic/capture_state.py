@@ -26,8 +26,8 @@ from weft_guards import (
 from ..frame.emitter import Emitter
 from ..unsupported import Unsupported
 from .frame_result import CaptureOptions, FrameInput
-from .graph.builder import GraphBuilder
 from .graph.fake_mode import OperandCheck
+from .graph.graph_builder import GraphBuilder
 from .models.iterators.generators import GeneratorVariable
 from .overrides import Overrides
 from .policy import is_library_module

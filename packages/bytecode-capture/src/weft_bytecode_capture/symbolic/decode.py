@@ -19,18 +19,18 @@ from ..code_objects.reading import (
 )
 from ..unsupported import Unsupported
 
-Handler = Callable[[Any, "Instruction"], None]
+OpcodeHandler = Callable[[Any, "Instruction"], None]
 
-_HANDLERS: dict[str, Handler] = {}
+_HANDLERS: dict[str, OpcodeHandler] = {}
 
 _CONSTANT_OPERATIONS = frozenset(dis.hasconst)
 _NAME_OPERATIONS = frozenset(dis.hasname)
 
 
-def handles(*operation_names: str) -> Callable[[Handler], Handler]:
+def handles(*operation_names: str) -> Callable[[OpcodeHandler], OpcodeHandler]:
     """Register the handler of these opcodes."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: OpcodeHandler) -> OpcodeHandler:
         for name in operation_names:
             if name in _HANDLERS:
                 raise ValueError(f"two handlers of {name}")
@@ -65,7 +65,7 @@ class Instruction:
         self.argument = argument
         self.operand: Any = argument
         self.target = -1
-        self.handler: Handler = _HANDLERS.get(name, _not_handled)
+        self.handler: OpcodeHandler = _HANDLERS.get(name, _not_handled)
 
     def __repr__(self) -> str:
         return f"{self.name}({self.operand!r}) at {self.offset}"

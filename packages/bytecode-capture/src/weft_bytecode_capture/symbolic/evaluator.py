@@ -14,7 +14,7 @@ from .capture_state import CaptureState, source_line
 from .captured_exception import CapturedException
 from .decode import Instruction
 from .frame_ends import handler_sees
-from .graph.builder import GraphBuilder
+from .graph.graph_builder import GraphBuilder
 from .models.containers.sequences import ListVariable
 from .models.exceptions.exception_objects import ExceptionVariable
 from .models.functions.cells import CellVariable

@@ -21,7 +21,7 @@ from .captured_exception import CapturedException
 from .evaluator import FrameEvaluator
 from .frame_ends import exit_runs_code
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
-from .graph.builder import GraphBuilder
+from .graph.graph_builder import GraphBuilder
 from .graph.histories import (
     asks_for_histories,
     check_places,
