@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -23,13 +24,28 @@ DOCS = Path(__file__).parents[1] / "docs"
 NAV = re.findall(r"^ +- .*?: (\S+\.md)$", (DOCS.parent / "mkdocs.yml").read_text(), re.MULTILINE)
 
 
+LATER_NAMES = (
+    "nonstrict_trace",
+    "cudagraph_mark_warmup_incomplete",
+    "precompile",
+    "PrecompileError",
+)
+"""Of torch.compiler, in releases later than the oldest that is tested."""
+
+
 def text(page: str) -> str:
     return (DOCS / page).read_text()
 
 
-@pytest.mark.parametrize("name", torch.compiler.__all__)
+@pytest.mark.parametrize("name", [*torch.compiler.__all__, *LATER_NAMES])
 def test_the_table_of_migration_has_all_of_torchs_compiler(name) -> None:
     assert f"`{name}`" in text("coming_from_torch_compile.md")
+
+
+def test_the_table_of_migration_has_all_arguments_of_stances() -> None:
+    for name, parameter in inspect.signature(torch.compiler.set_stance).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            assert f"`set_stance({name}=" in text("coming_from_torch_compile.md")
 
 
 @pytest.mark.parametrize("name", [*VARIABLES, *ALL_LOGS])

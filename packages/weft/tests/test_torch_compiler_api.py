@@ -11,6 +11,7 @@ import pickle
 
 import pytest
 import torch
+import torch._dynamo
 import weft
 
 
@@ -56,6 +57,25 @@ def test_allowed_functions_are_nodes_of_the_graph(mark) -> None:
     (report,) = reports(lambda x: opaque(x + 1, 3.0) - 1, (X,))
     assert report.graph_break is None
     assert opaque in {node.target for node in report.graph.graph_module.graph.nodes}
+
+
+def test_functions_traced_loosely_are_inlined() -> None:
+    """Containers of any kind go in and come out; gradients flow."""
+    mark = getattr(torch.compiler, "nonstrict_trace", torch._dynamo.nonstrict_trace)
+
+    @mark
+    def parts(given, factor):
+        return {"a": given["x"].sin() * factor, "b": [given["x"].cos()]}
+
+    def program(x):
+        made = parts({"x": x}, 2.0)
+        return made["a"] + made["b"][0]
+
+    (report,) = reports(program, (X,), fullgraph=True)
+    assert report.graph_break is None
+    x = X.clone().requires_grad_()
+    weft.compile(program, fullgraph=True)(x).sum().backward()
+    torch.testing.assert_close(x.grad, 2 * X.cos() - X.sin())
 
 
 @pytest.mark.parametrize("mark", CONSTANT, ids=WHOSE)

@@ -273,8 +273,15 @@ def is_allowed_in_graph(function: Any) -> bool:
 
     That keeps such functions' identities where torch's own capture reads them, which it has loaded then.
     """
-    known = getattr(sys.modules.get("torch._dynamo.trace_rules"), "_allowed_callable_ids", None)
-    return known is not None and id(function) in known
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    allowed = getattr(rules, "_allowed_callable_ids", ())
+    return id(function) in allowed and not is_nonstrict(function)
+
+
+def is_nonstrict(function: Any) -> bool:
+    """Whether it is a wrapper of ``nonstrict_trace``, which takes and gives containers of any kind."""
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    return id(function) in getattr(rules, "_nonstrict_trace_callable_ids", ())
 
 
 OPAQUE_METACLASSES: tuple[type, ...] = tuple(

@@ -6,6 +6,7 @@ import inspect
 import types
 from typing import NoReturn
 
+from .._torch import is_nonstrict
 from ..unsupported import Unsupported
 from .evaluator import FrameEvaluator
 from .models.containers.mappings import new_keyword_dict
@@ -29,8 +30,9 @@ def inline_call(
     if model is not None:
         return model.call(caller, arguments, keywords, function)
     module = function.globals_dictionary(caller).get("__name__")
-    if is_other_compiler(module, function.qualified_name()):
-        original = getattr(getattr(function, "value", None), "__wrapped__", None)
+    value = getattr(function, "value", None)
+    if is_other_compiler(module, function.qualified_name()) and not is_nonstrict(value):
+        original = getattr(value, "__wrapped__", None)
         if is_registered(original):  # torch's compiler puts wrappers around functions of torch
             return caller.wrap_known(original).call(caller, arguments, keywords)
         raise Unsupported("call of a disabled function", function.qualified_name())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,8 +70,26 @@ def _substitute(argument: Any, tensors: Any, values: dict[sympy.Symbol, Any]) ->
     return argument
 
 
+def _plain(argument: Any) -> Any:
+    """``argument`` with Python's integers for SymPy's."""
+    if isinstance(argument, sympy.Integer):
+        return int(argument)
+    if isinstance(argument, list | tuple):
+        return type(argument)(_plain(a) for a in argument)
+    return argument
+
+
 def _concrete(extents: Sequence[sympy.Expr], values: dict[sympy.Symbol, Any]) -> tuple[int, ...]:
     return tuple(int(values[e] if e.is_Symbol else e.xreplace(values)) for e in extents)
+
+
+def _concrete_layout(
+    buffer: Buffer | None, values: dict[sympy.Symbol, Any]
+) -> tuple[Sequence[int], Sequence[int]] | None:
+    """Size and stride of an output in a call."""
+    if buffer is None:
+        return None
+    return _concrete(buffer.layout.size, values), _concrete(buffer.layout.stride, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +107,37 @@ class Callback:
     tensor_count: int
     symbols: tuple[sympy.Symbol, ...]
 
-    @torch.no_grad()
     def __call__(self, *inputs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self._run(inputs)
+        with torch.no_grad():
+            return self._run(inputs)
+
+    @functools.cached_property
+    def _layouts(self) -> tuple[tuple[Sequence[int], Sequence[int]] | None, ...] | None:
+        """Size and stride of each output, where they are the same in every call."""
+        if self.symbols or self.extern.defines:
+            return None
+        return tuple(_concrete_layout(b, {}) for b in self.outputs)
+
+    @functools.cached_property
+    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """The call's arguments, with their tensors and symbols left in, and numbers as Python's own."""
+        call = self.extern
+        return (
+            [_plain(a) for a in call.arguments],
+            {key: _plain(a) for key, a in call.keywords.items()},
+        )
+
+    def _run(self, inputs: Sequence[Any]) -> Any:
         call = self.extern
         tensors = inputs[: self.tensor_count]
         numbers = zip(self.symbols, inputs[self.tensor_count :], strict=True)
         values = {s: sympy.Integer(v) if s.is_integer else v for s, v in numbers}
         source = iter(tensors)
-        arguments = [_substitute(a, source, values) for a in call.arguments]
-        keywords = {k: _substitute(a, source, values) for k, a in call.keywords.items()}
+        given, named = self._arguments
+        arguments = [_substitute(a, source, values) for a in given]
+        keywords = {k: _substitute(a, source, values) for k, a in named.items()}
         if self.into_memory:
             _run_into(tensors[-1], call, arguments, keywords)
             return ()
@@ -104,11 +145,15 @@ class Callback:
         results = call_library(call.operator, first_only, *arguments, **keywords)
         if not isinstance(results, list | tuple):
             results = (results,)
-        values = with_own_sizes(call, results, values)
+        layouts = self._layouts
+        if layouts is None:
+            values = with_own_sizes(call, results, values)
+            layouts = tuple(_concrete_layout(b, values) for b in self.outputs)
+        taken = [t.untyped_storage().data_ptr() for t in tensors]
         return tuple(
-            _settle(result, buffer, values, tensors)
-            for result, buffer in zip(results, self.outputs, strict=True)
-            if buffer is not None
+            _settle(result, buffer, layout, taken)
+            for result, buffer, layout in zip(results, self.outputs, layouts, strict=True)
+            if buffer is not None and layout is not None
         )
 
 
@@ -134,18 +179,13 @@ def _run_into(
 def _settle(
     result: torch.Tensor | None,
     buffer: Buffer,
-    values: dict[sympy.Symbol, Any],
-    arguments: Sequence[torch.Tensor],
+    layout: tuple[Sequence[int], Sequence[int]],
+    taken: Sequence[int],
 ) -> torch.Tensor:
-    layout = buffer.layout
-    size, stride = _concrete(layout.size, values), _concrete(layout.stride, values)
-    aliases = result is not None and any(_in_memory_of(result, a) for a in arguments)
-    return settle(result, size, stride, layout.dtype, layout.device, copy=aliases)
-
-
-def _in_memory_of(result: torch.Tensor, argument: torch.Tensor) -> bool:
-    same = result.untyped_storage().data_ptr() == argument.untyped_storage().data_ptr()
-    return same and result.numel() > 0
+    """``result`` with that size and stride, in memory that begins at none of the addresses ``taken``."""
+    in_argument = result is not None and result.untyped_storage().data_ptr() in taken
+    aliases = in_argument and result is not None and result.numel() > 0
+    return settle(result, *layout, buffer.layout.dtype, buffer.layout.device, copy=aliases)
 
 
 @dataclass(frozen=True)
