@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import runpy
 from pathlib import Path
@@ -14,6 +15,10 @@ import weft_loop_ir
 from weft.cli import main
 from weft.minify import first_failure, first_inaccuracy, reduce_graph
 from weft.minify.reduce import call_count
+from weft_codegen_cpp.kernel import body_printer
+from weft_loop_ir.lowering.pointwise import elementwise
+from weft_loop_ir.lowering.promotion import Promotion
+from weft_loop_ir.lowering.registry import RULES
 
 
 def program(x: torch.Tensor, y: torch.Tensor):
@@ -168,3 +173,60 @@ def test_graphs_of_a_dump_can_be_minified(tmp_path, capsys) -> None:
     (file,) = tmp_path.glob("0*/1_captured.py")
     assert main(["minify", str(file), "--accuracy"]) == 1
     assert "as exact as eager" in capsys.readouterr().err
+
+
+def wrong(ops, value):
+    """An exponential that is off by a thousandth."""
+    exact = ops.exp(value)
+    return ops.mul(exact, ops.constant(1.001, ops.dtype_of(exact)))
+
+
+def shifted(x: torch.Tensor, y: torch.Tensor):
+    a = torch.softmax(x @ y.t(), -1)
+    b = (a - y).exp()
+    return (b @ x).relu() + 1
+
+
+@pytest.fixture
+def a_wrong_lowering(monkeypatch) -> None:
+    def rule(context, tensor):
+        return elementwise(context, [tensor], Promotion.INT_TO_FLOAT, wrong, heavy=True)
+
+    monkeypatch.setitem(RULES, torch.ops.aten.exp.default, rule)
+
+
+def test_a_wrong_lowering_is_found_in_its_kernel_with_the_users_line(
+    tmp_path, a_wrong_lowering, capsys
+) -> None:
+    """From a dump: the stage, the kernel and the line of the program that it computes."""
+    compiled = weft.compile(shifted, options={"dump_directory": str(tmp_path)})
+    compiled(*inputs())
+    (file,) = tmp_path.glob("0*/1_captured.py")
+    line = inspect.getsourcelines(shifted)[1] + 2
+    assert main(["minify", str(file), "--accuracy", "--output", str(tmp_path / "o.py")]) == 0
+    text = capsys.readouterr().out
+    assert "loop-ir is the first stage that is less exact than eager" in text
+    assert "the first such kernel is " in text
+    assert f"test_minify.py:{line} in shifted" in text and "its exp" in text
+
+
+def test_other_kernels_are_not_blamed(a_wrong_lowering) -> None:
+    """In the whole graph, where matmuls, a softmax and a sum are right, before it and behind."""
+    fault = first_inaccuracy(torch.fx.symbolic_trace(shifted), inputs())
+    assert fault is not None and fault.stage == "loop-ir" and fault.kernel is not None
+    assert "exp" in fault.kernel.name or "exp" in fault.kernel.node
+    assert first_inaccuracy(torch.fx.symbolic_trace(lambda x, y: x.log() + y), inputs()) is None
+
+
+def test_a_wrong_kernel_of_the_code_generator_is_named(monkeypatch) -> None:
+    """Where the loops are right, but not what is generated for them."""
+    literal = body_printer.literal
+    monkeypatch.setattr(
+        body_printer,
+        "literal",
+        lambda value, dtype: literal(value + 0.01 if value == 7.0 else value, dtype),
+    )
+    graph = torch.fx.symbolic_trace(lambda x, y: (x @ y).relu() * 7.0)
+    fault = first_inaccuracy(graph, inputs())
+    assert fault is not None and fault.stage == "codegen" and fault.kernel is not None
+    assert "mul" in fault.kernel.node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import weft_loop_ir
 
 from .dump_facts import graph_facts, report_facts, schedule_facts
 from .graph_report import GraphReport
+from .locations import UNKNOWN, describe_frames, frames_of_trace
 
 FACTS = "report.json"
 """The file in a graph's folder that has what the others have, as data."""
@@ -86,12 +87,41 @@ def runnable_python(graph_module: torch.fx.GraphModule) -> str:
     lines += ["    def __init__(self) -> None:", "        super().__init__()"]
     lines += [f"        {line}" for line in _attributes(graph_module)]
     lines += [""]
-    lines += ["    " + line if line else "" for line in python.src.strip().splitlines()]
+    lines += ["    " + line if line else "" for line in _with_places(graph_module, python.src)]
     inputs = [_example(node) for node in graph_module.graph.nodes if node.op == "placeholder"]
     lines += ["", "", 'if __name__ == "__main__":']
     lines += ["    inputs = ["] + [f"        {item}," for item in inputs] + ["    ]"]
     lines += ["    with torch.no_grad():", "        print(Graph()(*inputs))", ""]
     return "\n".join(lines)
+
+
+def _with_places(graph_module: torch.fx.GraphModule, source: str) -> Iterator[str]:
+    """The lines of the graph's ``forward``, with a comment where another line of the program begins."""
+    places = {node.name: node.meta.get("stack_trace") for node in graph_module.graph.nodes}
+    last = None
+    for line in source.strip().splitlines():
+        trace = places.get(line.partition(" = ")[0].strip())
+        place = describe_frames(frames_of_trace(trace)) if trace else UNKNOWN
+        if place not in (UNKNOWN, last):
+            last = place
+            yield f"    # {place}"
+        yield line
+
+
+_PLACE = re.compile(r"^ {8}# (?P<file>.+?):(?P<line>\d+) in (?P<function>[^,]+)")
+_CALL = re.compile(r"^ {8}(?P<name>\w+) = ")
+
+
+def traces_in(source: str) -> dict[str, str]:
+    """What :func:`runnable_python` noted of the program's lines, as stack traces by the nodes' names."""
+    found: dict[str, str] = {}
+    trace = None
+    for line in source.splitlines():
+        if place := _PLACE.match(line):
+            trace = f'  File "{place["file"]}", line {place["line"]}, in {place["function"]}\n'
+        elif trace and (call := _CALL.match(line)):
+            found[call["name"]] = trace
+    return found
 
 
 def _imports(names: dict[str, Any]) -> list[str]:

@@ -28,6 +28,10 @@ Of several frames the innermost of the first of these kinds is the one that a re
 """
 
 
+UNKNOWN = "<unknown>"
+"""A place of which nothing is known."""
+
+
 def frames_of_trace(trace: str) -> tuple[UserLocation, ...]:
     """The frames of a text that looks as a traceback does, outermost first."""
     matches = filter(None, map(_LINE.match, trace.splitlines()))
@@ -52,7 +56,7 @@ def describe_frames(frames: Sequence[UserLocation], callers: Sequence[UserLocati
     if found is None or owner_of(found.file) >= LIBRARY:
         found = _users(callers) or found
     if found is None:
-        return "<unknown>"
+        return UNKNOWN
     told = [frame for frame in frames if owner_of(frame.file) != COMPILER]
     if not told or told[-1] == found or owner_of(told[-1].file) == OWN:
         return describe_place(found)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ..dump import runnable_python
+from ..dump import runnable_python, traces_in
 from ..errors import WeftError
 from .reduce import Reduced, reduce_graph
 from .stages import StageFault, first_failure, first_inaccuracy
@@ -65,4 +65,9 @@ def _graph_of(path: Path) -> tuple[torch.fx.GraphModule, list[Any]]:
     graph, inputs = names.get("Graph"), names.get("inputs")
     if not isinstance(graph, type) or not isinstance(inputs, (list, tuple)):
         raise NothingToMinify(f"{path} defines no class Graph and no list of inputs")
-    return torch.fx.symbolic_trace(graph()), list(inputs)
+    graph_module = torch.fx.symbolic_trace(graph())
+    traces = traces_in(path.read_text())
+    for node in graph_module.graph.nodes:
+        if node.name in traces:
+            node.meta["stack_trace"] = traces[node.name]
+    return graph_module, list(inputs)
