@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import HigherOrderOperator
+from ._torch import HigherOrderOperator, known_equal, known_true
 from .aten_recorder import AtenRecorder, RegionEffort
 from .gradient_history import Reach
 from .loop_regions import record_while
@@ -59,7 +59,29 @@ def record_region_operator(
     rule = _RULES.get(target.name())
     if rule is None:
         raise Unsupported("control-flow operator", str(target))
-    return rule(recorder, target, args, runner)
+    results = rule(recorder, target, args, runner)
+    source = recorder.source_node
+    captured = None if source is None else source.meta.get("example_value")
+    if not isinstance(captured, tuple) or len(captured) != len(results):
+        return results
+    return tuple(map(_expanded_as, results, captured))
+
+
+def _expanded_as(result: Any, captured: Any) -> Any:
+    """``result`` with the dimensions expanded that are in ``captured``: a region gives a dense tensor."""
+    if not isinstance(result, torch.Tensor) or not isinstance(captured, torch.Tensor):
+        return result
+    dimensions = [
+        d
+        for d, (size, stride) in enumerate(zip(captured.shape, captured.stride(), strict=True))
+        if known_equal(stride, 0) and known_true(size > 1) and not known_equal(result.stride(d), 0)
+    ]
+    if not dimensions:
+        return result
+    shape = result.shape
+    for d in dimensions:
+        result = result.narrow(d, 0, 1)
+    return result.expand(shape)
 
 
 def _record_cond(

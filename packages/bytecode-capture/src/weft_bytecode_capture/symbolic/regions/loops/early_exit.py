@@ -236,10 +236,21 @@ def unset_like(
     like: TensorVariable,
     count: Variable | None = None,
 ) -> TensorVariable:
-    """An uninitialised tensor in ``graph``: ``count`` rows like ``like``, or one."""
+    """An uninitialised tensor in ``graph``: ``count`` rows like ``like``, or one in its layout."""
     fake = like.fake
     check_size(evaluator, fake)
     row = evaluator.wrap_result(list(fake.shape))
+    if count is None and not fake.is_contiguous():
+        strides = evaluator.wrap_result(list(fake.stride()))
+        return call_in(
+            evaluator,
+            graph,
+            torch.empty_strided,
+            row,
+            strides,
+            dtype=fake.dtype,
+            device=fake.device,
+        )
     shape = row if count is None else ListVariable([count, *row.iterate(evaluator)])
     return call_in(evaluator, graph, torch.empty, shape, dtype=fake.dtype, device=fake.device)
 

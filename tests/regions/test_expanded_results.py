@@ -1,0 +1,68 @@
+"""Tensors that a kept branch or loop expands, or lays out otherwise, have eager's strides behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import weft
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    y = x
+    for _ in range(25):
+        y = (x * 2).expand(2, *x.shape)
+    return y
+
+
+def bound_in_the_loop(x: torch.Tensor) -> torch.Tensor:
+    for row in x:
+        y = torch.meshgrid(row[:3], x.flatten()[:2], indexing="ij")[1]
+    return y
+
+
+def transposed(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(25):
+        y = x.t() * 2
+    return y
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        y = (x * 2)[:, :1].expand(*x.shape)
+    else:
+        y = (x * 3)[:, :1].expand(*x.shape)
+    return y
+
+
+def until(x: torch.Tensor) -> torch.Tensor:
+    y = x
+    while x.sum() < 40:
+        x = x + 1
+        y = x[:1].expand(5, x.shape[1])
+    return y
+
+
+PROGRAMS = (rows, bound_in_the_loop, transposed, branch, until)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_strides(program: Callable[[torch.Tensor], torch.Tensor], dynamic: bool) -> None:
+    compiled = weft.compile(program, dynamic=dynamic)
+    for size in (4, 6):
+        x = torch.rand(3, size)
+        expected, found = program(x), compiled(x)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+
+
+def test_gradients() -> None:
+    for program in (rows, branch):
+        x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
+        expected, found = program(x), weft.compile(program)(x)
+        weights = torch.rand(expected.shape, dtype=torch.float64)
+        gradients = [torch.autograd.grad((y * weights).sum(), x)[0] for y in (expected, found)]
+        torch.testing.assert_close(gradients[1], gradients[0])
+        assert found.stride() == expected.stride()
