@@ -50,6 +50,9 @@ class Recording:
     def is_donated(self) -> bool:
         return False
 
+    def are_results_out(self) -> bool:
+        return False
+
     def may_reuse(self, inputs_donated: bool) -> bool:
         return True
 
