@@ -47,8 +47,9 @@ class TritonProgram:
 
     Safe to call from several threads at once; programs on a device take turns.  With ``record`` the second
     call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
-    of all steps but the last.  Results never share memory with the recording, so a later call leaves them
-    as they are: the tensors that ``compute`` gives for them are copied, unless :meth:`donate` donates them.
+    of all steps but the last.  A later call leaves results as they are: the tensors that ``compute`` gives
+    for them are copied, unless :meth:`donate` donates them or :meth:`call_donated` shares them, in memory
+    that is not written to again while anybody holds it.
     Inputs and constants without dimensions may be on the CPU.  ``generated`` is what the program was made
     of.  Calls whose sizes are too large for the indices of its kernels are run by another program, which
     ``load_wider`` gives.  Where ``may_fail`` is false a call raises nothing once its first kernel has begun.

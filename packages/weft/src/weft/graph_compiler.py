@@ -48,6 +48,10 @@ class GraphCompiler:
             program = codegen.compile(schedule, _bound(schedule, constants))
         return self._finished(program, schedule, suffix, codegen)
 
+    def compile_backward(self, graph_module: torch.fx.GraphModule, suffix: str) -> CompiledProgram:
+        """A graph whose results are gradients; its constants are inputs."""
+        return self.compile(graph_module, {}, suffix, gives_gradients=True)
+
     def begin(
         self,
         graph_module: torch.fx.GraphModule,

@@ -259,16 +259,12 @@ class Pipeline:
         bucket_bytes = data_parallel_bucket_bytes()
         try:
             if bucket_bytes is None:
-                backward: Any = compiler.compile(
-                    partitioned.backward, {}, "_backward", gives_gradients=True
-                )
+                backward: Any = compiler.compile_backward(partitioned.backward, "_backward")
             else:
                 backward = [
                     (
                         segment,
-                        compiler.compile(
-                            segment.graph_module, {}, f"_backward_{number}", gives_gradients=True
-                        ),
+                        compiler.compile_backward(segment.graph_module, f"_backward_{number}"),
                     )
                     for number, segment in enumerate(segment_backward(partitioned, bucket_bytes))
                 ]
@@ -290,9 +286,7 @@ class Pipeline:
         def compile_later(graph_module: torch.fx.GraphModule) -> Callable[..., Any]:
             try:
                 with torch.no_grad():
-                    return compiler.compile(
-                        graph_module, {}, "_partial_backward", gives_gradients=True
-                    )
+                    return compiler.compile_backward(graph_module, "_partial_backward")
             except StageError as error:
                 if self._raise_errors:
                     raise

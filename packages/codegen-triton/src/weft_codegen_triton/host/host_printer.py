@@ -1,11 +1,11 @@
 """Prints the host program: a Python module whose function ``compute`` runs the steps of a schedule in order.
 
 ``compute(inputs, constants, stream)`` runs all steps but the tail and gives tensors: those of ``returned``
-buffers first, which a recording copies for the caller, then those of ``donated`` ones, which it may donate,
-then those that the tail needs.  It takes inputs that nothing needs after it out of the list ``inputs``, and
-drops each when its last reader has run.  ``finish(inputs, constants, stream, buffers)`` runs the tail on them
-and gives the results.  A CUDA graph records the first function only.  It raises IndicesTooLarge for sizes
-that kernels have too few bits for.
+buffers first, which a recording copies for the caller or shares with it, then those of ``donated`` ones,
+which it may donate, then those that the tail needs.  It takes inputs that nothing needs after it out of the
+list ``inputs``, and drops each when its last reader has run.  ``finish(inputs, constants, stream, buffers)``
+runs the tail on them and gives the results.  A CUDA graph records the first function only.  It raises
+IndicesTooLarge for sizes that kernels have too few bits for.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ What a step of training saves for backward is too much to be copied.  It is dona
 recording's own memory, and it is not replayed before the caller has let go of that.  Others are, and they
 write to all that was ever free in their pool, so a recording that donates has a pool of its own, which it
 shares with the recording that reuses what is donated (see :mod:`.donations`).
+
+The gradients that backward gives are shared: they are in memory of the recording's own, outside of any pool,
+and where the next call finds that somebody holds them, it is recorded anew, and copies.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class Replays:
     The first call for a size runs step by step and so warms libraries up, the second records, later ones
     replay.  The inputs at the positions ``written`` are written to where they are: with those elsewhere it is
     recorded anew, and both recordings stay.  The first ``returned_count`` tensors that ``compute`` gives are
-    the caller's, the next ``donated_count`` are donated (see :class:`GraphRecording`), others are read before
-    the next call.
+    copied for the caller, or shared with it, the next ``donated_count`` are donated (see
+    :class:`GraphRecording`), others are read before the next call.
     ``refusal`` says why recording was given up, None if it wasn't.  ``copied_bytes`` is the option of that
     name.
     """
@@ -139,8 +139,7 @@ class Replays:
         if self._is_dynamic and max(held, donated) > MAX_UNASKED_BYTES:
             return buffers  # each size would keep as much
         limits = _Limits(self._steps, self._copied_bytes)
-        copied, shared = (0, _bytes(returned)) if inputs_donated else (_bytes(returned), 0)
-        if limits.allow(copied, shared, held, inputs_donated):
+        if limits.allow(0, _bytes(returned), held, inputs_donated, shares_results=inputs_donated):
             written = frozenset(self._written)
             replay = _Replay(addresses, returned, donated_count, donated, limits, written)
             self._known[key] = replay
@@ -164,7 +163,11 @@ class _Limits:
     steps: int
     copied_bytes: int
 
-    def allow(self, copied: int, shared: int, held: int, inputs_donated: bool) -> bool:
+    def allow(
+        self, moved: int, returned: int, held: int, inputs_donated: bool, *, shares_results: bool
+    ) -> bool:
+        """Whether it may copy ``moved`` bytes of inputs, and share or copy those ``returned``."""
+        copied, shared = (moved, returned) if shares_results else (moved + returned, 0)
         return pays_off(
             copied, shared, self.steps, self.copied_bytes, held, inputs_donated=inputs_donated
         )
@@ -226,6 +229,7 @@ class _Replay:
         donated = None
         if recording is not None and recording.are_results_out():
             recording, self._shares_results = None, False
+        shares_results = inputs_donated and self._shares_results
         if recording is not None and recording.holds_for(constants):
             moved = recording.moved(inputs)
             in_use = recording.is_donated() or not recording.may_reuse(inputs_donated)
@@ -236,7 +240,6 @@ class _Replay:
             moved = (
                 moved if donated is None else moved - donated.positions
             )  # forward was recorded anew
-            shares_results = inputs_donated and self._shares_results
             if in_use or not self._may_copy(inputs, moved, donated, shares_results):
                 self._recording = recording
                 self._miss(in_use)
@@ -245,7 +248,6 @@ class _Replay:
         recording = None  # its memory may serve the new one
         if donated is None and inputs_donated:
             donated = find_donated_inputs(inputs, stream)
-        shares_results = inputs_donated and self._shares_results
         fixed = self._fixed(inputs, donated, shares_results)
         if not self._may_copy(inputs, {*range(len(inputs))} - fixed, donated, shares_results):
             self._addresses = _addresses(inputs)
@@ -271,11 +273,12 @@ class _Replay:
         if not has_room(self._donated_bytes + self._returned_bytes + moving):
             raise RecordingFailed("a recording would leave too little memory")
         donated_inputs = None if donated is None or donated.donation.is_handed_over else donated
-        result_memory = [
-            torch.empty_strided(size, stride, dtype=dtype, device=device)
-            for size, stride, dtype, device in (self._returned_forms if shares_results else ())
-        ]
+        forms = self._returned_forms if shares_results else ()
         try:
+            result_memory = [
+                torch.empty_strided(size, stride, dtype=dtype, device=device)
+                for size, stride, dtype, device in forms
+            ]
             return GraphRecording(
                 compute,
                 inputs,
@@ -303,10 +306,13 @@ class _Replay:
         shares_results: bool,
     ) -> bool:
         """Whether replaying pays where the inputs at ``positions`` are copied at each call."""
-        copied, shared = _bytes(inputs[k] for k in positions), self._returned_bytes
-        if not shares_results:
-            copied, shared = copied + shared, 0
-        return self._limits.allow(copied, shared, _held_bytes(inputs), donated is not None)
+        return self._limits.allow(
+            _bytes(inputs[k] for k in positions),
+            self._returned_bytes,
+            _held_bytes(inputs),
+            donated is not None,
+            shares_results=shares_results,
+        )
 
     def _fixed(
         self, inputs: Sequence[Any], donated: DonatedInputs | None, shares_results: bool
