@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -11,6 +12,7 @@ import zipfile
 import pytest
 import torch
 import weft
+from weft import caches
 from weft.caches import CACHES, MANIFEST, ArchiveError, cache_infos, pack_caches, unpack_caches
 
 KEY = "0123456789abcdef" * 2
@@ -62,6 +64,20 @@ def test_what_is_packed_is_unpacked(tmp_path) -> None:
     with zipfile.ZipFile(io.BytesIO(pack_caches()[0])) as again:
         assert {name: again.read(name) for name in files} == files
     assert pack_caches(since=4e9)[1].entries == 0
+
+
+def test_entries_that_another_process_discards_meanwhile_are_not_counted(monkeypatch) -> None:
+    unpack_caches(archive(**{f"cpp/{key}.so": b"entry" for key in (KEY, KEY[::-1])}))
+    files = caches._files
+
+    def discarding(folder):
+        for item in files(folder):
+            if item.name.startswith(KEY):
+                os.unlink(item.path)
+            yield item
+
+    monkeypatch.setattr(caches, "_files", discarding)
+    assert [(info.entries, info.size) for info in cache_infos()] == [(1, 5), (0, 0), (0, 0)]
 
 
 LATER = """

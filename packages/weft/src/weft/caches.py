@@ -72,7 +72,10 @@ def _info(name: str) -> CacheInfo:
     keys: set[str] = set()
     size = 0
     for item in _files(folder):
-        size += item.stat().st_size
+        try:
+            size += item.stat().st_size
+        except FileNotFoundError:
+            continue  # another process has discarded it meanwhile
         match = _ENTRY.fullmatch(item.name)
         if match is not None:
             keys.add(match["key"])
@@ -80,7 +83,11 @@ def _info(name: str) -> CacheInfo:
 
 
 def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as items:
+    try:
+        found = os.scandir(folder)
+    except FileNotFoundError:
+        return  # another process has discarded it meanwhile
+    with found as items:
         for item in items:
             if item.is_dir(follow_symlinks=False):
                 yield from _files(Path(item.path))
