@@ -15,8 +15,8 @@ from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 from weft_bytecode_capture._torch.fakes import FakeTensorMode, errors_unlogged
 from weft_bytecode_capture._torch.symbols import (
-    PlacelessShapeEnv,
     ShapeEnv,
+    SourcelessShapeEnv,
     known_bounds,
     new_float,
     new_integer,
@@ -289,6 +289,6 @@ def test_numbers_without_a_value_leave_torchs_logs_alone(monkeypatch: pytest.Mon
         raise AssertionError("logged")
 
     monkeypatch.setattr(symbolic_shapes, "trace_structured", refuse)
-    mode = FakeTensorMode(shape_env=PlacelessShapeEnv())
+    mode = FakeTensorMode(shape_env=SourcelessShapeEnv())
     assert known_bounds(new_integer(mode, 1, 8)) == (1, 8)
     assert isinstance(new_float(mode), torch.SymFloat)

@@ -17,16 +17,16 @@ from weft_guards import (
     IsComputable,
     IsFinite,
     NumbersCompare,
-    Place,
     Quantity,
     Reason,
     Scope,
     SizeExpression,
+    SymbolSource,
 )
 
 REASON = Reason("model.py", 7, "x * rate")
 X, Y = ArgumentSource("x"), ArgumentSource("y")
-PLACES = Place(X, Quantity.VALUE), Place(Y, Quantity.VALUE)
+PLACES = SymbolSource(X, Quantity.VALUE), SymbolSource(Y, Quantity.VALUE)
 FLOATS = st.floats() | st.sampled_from([0.0, -0.0, 1.0, -1.0, math.inf, math.nan, 5e-324])
 NUMBERS = FLOATS | st.integers(-3, 3) | st.just(2**60 + 1)
 
@@ -112,7 +112,7 @@ def test_zeros_and_kinds_are_told_apart():
 
 def test_sizes_take_part():
     n = sympy.Symbol("n", integer=True)
-    half = SizeExpression(n / 2, ((n, Place(Y, Quantity.VALUE)),))
+    half = SizeExpression(n / 2, ((n, SymbolSource(Y, Quantity.VALUE)),))
     guard = NumbersCompare("le", Computation("mul", (PLACES[0], half)), 1.5, True)
     assert answer(guard, 0.5, 6)
     assert not answer(guard, 0.5, 7)

@@ -13,12 +13,12 @@ from weft_guards import (
     ArgumentSource,
     Guard,
     GuardSet,
-    Place,
     Quantity,
     Reason,
     Relation,
     Scope,
     ShapeRelation,
+    SymbolSource,
     TensorMatches,
     TensorMetadata,
     expression_function,
@@ -33,10 +33,10 @@ X, Y, N = ArgumentSource("x"), ArgumentSource("y"), ArgumentSource("n")
 A, B, C = (sympy.Symbol(name, integer=True, positive=True) for name in "abc")
 NUMBER = sympy.Symbol("n", integer=True)
 PLACES = (
-    (A, Place(X, Quantity.SIZE, 0)),
-    (B, Place(X, Quantity.STRIDE, 0)),
-    (C, Place(Y, Quantity.SIZE, 1)),
-    (NUMBER, Place(N, Quantity.VALUE)),
+    (A, SymbolSource(X, Quantity.SIZE, 0)),
+    (B, SymbolSource(X, Quantity.STRIDE, 0)),
+    (C, SymbolSource(Y, Quantity.SIZE, 1)),
+    (NUMBER, SymbolSource(N, Quantity.VALUE)),
 )
 
 
@@ -223,9 +223,9 @@ def test_overflow_fails():
 
 def test_relations_of_floats_are_checked_in_python():
     real = sympy.Symbol("f", real=True)
-    place = Place(N, Quantity.VALUE)
-    assert relation_program(real > 0.5, {real: (place, 0)}) is None
-    guards = GuardSet([Guard(N, ShapeRelation(real > 0.5, ((real, place),)), REASON)])
+    source = SymbolSource(N, Quantity.VALUE)
+    assert relation_program(real > 0.5, {real: (source, 0)}) is None
+    guards = GuardSet([Guard(N, ShapeRelation(real > 0.5, ((real, source),)), REASON)])
     check = guards.compile(("n",), ())
     assert check.check((0.75,), {}, vars(builtins), None)
     assert not check.check((0.25,), {}, vars(builtins), None)
@@ -239,5 +239,5 @@ def test_tensors_that_no_guard_has_checked_are_read_in_python():
 
 
 def test_a_symbol_without_a_place_is_refused():
-    with pytest.raises(ValueError, match="no place for b"):
+    with pytest.raises(ValueError, match="no source for b"):
         ShapeRelation(A > B, PLACES[:1])

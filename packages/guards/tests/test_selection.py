@@ -22,13 +22,13 @@ from weft_guards import (
     IsObject,
     ItemSource,
     NotAliased,
-    Place,
     Predicate,
     Quantity,
     SameObject,
     ShapeRelation,
     Source,
     StoragesApart,
+    SymbolSource,
     TensorMatches,
     TensorMetadata,
     native_available,
@@ -204,10 +204,10 @@ def test_relations_on_equal_sources_in_python():
     def guards(key):
         copied = Copied(X)
         value = ItemSource(copied, "a")
-        places = ((number, Place(value, Quantity.VALUE)),)
+        symbol_sources = ((number, SymbolSource(value, Quantity.VALUE)),)
         return [
             Guard(copied, DictKeysAre(("a", key)), REASON),
-            Guard(value, ShapeRelation(number < 5, places), REASON),
+            Guard(value, ShapeRelation(number < 5, symbol_sources), REASON),
         ]
 
     selection = select(compiled(guards("b"), guards("c"), guards("d")))
@@ -218,7 +218,9 @@ def test_relations_on_equal_sources_in_python():
 def test_relations_of_one_set_do_not_rely_on_another_sets_tensors():
     """A relation is native only where the very set has found its tensors to be plain."""
     rows = sympy.Symbol("rows", integer=True)
-    relation = Guard(X, ShapeRelation(rows > 2, ((rows, Place(X, Quantity.SIZE, 0)),)), REASON)
+    relation = Guard(
+        X, ShapeRelation(rows > 2, ((rows, SymbolSource(X, Quantity.SIZE, 0)),)), REASON
+    )
     x = torch.ones(3, 2)
     matrix = Guard(X, TensorMatches(TensorMetadata.of(x)), REASON)
     apart = Guard(X, StoragesApart((X,), (Y,)), REASON)

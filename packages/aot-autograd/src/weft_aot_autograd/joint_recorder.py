@@ -25,7 +25,7 @@ from .differentiable_forms import call_differentiably
 from .formula_errors import refuse_subtraction
 from .recording import NodeRecorder
 from .unsupported import Unsupported
-from .written_memory import WrittenMemory, place_of, same_place
+from .written_memory import WrittenMemory, geometry_of, same_geometry
 
 aten = torch.ops.aten
 
@@ -79,10 +79,10 @@ class JointRecorder(NodeRecorder):
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node:
         written = self._memory.current(tensor)
         if written is not None:
-            whole, place = written
-            own = place_of(tensor)
+            whole, geometry = written
+            own = geometry_of(tensor)
             node = whole
-            if not same_place(own, place):
+            if not same_geometry(own, geometry):
                 arguments = (whole, *self.nodes_in(own))
                 with self.paused(), torch.no_grad():
                     node = self.append(aten.as_strided.default, arguments, {}, tensor.detach())
@@ -219,9 +219,9 @@ class JointRecorder(NodeRecorder):
         self._nodes[written] = node
         if torch.Tag.inplace_view in func.tags:  # ``x.t_()``: the same elements, seen otherwise
             return written
-        whole, place = self._memory.whole(written)
-        own = place_of(written)
-        if same_place(own, place):
+        whole, geometry = self._memory.whole(written)
+        own = geometry_of(written)
+        if same_geometry(own, geometry):
             whole = node
         else:
             arguments = (whole, node, *self.nodes_in(own))

@@ -15,15 +15,15 @@ from weft_functionalize import TensorMap, known_equal, size_hint, storage_identi
 
 aten = torch.ops.aten
 
-Place = tuple[tuple[Any, ...], tuple[Any, ...], Any]
+Geometry = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 """Size, stride and offset of a tensor in its storage, in elements."""
 
 
-def place_of(tensor: torch.Tensor) -> Place:
+def geometry_of(tensor: torch.Tensor) -> Geometry:
     return tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
 
 
-def same_place(left: Place, right: Place) -> bool:
+def same_geometry(left: Geometry, right: Geometry) -> bool:
     """Whether two tensors of one storage are the same elements, for all sizes."""
     first, second = (*left[0], *left[1], left[2]), (*right[0], *right[1], right[2])
     return len(first) == len(second) and all(map(known_equal, first, second))
@@ -31,10 +31,10 @@ def same_place(left: Place, right: Place) -> bool:
 
 @dataclass
 class _Memory:
-    """One storage: the tensor that was known first, its place, and what computes it now."""
+    """One storage: the tensor that was known first, its geometry, and what computes it now."""
 
     node: torch.fx.Node
-    place: Place
+    geometry: Geometry
     is_given: bool
     version: int = 0
 
@@ -51,7 +51,7 @@ class WrittenMemory:
         storage = storage_identity(tensor)
         known = self._memory.get(storage)
         if known is None:
-            known = self._memory[storage] = _Memory(node, place_of(tensor), is_given)
+            known = self._memory[storage] = _Memory(node, geometry_of(tensor), is_given)
         self._seen[tensor] = known.version
 
     def may_write(self, tensor: torch.Tensor) -> bool:
@@ -59,7 +59,7 @@ class WrittenMemory:
         known = self._memory.get(storage_identity(tensor))
         if known is None or known.is_given:
             return False
-        size, stride, offset = known.place
+        size, stride, offset = known.geometry
         dense = 1
         for n, step in sorted(zip(size, stride, strict=True), key=lambda pair: size_hint(pair[1])):
             if not (known_equal(n, 1) or known_equal(step, dense)):
@@ -67,12 +67,12 @@ class WrittenMemory:
             dense = dense * n
         return known_equal(offset, 0)
 
-    def current(self, tensor: torch.Tensor) -> tuple[torch.fx.Node, Place] | None:
+    def current(self, tensor: torch.Tensor) -> tuple[torch.fx.Node, Geometry] | None:
         """What computes the memory in which ``tensor`` has become another; None if its own node is right."""
         known = self._memory.get(storage_identity(tensor))
         if known is None or self._seen.get(tensor) in (None, known.version):
             return None
-        return known.node, known.place
+        return known.node, known.geometry
 
     def write(self, tensor: torch.Tensor, whole: torch.fx.Node) -> None:
         """``whole`` computes the memory from now on, after a write to ``tensor``."""
@@ -81,7 +81,7 @@ class WrittenMemory:
         known.version += 1
         self._seen[tensor] = known.version
 
-    def whole(self, tensor: torch.Tensor) -> tuple[torch.fx.Node, Place]:
-        """What computes the memory of ``tensor``, and its place."""
+    def whole(self, tensor: torch.Tensor) -> tuple[torch.fx.Node, Geometry]:
+        """What computes the memory of ``tensor``, and its geometry."""
         known = self._memory[storage_identity(tensor)]
-        return known.node, known.place
+        return known.node, known.geometry

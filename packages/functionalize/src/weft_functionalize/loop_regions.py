@@ -22,8 +22,8 @@ from .loop_reach import reached_after
 from .region_conversion import inputs_seen_written, written_inputs
 from .region_operands import (
     MAX_ATTEMPTS,
-    Block,
     Operands,
+    RecordedRegion,
     RegionRunner,
     check_same,
     convert,
@@ -217,7 +217,7 @@ class _Loop:
         )
         return identity_inside(recorder, left, right)
 
-    def _pairs(self, body: Block) -> dict[MaybeOne, Tie | None]:
+    def _pairs(self, body: RecordedRegion) -> dict[MaybeOne, Tie | None]:
         """What the loop's results may be one with, and what says whether they are."""
         names, carried = body.names(self.taken), self.carried
         found = may_be_one(body.outputs, body.inside().joined, names, carried)
@@ -295,7 +295,7 @@ class _Loop:
             begun = begun.all_input_nodes[0]
         return begun.target in _ZEROS and begun.users == only_user
 
-    def _record(self, module: torch.fx.GraphModule, extra_steps: int = 0) -> Block:
+    def _record(self, module: torch.fx.GraphModule, extra_steps: int = 0) -> RecordedRegion:
         values = self._values(extra_steps)
         return record_block(self.parent, module, values, self.operands, self.runner)
 
@@ -345,7 +345,7 @@ class _Loop:
                 self.parent.give_gradients((values[k], Sources()))
         return values
 
-    def _find_gaining(self, body: Block) -> bool:
+    def _find_gaining(self, body: RecordedRegion) -> bool:
         """Note the operands that the body leaves with gradients and was given without; whether any is new."""
         left = list(body.outputs)
         left += [recorded.value for recorded in body.recorder.inputs[self.count : len(body.given)]]
@@ -369,7 +369,7 @@ class _Loop:
                 assume(condition)
         return value
 
-    def _fit_strides(self, body: Block) -> bool:
+    def _fit_strides(self, body: RecordedRegion) -> bool:
         """Pass operands with other strides where the loop needs that; whether any was changed."""
         parent, operands = self.parent, self.operands
         carried = [k for k in range(self.count) if k not in self.unchanged]
@@ -390,7 +390,7 @@ class _Loop:
                 changed = True
         return changed
 
-    def _resolve_conflicts(self, body: Block) -> bool:
+    def _resolve_conflicts(self, body: RecordedRegion) -> bool:
         """Let the body know which operands share storage that is written; whether that is new of any."""
         values = [*self.operands.values, *self.taken]
         names = body.names(self.taken)
@@ -415,7 +415,7 @@ class _Loop:
             raise _FirstIterationDiffers(ONE_OF_SEVERAL, names)
         return operands.tie_all(parent, positions, taken, self.carried)
 
-    def _tie_results(self, body: Block) -> bool:
+    def _tie_results(self, body: RecordedRegion) -> bool:
         """Have the loop give flags for what its results may be one with; whether any was not yet."""
         if not self.identifies:
             return False
@@ -432,7 +432,7 @@ def _gains(before: Any, after: Any) -> bool:
     return isinstance(after, torch.Tensor) and after.requires_grad and not before.requires_grad
 
 
-def _is_input(block: Block, position: int) -> bool:
+def _is_input(block: RecordedRegion, position: int) -> bool:
     """Whether the block returns its input at ``position``, a tensor, at the same position."""
     result = block.outputs[position]
     if not isinstance(result, torch.Tensor):
@@ -440,7 +440,7 @@ def _is_input(block: Block, position: int) -> bool:
     return block.recorder.node_of(result) is block.recorder.inputs[position].node
 
 
-def _predicate(condition: Block) -> Any:
+def _predicate(condition: RecordedRegion) -> Any:
     if len(condition.outputs) != 1:
         raise Unsupported("loop condition with several results")
     (value,) = condition.outputs

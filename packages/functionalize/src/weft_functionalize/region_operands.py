@@ -76,7 +76,7 @@ class Operands(Sharing):
 
 
 @dataclass
-class Block:
+class RecordedRegion:
     """A region as recorded: what it was run on, and what it returned, in its recorder's tensors."""
 
     recorder: RegionRecorder
@@ -112,7 +112,7 @@ class Block:
 
 
 def touched_operands(
-    block: Block, names: Mapping[int, int], groups: StorageGroups | None = None
+    block: RecordedRegion, names: Mapping[int, int], groups: StorageGroups | None = None
 ) -> set[int]:
     """The positions in ``names`` of operands that the block may write."""
     groups = groups or block.inside()
@@ -126,14 +126,14 @@ def record_block(
     values: Sequence[Any],
     sharing: Sharing,
     runner: RegionRunner,
-) -> Block:
+) -> RecordedRegion:
     """Record a region on ``values``, which belong to ``parent``."""
     recorder = RegionRecorder(module, parent, sharing.views, list(sharing.ties.values()))
     with parent.paused():
-        return Block(recorder, values, runner.record(module, recorder, values))
+        return RecordedRegion(recorder, values, runner.record(module, recorder, values))
 
 
-def share_taken(blocks: Sequence[Block]) -> list[Any]:
+def share_taken(blocks: Sequence[RecordedRegion]) -> list[Any]:
     """Let every block have a placeholder for what any has taken; these values, in one order."""
     outers = {key: outer for b in blocks for key, (outer, _) in b.recorder.taken.items()}
     for block in blocks:
@@ -143,7 +143,7 @@ def share_taken(blocks: Sequence[Block]) -> list[Any]:
 
 
 def convert(
-    block: Block,
+    block: RecordedRegion,
     outputs: Sequence[tuple[Any, Any]],
     written: Sequence[int],
     order: Sequence[int],

@@ -21,8 +21,8 @@ from .loop_regions import record_while
 from .region_conversion import inputs_seen_written, written_inputs
 from .region_operands import (
     MAX_ATTEMPTS,
-    Block,
     Operands,
+    RecordedRegion,
     RegionRunner,
     check_same,
     convert,
@@ -103,7 +103,7 @@ class _Branch:
         self.operands = operands
         source = parent.source_node
         self.gives_zeros = source is not None and GIVES_ZERO_GRADIENTS in source.meta
-        self.branches: list[Block] = []
+        self.branches: list[RecordedRegion] = []
         self.taken: list[Any] = []
         self.orders: list[list[int]] = []
         self.written: list[int] = []  # positions among operands and what is taken
@@ -249,7 +249,7 @@ class _Branch:
         )
         return dict(zip(pairs, zip(first, second, strict=True), strict=True))
 
-    def _are_one(self, branch: Block, order: Sequence[int], pair: MaybeOne) -> Flag:
+    def _are_one(self, branch: RecordedRegion, order: Sequence[int], pair: MaybeOne) -> Flag:
         inputs = branch.recorder.inputs
         other = (
             inputs[order[pair.position]].value if pair.is_operand else branch.outputs[pair.position]

@@ -13,8 +13,8 @@ from .aten_recorder import AtenRecorder
 from .gradient_history import Sources
 from .region_conversion import written_inputs
 from .region_operands import (
-    Block,
     Operands,
+    RecordedRegion,
     RegionRunner,
     check_same,
     convert,
@@ -111,7 +111,7 @@ _ALSO_ELEMENTWISE = frozenset(
 
 
 def _sources(
-    block: Block, order: Sequence[int], rows: Sequence[torch.Tensor], others: Sequence[Any]
+    block: RecordedRegion, order: Sequence[int], rows: Sequence[torch.Tensor], others: Sequence[Any]
 ) -> list[Sources]:
     """What each result has gradients to: the first row is itself, any later one combines all before it."""
     count = len(rows)

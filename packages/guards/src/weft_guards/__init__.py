@@ -36,11 +36,6 @@ from .native import GuardCheck as GuardCheck
 from .native import GuardSelection as GuardSelection
 from .native import native_available as native_available
 from .native import native_problem as native_problem
-from .places import Place as Place
-from .places import Quantity as Quantity
-from .places import Readable as Readable
-from .places import expression_function as expression_function
-from .places import expression_text as expression_text
 from .predicates.base import Predicate as Predicate
 from .predicates.containers import DictContains as DictContains
 from .predicates.containers import DictKeysAre as DictKeysAre
@@ -82,4 +77,9 @@ from .sources import ItemSource as ItemSource
 from .sources import Scope as Scope
 from .sources import Source as Source
 from .sources import TypeSource as TypeSource
+from .symbol_sources import Quantity as Quantity
+from .symbol_sources import Readable as Readable
+from .symbol_sources import SymbolSource as SymbolSource
+from .symbol_sources import expression_function as expression_function
+from .symbol_sources import expression_text as expression_text
 from .tensor_metadata import TensorMetadata as TensorMetadata

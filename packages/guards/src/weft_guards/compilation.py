@@ -11,7 +11,7 @@ from .constants import constants_equal
 from .guard import Guard
 from .merged_tree import MergedNode, MergedTree
 from .native import NATIVE, GuardCheck, GuardSelection
-from .operations import Operation, Registers, Step
+from .operations import NativeStep, Operation, Registers
 from .predicates.base import Predicate
 from .predicates.containers import keys_equal
 from .real_program import Opcode as RealOpcode
@@ -74,7 +74,7 @@ class _Compiler:
         self.merged = MergedTree(trees)
         self.arguments = arguments
         self.free_variables = free_variables
-        self.steps: list[Step] = []
+        self.steps: list[NativeStep] = []
         self.needs = [0] * len(trees)
         self.registers: dict[MergedNode, int] = {}
         # Places checked natively to hold a plain tensor before any relation, and by which trees.
@@ -129,13 +129,13 @@ class _Compiler:
                     self._emit(step, 0)
                 self.needs[number] |= 1 << emitted[key]
 
-    def _emit(self, step: Step, trees: int) -> None:
+    def _emit(self, step: NativeStep, trees: int) -> None:
         for number in range(len(self.trees)):
             if trees >> number & 1:
                 self.needs[number] |= 1 << len(self.steps)
         self.steps.append(step)
 
-    def _load(self, place: MergedNode) -> Step:
+    def _load(self, place: MergedNode) -> NativeStep:
         node = place.node
         base = -1 if place.parent is None else self.registers[place.parent]
         operand = node.operand
@@ -175,7 +175,7 @@ class _GuardRegisters:
         return self.compiler.merged.place(self.compiler.trees[self.number].node(source))
 
 
-def _step(predicate: Predicate, registers: Registers) -> Step:
+def _step(predicate: Predicate, registers: Registers) -> NativeStep:
     step = predicate.native_step(registers)
     return (Operation.CHECK_PYTHON, registers.own, 0, predicate.holds) if step is None else step
 

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 import sympy
 
 from .constants import constant_key, constants_equal
-from .places import Place, expression_function, expression_text
 from .sources import Scope, Source
+from .symbol_sources import SymbolSource, expression_function, expression_text
 
 ARITHMETIC: Final[Mapping[str, tuple[Callable[..., Any], str]]] = {
     "add": (operator.add, "({} + {})"),
@@ -45,31 +45,35 @@ COMPARISONS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
 
 @dataclass(frozen=True)
 class SizeExpression:
-    """A SymPy expression over the numbers at ``places``, such as ``n / 2`` of a size ``n``."""
+    """A SymPy expression over the numbers of ``symbol_sources``, such as ``n / 2`` of a size ``n``."""
 
     expression: sympy.Expr
-    places: tuple[tuple[sympy.Symbol, Place], ...]
+    symbol_sources: tuple[tuple[sympy.Symbol, SymbolSource], ...]
 
     def name(self) -> str:
-        return expression_text(self.expression, {s: place.name() for s, place in self.places})
+        return expression_text(
+            self.expression, {s: source.name() for s, source in self.symbol_sources}
+        )
 
     def sources(self) -> tuple[Source, ...]:
-        return tuple(place.source for _, place in self.places)
+        return tuple(source.source for _, source in self.symbol_sources)
 
     def read(self, scope: Scope) -> int | float:
-        number: int | float = self._function(*(place.read(scope) for _, place in self.places))
+        number: int | float = self._function(
+            *(source.read(scope) for _, source in self.symbol_sources)
+        )
         return number
 
     @functools.cached_property
     def _function(self) -> Callable[..., Any]:
-        return expression_function(self.expression, [symbol for symbol, _ in self.places])
+        return expression_function(self.expression, [symbol for symbol, _ in self.symbol_sources])
 
 
 @dataclass(frozen=True, eq=False)
 class Computation:
     """``operation``, a name in :data:`ARITHMETIC`, of ``operands``, of which one at least is a float.
 
-    Equal computations have the same operations on the same places and constants; 0.0 and -0.0 differ.
+    Equal computations have the same operations on the same sources and constants; 0.0 and -0.0 differ.
 
     :raises ValueError: there is no such operation.
     """
@@ -108,7 +112,7 @@ class Computation:
         return hash(operand_key(self))
 
 
-Operand: TypeAlias = Computation | SizeExpression | Place | int | float
+Operand: TypeAlias = Computation | SizeExpression | SymbolSource | int | float
 
 
 def operand_text(operand: Operand) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from .sources import Source
 
-Step = tuple[int, int, int, Any]
+NativeStep = tuple[int, int, int, Any]
 """Operation, register read or -1, number, object; what number and object mean is in csrc/program.h."""
 
 

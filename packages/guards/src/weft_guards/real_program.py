@@ -9,10 +9,10 @@ import enum
 from collections.abc import Callable, Sequence
 
 from .computations import Computation, Operand
-from .places import Place
 from .sources import Source
+from .symbol_sources import SymbolSource
 
-Instruction = tuple[int, int, float]  # opcode, register, number (0 where it has none)
+RealInstruction = tuple[int, int, float]  # opcode, register, number (0 where it has none)
 
 
 class Opcode(enum.IntEnum):
@@ -62,12 +62,12 @@ class _NotReal(Exception):
 
 def comparison_program(
     comparison: str, operands: Sequence[Operand], register: Callable[[Source], int]
-) -> list[Instruction] | None:
+) -> list[RealInstruction] | None:
     """The program that leaves 1 where the comparison, a name of :data:`COMPARISONS`, holds, else 0.
 
     None where only Python can decide it.  ``register`` gives the register of the value at a source.
     """
-    program: list[Instruction] = []
+    program: list[RealInstruction] = []
     try:
         _apply(comparison, operands, register, program)
     except _NotReal:
@@ -77,17 +77,17 @@ def comparison_program(
 
 def computation_program(
     computation: Computation, register: Callable[[Source], int]
-) -> list[Instruction] | None:
+) -> list[RealInstruction] | None:
     """The program that leaves what is computed; None where only Python can compute it."""
     return comparison_program(computation.operation, computation.operands, register)
 
 
 def _compile(
-    operand: Operand, register: Callable[[Source], int], program: list[Instruction]
+    operand: Operand, register: Callable[[Source], int], program: list[RealInstruction]
 ) -> None:
     if isinstance(operand, Computation):
         _apply(operand.operation, operand.operands, register, program)
-    elif isinstance(operand, Place):
+    elif isinstance(operand, SymbolSource):
         program.append((Opcode.VALUE, register(operand.source), 0.0))
     elif isinstance(operand, float) or (type(operand) is int and abs(operand) <= _MAX_EXACT):
         program.append((Opcode.CONSTANT, 0, float(operand)))
@@ -99,7 +99,7 @@ def _apply(
     operation: str,
     operands: Sequence[Operand],
     register: Callable[[Source], int],
-    program: list[Instruction],
+    program: list[RealInstruction],
 ) -> None:
     opcode = _OPERATIONS.get(operation)
     kinds = [type(operand) is int for operand in operands]

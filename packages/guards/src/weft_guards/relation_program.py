@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 import sympy
 
 from ._torch import CeilDiv, CleanDiv, FloorDiv, Max, Min, Mod, PowByNatural, PythonMod
-from .places import Place, Quantity
+from .symbol_sources import Quantity, SymbolSource
 
-Instruction = tuple[int, int, int]  # opcode, and its two operands (0 where it has fewer)
+RelationInstruction = tuple[int, int, int]  # opcode, and its two operands (0 where it has fewer)
 
 
 class Opcode(enum.IntEnum):
@@ -80,13 +80,13 @@ class _NotInteger(Exception):
 
 
 def relation_program(
-    condition: sympy.Basic, registers: Mapping[sympy.Symbol, tuple[Place, int]]
-) -> list[Instruction] | None:
+    condition: sympy.Basic, registers: Mapping[sympy.Symbol, tuple[SymbolSource, int]]
+) -> list[RelationInstruction] | None:
     """The program that leaves 1 where ``condition`` holds, else 0; None where only Python can decide it.
 
-    ``registers`` gives each symbol's place and the register that holds the value at the place's source.
+    ``registers`` gives each symbol's source and the register that holds the value read there.
     """
-    program: list[Instruction] = []
+    program: list[RelationInstruction] = []
     try:
         _compile(condition, registers, program)
     except _NotInteger:
@@ -96,8 +96,8 @@ def relation_program(
 
 def _compile(
     expression: sympy.Basic,
-    registers: Mapping[sympy.Symbol, tuple[Place, int]],
-    program: list[Instruction],
+    registers: Mapping[sympy.Symbol, tuple[SymbolSource, int]],
+    program: list[RelationInstruction],
 ) -> None:
     def each(parts: Sequence[sympy.Basic], opcode: Opcode) -> None:
         for position, part in enumerate(parts):
@@ -111,10 +111,10 @@ def _compile(
             raise _NotInteger
         program.append((Opcode.CONSTANT, int(expression), 0))
     elif isinstance(expression, sympy.Symbol):
-        place, register = registers[expression]
+        symbol_source, register = registers[expression]
         if not expression.is_integer:
             raise _NotInteger
-        program.append((_READS[place.quantity], register, place.dimension))
+        program.append((_READS[symbol_source.quantity], register, symbol_source.dimension))
     elif expression in (sympy.true, sympy.false):
         program.append((Opcode.CONSTANT, int(expression is sympy.true), 0))
     elif kind in _FOLDED:
@@ -148,7 +148,7 @@ _OTHERS: dict[type[sympy.Basic], Callable[[sympy.Basic], sympy.Basic]] = {
 }
 
 
-def _depth(program: Sequence[Instruction]) -> int:
+def _depth(program: Sequence[RelationInstruction]) -> int:
     depth = deepest = 0
     for opcode, _, _ in program:
         if opcode <= Opcode.VALUE:

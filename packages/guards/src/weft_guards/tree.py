@@ -51,11 +51,11 @@ class Access(enum.IntEnum):  # whose hash C computes
     PYTHON = enum.auto()  # a source of a type not known here, evaluated as a whole
 
 
-Step = tuple[Access, Any]  # how, and the name, key, index or object that it takes
+AccessStep = tuple[Access, Any]  # how, and the name, key, index or object that it takes
 
 # One entry a source type: the steps from its base (or the frame) to its value.  The second step of
 # InstanceDictSource hangs below the dict, which all attributes of an instance share.
-_STEPS: dict[type[Source], Callable[[Any], tuple[Step, ...]]] = {
+_STEPS: dict[type[Source], Callable[[Any], tuple[AccessStep, ...]]] = {
     ArgumentSource: lambda source: ((Access.ARGUMENT, source.argument),),
     ClosureSource: lambda source: ((Access.CLOSURE, source.variable),),
     GlobalSource: lambda source: ((Access.GLOBAL, source.variable),),
@@ -165,7 +165,7 @@ class Tree:
             node = self._child(node, step, None)
         return self._child(node, steps[-1], source)
 
-    def _child(self, parent: Node | None, step: Step, source: Source | None) -> Node:
+    def _child(self, parent: Node | None, step: AccessStep, source: Source | None) -> Node:
         children = self.roots if parent is None else parent.children
         key = _operand_key(*step)
         if key not in children:

@@ -7,7 +7,7 @@ from weft_loop_ir.attention import (
     GradientMatmul,
     GradientSum,
     KeyBounds,
-    Operand,
+    MatrixOperand,
     RowStatistic,
     ScoreMatmul,
     fuse_attention,
@@ -18,7 +18,7 @@ from weft_loop_ir.bodies import (
     LEFT,
     OPERATIONS,
     RIGHT,
-    Combination,
+    CombineFunction,
     Instruction,
     LoopBody,
     Value,
@@ -90,8 +90,8 @@ from weft_loop_ir.rewriting.attention_gradients import (
     recompute_shares,
 )
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
+from weft_loop_ir.rewriting.constant_values import ConstantValues
 from weft_loop_ir.rewriting.freezing import freeze, has_effects
-from weft_loop_ir.rewriting.known_values import KnownValues
 from weft_loop_ir.rewriting.merged_matmuls import merge_matmuls
 from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
 from weft_loop_ir.schedule.check_first import check_first
@@ -117,8 +117,9 @@ __all__ = [
     "BufferView",
     "Callee",
     "Codegen",
-    "Combination",
+    "CombineFunction",
     "CompiledProgram",
+    "ConstantValues",
     "Count",
     "DifferentiatedAttention",
     "Expansion",
@@ -134,7 +135,6 @@ __all__ = [
     "Item",
     "Kernel",
     "KeyBounds",
-    "KnownValues",
     "Layout",
     "LocalBuffer",
     "Loop",
@@ -143,11 +143,11 @@ __all__ = [
     "LoopNode",
     "LoopVariable",
     "LoweringOptions",
+    "MatrixOperand",
     "MemoryPlan",
     "Mod",
     "NoLowering",
     "NumberSpelling",
-    "Operand",
     "OperandLayout",
     "OperandRule",
     "OpsHandler",

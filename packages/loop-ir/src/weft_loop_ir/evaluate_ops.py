@@ -9,7 +9,7 @@ import sympy
 import torch
 
 from weft_loop_ir import ops
-from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, Combination
+from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, CombineFunction
 from weft_loop_ir.bodies.operations import POSITIONS
 from weft_loop_ir.evaluate_index import evaluate_index
 from weft_loop_ir.random_numbers import normal, uniform
@@ -140,7 +140,7 @@ class TorchOps:
             return ((grid - mean) ** 2).sum(1, keepdim=True)
         raise ValueError(f"unknown reduction {kind}")
 
-    def scan(self, combination: Combination, number: int, *values: Tensor) -> Tensor:
+    def scan(self, combine_function: CombineFunction, number: int, *values: Tensor) -> Tensor:
         grids = [value.expand(self.shape) for value in values]
         if 0 in self.shape:
             return grids[number].clone()
@@ -148,25 +148,25 @@ class TorchOps:
         running = [column[0] for column in columns]
         results = [running[number]]
         for position in range(1, self.shape[1]):
-            running = self._combined(combination, running, [c[position] for c in columns])
+            running = self._combined(combine_function, running, [c[position] for c in columns])
             results.append(running[number])
         return torch.cat(results, 1)
 
-    def fold(self, combination: Combination, number: int, *values: Tensor) -> Tensor:
-        return self.scan(combination, number, *values)[:, -1:]
+    def fold(self, combine_function: CombineFunction, number: int, *values: Tensor) -> Tensor:
+        return self.scan(combine_function, number, *values)[:, -1:]
 
     def _combined(
-        self, combination: Combination, left: list[Tensor], right: list[Tensor]
+        self, combine_function: CombineFunction, left: list[Tensor], right: list[Tensor]
     ) -> list[Tensor]:
         """What the function gives of values of shape [outer iterations, 1]."""
         memory = {f"{LEFT}{k}": value.reshape(-1) for k, value in enumerate(left)}
         memory |= {f"{RIGHT}{k}": value.reshape(-1) for k, value in enumerate(right)}
         memory |= {
             f"{COMBINED}{k}": torch.empty(self.shape[0], dtype=dtype)
-            for k, dtype in enumerate(combination.dtypes)
+            for k, dtype in enumerate(combine_function.dtypes)
         }
         handler = _AtRow(memory.__getitem__, {}, {}, (self.shape[0], 1), False)
-        combination.body.replay(handler)
+        combine_function.body.replay(handler)
         return [memory[f"{COMBINED}{k}"][:, None] for k in range(len(left))]
 
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from weft_loop_ir.bodies import (
-    Combination,
+    CombineFunction,
     Constant,
     Conversion,
     IndexValue,
@@ -216,14 +216,14 @@ def _operand(argument: Any) -> str:
         return f"t{argument.index}"
     if isinstance(argument, torch.dtype):
         return _dtype(argument)
-    if isinstance(argument, Combination):
-        return _combination(argument)
+    if isinstance(argument, CombineFunction):
+        return _combine_function(argument)
     return str(argument)
 
 
-def _combination(combination: Combination) -> str:
+def _combine_function(combine_function: CombineFunction) -> str:
     """The function in braces, a statement after the other."""
-    instructions = combination.body.instructions
+    instructions = combine_function.body.instructions
     return f"{{{'; '.join(_instruction(k, i) for k, i in enumerate(instructions))}}}"
 
 

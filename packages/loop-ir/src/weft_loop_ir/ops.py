@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import sympy
 import torch
 
-from weft_loop_ir.bodies.instructions import Combination
+from weft_loop_ir.bodies.instructions import CombineFunction
 from weft_loop_ir.bodies.operations import (
     ATOMIC_MODES,
     FLOAT8,
@@ -83,11 +83,11 @@ class OpsHandler(Protocol[V]):
         """Reduce ``value`` over the stage's inner loops, accumulating in ``dtype``."""
         ...
 
-    def scan(self, combination: Combination, number: int, *values: V) -> V:
+    def scan(self, combine_function: CombineFunction, number: int, *values: V) -> V:
         """Value ``number`` of the ``values`` combined of the stage's inner loop up to this iteration."""
         ...
 
-    def fold(self, combination: Combination, number: int, *values: V) -> V:
+    def fold(self, combine_function: CombineFunction, number: int, *values: V) -> V:
         """Value ``number`` of the ``values`` of all the stage's inner loop combined: a reduction's result."""
         ...
 

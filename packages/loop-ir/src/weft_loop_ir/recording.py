@@ -17,7 +17,7 @@ from weft_loop_ir import ops
 from weft_loop_ir.bodies import (
     OPERATIONS,
     STORE,
-    Combination,
+    CombineFunction,
     Constant,
     Conversion,
     Instruction,
@@ -143,11 +143,11 @@ class BodyRecorder:
     def reduction(self, kind: str, dtype: torch.dtype, value: Value) -> Value:
         return self.record("reduction", kind, dtype, value)
 
-    def scan(self, combination: Combination, number: int, *values: Value) -> Value:
-        return self.record("scan", combination, number, *values)
+    def scan(self, combine_function: CombineFunction, number: int, *values: Value) -> Value:
+        return self.record("scan", combine_function, number, *values)
 
-    def fold(self, combination: Combination, number: int, *values: Value) -> Value:
-        return self.record("fold", combination, number, *values)
+    def fold(self, combine_function: CombineFunction, number: int, *values: Value) -> Value:
+        return self.record("fold", combine_function, number, *values)
 
     def masked(
         self, mask: Value, body: Callable[..., Value] | LoopBody, other: bool | int | float

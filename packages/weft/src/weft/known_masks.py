@@ -12,7 +12,7 @@ import operator
 import torch
 import torch.fx
 from torch.nn import functional
-from weft_loop_ir import KnownValues
+from weft_loop_ir import ConstantValues
 
 ATTENTION = functional.scaled_dot_product_attention
 MASK, CAUSAL = 3, 5  # positions of its arguments
@@ -48,7 +48,7 @@ READERS = frozenset(
 def drop_known_masks(graph_module: torch.fx.GraphModule) -> None:
     """Take masks that hide nothing, or just all later positions, from attention in a captured graph."""
     graph, replaced = graph_module.graph, False
-    known = KnownValues(graph, _is_computable)
+    known = ConstantValues(graph, _is_computable)
     for node in graph.find_nodes(op="call_function", target=ATTENTION):
         mask = node.kwargs.get("attn_mask", node.args[MASK] if len(node.args) > MASK else None)
         causal = node.kwargs.get(
@@ -110,7 +110,7 @@ def _is_only_read(node: torch.fx.Node) -> bool:
 
 def _is_pure(node: torch.fx.Node) -> bool:
     value = node.meta.get("example_value", node.meta.get("val"))
-    if isinstance(value, torch.Tensor) and not KnownValues.is_small(value):
+    if isinstance(value, torch.Tensor) and not ConstantValues.is_small(value):
         return False
     if node.op == "call_method":
         return node.target in METHODS

@@ -58,7 +58,7 @@ def import_what_fake_tensors_need() -> None:
         thread.join()
 
 
-class PlacelessShapeEnv(ShapeEnv):
+class SourcelessShapeEnv(ShapeEnv):
     """A ShapeEnv that does not note which line asked: weft's relations say which of the user's did.
 
     To tell the user's lines from its own, torch imports its compiler when the first symbol is made, which

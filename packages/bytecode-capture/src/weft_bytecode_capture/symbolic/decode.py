@@ -19,7 +19,7 @@ from ..code_objects.reading import (
 )
 from ..unsupported import Unsupported
 
-OpcodeHandler = Callable[[Any, "Instruction"], None]
+OpcodeHandler = Callable[[Any, "DecodedInstruction"], None]
 
 _HANDLERS: dict[str, OpcodeHandler] = {}
 
@@ -45,11 +45,11 @@ def handled_operations() -> frozenset[str]:
     return frozenset(_HANDLERS)
 
 
-def _not_handled(evaluator: Any, instruction: Instruction) -> None:
+def _not_handled(evaluator: Any, instruction: DecodedInstruction) -> None:
     raise Unsupported("opcode", instruction.name, "the evaluator has no handler for it")
 
 
-class Instruction:
+class DecodedInstruction:
     """One instruction: ``index`` counts as :func:`read` does, ``target`` is the index that a jump goes to.
 
     ``offset`` is where it begins, its prefixes included, each an instruction that does nothing.
@@ -77,18 +77,18 @@ class DecodedCode:
     def __init__(self, code: types.CodeType) -> None:
         self.code = code
         self.variable_names = variable_names(code)
-        self.instructions: list[Instruction] = []
+        self.instructions: list[DecodedInstruction] = []
         self.exception_entries = tuple(exception_entries(code))
         self.analyses: dict[str, Any] = {}  # what has been found out about the code, by analysis
         self._lines: list[int] | None = None
         self.index_of_offset: dict[int, int] = {}
-        targets: list[tuple[Instruction, int]] = []
+        targets: list[tuple[DecodedInstruction, int]] = []
         start: int | None = None  # where the prefixes of the next instruction begin
         for unit in read(code):
             index = len(self.instructions)
             offset = unit.offset if start is None else start
             name = "NOP" if unit.is_prefix else unit.name
-            instruction = Instruction(index, offset, name, unit.argument)
+            instruction = DecodedInstruction(index, offset, name, unit.argument)
             instruction.operand = self._operand(unit)
             self.instructions.append(instruction)
             self.index_of_offset.setdefault(unit.offset, index)
@@ -138,6 +138,6 @@ class DecodedCode:
         return None
 
 
-def after_loop(head: Instruction) -> int:
+def after_loop(head: DecodedInstruction) -> int:
     """Where FOR_ITER goes, with the iterator popped, when that is exhausted."""
     return head.target + len(DIALECT.loop_end)

@@ -12,7 +12,7 @@ from ..unsupported import Unsupported
 from ..user_location import UserLocation
 from .capture_state import CaptureState, source_line
 from .captured_exception import CapturedException
-from .decode import Instruction
+from .decode import DecodedInstruction
 from .frame_ends import handler_sees
 from .graph.graph_builder import GraphBuilder
 from .models.containers.sequences import ListVariable
@@ -175,7 +175,7 @@ class FrameEvaluator:
         if exception.created_at is None and self.state.root is not None:
             exception.created_at = self.state.root.index
 
-    def unwind(self, error: CapturedException, instruction: Instruction) -> None:
+    def unwind(self, error: CapturedException, instruction: DecodedInstruction) -> None:
         """Go to the handler of an exception raised by ``instruction``, or let it leave the frame."""
         entry = self.decoded.exception_entry(instruction.offset)
         if entry is None:
@@ -194,7 +194,7 @@ class FrameEvaluator:
         self.stack.append(error.exception)
         self.next_index = self.decoded.index_of_offset[entry.target]
 
-    def jump(self, instruction: Instruction) -> None:
+    def jump(self, instruction: DecodedInstruction) -> None:
         self.next_index = instruction.target
 
     def pop(self) -> Variable:

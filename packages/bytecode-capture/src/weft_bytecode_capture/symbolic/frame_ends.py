@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..code_objects.dialects import DIALECT
 from .captured_exception import CapturedException
-from .decode import Instruction
+from .decode import DecodedInstruction
 from .models.functions.bound_methods import BoundMethodVariable
 from .models.objects.classes import ClassVariable
 from .protocol import Frame
@@ -87,7 +87,7 @@ def exit_runs_code(frame: Frame) -> bool:
         instruction = last
 
 
-def _passes_through(frame: Frame, index: int) -> Instruction | None:
+def _passes_through(frame: Frame, index: int) -> DecodedInstruction | None:
     """The instruction that raises GeneratorExit again in the handler at ``index``; None if it does more."""
     named: list[Variable] = []  # the classes that the next check compares with
     while True:

@@ -19,11 +19,11 @@ from .._torch.fakes import FakeTensorMode
 from ..user_location import UserLocation
 from .capture_options import CaptureOptions, FrameInput
 from .captured_exception import CapturedException
-from .decode import DecodedCode, Instruction
+from .decode import DecodedCode, DecodedInstruction
 from .graph.modes import ModeSwitches
 from .graph.transforms import TransformLevels
 from .regions.decisions import DecodeCache, ProgramPoint
-from .shapes.data_symbols import DataPlace
+from .shapes.data_symbols import DataSymbolSource
 from .shapes.symbols import ShapeSymbols
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Frame(Evaluator, Protocol):
 
     def run(self) -> Variable: ...
 
-    def unwind(self, error: CapturedException, instruction: Instruction) -> None: ...
+    def unwind(self, error: CapturedException, instruction: DecodedInstruction) -> None: ...
 
     def pop(self) -> Variable: ...
 
@@ -288,7 +288,7 @@ class Graph(Protocol):
     counters: dict[Any, Any]
     gradients_depend_on_data: bool
     in_handled_code: bool
-    data_place: DataPlace | None
+    data_place: DataSymbolSource | None
     rules: Any  # the GradientRules
     present_values: Any
 
@@ -358,6 +358,6 @@ class Graph(Protocol):
         self, evaluator: Evaluator, function: Callable[..., Any], numbers: Sequence[Any]
     ) -> Any: ...
 
-    def reading(self, place: DataPlace) -> AbstractContextManager[None]: ...
+    def reading(self, place: DataSymbolSource) -> AbstractContextManager[None]: ...
 
     def layouts(self, before: Mapping[int, Layout] | None = None) -> dict[int, Layout]: ...

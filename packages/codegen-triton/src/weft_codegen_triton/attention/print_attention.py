@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import sympy
-from weft_loop_ir import AttentionKernel, Buffer, Operand, RowStatistic, print_index
+from weft_loop_ir import AttentionKernel, Buffer, MatrixOperand, RowStatistic, print_index
 
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
@@ -140,10 +140,10 @@ class _AttentionPrinter:
         layout = buffers[attention.result].layout
         self.dtype = layout.dtype
         stride = (sympy.S.Zero,) * (3 - len(layout.stride)) + layout.stride
-        self.result = Operand(
+        self.result = MatrixOperand(
             attention.result,
             (attention.lines.batches, self.queries, self.columns),
-            layout.offset + Operand.batch * stride[0],
+            layout.offset + MatrixOperand.batch * stride[0],
             stride[1:],
         )
         operands = (attention.query, attention.key, attention.value, self.result)

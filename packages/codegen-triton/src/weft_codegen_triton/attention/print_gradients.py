@@ -16,7 +16,7 @@ from weft_loop_ir import (
     Buffer,
     GradientMatmul,
     GradientSum,
-    Operand,
+    MatrixOperand,
     print_index,
 )
 
@@ -213,13 +213,13 @@ class _GradientPrinter:
                 code = self._columns(score.right, "xindex", self.key_mask)
             self.tile.emit(f"right{number} = {code}")
 
-    def _rows(self, operand: Operand, row: str, mask: str) -> str:
+    def _rows(self, operand: MatrixOperand, row: str, mask: str) -> str:
         """A block of rows of ``operand``."""
         depth = f"depth{padded(operand.size[2])}[None, :]"
         place = self.tile.place(operand, row, depth)
         return f"tl.load({place}{masked(within(mask, depth, operand.size[2]))})"
 
-    def _columns(self, operand: Operand, column: str, mask: str) -> str:
+    def _columns(self, operand: MatrixOperand, column: str, mask: str) -> str:
         """A block of columns of ``operand``."""
         depth = f"depth{padded(operand.size[1])}[:, None]"
         place = self.tile.place(operand, depth, column)
@@ -284,7 +284,7 @@ class _GradientPrinter:
             width = padded(matmul.other.size[2])
             self.tile.emit(f"sums{number} = tl.zeros([{block}, {width}], dtype=tl.float32)")
 
-    def _known(self, operand: Operand, of_columns: bool) -> str | None:
+    def _known(self, operand: MatrixOperand, of_columns: bool) -> str | None:
         """The block of ``operand`` that has been loaded to compute scores; None: another is needed."""
         for number, score in enumerate(self.kernel.scores):
             if of_columns and score.right.turned() == operand:

@@ -11,7 +11,7 @@ from weft_loop_ir import (
     AttentionKernel,
     Buffer,
     LoopBody,
-    Operand,
+    MatrixOperand,
     print_index,
 )
 from weft_loop_ir.bodies import Constant, Indirect, Load, Masked, Scalar
@@ -99,7 +99,7 @@ class ScoreTile:
         buffers: Mapping[str, Buffer],
         scores: Collection[str],
         bodies: Sequence[LoopBody],
-        operands: Sequence[Operand],
+        operands: Sequence[MatrixOperand],
         half: bool,
         indices: SymbolicIndices,
         turned: bool = False,
@@ -159,14 +159,14 @@ class ScoreTile:
             found |= digit.step.free_symbols | digit.loop.size.free_symbols
         for body in self.bodies:
             found |= body.free_symbols - body.bound_symbols
-        bound = {Operand.batch, *self.loops}
+        bound = {MatrixOperand.batch, *self.loops}
         return tuple(sorted(found - bound, key=lambda s: str(s.name)))
 
     # -- matrices ----------------------------------------------------------------------------------------
 
-    def place(self, operand: Operand, row: str | None, column: str | None) -> str:
+    def place(self, operand: MatrixOperand, row: str | None, column: str | None) -> str:
         """Where the elements of the matrix ``batch`` are, at ``row`` and ``column`` where these are given."""
-        names = {Operand.batch: "batch" if self.wide else "batch.to(tl.int64)"}
+        names = {MatrixOperand.batch: "batch" if self.wide else "batch.to(tl.int64)"}
         parts = [self.pointers[operand.buffer], print_index(operand.base, INDEX, names)]
         for index, step in zip((row, column), operand.steps, strict=True):
             if index is not None:
@@ -273,7 +273,7 @@ class ScoreTile:
         seen = self.kernel.bounds
         ends = () if seen is None else (seen.first, seen.last)
         places += [self.queries + self.keys + end for end in ends if end is not None]
-        found = bounds_of(places, {**self.sizes, Operand.batch: sympy.S.One})
+        found = bounds_of(places, {**self.sizes, MatrixOperand.batch: sympy.S.One})
         for body in self.bodies:
             found += body_bounds(body, self.sizes, self.scores)
         return found

@@ -43,7 +43,7 @@ from weft_codegen_triton.host.expressions import (
     print_tuple,
 )
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
-from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchPrinter, Operand
+from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchArgument, LaunchPrinter
 from weft_codegen_triton.host.regions import every_step, print_branch, print_loop, read_within
 from weft_codegen_triton.host.steps_of_each_call import static_bytes, tail_length
 from weft_codegen_triton.kernel.aligned_sizes import (
@@ -430,7 +430,7 @@ class _HostPrinter(HostWalk):
             )
         return self.tensors[name]
 
-    def _address(self, name: str) -> Operand:
+    def _address(self, name: str) -> LaunchArgument:
         """A buffer's address."""
         if name in self.schedule.memory.offsets:
             offset = self.schedule.memory.offsets[name]
@@ -597,7 +597,7 @@ def _is_matmul(step: Step) -> bool:
     return isinstance(step, ExternCall) and step.out_variant is not None
 
 
-def _blocks(count: sympy.Expr, block: int) -> Operand:
+def _blocks(count: sympy.Expr, block: int) -> LaunchArgument:
     """How many blocks of ``block`` cover ``count``."""
     if count.is_Integer:
         return "", -(-int(count) // block)

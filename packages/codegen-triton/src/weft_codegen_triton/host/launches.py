@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
-Operand = tuple[str, int]
+LaunchArgument = tuple[str, int]
 """A Python expression and an integer that is added to it; the expression may be empty, for 0."""
 
 Term = tuple[int, int]
@@ -46,13 +46,13 @@ class LaunchPrinter:
     _values: dict[str, int] = field(default_factory=dict)
     _released: list[str] = field(default_factory=list)
 
-    def add(self, function: str, operands: Sequence[Operand], comment: str) -> None:
+    def add(self, function: str, operands: Sequence[LaunchArgument], comment: str) -> None:
         """Launch ``function`` with ``operands``: columns, rows (none where one is 0), and its arguments."""
         texts = [_text(operand) for operand in operands]
         self.emit(f"# {function}[{texts[0]}, {texts[1]}]({', '.join(texts[2:])}): {comment}")
         self._pending.append(Launch(function, tuple(self._term(o) for o in operands)))
 
-    def _term(self, operand: Operand) -> Term:
+    def _term(self, operand: LaunchArgument) -> Term:
         expression, offset = operand
         if not expression:
             return 0, offset
@@ -80,7 +80,7 @@ class LaunchPrinter:
             self._released.clear()
 
 
-def _text(operand: Operand) -> str:
+def _text(operand: LaunchArgument) -> str:
     expression, offset = operand
     if not expression:
         return str(offset)

@@ -9,7 +9,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import Combination, LoopBody, SizeFloat, print_index
+from weft_loop_ir import CombineFunction, LoopBody, SizeFloat, print_index
 from weft_loop_ir.bodies import MUL, operation_named
 from weft_loop_ir.bodies.rewrite import rewritten
 from weft_loop_ir.ops import (
@@ -281,11 +281,13 @@ class BodyPrinter:
         assert self.reduce is not None
         return self.reduce(kind, dtype, value)
 
-    def scan(self, combination: Combination, number: int, *values: Text) -> Text:
+    def scan(self, combine_function: CombineFunction, number: int, *values: Text) -> Text:
         assert self.scanner is not None
         return self.scanner(values)[number]
 
-    def fold(self, combination: Combination, number: int, *values: Text) -> ReductionResult:
+    def fold(
+        self, combine_function: CombineFunction, number: int, *values: Text
+    ) -> ReductionResult:
         assert self.scanner is not None
         self.scanner(values)
         return ReductionResult(number)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import sympy
 import torch
-from weft_loop_ir import Combination, Kernel
+from weft_loop_ir import CombineFunction, Kernel
 from weft_loop_ir.bodies import ADD, MUL, Fold
 
 from weft_codegen_triton.kernel.blocks import extent
@@ -27,8 +27,8 @@ from weft_codegen_triton.kernel.scan_printer import (
     HELD_BITS,
     ScanBlocks,
     ScanPrinter,
-    combination_of,
-    function_of_combination,
+    combine_function_of,
+    print_combine_function,
 )
 
 MIN_ROW = 1 << 20
@@ -59,7 +59,7 @@ def looks_back(kernel: Kernel) -> bool:
     rows, length = extent(kernel.outer), loop.size
     if not (rows.is_Integer and length.is_Integer):
         return False
-    if stage.body.holds(Fold) or combination_of(kernel).is_costly:
+    if stage.body.holds(Fold) or combine_function_of(kernel).is_costly:
         return False
     return 0 < int(rows) < MAX_ROWS and int(length) >= MIN_ROW
 
@@ -68,13 +68,13 @@ def print_look_back(
     frame: KernelFrame, name: str
 ) -> tuple[list[str], tuple[sympy.Expr, ...], tuple[int, ...], int, sympy.Expr]:
     """As :func:`print_scan`, and how many words of memory the kernel needs, all zero: ``state_ptr``."""
-    combination = combination_of(frame.kernel)
-    words = sum(map(_words, combination.dtypes))
+    combine_function = combine_function_of(frame.kernel)
+    words = sum(map(_words, combine_function.dtypes))
     tile = TILE // max(1, words // 2 * 2)
     frame.constants["XBLOCK"], frame.constants["RBLOCK"] = 1, tile
-    printer = _LookBackPrinter(frame, combination, name, ScanBlocks(1, tile, False, WARPS))
+    printer = _LookBackPrinter(frame, combine_function, name, ScanBlocks(1, tile, False, WARPS))
     printer.print()
-    lines = function_of_combination(combination, printer.printer, name)
+    lines = print_combine_function(combine_function, printer.printer, name)
     programs = sympy.Integer(printer.rows * printer.tiles)
     return lines, (programs,), (1,), WARPS, sympy.Integer(printer.state_words)
 
@@ -88,13 +88,13 @@ class _LookBackPrinter(ScanPrinter):
     """Prints what a program does with one tile."""
 
     def __init__(
-        self, frame: KernelFrame, combination: Combination, name: str, blocks: ScanBlocks
+        self, frame: KernelFrame, combine_function: CombineFunction, name: str, blocks: ScanBlocks
     ) -> None:
-        super().__init__(frame, combination, name, blocks)
+        super().__init__(frame, combine_function, name, blocks)
         self.rows = int(extent(frame.kernel.outer))
         self.tiles = -(-int(self.loop.size) // blocks.columns)
         self.groups = -(-self.tiles // GROUP)
-        self.words = sum(map(_words, combination.dtypes))
+        self.words = sum(map(_words, combine_function.dtypes))
         self.totals_at = ALIGNMENT + self.rows * (self.groups + 1) * self.words
         self.state_words = self.totals_at + self.rows * self.tiles * self.words
 
@@ -137,7 +137,7 @@ class _LookBackPrinter(ScanPrinter):
 
     def _print_before(self) -> None:
         """Print what precedes the tile: what does its group, and what does the tile in it, if anything."""
-        emit, identity = self.printer.emit, _identity(self.combination)
+        emit, identity = self.printer.emit, _identity(self.combine_function)
         if identity is not None:
             emit(f"prefix0 = tl.where(group > 0, prefix0, {identity})")
             emit(f"among0 = tl.where(number > 0, among0, {identity})")
@@ -155,7 +155,7 @@ class _LookBackPrinter(ScanPrinter):
         emit, shape = self.printer.emit, self.printer.tile.shape
         before = ", ".join(f"tl.broadcast_to(before{k}, {shape})" for k in self.numbers)
         combined = f"{self.name}({before}, {self._names('result')})"
-        if _identity(self.combination) is not None:
+        if _identity(self.combine_function) is not None:
             emit(f"{self._names('result')} = {combined}")
             return
         emit(f"{self._names('joined')} = {combined}")
@@ -174,7 +174,7 @@ class _LookBackPrinter(ScanPrinter):
     def _publish(self, source: str, place: str) -> None:
         """Print that values of one element are written, word by word, at ``place``."""
         word = 0
-        for k, dtype in enumerate(self.combination.dtypes):
+        for k, dtype in enumerate(self.combine_function.dtypes):
             bits = f"math.single({_bits(dtype)(f'{source}{k}')})"
             for part in range(_words(dtype)):
                 shifted = f"({bits} >> 32)" if part else bits
@@ -184,7 +184,7 @@ class _LookBackPrinter(ScanPrinter):
     def _wait(self, function: str, target: str, place: str, wanted: str) -> None:
         """Print that values are read at ``place`` as soon as all are there that are ``wanted``."""
         word = 0
-        for k, dtype in enumerate(self.combination.dtypes):
+        for k, dtype in enumerate(self.combine_function.dtypes):
             parts = []
             for part in range(_words(dtype)):
                 code = f"{function}({place} + {word}, {wanted})"
@@ -194,14 +194,14 @@ class _LookBackPrinter(ScanPrinter):
             self.printer.emit(f"{target}{k} = {_value(dtype)(f'{target}{k}')}")
 
 
-def _identity(combination: Combination) -> str | None:
+def _identity(combine_function: CombineFunction) -> str | None:
     """What changes no element that it is combined with, if that is known: it spares a choice for each.
 
     Without the choice a kernel for sums of float32 needs 80 registers a thread instead of 95: on an H200 it
     took 51 µs for a row of 2**24, where it was 55.
     """
-    operations = [i.operation for i in combination.body.instructions]
-    (dtype, *others) = combination.dtypes
+    operations = [i.operation for i in combine_function.body.instructions]
+    (dtype, *others) = combine_function.dtypes
     computed = [o for o in operations if not o.touches_memory]
     if others or len(computed) != 1 or dtype is torch.bool:
         return None

@@ -1,6 +1,6 @@
 """Prints a scan: a program scans a block of one or several rows at once, and goes on with what that gives.
 
-The combination becomes a function of its own, which Triton combines elements with in any grouping.  What is
+The combine function becomes a Triton function, by which elements are combined in any grouping.  What is
 computed of memory before, and of the results after, is printed for all elements of a block.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import COMBINED, LEFT, RIGHT, Combination, Kernel, LoopBody
+from weft_loop_ir import COMBINED, LEFT, RIGHT, CombineFunction, Kernel, LoopBody
 from weft_loop_ir.bodies import Combining, Fold, Indirect, Masked
 
 from weft_codegen_triton.kernel.blocks import (
@@ -33,7 +33,7 @@ MANY_ROWS = 2048
 """Rows of which a GPU runs enough at once for blocks of :data:`ELEMENTS` to hide what each waits for."""
 ELEMENTS_OF_FEW = 2048
 COSTLY_ELEMENTS = 256
-"""Of combinations with many instructions, which are repeated for each step of a block's scan."""
+"""Of combine functions with many instructions, which are repeated for each step of a block's scan."""
 MIN_VARYING_COLUMNS = 16
 """Elements of a row of any length in a block, at least."""
 SEGMENT_BYTES = 64
@@ -85,7 +85,7 @@ def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
         is_along = any(steps_by_one(e, loop.symbol) for e in indices)
         return _blocks_across(kernel, items, rows, length, may_unroll=not is_along)
     elements = ELEMENTS if rows >= MANY_ROWS else ELEMENTS_OF_FEW
-    if combination_of(kernel).is_costly:
+    if combine_function_of(kernel).is_costly:
         elements = COSTLY_ELEMENTS
     whole = power_of_two(length)
     block = max(1, min(elements // min(whole, elements), power_of_two(rows) // 512))
@@ -114,7 +114,7 @@ def _blocks_across(
         and columns >= 4 * UNROLLED
         and not stage.body.holds(Fold)
         and not before.stores()
-        and not combination_of(kernel).is_costly
+        and not combine_function_of(kernel).is_costly
     ):
         ahead = block
         if rows // (2 * block) >= AHEAD_SEGMENTS:
@@ -126,7 +126,7 @@ def _blocks_across(
         warps = max(1, min(8, block * columns // (4 * ELEMENTS_PER_WARP)))
         return ScanBlocks(block, columns, is_static and whole <= columns, warps, UNROLLED)
     elements = ELEMENTS_OF_FEW if rows // block >= MANY_SEGMENTS else 2 * ELEMENTS_OF_FEW
-    if combination_of(kernel).is_costly:
+    if combine_function_of(kernel).is_costly:
         elements = COSTLY_ELEMENTS
     columns = min(whole, max(1, elements // block))
     warps = max(1, min(8, block * columns // (2 * ELEMENTS_PER_WARP)))
@@ -138,11 +138,11 @@ def _is_plain(kernel: Kernel) -> bool:
     return not kernel.stages[0].body.holds(Indirect, Masked)
 
 
-def combination_of(kernel: Kernel) -> Combination:
-    """The combination that the kernel scans by."""
+def combine_function_of(kernel: Kernel) -> CombineFunction:
+    """The combine function that the kernel scans by."""
     instructions = kernel.stages[0].body.instructions
-    (combination,) = {i.combination for i in instructions if isinstance(i, Combining)}
-    return combination
+    (combine_function,) = {i.combine_function for i in instructions if isinstance(i, Combining)}
+    return combine_function
 
 
 def _before_scan(body: LoopBody) -> LoopBody:
@@ -156,7 +156,7 @@ def print_scan(
 ) -> tuple[list[str], tuple[sympy.Expr, ...], tuple[int, ...], int]:
     """Print the kernel; the lines of the function called ``name`` before it, the grid, and warps."""
     kernel, printer = frame.kernel, frame.printer
-    combination = combination_of(kernel)
+    combine_function = combine_function_of(kernel)
     items = [printer.dtype_of(n).itemsize for n in (*kernel.reads, *kernel.writes)]
     blocks = scan_blocks(frame.called, items)
     if not kernel.stages[0].inner[0].size.is_Integer:  # rows may be longer than the first call's
@@ -165,10 +165,10 @@ def print_scan(
     tile.unit, tile.masks = "[1, 1]", {"x": "xmask"}
     print_axis(frame, "x", 0, kernel.outer, blocks.rows, "[:, None]")
     frame.constants["RBLOCK"] = blocks.columns
-    ScanPrinter(frame, combination, name, blocks).print()
-    lines = function_of_combination(combination, printer, name)
+    ScanPrinter(frame, combine_function, name, blocks).print()
+    lines = print_combine_function(combine_function, printer, name)
     if blocks.unrolled > 1:
-        lines += _function_of_before(combination, name)
+        lines += _function_of_before(combine_function, name)
     return lines, (extent(kernel.outer),), (blocks.rows,), blocks.warps
 
 
@@ -176,18 +176,18 @@ class ScanPrinter:
     """Prints the loop over the blocks of rows, or the one block."""
 
     def __init__(
-        self, frame: KernelFrame, combination: Combination, name: str, blocks: ScanBlocks
+        self, frame: KernelFrame, combine_function: CombineFunction, name: str, blocks: ScanBlocks
     ) -> None:
         self.frame = frame
         self.printer = frame.printer
         (self.stage,) = frame.kernel.stages
         (self.loop,) = self.stage.inner
-        self.combination = combination
+        self.combine_function = combine_function
         self.name = name
         self.is_whole = blocks.is_whole
         self.unrolled = blocks.unrolled
         self.loads_ahead = blocks.loads_ahead
-        self.numbers = range(len(combination.dtypes))
+        self.numbers = range(len(combine_function.dtypes))
         self.results: dict[tuple[str, ...], list[Text]] = {}
         self.folds: list[tuple[str, sympy.Expr, int]] = []
         self.length = self.printer.number(self.loop.size)
@@ -204,7 +204,7 @@ class ScanPrinter:
         else:
             self.frame.loop_axes.append("r")
             for k in self.numbers:
-                dtype = triton_dtype(self.combination.dtypes[k])
+                dtype = triton_dtype(self.combine_function.dtypes[k])
                 printer.emit(f"running{k} = tl.full([XBLOCK, 1], 0, {dtype})")
             if self.loads_ahead:
                 self._print_loads("0")
@@ -212,7 +212,9 @@ class ScanPrinter:
                 print_block()
         printer.tile.axes, printer.tile.shape = ("x",), "[XBLOCK, 1]"
         for buffer, index, number in self.folds:
-            value = Text(f"running{number}", self.combination.dtypes[number], frozenset(("x",)))
+            value = Text(
+                f"running{number}", self.combine_function.dtypes[number], frozenset(("x",))
+            )
             printer.write(buffer, index, value, None)
 
     # -- one element after another ---------------------------------------------------------------------
@@ -358,7 +360,7 @@ class ScanPrinter:
 
     def _texts(self, prefix: str) -> list[Text]:
         axes = frozenset(self.printer.tile.axes)
-        return [Text(f"{prefix}{k}", self.combination.dtypes[k], axes) for k in self.numbers]
+        return [Text(f"{prefix}{k}", self.combine_function.dtypes[k], axes) for k in self.numbers]
 
     def _print_elements(self, prefix: str, values: tuple[Text, ...]) -> None:
         for k, value in enumerate(values):
@@ -373,7 +375,7 @@ class ScanPrinter:
 
     def _print_totals(self, target: str, source: str) -> None:
         """Print the values where ``is_last`` holds."""
-        for k, dtype in enumerate(self.combination.dtypes):
+        for k, dtype in enumerate(self.combine_function.dtypes):
             held, restored = HELD_BITS.get(dtype, ("{}", f"{{}}.to({triton_dtype(dtype)})"))
             picked = f"tl.sum(tl.where(is_last, {held.format(f'{source}{k}')}, 0), 1)[:, None]"
             self.printer.emit(f"{target}{k} = {restored.format(picked)}")
@@ -402,12 +404,12 @@ HELD_BITS = {
 """As what a value is picked out of a block by a sum with zeros, and back: bits, for a zero has a sign."""
 
 
-def _function_of_before(combination: Combination, name: str) -> list[str]:
+def _function_of_before(combine_function: CombineFunction, name: str) -> list[str]:
     """The lines of a function that combines what precedes the last of some elements, and all of them.
 
     Its first value says whether there is anything before; where there is not, what it is doesn't matter.
     """
-    numbers = range(len(combination.dtypes))
+    numbers = range(len(combine_function.dtypes))
     sides = [
         [f"{side}_{word}{k}" for word in ("before", "all") for k in numbers]
         for side in (LEFT, RIGHT)
@@ -424,24 +426,26 @@ def _function_of_before(combination: Combination, name: str) -> list[str]:
     return [*lines, f"    return {RIGHT}_is_joined | 1, {before}, {whole}", "", ""]
 
 
-def function_of_combination(combination: Combination, printer: BodyPrinter, name: str) -> list[str]:
+def print_combine_function(
+    combine_function: CombineFunction, printer: BodyPrinter, name: str
+) -> list[str]:
     """The lines of a function called ``name`` that combines left and right values."""
-    return _CombinePrinter(combination, printer).function(name)
+    return _CombinePrinter(combine_function, printer).function(name)
 
 
 class _CombinePrinter(BodyPrinter):
-    """Prints a combination as a function of left and right values."""
+    """Prints a combine function as a function of left and right values."""
 
-    def __init__(self, combination: Combination, printer: BodyPrinter) -> None:
+    def __init__(self, combine_function: CombineFunction, printer: BodyPrinter) -> None:
         dtypes = {
             f"{side}{k}": dtype
             for side in (LEFT, RIGHT)
-            for k, dtype in enumerate(combination.dtypes)
+            for k, dtype in enumerate(combine_function.dtypes)
         }
         super().__init__(
             Tile(("x",), "[]", "[]"), {}, dtypes.__getitem__, frozenset(), printer.wide
         )
-        self.combination = combination
+        self.combine_function = combine_function
         self.results: dict[str, Text] = {}
 
     def load(self, buffer: str, index: sympy.Expr) -> Text:
@@ -456,8 +460,8 @@ class _CombinePrinter(BodyPrinter):
 
     def function(self, name: str) -> list[str]:
         """The function's lines."""
-        self.combination.body.replay(self)
-        numbers = range(len(self.combination.dtypes))
+        self.combine_function.body.replay(self)
+        numbers = range(len(self.combine_function.dtypes))
         parameters = [f"{side}{k}" for side in (LEFT, RIGHT) for k in numbers]
         results = ", ".join(self.results[f"{COMBINED}{k}"].code for k in numbers)
         head = ["@triton.jit", f"def {name}({', '.join(parameters)}):"]

@@ -33,7 +33,7 @@ from weft_codegen_triton.kernel.templates import definition, program_id
 from weft_codegen_triton.matmuls.contraction import BATCH, COLUMN, ROW, TAP, Loops
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
-from weft_codegen_triton.matmuls.print_operand import AXES, Block, OperandPrinter
+from weft_codegen_triton.matmuls.print_operand import AXES, OperandBlock, OperandPrinter
 
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
@@ -241,7 +241,7 @@ class _MatmulPrinter:
             axes = ("k", "x"), ("k", "x")
         is_ragged &= not contraction.by_channel
         whole = not contraction.by_channel and not self.is_row
-        left, right = (Block(pair, names, is_ragged, whole) for pair in axes)
+        left, right = (OperandBlock(pair, names, is_ragged, whole) for pair in axes)
         return (
             OperandPrinter(self, contraction.left, left),
             OperandPrinter(self, contraction.right, right),

@@ -28,7 +28,7 @@ AXES = {ROW: "y", COLUMN: "x", INNER: "k"}
 
 
 @dataclass(frozen=True)
-class Block:
+class OperandBlock:
     """The axes of a block, in order, and what its places along each are called.
 
     ``ragged``: whether the last block along ``k`` reaches beyond what is added up.  ``whole``: whether it has
@@ -60,7 +60,7 @@ class MatmulContext(Protocol):
 class OperandPrinter:
     """Prints the lines that leave a block of ``operand`` in a variable, zeros where it has no elements."""
 
-    def __init__(self, context: MatmulContext, operand: Operand, block: Block) -> None:
+    def __init__(self, context: MatmulContext, operand: Operand, block: OperandBlock) -> None:
         self.context = context
         self.operand = operand
         self.block = block

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..operations import Registers, Step
+from ..operations import NativeStep, Registers
 from ..sources import Scope, Source
 
 PYTHON_COST = 60
@@ -65,7 +65,7 @@ class Predicate:
         """What would keep it from failing on ``value`` at ``source``; None: nothing general can be said."""
         return self.advice
 
-    def native_step(self, registers: Registers) -> Step | None:
+    def native_step(self, registers: Registers) -> NativeStep | None:
         """The step of the native check; None: :meth:`holds` is called."""
         return None
 

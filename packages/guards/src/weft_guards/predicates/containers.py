@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..constants import constant_key, constants_equal, is_constant, same_key
-from ..operations import Operation, Registers, Step
+from ..operations import NativeStep, Operation, Registers
 from ..sources import Scope
 from .base import Predicate, short_text, type_name
 
@@ -32,7 +32,7 @@ class LengthIs(Predicate):
     def found_text(self, value: Any, scope: Scope) -> str:
         return f"length {len(value)}"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_LENGTH, registers.own, self.expected, None
 
 
@@ -93,7 +93,7 @@ class DictKeysAre(Predicate):
             return f"the keys {short_text(list(value))}"
         return f"type {type_name(type(value))}"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_KEYS, registers.own, 0, self.expected
 
     @property
@@ -171,7 +171,7 @@ class DictContains(Predicate):
     def found_text(self, value: Any, scope: Scope) -> str:
         return f"{'no' if self.present else 'the'} such key"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_CONTAINS, registers.own, int(self.present), self.key
 
     @property

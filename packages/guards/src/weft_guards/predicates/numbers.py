@@ -19,11 +19,11 @@ from ..computations import (
     operand_text,
     read_operand,
 )
-from ..operations import Operation, Registers, Step
-from ..places import Place, Quantity, Readable, expression_function, expression_text
+from ..operations import NativeStep, Operation, Registers
 from ..real_program import comparison_program, computation_program
 from ..relation_program import relation_program
 from ..sources import Scope, Source
+from ..symbol_sources import Quantity, Readable, SymbolSource, expression_function, expression_text
 from .base import Predicate
 
 RELATION_ADVICE = "keep sizes and numbers in this relation, or change the line that needs it"
@@ -42,7 +42,7 @@ class IsFinite(Predicate):
     def expected_text(self) -> str:
         return "a finite float"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_FINITE, registers.own, 0, None
 
 
@@ -83,7 +83,7 @@ class NumbersCompare(Predicate):
             if not isinstance(operand, int | float)
         )
 
-    def native_step(self, registers: Registers) -> Step | None:
+    def native_step(self, registers: Registers) -> NativeStep | None:
         program = comparison_program(self.comparison, (self.left, self.right), registers.of)
         if program is None:
             return None
@@ -112,65 +112,74 @@ class IsComputable(Predicate):
     def expected_text(self) -> str:
         return f"{self.computation.name()} to give a float"
 
-    def native_step(self, registers: Registers) -> Step | None:
+    def native_step(self, registers: Registers) -> NativeStep | None:
         program = computation_program(self.computation, registers.of)
         return None if program is None else (Operation.CHECK_REAL, -1, -1, tuple(program))
 
 
 @dataclass(frozen=True)
 class ShapeRelation(Predicate):
-    """``condition`` holds of the numbers at ``places``; the guard's own value is not looked at.
+    """``condition`` holds of the numbers of ``symbol_sources``; the guard's own value is not looked at.
 
     ``condition`` is a SymPy condition (``Eq``, ``Ne``, ``Lt``, ``And``, ``Not``, ...) over integer or real
-    symbols, with torch's functions (``FloorDiv``, ``Mod`` ...); ``places`` has a place for each symbol in it.
+    symbols, with torch's functions (``FloorDiv``, ``Mod`` ...), each with one of ``symbol_sources``.
 
-    :raises ValueError: a symbol has no place.
+    :raises ValueError: a symbol has no source.
     """
 
     condition: sympy.Basic
-    places: tuple[tuple[sympy.Symbol, Readable], ...]
+    symbol_sources: tuple[tuple[sympy.Symbol, Readable], ...]
 
     cost = 4
     advice = RELATION_ADVICE
 
     def __post_init__(self) -> None:
         needed = self.condition.free_symbols
-        used = tuple(sorted((p for p in self.places if p[0] in needed), key=lambda p: p[1].name()))
+        used = tuple(
+            sorted((p for p in self.symbol_sources if p[0] in needed), key=lambda p: p[1].name())
+        )
         missing = needed - {symbol for symbol, _ in used}
         if missing:
-            raise ValueError(f"no place for {', '.join(sorted(map(str, missing)))}")
-        object.__setattr__(self, "places", used)
+            raise ValueError(f"no source for {', '.join(sorted(map(str, missing)))}")
+        object.__setattr__(self, "symbol_sources", used)
 
     def sources(self) -> tuple[Source, ...]:
         """The sources of all numbers, without repetition."""
-        return tuple(dict.fromkeys(s for _, place in self.places for s in place.sources()))
+        return tuple(
+            dict.fromkeys(s for _, number in self.symbol_sources for s in number.sources())
+        )
 
     def holds(self, value: Any, scope: Scope) -> bool:
-        return bool(self._function(*(place.read(scope) for _, place in self.places)))
+        return bool(self._function(*(number.read(scope) for _, number in self.symbol_sources)))
 
     @functools.cached_property
     def _function(self) -> Callable[..., Any]:
-        return expression_function(self.condition, [symbol for symbol, _ in self.places])
+        return expression_function(self.condition, [symbol for symbol, _ in self.symbol_sources])
 
     def identity(self) -> Hashable:
-        return self.condition, self.places
+        return self.condition, self.symbol_sources
 
     def expected_text(self) -> str:
         return expression_text(
-            self.condition, {symbol: place.name() for symbol, place in self.places}
+            self.condition,
+            {symbol: number.name() for symbol, number in self.symbol_sources},
         )
 
     def found_text(self, value: Any, scope: Scope) -> str:
-        return ", ".join(f"{place.name()} = {place.read(scope)}" for _, place in self.places)
+        return ", ".join(
+            f"{number.name()} = {number.read(scope)}" for _, number in self.symbol_sources
+        )
 
-    def native_step(self, registers: Registers) -> Step | None:
+    def native_step(self, registers: Registers) -> NativeStep | None:
         """A program where every tensor in it has been found to be a plain one."""
-        places = [(s, place) for s, place in self.places if isinstance(place, Place)]
-        if len(places) != len(self.places) or not all(
-            place.quantity is Quantity.VALUE or registers.is_plain_tensor(place.source)
-            for _, place in places
+        symbol_sources = [
+            (s, number) for s, number in self.symbol_sources if isinstance(number, SymbolSource)
+        ]
+        if len(symbol_sources) != len(self.symbol_sources) or not all(
+            number.quantity is Quantity.VALUE or registers.is_plain_tensor(number.source)
+            for _, number in symbol_sources
         ):
             return None
-        read = {s: (place, registers.of(place.source)) for s, place in places}
+        read = {s: (number, registers.of(number.source)) for s, number in symbol_sources}
         program = relation_program(self.condition, read)
         return None if program is None else (Operation.CHECK_RELATION, -1, 0, tuple(program))

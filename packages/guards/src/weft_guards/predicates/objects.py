@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..constants import constant_key, constants_equal
-from ..operations import Operation, Registers, Step
+from ..operations import NativeStep, Operation, Registers
 from ..sources import InstanceDictSource, Scope, Source
 from .base import Predicate, short_text, type_name
 
@@ -53,7 +53,7 @@ class TypeIs(Predicate):
     def found_text(self, value: Any, scope: Scope) -> str:
         return f"type {type_name(type(value))}"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_TYPE, registers.own, 0, self.expected
 
     @property
@@ -124,7 +124,7 @@ class IsObject(Predicate):
             return "make the function, class or module once, outside the loop that calls the compiled one"
         return "pass the same object in every call"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         if self.weak:
             return Operation.CHECK_WEAK, registers.own, 0, self.reference
         return Operation.CHECK_IDENTITY, registers.own, 0, self.expected
@@ -151,7 +151,7 @@ class IsNotObject(Predicate):
     def expected_text(self) -> str:
         return f"anything but {short_text(self.excluded)}"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_NOT_IDENTITY, registers.own, 0, self.excluded
 
     @property
@@ -218,7 +218,7 @@ class EqualsConstant(Predicate):
             return "call train() and eval() rarely; each mode is compiled once"
         return "keep it the same between calls, or read it outside the compiled function"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_CONSTANT, registers.own, 0, self.expected
 
     def implies_type(self, kind: type) -> bool:
@@ -248,7 +248,7 @@ class HasAttribute(Predicate):
     def found_text(self, value: Any, scope: Scope) -> str:
         return f"{'no' if self.present else 'the'} such attribute"
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_ATTRIBUTE, registers.own, int(self.present), self.attribute
 
 
@@ -273,7 +273,7 @@ class NotAliased(Predicate):
     def sources(self) -> tuple[Source, ...]:
         return (self.other,)
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_DISTINCT, registers.own, registers.of(self.other), None
 
 
@@ -298,5 +298,5 @@ class SameObject(Predicate):
     def sources(self) -> tuple[Source, ...]:
         return (self.other,)
 
-    def native_step(self, registers: Registers) -> Step:
+    def native_step(self, registers: Registers) -> NativeStep:
         return Operation.CHECK_SAME, registers.own, registers.of(self.other), None

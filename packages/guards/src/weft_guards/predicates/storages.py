@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .. import _torch
-from ..operations import Operation, Registers, Step
+from ..operations import NativeStep, Operation, Registers
 from ..sources import Scope, Source
 from .base import Predicate
 
@@ -61,7 +61,7 @@ class StoragesApart(Predicate):
                 return owner, source
         return None
 
-    def native_step(self, registers: Registers) -> Step | None:
+    def native_step(self, registers: Registers) -> NativeStep | None:
         sources = (*self.written, *self.read)
         if not all(map(registers.is_plain_tensor, sources)):
             return None
@@ -119,7 +119,7 @@ class StorageShared(Predicate):
                     return source
         return None
 
-    def native_step(self, registers: Registers) -> Step | None:
+    def native_step(self, registers: Registers) -> NativeStep | None:
         if not all(map(registers.is_plain_tensor, self.tensors)):
             return None
         return Operation.CHECK_SHARED, -1, 0, (tuple(map(registers.of, self.tensors)), self.offsets)

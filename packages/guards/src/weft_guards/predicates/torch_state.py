@@ -10,7 +10,7 @@ import torch
 from .. import _torch
 from ..global_state import GlobalState
 from ..native import NATIVE_TORCH
-from ..operations import Operation, Registers, Step
+from ..operations import NativeStep, Operation, Registers
 from ..sources import Scope, Source
 from ..tensor_metadata import TensorMetadata
 from .base import Predicate
@@ -79,7 +79,7 @@ class TensorMatches(Predicate):
                 return _HINTS[what]
         return None
 
-    def native_step(self, registers: Registers) -> Step | None:
+    def native_step(self, registers: Registers) -> NativeStep | None:
         """For a plain strided tensor whose dtype and device have known numbers."""
         expected = self.expected
         tables = NATIVE_TORCH
@@ -133,7 +133,7 @@ class GlobalStateIs(Predicate):
         differences = self.expected.differences(GlobalState.current())
         return ", ".join(f"{name} {found}" for name, _, found in differences)
 
-    def native_step(self, registers: Registers) -> Step | None:
+    def native_step(self, registers: Registers) -> NativeStep | None:
         numbers = None
         if NATIVE_TORCH is not None:
             numbers = _torch.global_state_numbers(self.expected, NATIVE_TORCH)

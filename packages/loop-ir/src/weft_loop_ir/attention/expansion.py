@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import sympy
 import torch
 
-from weft_loop_ir.attention.operands import Operand
+from weft_loop_ir.attention.operands import MatrixOperand
 from weft_loop_ir.attention.softmax_rows import RowStatistic
 from weft_loop_ir.bodies import LoopBody, Value
 from weft_loop_ir.bodies.replay import Replayer
@@ -28,17 +28,17 @@ ROW, COLUMN, INNER = (loop_symbol(name, 0) for name in ("row", "column", "inner"
 ZERO, ONE = sympy.S.Zero, sympy.S.One
 
 
-def element(operand: Operand, row: sympy.Expr, column: sympy.Expr) -> tuple[str, sympy.Expr]:
-    """Where an element of a matrix lies; the matrix is counted by :attr:`Operand.batch`."""
+def element(operand: MatrixOperand, row: sympy.Expr, column: sympy.Expr) -> tuple[str, sympy.Expr]:
+    """Where an element of a matrix lies; the matrix is counted by :attr:`MatrixOperand.batch`."""
     steps = operand.steps
     return operand.buffer, sympy.expand(operand.base + row * steps[0] + column * steps[1])
 
 
-def _add_matmul(nests: LoopNests, left: Operand, right: Operand, result: str) -> None:
+def _add_matmul(nests: LoopNests, left: MatrixOperand, right: MatrixOperand, result: str) -> None:
     """``result = left @ right``, matrix by matrix, into dense memory."""
     batches, rows, inner = left.size
     outer = (
-        LoopVariable(Operand.batch, batches),
+        LoopVariable(MatrixOperand.batch, batches),
         LoopVariable(ROW, rows),
         LoopVariable(COLUMN, right.size[2]),
     )
@@ -92,7 +92,7 @@ def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -
     nests.add(kernel.outer, *stages, *([((), keep)] if kernel.kept else []), local=local)
     steps = (lines.queries * key.size, key.size, ONE)
     size = (lines.batches, lines.queries, key.size)
-    of_weights = Operand(weights, size, Operand.batch * steps[0], steps[1:])
+    of_weights = MatrixOperand(weights, size, MatrixOperand.batch * steps[0], steps[1:])
     _add_matmul(nests, of_weights, kernel.value, kernel.result)
     return nests.expansion()
 
@@ -108,7 +108,7 @@ def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Bu
     made = []
     for number, body in enumerate(kernel.matrices):
         name = nests.temporary(f"{kernel.name}_matrix{number}", size)
-        made.append(Operand(name, size, Operand.batch * steps[0], steps[1:]))
+        made.append(MatrixOperand(name, size, MatrixOperand.batch * steps[0], steps[1:]))
 
         def store(ops: BodyRecorder, name: str = name, body: LoopBody = body) -> None:
             ops.store(name, lines.first_key + key.symbol, _recorded(ops, body))
@@ -117,14 +117,16 @@ def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Bu
     # Matrices that are added up: ``member`` of the group that ``major`` and ``minor`` tell.
     count, step = kernel.group.count, kernel.group.step
     major, minor, member = (loop_symbol(name, 0) for name in ("major", "minor", "member"))
-    first = {Operand.batch: major * count * step + minor}
-    batch = {Operand.batch: (major * count + member) * step + minor}
+    first = {MatrixOperand.batch: major * count * step + minor}
+    batch = {MatrixOperand.batch: (major * count + member) * step + minor}
     groups = (
         LoopVariable(major, sympy.cancel(lines.batches / (count * step))),
         LoopVariable(minor, step),
     )
 
-    def at(operand: Operand, row: sympy.Symbol, column: sympy.Symbol) -> tuple[str, sympy.Expr]:
+    def at(
+        operand: MatrixOperand, row: sympy.Symbol, column: sympy.Symbol
+    ) -> tuple[str, sympy.Expr]:
         name, index = element(operand, row, column)
         return name, sympy.expand(index.xreplace(batch))
 

@@ -17,7 +17,7 @@ from weft_loop_ir.attention.expansion import expanded_attention
 from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
-from weft_loop_ir.attention.operands import FindWriter, Operand, operand_of
+from weft_loop_ir.attention.operands import FindWriter, MatrixOperand, operand_of
 from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softmax_rows
 from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
@@ -60,9 +60,9 @@ class AttentionKernel(FusedKernel):
     that they are kept in.  ``apart`` are the steps whose place it takes.
     """
 
-    query: Operand
-    key: Operand
-    value: Operand
+    query: MatrixOperand
+    key: MatrixOperand
+    value: MatrixOperand
     score: LoopBody
     scores: str
     lines: Lines
@@ -267,7 +267,9 @@ def _bounds(
     )
 
 
-def _factors(matmul: ExternCall, writer: FindWriter, schedule: Schedule) -> tuple[Operand, Operand]:
+def _factors(
+    matmul: ExternCall, writer: FindWriter, schedule: Schedule
+) -> tuple[MatrixOperand, MatrixOperand]:
     """The operands of ``matmul``, both as they were in 16 bits if they were: their products are exact."""
     views = matmul.arguments[-2:]
     left, right = (operand_of(view, writer, before_widening=True) for view in views)

@@ -26,9 +26,9 @@ from weft_loop_ir.attention.find_attention import (
 from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
-from weft_loop_ir.attention.operands import Operand, operand_of
+from weft_loop_ir.attention.operands import MatrixOperand, operand_of
 from weft_loop_ir.attention.replaced_steps import ReplacedSteps
-from weft_loop_ir.attention.results import ALONE, Group, result_of, sum_of_load
+from weft_loop_ir.attention.results import ALONE, SummedMatrices, result_of, sum_of_load
 from weft_loop_ir.bodies import (
     ADD,
     Constant,
@@ -70,8 +70,8 @@ class ScoreMatmul:
     """``left @ right``, ``left [n, l, e]``, ``right [n, e, s]``; bodies load it from ``name``, in float32."""
 
     name: str
-    left: Operand
-    right: Operand
+    left: MatrixOperand
+    right: MatrixOperand
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class GradientMatmul:
     """
 
     matrix: LoopBody
-    other: Operand
-    result: Operand
+    other: MatrixOperand
+    result: MatrixOperand
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class AttentionGradientKernel(FusedKernel):
     matmuls: tuple[GradientMatmul, ...]
     by_columns: bool
     total: GradientSum | None
-    group: Group
+    group: SummedMatrices
     lines: Lines
     key_loop: LoopVariable
     keys: sympy.Expr
@@ -188,7 +188,7 @@ class _Finder:
 
     def _find(self, adds_groups: bool) -> _Found:
         matmuls, sums, places = self._readers(adds_groups)
-        kinds: dict[tuple[bool, Group], list[GradientMatmul]] = {}
+        kinds: dict[tuple[bool, SummedMatrices], list[GradientMatmul]] = {}
         for matmul, by_columns, group in sorted(matmuls, key=lambda p: not p[1]):
             kinds.setdefault((by_columns, group), []).append(matmul)
         kernels = [self._kernel(tuple(chosen), *kind, None) for kind, chosen in kinds.items()]
@@ -306,7 +306,9 @@ class _Finder:
     def _readers(
         self, adds_groups: bool
     ) -> tuple[
-        list[tuple[GradientMatmul, bool, Group]], list[tuple[GradientSum, Group]], list[int]
+        list[tuple[GradientMatmul, bool, SummedMatrices]],
+        list[tuple[GradientSum, SummedMatrices]],
+        list[int],
     ]:
         """The matmuls of what the kernel writes (with whether by columns), the sums of it, their places."""
         matmuls, sums, places = [], [], []
@@ -372,7 +374,7 @@ class _Finder:
                 return turned
         return None
 
-    def _summed(self, step: Step, place: int, name: str) -> tuple[str, Group] | None:
+    def _summed(self, step: Step, place: int, name: str) -> tuple[str, SummedMatrices] | None:
         """The result and the group of matrices, if ``step`` only sums those in ``name``."""
         found = sum_of_load(step, name) if type(step) is Kernel else None
         if type(step) is not Kernel or found is None or not self._alone_writes(place):
@@ -393,7 +395,7 @@ class _Finder:
         matrices = sympy.cancel(distance / (queries * keys))
         if not matrices.is_Integer or not is_dense(self.buffers[result].layout):
             return None
-        return result, Group(count, matrices)
+        return result, SummedMatrices(count, matrices)
 
     # -- the kernels -------------------------------------------------------------------------------------
 
@@ -404,8 +406,8 @@ class _Finder:
         layout = self.buffers[str(call.outputs[0])].layout
         size = (sympy.S.One,) * (3 - len(layout.size)) + layout.size
         stride = (sympy.S.Zero,) * (3 - len(layout.stride)) + layout.stride
-        base = layout.offset + Operand.batch * stride[0]
-        result = Operand(str(call.outputs[0]), size, base, stride[1:])
+        base = layout.offset + MatrixOperand.batch * stride[0]
+        result = MatrixOperand(str(call.outputs[0]), size, base, stride[1:])
         if not is_left:
             other, result = other.turned(), result.turned()
         if any(place >= self.place for place in self.around.written(other.buffer)):
@@ -416,7 +418,7 @@ class _Finder:
         self,
         matmuls: tuple[GradientMatmul, ...],
         by_columns: bool,
-        group: Group,
+        group: SummedMatrices,
         total: GradientSum | None,
     ) -> AttentionGradientKernel:
         matrices = [p.matrix for p in matmuls] + ([] if total is None else [total.matrix])

@@ -20,7 +20,7 @@ FindWriter = Callable[[str], Kernel | None]
 
 
 @dataclass(frozen=True)
-class Operand:
+class MatrixOperand:
     """The matrices ``[batch, rows, columns]`` of a buffer, in elements: where each begins, and its steps.
 
     ``base`` is an expression over :attr:`batch`, which counts the matrices, and sizes.
@@ -33,24 +33,28 @@ class Operand:
     base: sympy.Expr
     steps: tuple[sympy.Expr, sympy.Expr]
 
-    def turned(self) -> Operand:
+    def turned(self) -> MatrixOperand:
         """The same with rows and columns exchanged."""
         batch, rows, columns = self.size
         row_step, column_step = self.steps
-        return Operand(self.buffer, (batch, columns, rows), self.base, (column_step, row_step))
+        return MatrixOperand(
+            self.buffer, (batch, columns, rows), self.base, (column_step, row_step)
+        )
 
 
-def operand_of(view: BufferView, writer: FindWriter, before_widening: bool = False) -> Operand:
+def operand_of(
+    view: BufferView, writer: FindWriter, before_widening: bool = False
+) -> MatrixOperand:
     """The matrices of ``view`` (of two or three dimensions), before copies that kernels made of them.
 
     With ``before_widening`` conversions from 16 bits to float32 are copies, too.
     """
     batch, rows, columns = (sympy.S.One,) * (3 - len(view.size)) + view.size
     step, *steps = (sympy.S.Zero,) * (3 - len(view.size)) + view.stride
-    found = Operand(
+    found = MatrixOperand(
         view.buffer,
         (batch, rows, columns),
-        view.offset + Operand.batch * step,
+        view.offset + MatrixOperand.batch * step,
         (steps[0], steps[1]),
     )
     while True:
@@ -60,7 +64,9 @@ def operand_of(view: BufferView, writer: FindWriter, before_widening: bool = Fal
         found = before
 
 
-def _before_copy(operand: Operand, writer: FindWriter, before_widening: bool) -> Operand | None:
+def _before_copy(
+    operand: MatrixOperand, writer: FindWriter, before_widening: bool
+) -> MatrixOperand | None:
     """``operand`` in what its buffer is a copy of; None if that is not known."""
     kernel = writer(operand.buffer)
     copied = None if kernel is None else _copied(kernel, operand.buffer, before_widening)
@@ -69,7 +75,7 @@ def _before_copy(operand: Operand, writer: FindWriter, before_widening: bool) ->
     source, load, store = copied
     row, column = loop_symbol("row", 0), loop_symbol("column", 0)
     batch, rows, columns = operand.size
-    ranges = ranges_for(((Operand.batch, batch), (row, rows), (column, columns)))
+    ranges = ranges_for(((MatrixOperand.batch, batch), (row, rows), (column, columns)))
     place = operand.base + row * operand.steps[0] + column * operand.steps[1]
     loops = {loop.symbol: loop.size for loop in kernel.outer if loop.size != 1}
     steps = {s: store.coeff(s) for s in loops}
@@ -89,7 +95,7 @@ def _before_copy(operand: Operand, writer: FindWriter, before_widening: bool) ->
     base = sympy.expand(index - row * row_step - column * column_step)
     if {row, column} & (base.free_symbols | row_step.free_symbols | column_step.free_symbols):
         return None
-    return Operand(source, operand.size, base, (row_step, column_step))
+    return MatrixOperand(source, operand.size, base, (row_step, column_step))
 
 
 def covers(steps: dict[sympy.Symbol, sympy.Expr], sizes: dict[sympy.Symbol, sympy.Expr]) -> bool:

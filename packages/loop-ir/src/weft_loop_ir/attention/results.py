@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from weft_loop_ir.attention.operands import Operand, covers
+from weft_loop_ir.attention.operands import MatrixOperand, covers
 from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.bodies import Conversion, Load, Reduction, Store
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
@@ -18,14 +18,14 @@ from weft_loop_ir.ir import Buffer, BufferKind, Kernel
 
 
 @dataclass(frozen=True)
-class Group:
+class SummedMatrices:
     """``count`` matrices that are added up, ``step`` apart in a batch."""
 
     count: sympy.Expr
     step: sympy.Expr
 
 
-ALONE = Group(sympy.S.One, sympy.S.One)
+ALONE = SummedMatrices(sympy.S.One, sympy.S.One)
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Result:
     The place is the same for all matrices of a group.
     """
 
-    operand: Operand
-    group: Group
+    operand: MatrixOperand
+    group: SummedMatrices
     places: tuple[int, ...]
 
 
-def result_of(written: Operand, place: int, around: ReplacedSteps, sums: bool) -> Result:
+def result_of(written: MatrixOperand, place: int, around: ReplacedSteps, sums: bool) -> Result:
     """Where the matrices end up that the step at ``place`` writes; with ``sums`` groups are added up."""
     found = Result(written, ALONE, ())
     while True:
@@ -93,39 +93,39 @@ def _group(
     steps: dict[sympy.Symbol, sympy.Expr],
     summed: sympy.Symbol,
     loops: dict[sympy.Symbol, sympy.Expr],
-    operand: Operand,
-) -> Group | None:
+    operand: MatrixOperand,
+) -> SummedMatrices | None:
     """The matrices that the loop ``summed`` goes through, where they lie one after another."""
     _, rows, columns = operand.size
-    apart = sympy.expand(operand.base - rows * columns * Operand.batch)
+    apart = sympy.expand(operand.base - rows * columns * MatrixOperand.batch)
     inside = (abs(n) for n in operand.steps)
     step = sympy.cancel(steps[summed] / (rows * columns))
     if apart != 0 or not step.is_Integer or any(n > rows * columns for n in inside):
         return None
-    return Group(loops[summed], step)
+    return SummedMatrices(loops[summed], step)
 
 
 def _moved(
-    operand: Operand,
+    operand: MatrixOperand,
     steps: dict[sympy.Symbol, sympy.Expr],
     loops: dict[sympy.Symbol, sympy.Expr],
     store: sympy.Expr,
     target: str,
-) -> Operand | None:
+) -> MatrixOperand | None:
     """The matrices of ``operand`` in ``target``, where loops over its elements store at ``store``."""
     row, column = loop_symbol("row", 0), loop_symbol("column", 0)
     batches, rows, columns = operand.size
-    ranges = ranges_for(((Operand.batch, batches), (row, rows), (column, columns)))
+    ranges = ranges_for(((MatrixOperand.batch, batches), (row, rows), (column, columns)))
     place = sympy.expand(operand.base + row * operand.steps[0] + column * operand.steps[1])
     digits = {s: ranges.simplify(Mod(FloorDiv(place, steps[s]), n)) for s, n in loops.items()}
     index = sympy.expand(store.xreplace(digits))
     row_step, column_step = index.coeff(row), index.coeff(column)
     base = sympy.expand(index - row * row_step - column * column_step)
-    if not base.free_symbols <= {Operand.batch}:
+    if not base.free_symbols <= {MatrixOperand.batch}:
         return None
     if not (row_step.is_Integer and column_step.is_Integer):
         return None
-    return Operand(target, operand.size, base, (row_step, column_step))
+    return MatrixOperand(target, operand.size, base, (row_step, column_step))
 
 
 def sum_of_load(kernel: Kernel, name: str) -> tuple[sympy.Expr, sympy.Expr, str] | None:

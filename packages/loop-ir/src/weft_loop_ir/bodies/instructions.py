@@ -114,7 +114,7 @@ class Reduction(Instruction):
 class Combining(Instruction):
     """Value ``number`` of ``values`` combined along the loop."""
 
-    combination: Combination = _argument(0)
+    combine_function: CombineFunction = _argument(0)
     number: int = _argument(1)
     values: tuple[Value, ...] = _arguments_from(2)
 
@@ -329,7 +329,7 @@ class LoopBody:
 
 
 @dataclass(frozen=True)
-class Combination:
+class CombineFunction:
     """An associative function of two groups of values, by which a scan combines elements in any grouping.
 
     ``body`` loads the values of what comes first at 0 of :data:`LEFT` with a number appended, those of what

@@ -253,8 +253,8 @@ def _reduced(arguments: tuple[Any, ...], dtypes: Dtypes) -> torch.dtype:
 
 
 def _combined(arguments: tuple[Any, ...], dtypes: Dtypes) -> torch.dtype:
-    combination, number = arguments[:2]
-    dtype: torch.dtype = combination.dtypes[number]
+    combine_function, number = arguments[:2]
+    dtype: torch.dtype = combine_function.dtypes[number]
     return dtype
 
 
@@ -308,7 +308,7 @@ def _check_reduction(instruction: Reduction, operands: list[torch.dtype]) -> str
 
 
 def _check_combining(instruction: Combining, operands: list[torch.dtype]) -> str | None:
-    dtypes = instruction.combination.dtypes
+    dtypes = instruction.combine_function.dtypes
     if tuple(operands) == dtypes:
         return None
     return f"combines {operands} by a function of {dtypes}"

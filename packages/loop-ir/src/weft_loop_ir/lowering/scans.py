@@ -16,7 +16,7 @@ from weft_loop_ir.bodies import (
     COMBINED,
     LEFT,
     RIGHT,
-    Combination,
+    CombineFunction,
     IndexValue,
     Indirect,
     LoopBody,
@@ -47,8 +47,8 @@ aten = torch.ops.aten
 Combine = Callable[[BodyRecorder, Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 
-def combination_of(dtypes: Sequence[torch.dtype], combine: Combine) -> Combination:
-    """The combination that ``combine(ops, left, right)`` computes, of values of ``dtypes``."""
+def combine_function_of(dtypes: Sequence[torch.dtype], combine: Combine) -> CombineFunction:
+    """The combine function that ``combine(ops, left, right)`` computes, of values of ``dtypes``."""
     known = {f"{side}{k}": d for side in (LEFT, RIGHT) for k, d in enumerate(dtypes)}
     ops = BodyRecorder(ranges_for(()), known.__getitem__)
     left, right = (
@@ -56,12 +56,12 @@ def combination_of(dtypes: Sequence[torch.dtype], combine: Combine) -> Combinati
     )
     for k, value in enumerate(combine(ops, left, right)):
         ops.store(f"{COMBINED}{k}", sympy.S.Zero, value)
-    return Combination(ops.body(), tuple(dtypes))
+    return CombineFunction(ops.body(), tuple(dtypes))
 
 
 def scan_node(
     context: LoweringContext,
-    combination: Combination,
+    combine_function: CombineFunction,
     elements: Sequence[InnerFunction],
     inputs: Sequence[TensorValue],
     size: tuple[sympy.Expr, ...],
@@ -80,12 +80,12 @@ def scan_node(
     ops = context.recorder((*loops, along))
     values = [
         ops.to_dtype(element(ops, tuple(index)), dtype)
-        for element, dtype in zip(elements, combination.dtypes, strict=True)
+        for element, dtype in zip(elements, combine_function.dtypes, strict=True)
     ]
     made = []
     for number, dtype, stride in results:
         name = context.new_buffer(size, stride, dtype, inputs[0].device)
-        value = ops.to_dtype(ops.scan(combination, number, *values), dtype)
+        value = ops.to_dtype(ops.scan(combine_function, number, *values), dtype)
         ops.store(name, dot(tuple(index), stride, sympy.S.Zero), value)
         made.append(context.buffer_tensor(name, size, stride, dtype, inputs[0].device))
     context.append(loops, (along,), ops, context.origins_of(inputs))
@@ -113,7 +113,7 @@ def _cumulative(
         return given
     (result,) = scan_node(
         context,
-        combination_of((compute_dtype(target),), combine),
+        combine_function_of((compute_dtype(target),), combine),
         [given.load],
         [given],
         tensor.size,
@@ -183,7 +183,7 @@ def cumulative_extremum(
 
     values, positions = scan_node(
         context,
-        combination_of((compute, position), combine),
+        combine_function_of((compute, position), combine),
         [element, lambda ops, index: ops.index_expr(index[dim], position)],
         [tensor],
         tensor.size,
@@ -213,22 +213,22 @@ def scan_whole(
     """
     wanted = [k for k in range(len(rows)) if is_read(node, k)]
     needed = needed_values(combine, wanted)
-    combination = _combination(context.options, rows, needed, run)
-    if combination is None:
+    combine_function = _combine_function(context.options, rows, needed, run)
+    if combine_function is None:
         return None
     results = [
         (needed.index(k), rows[k].dtype, storage_stride(node.meta["val"][k])) for k in wanted
     ]
     used = [rows[k] for k in needed]
     elements = [row.load for row in used]
-    made = scan_node(context, combination, elements, used, rows[0].size, 0, results)
+    made = scan_node(context, combine_function, elements, used, rows[0].size, 0, results)
     by_number = dict(zip(wanted, made, strict=True))
     return tuple(by_number.get(k) for k in range(len(rows)))
 
 
-def _combination(
+def _combine_function(
     options: LoweringOptions, rows: Sequence[TensorValue], needed: Sequence[int], run: Run
-) -> Combination | None:
+) -> CombineFunction | None:
     """The function, of the values ``needed`` alone, as a body; None where it reads anything else."""
     dtypes = [compute_dtype(row.dtype) for row in rows]
     size = rows[0].size[1:]
@@ -254,7 +254,7 @@ def _combination(
     known = {f"{side}{k}" for side in (LEFT, RIGHT) for k in range(len(needed))}
     if context.nodes or not _is_of_values(body, known):
         return None
-    return Combination(body, tuple(dtypes[k] for k in needed))
+    return CombineFunction(body, tuple(dtypes[k] for k in needed))
 
 
 def _is_of_values(body: LoopBody, known: set[str]) -> bool:

@@ -40,7 +40,7 @@ Number = int | float
 
 
 @dataclass(frozen=True)
-class Combination:
+class ScatterReduction:
     """One way to combine: the mode of the stores, and what combining begins with without the old value."""
 
     mode: str
@@ -56,16 +56,16 @@ def _greatest(dtype: torch.dtype) -> Number:
     return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
 
 
-_SUM = Combination("atomic_add", lambda dtype: 0)
-_PRODUCT = Combination("atomic_mul", lambda dtype: 1)
-COMBINATIONS = {
+_SUM = ScatterReduction("atomic_add", lambda dtype: 0)
+_PRODUCT = ScatterReduction("atomic_mul", lambda dtype: 1)
+REDUCTIONS = {
     "sum": _SUM,
     "add": _SUM,
     "mean": _SUM,
     "prod": _PRODUCT,
     "multiply": _PRODUCT,
-    "amax": Combination("atomic_max", _least, any_order=True),
-    "amin": Combination("atomic_min", _greatest, any_order=True),
+    "amax": ScatterReduction("atomic_max", _least, any_order=True),
+    "amin": ScatterReduction("atomic_min", _greatest, any_order=True),
 }
 
 
@@ -85,19 +85,19 @@ def _combined(
     reduce: str,
     include_self: bool,
 ) -> TensorValue:
-    combination = COMBINATIONS[reduce]
+    reduction = REDUCTIONS[reduce]
     dtype = tensor.dtype
     check_supported(dtype)
-    check_atomic(context, dtype, any_order=combination.any_order)
-    if combination.mode != "atomic_add" and tensor.device.type != "cpu":
-        raise NoLowering(f"{combination.mode} on {tensor.device.type}")
+    check_atomic(context, dtype, any_order=reduction.any_order)
+    if reduction.mode != "atomic_add" and tensor.device.type != "cpu":
+        raise NoLowering(f"{reduction.mode} on {tensor.device.type}")
     target = copy_to_write(context, tensor)
     if not include_self:
-        _fill(context, target, scatter, combination.neutral(dtype))
+        _fill(context, target, scatter, reduction.neutral(dtype))
 
     def program(ops: BodyRecorder, index: Index) -> None:
         value = ops.to_dtype(scatter.value(ops, index), dtype)
-        store(ops, target, scatter.place(ops, index), value, combination.mode)
+        store(ops, target, scatter.place(ops, index), value, reduction.mode)
 
     context.program_node(scatter.size, program, context.origin())
     return _mean(context, target, scatter, include_self) if reduce == "mean" else target

@@ -29,8 +29,8 @@ from weft_loop_ir.rewriting.attention_patterns import (
     keeps_order,
     sizes,
 )
+from weft_loop_ir.rewriting.constant_values import ConstantValues
 from weft_loop_ir.rewriting.fakes import computed, insert_call
-from weft_loop_ir.rewriting.known_values import KnownValues
 
 aten = torch.ops.aten
 
@@ -54,7 +54,7 @@ def use_library_attention(
     gradients are to be recorded, which have to be eager's in lines without any key to see, too.  A call with
     a mask needs ``min_masked_scores``; one whose mask is known to be causal has none.
     """
-    known = KnownValues(graph)
+    known = ConstantValues(graph)
     return sum(
         _replace(found, known, differentiated, min_masked_scores)
         for found in find_attention(graph, known)
@@ -79,7 +79,7 @@ def _has_scores(found: Attention, least: int) -> bool:
 
 
 def _replace(
-    found: Attention, known: KnownValues, differentiated: bool, min_masked_scores: int
+    found: Attention, known: ConstantValues, differentiated: bool, min_masked_scores: int
 ) -> bool:
     """Put a call in the place of a match; False where its operands have no form for that."""
     batch = _batch(found)
@@ -187,7 +187,7 @@ def _repeated(node: Node) -> Node | None:
 # ---- masks -----------------------------------------------------------------------------------------------
 
 
-def _value(mask: Mask, known: KnownValues) -> torch.Tensor | None:
+def _value(mask: Mask, known: ConstantValues) -> torch.Tensor | None:
     """What ``mask`` always is, true where keys are seen if it is not added."""
     value = known.tensor(mask.node)
     if value is None or (mask.fill is not None and value.dtype != torch.bool):
@@ -195,12 +195,12 @@ def _value(mask: Mask, known: KnownValues) -> torch.Tensor | None:
     return ~value if mask.hides else value
 
 
-def _hides_nothing(mask: Mask, known: KnownValues) -> bool:
+def _hides_nothing(mask: Mask, known: ConstantValues) -> bool:
     value = _value(mask, known)
     return value is not None and hides_nothing(value)
 
 
-def _is_causal(mask: Mask, known: KnownValues) -> bool:
+def _is_causal(mask: Mask, known: ConstantValues) -> bool:
     value = _value(mask, known)
     return value is not None and is_causal(value)
 
@@ -276,7 +276,7 @@ def _joined(masks: Sequence[Node], before: Node) -> Node:
     return (seen or added)[0]
 
 
-def _may_hide_lines(masks: Sequence[Mask], known: KnownValues) -> bool:
+def _may_hide_lines(masks: Sequence[Mask], known: ConstantValues) -> bool:
     """Whether a line may have no key to see; sums of several masks are not looked into."""
     if len(masks) > 1:
         return True

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from weft_loop_ir.rewriting.known_values import KnownValues
+from weft_loop_ir.rewriting.constant_values import ConstantValues
 
 aten = torch.ops.aten
 
@@ -46,7 +46,7 @@ def lowest(dtype: torch.dtype) -> float:
 # ---- finite values ---------------------------------------------------------------------------------------
 
 
-def is_finite(node: Any, known: KnownValues) -> bool:
+def is_finite(node: Any, known: ConstantValues) -> bool:
     """Whether every element is proven to be a finite number, of what is made by :data:`FINITE`."""
     number = known.number(node)
     if number is not None:

@@ -18,7 +18,7 @@ import torch.fx
 
 from weft_loop_ir.expressions import to_expression
 from weft_loop_ir.rewriting.attention_masks import lowest
-from weft_loop_ir.rewriting.known_values import KnownValues
+from weft_loop_ir.rewriting.constant_values import ConstantValues
 
 aten = torch.ops.aten
 
@@ -39,7 +39,7 @@ class Mask:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScoreOperator:
     """An operator between scores and softmax: ``scores`` are scaled by ``factor``, then masked."""
 
     scores: Node
@@ -68,7 +68,7 @@ class Attention:
         return self.query, self.key, self.value
 
 
-def find_attention(graph: torch.fx.Graph, known: KnownValues) -> Iterator[Attention]:
+def find_attention(graph: torch.fx.Graph, known: ConstantValues) -> Iterator[Attention]:
     """Every match in ``graph``; what a match consists of may be changed before the next is asked for."""
     for softmax in graph.find_nodes(op="call_function", target=aten._softmax.default):
         above = _walk_up(softmax.args[0], softmax, known)
@@ -138,12 +138,12 @@ def _has_result_size(operand: Any, result: Node) -> bool:
 # ---- from the softmax to the scores ----------------------------------------------------------------------
 
 
-def _walk_up(node: Any, below: Node, known: KnownValues) -> list[Step] | None:
+def _walk_up(node: Any, below: Node, known: ConstantValues) -> list[ScoreOperator] | None:
     """The way from a matmul to ``node``, which ``below`` alone may read; None if there is none."""
     if not isinstance(node, Node) or list(node.users) != [below]:
         return None
     if node.target is aten.bmm.default:
-        return [Step(node)]
+        return [ScoreOperator(node)]
     if node.target is aten.baddbmm.default:
         return _added_matmul(node)
     rule = SCORES.get(node.target)
@@ -154,12 +154,12 @@ def _walk_up(node: Any, below: Node, known: KnownValues) -> list[Step] | None:
     return None
 
 
-def _added_matmul(node: Node) -> list[Step] | None:
+def _added_matmul(node: Node) -> list[ScoreOperator] | None:
     """``baddbmm``: a matmul to which a mask is added at once."""
     mask, factor = node.args[0], node.kwargs.get("alpha", 1)
     if node.kwargs.get("beta", 1) != 1 or not isinstance(mask, Node) or not _is_scale(factor):
         return None
-    return [Step(node, factor, Mask(mask, node))]  # type: ignore[arg-type]
+    return [ScoreOperator(node, factor, Mask(mask, node))]  # type: ignore[arg-type]
 
 
 def _source(node: Node) -> Node:
@@ -168,64 +168,64 @@ def _source(node: Node) -> Node:
     return source
 
 
-def _reshaped(node: Node, known: KnownValues) -> Iterator[Step]:
+def _reshaped(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     if keeps_order(node):
-        yield Step(_source(node))
+        yield ScoreOperator(_source(node))
 
 
-def _widened(node: Node, known: KnownValues) -> Iterator[Step]:
+def _widened(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     source = _source(node)
     is_narrow = source.meta["val"].dtype in (torch.float16, torch.bfloat16, torch.float32)
     if is_narrow and node.meta["val"].dtype == torch.float32:
-        yield Step(source)
+        yield ScoreOperator(source)
 
 
-def _multiplied(node: Node, known: KnownValues) -> Iterator[Step]:
+def _multiplied(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     for scores, factor in (node.args, node.args[::-1]):
         number = known.number(factor)
         if _has_result_size(scores, node) and _is_scale(number):
-            yield Step(scores, number)  # type: ignore[arg-type]
+            yield ScoreOperator(scores, number)  # type: ignore[arg-type]
 
 
-def _divided(node: Node, known: KnownValues) -> Iterator[Step]:
+def _divided(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     number = known.number(node.args[1])
     if _has_result_size(node.args[0], node) and _is_scale(number):
-        yield Step(_source(node), 1 / number)  # type: ignore[operator]
+        yield ScoreOperator(_source(node), 1 / number)  # type: ignore[operator]
 
 
-def _added(node: Node, known: KnownValues) -> Iterator[Step]:
+def _added(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     if node.kwargs.get("alpha", 1) != 1:
         return
     for scores, mask in (node.args, node.args[::-1]):
         if _has_result_size(scores, node) and isinstance(mask, Node) and mask is not scores:
-            yield Step(scores, mask=Mask(mask, node))  # type: ignore[arg-type]
+            yield ScoreOperator(scores, mask=Mask(mask, node))  # type: ignore[arg-type]
 
 
-def _chosen(node: Node, known: KnownValues) -> Iterator[Step]:
+def _chosen(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     condition, value, other = node.args
     yield from _filled(node, value, condition, known.number(other), hides=False)
     yield from _filled(node, other, condition, known.number(value), hides=True)
 
 
-def _masked_fill(node: Node, known: KnownValues) -> Iterator[Step]:
+def _masked_fill(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     scores, hidden, fill = node.args
     yield from _filled(node, scores, hidden, known.number(fill), hides=True)
 
 
 def _filled(
     node: Node, scores: Any, condition: Any, fill: float | None, hides: bool
-) -> Iterator[Step]:
+) -> Iterator[ScoreOperator]:
     """Scores, or in their place a number so low that the probability is 0."""
     lost = fill is not None and fill <= lowest(node.meta["val"].dtype)
     if lost and _has_result_size(scores, node):
-        yield Step(scores, mask=Mask(condition, node, fill, hides))
+        yield ScoreOperator(scores, mask=Mask(condition, node, fill, hides))
 
 
 def _is_scale(number: Any) -> bool:
     return isinstance(number, int | float) and 0 < number < math.inf
 
 
-SCORES: dict[Any, Callable[[Node, KnownValues], Iterator[Step]]] = {
+SCORES: dict[Any, Callable[[Node, ConstantValues], Iterator[ScoreOperator]]] = {
     **dict.fromkeys((*RESHAPES, aten.expand.default, aten.permute.default), _reshaped),
     aten._to_copy.default: _widened,
     aten.mul.Tensor: _multiplied,

@@ -11,7 +11,7 @@ from dataclasses import replace
 import sympy
 import torch
 
-from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, Combination, Scan, Value
+from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, CombineFunction, Scan, Value
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import (
@@ -88,11 +88,11 @@ def _stays_whole(node: LoopNode, options: ScheduleOptions) -> bool:
         return False
     if int(rows) >= options.split_scan_rows or int(length) < options.whole_scan_elements:
         return False
-    return not _combination_of(node).is_costly
+    return not _combine_function_of(node).is_costly
 
 
-def _combination_of(node: LoopNode) -> Combination:
-    return next(i.combination for i in node.body.instructions if isinstance(i, Scan))
+def _combine_function_of(node: LoopNode) -> CombineFunction:
+    return next(i.combine_function for i in node.body.instructions if isinstance(i, Scan))
 
 
 class _Split:
@@ -106,7 +106,7 @@ class _Split:
         size, piece = along.size, integer(each)
         self.pieces: sympy.Expr = size // piece if size.is_Integer else FloorDiv(size, piece)
         self.rest: sympy.Expr = size % piece if size.is_Integer else Mod(size, piece)
-        self.combination = _combination_of(node)
+        self.combine_function = _combine_function_of(node)
         self.around = tuple(
             LoopVariable(loop_symbol("i", k + 1), v.size) for k, v in enumerate(node.loops)
         )
@@ -127,7 +127,7 @@ class _Split:
         size = (rows, *(v.size for v in self.around))
         device = self.buffers[self.node.writes[0]].layout.device
         names = []
-        for k, dtype in enumerate(self.combination.dtypes):
+        for k, dtype in enumerate(self.combine_function.dtypes):
             name = f"{self.node.writes[0]}_{word}{k}"
             layout = Layout(device, dtype, size, contiguous_stride(size))
             self.buffers[name] = Buffer(name, BufferKind.INTERMEDIATE, layout)
@@ -143,7 +143,7 @@ class _Split:
     def _totals(self) -> LoopNode:
         def scanned(ops: BodyRecorder, values: Sequence[Value]) -> list[Value]:
             for number, name in enumerate(self.totals):
-                total = ops.fold(self.combination, number, *values)
+                total = ops.fold(self.combine_function, number, *values)
                 ops.store(name, self._row(self.piece.symbol), total)
             return list(values)  # which nothing uses
 
@@ -154,18 +154,18 @@ class _Split:
         ops = self._recorder((*self.around, along))
         values = [ops.load(name, self._row(along.symbol)) for name in self.totals]
         for number, name in enumerate(self.before):
-            joined = ops.scan(self.combination, number, *values)
+            joined = ops.scan(self.combine_function, number, *values)
             ops.store(name, self._row(along.symbol + 1), joined)
         return self._node(self.around, along, ops)
 
     def _following(self, piece: sympy.Expr, length: sympy.Expr) -> LoopNode:
         """The scan of each piece, or of the one with the number ``piece``, with what precedes it."""
-        numbers = range(len(self.combination.dtypes))
+        numbers = range(len(self.combine_function.dtypes))
 
         def scanned(ops: BodyRecorder, values: Sequence[Value]) -> list[Value]:
-            own = [ops.scan(self.combination, number, *values) for number in numbers]
+            own = [ops.scan(self.combine_function, number, *values) for number in numbers]
             before = [ops.load(name, self._row(piece)) for name in self.before]
-            made = _combined(ops, self.combination, before, own)
+            made = _combined(ops, self.combine_function, before, own)
             if piece.is_Integer:
                 return made
             number = ops.index_expr(piece, torch.int64)
@@ -186,7 +186,7 @@ class _Split:
         replaced = dict(zip(old, new, strict=True))
         made: list[Value] = []
 
-        def scan(combination: Combination, number: int, *values: Value) -> Value:
+        def scan(combine_function: CombineFunction, number: int, *values: Value) -> Value:
             made[:] = made or scanned(ops, values)
             return made[number]
 
@@ -219,9 +219,12 @@ _Scanned = Callable[[BodyRecorder, Sequence[Value]], list[Value]]
 
 
 def _combined(
-    ops: BodyRecorder, combination: Combination, left: Sequence[Value], right: Sequence[Value]
+    ops: BodyRecorder,
+    combine_function: CombineFunction,
+    left: Sequence[Value],
+    right: Sequence[Value],
 ) -> list[Value]:
-    """The instructions of ``combination`` on values, in ``ops``."""
+    """The instructions of ``combine_function`` on values, in ``ops``."""
     given = {f"{side}{k}": v for side, values in ((LEFT, left), (RIGHT, right))
              for k, v in enumerate(values)}  # fmt: skip
     made: dict[str, Value] = {}
@@ -234,5 +237,5 @@ def _combined(
     ) -> None:
         made[name] = value
 
-    Replayer(ops, lambda expression: expression, load, store).replay(combination.body)
+    Replayer(ops, lambda expression: expression, load, store).replay(combine_function.body)
     return [made[f"{COMBINED}{k}"] for k in range(len(left))]

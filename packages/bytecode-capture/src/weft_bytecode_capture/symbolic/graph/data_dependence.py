@@ -17,7 +17,7 @@ from ..models.numbers.data_numbers import DataFloatVariable
 from ..models.numbers.representations import number_operand, number_value
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
 from ..protocol import Evaluator, Graph
-from ..shapes import MAX_NUMBER, DataPlace
+from ..shapes import MAX_NUMBER, DataSymbolSource
 from ..variables.constant import ConstantVariable
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ def read_number(evaluator: Evaluator, tensor: TensorVariable) -> Variable:
     graph = evaluator.graph
     detached = graph.call_method(evaluator, "detach", tensor, (), {})
     copy = graph.call_method(evaluator, "clone", detached, (), {})
-    place = DataPlace(copy)
-    with graph.reading(place):
+    source = DataSymbolSource(copy)
+    with graph.reading(source):
         number = graph.call_method(evaluator, "item", tensor, (), {})
     if not isinstance(number, SymbolicNumberVariable):
         return number
     if number.python_type() is float:
-        return DataFloatVariable(graph.shapes, number.value, number.number_node, place)
+        return DataFloatVariable(graph.shapes, number.value, number.number_node, source)
     return number
 
 

@@ -43,7 +43,7 @@ from ..models.numbers.symbolic_integer import LoopCounter
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
 from ..models.torch.tensor import TensorVariable, wrap_graph_result
 from ..protocol import Evaluator
-from ..shapes import DataPlace, ShapeSymbols
+from ..shapes import DataSymbolSource, ShapeSymbols
 from ..shapes.symbols import require_history
 from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
@@ -130,7 +130,7 @@ class GraphBuilder:
         self.first_versions: dict[
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
-        self.data_place: DataPlace | None = None  # of the number that is being read
+        self.data_place: DataSymbolSource | None = None  # of the number that is being read
         self.made_at: dict[Any, int] = {}
         self.inlined_at: dict[int, set[types.CodeType]] = {}
         """The root frame's instruction that each node comes from."""
@@ -200,7 +200,7 @@ class GraphBuilder:
         return found
 
     @contextmanager
-    def reading(self, place: DataPlace) -> Iterator[None]:
+    def reading(self, place: DataSymbolSource) -> Iterator[None]:
         """A context for the call that reads a number from a tensor, which is at ``place`` too."""
         self.data_place = place
         try:

@@ -10,7 +10,7 @@ import torch.fx
 from ..._torch.symbols import append_size
 from ...unsupported import Unsupported
 from ..protocol import Graph
-from ..shapes import DataPlace
+from ..shapes import DataSymbolSource
 
 
 def size_node(graph: Graph, expression: Any) -> torch.fx.Node:
@@ -30,14 +30,14 @@ def _symbol_node(graph: Graph, symbol: Any) -> torch.fx.Node:
     node = graph.number_node(symbol)
     if node is not None:
         return node
-    place = graph.shapes.place(symbol)
-    if isinstance(place, DataPlace):
-        tensor, quantity = place.tensor.node, "size"
+    source = graph.shapes.symbol_source(symbol)
+    if isinstance(source, DataSymbolSource):
+        tensor, quantity = source.tensor.node, "size"
     else:
-        tensor, quantity = graph.input_node(place.source), place.quantity.value
+        tensor, quantity = graph.input_node(source.source), source.quantity.value
     assert tensor is not None
-    value = getattr(tensor.meta["example_value"], quantity)(place.dimension)
-    arguments = (tensor, place.dimension)
+    value = getattr(tensor.meta["example_value"], quantity)(source.dimension)
+    arguments = (tensor, source.dimension)
     graph.number(value, lambda outermost: outermost.call_method(quantity, arguments), None)
     node = graph.number_node(symbol)
     assert node is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
-from ..decode import Instruction, handles
+from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.containers.mappings import keyword_arguments
 from ..models.containers.sequences import TupleVariable
@@ -25,19 +25,19 @@ from .exceptions import prepare_reraise
 
 
 @handles("KW_NAMES")
-def _keyword_names(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _keyword_names(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.keyword_names = evaluator.code.co_consts[instruction.argument]
 
 
 @handles("CALL")
-def _call(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _call(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     names = evaluator.keyword_names
     evaluator.keyword_names = ()
     _call_with_names(evaluator, instruction.argument, names)
 
 
 @handles("CALL_KW")
-def _call_with_keywords(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _call_with_keywords(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     names = evaluator.pop().as_constant()
     _call_with_names(evaluator, instruction.argument, names)
 
@@ -76,7 +76,7 @@ def _push_result(
 
 
 @handles("CALL_FUNCTION_EX")
-def _call_function_ex(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _call_function_ex(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     has_mapping = DIALECT.keywords_or_null or instruction.argument & 1
     mapping = evaluator.stack.pop() if has_mapping else None
     sequence = evaluator.pop()
@@ -86,7 +86,7 @@ def _call_function_ex(evaluator: FrameEvaluator, instruction: Instruction) -> No
 
 
 @handles("CALL_INTRINSIC_1")
-def _call_intrinsic_1(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _call_intrinsic_1(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """3.12: functions of one operand that the compiler knows by number."""
     operand = evaluator.pop()
     number = instruction.argument
@@ -101,7 +101,7 @@ def _call_intrinsic_1(evaluator: FrameEvaluator, instruction: Instruction) -> No
 
 
 @handles("CALL_INTRINSIC_2")
-def _call_intrinsic_2(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _call_intrinsic_2(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     if instruction.argument != _PREPARE_RERAISE:
         raise Unsupported("opcode", f"CALL_INTRINSIC_2 {instruction.argument}")
     prepare_reraise(evaluator, instruction)
@@ -114,7 +114,7 @@ _PREPARE_RERAISE = 1  # INTRINSIC_PREP_RERAISE_STAR
 
 
 @handles("MAKE_FUNCTION")
-def _make_function(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _make_function(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     code = evaluator.pop().as_constant()
     function = NewFunctionVariable(code, evaluator.globals.dictionary)
     for flag in (CLOSURE, ANNOTATIONS, KEYWORD_DEFAULTS, DEFAULTS):
@@ -124,7 +124,7 @@ def _make_function(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("SET_FUNCTION_ATTRIBUTE")
-def _set_function_attribute(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _set_function_attribute(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value, function = evaluator.pop_many(2)
     assert isinstance(function, NewFunctionVariable)
     function.give(evaluator, instruction.argument, value)
@@ -132,36 +132,36 @@ def _set_function_attribute(evaluator: FrameEvaluator, instruction: Instruction)
 
 
 @handles("RETURN_VALUE")
-def _return_value(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _return_value(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.result = evaluator.pop()
     evaluator.finished = True
 
 
 @handles("RETURN_CONST")
-def _return_const(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _return_const(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.result = ConstantVariable(evaluator.code.co_consts[instruction.argument])
     evaluator.finished = True
 
 
 @handles("RETURN_GENERATOR")
-def _return_generator(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _return_generator(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """The generator object exists already; its frame goes on after a POP_TOP of what send() gives."""
     evaluator.stack.append(ConstantVariable(None))
 
 
 @handles("YIELD_VALUE")
-def _yield_value(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _yield_value(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.result = evaluator.pop()
     evaluator.suspended = True
 
 
 @handles("GET_YIELD_FROM_ITER")
-def _get_yield_from_iter(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _get_yield_from_iter(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(evaluator.pop().iterator(evaluator))
 
 
 @handles("SEND")
-def _send(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _send(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """``yield from``: send the top to the iterator below it; on its end push its value and jump."""
     value = evaluator.pop()
     iterator = evaluator.stack[-1]
@@ -182,7 +182,7 @@ def _send(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("CLEANUP_THROW")
-def _cleanup_throw(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _cleanup_throw(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """An exception thrown into ``yield from``: StopIteration gives its value, others go on."""
     exception = evaluator.pop()
     assert isinstance(exception, ExceptionVariable)
@@ -200,5 +200,5 @@ def _cleanup_throw(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     "GET_ANEXT",
     "GET_AWAITABLE",
 )
-def _asynchronous(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _asynchronous(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     raise Unsupported("coroutine", instruction.name, "coroutines are not captured")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...code_objects.dialects import DIALECT
 from ..captured_exception import CapturedException
-from ..decode import Instruction, handles
+from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.containers.mappings import DictVariable, keyword_arguments
 from ..models.containers.sequences import ListVariable, TupleVariable
@@ -17,25 +17,25 @@ _SEQUENCES = {"BUILD_TUPLE": TupleVariable, "BUILD_LIST": ListVariable}
 
 
 @handles(*_SEQUENCES)
-def _build_sequence(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _build_sequence(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     made = _SEQUENCES[instruction.name](evaluator.pop_many(instruction.argument))
     evaluator.stack.append(made)
 
 
 @handles("BUILD_SET")
-def _build_set(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _build_set(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     elements = evaluator.pop_many(instruction.argument)
     evaluator.stack.append(SetVariable.of(evaluator, elements))
 
 
 @handles("BUILD_MAP")
-def _build_map(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _build_map(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     flat = evaluator.pop_many(2 * instruction.argument)
     _push_dict(evaluator, flat[::2], flat[1::2])
 
 
 @handles("BUILD_CONST_KEY_MAP")
-def _build_const_key_map(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _build_const_key_map(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     keys = evaluator.pop().iterate(evaluator)
     _push_dict(evaluator, keys, evaluator.pop_many(instruction.argument))
 
@@ -48,18 +48,18 @@ def _push_dict(evaluator: FrameEvaluator, keys: list[Variable], values: list[Var
 
 
 @handles("LIST_TO_TUPLE")
-def _list_to_tuple(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _list_to_tuple(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(TupleVariable(evaluator.pop().iterate(evaluator)))
 
 
-def _target(evaluator: FrameEvaluator, instruction: Instruction) -> Variable:
+def _target(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> Variable:
     target = evaluator.stack[-instruction.argument]
     assert target is not None
     return target
 
 
 @handles("LIST_APPEND")
-def _list_append(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _list_append(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value = evaluator.pop()
     target = _target(evaluator, instruction)
     assert isinstance(target, ListVariable)
@@ -72,13 +72,13 @@ _METHODS = {
 
 
 @handles(*_METHODS)
-def _add_by_method(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _add_by_method(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value = evaluator.pop()
     evaluator.call_method(_target(evaluator, instruction), _METHODS[instruction.name], value)
 
 
 @handles("MAP_ADD")
-def _map_add(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _map_add(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     key, value = evaluator.pop_many(2)
     _target(evaluator, instruction).call_method(evaluator, "__setitem__", [key, value], {})
 
@@ -87,7 +87,7 @@ _CALLEE_BELOW = 3 if DIALECT.null_above_callee else 2  # the dict that DICT_MERG
 
 
 @handles("DICT_MERGE")
-def _dict_merge(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _dict_merge(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """``f(**a, **b)``: a repeated key is an error."""
     mapping = evaluator.pop()
     target = _target(evaluator, instruction)
@@ -107,7 +107,7 @@ def _dict_merge(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("UNPACK_SEQUENCE")
-def _unpack_sequence(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _unpack_sequence(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     count = instruction.argument
     elements = _unpacked(evaluator, evaluator.pop(), count, exact=True)
     if len(elements) < count:
@@ -120,7 +120,7 @@ def _unpack_sequence(evaluator: FrameEvaluator, instruction: Instruction) -> Non
 
 
 @handles("UNPACK_EX")
-def _unpack_ex(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _unpack_ex(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     before, after = instruction.argument & 0xFF, instruction.argument >> 8
     elements = _unpacked(evaluator, evaluator.pop(), before, exact=False)
     if len(elements) < before + after:

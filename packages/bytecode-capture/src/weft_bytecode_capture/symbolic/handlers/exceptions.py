@@ -7,7 +7,7 @@ from typing import NoReturn
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
-from ..decode import Instruction, handles
+from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.containers.sequences import TupleVariable
 from ..models.exceptions.exception_groups import match_clause, raised_after_clauses
@@ -19,7 +19,7 @@ from ..variables.python_protocols import full_name, resolution_order
 
 
 @handles("RAISE_VARARGS")
-def _raise_varargs(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _raise_varargs(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     if instruction.argument == 0:
         handled = evaluator.handled_exception()
         if handled is None:
@@ -37,12 +37,12 @@ def _raise_varargs(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("LOAD_ASSERTION_ERROR")
-def _load_assertion_error(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_assertion_error(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(evaluator.wrap_known(AssertionError))
 
 
 @handles("PUSH_EXC_INFO")
-def _push_exception_info(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _push_exception_info(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     exception = evaluator.pop()
     previous = evaluator.handled
     evaluator.stack.append(ConstantVariable(None) if previous is None else previous)
@@ -53,13 +53,13 @@ def _push_exception_info(evaluator: FrameEvaluator, instruction: Instruction) ->
 
 
 @handles("POP_EXCEPT")
-def _pop_except(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _pop_except(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     previous = evaluator.pop()
     evaluator.handled = previous if isinstance(previous, ExceptionVariable) else None
 
 
 @handles("CHECK_EXC_MATCH")
-def _check_exception_match(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _check_exception_match(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     wanted = evaluator.pop()
     raised = evaluator.stack[-1]
     assert raised is not None
@@ -80,14 +80,14 @@ def _caught_classes(evaluator: FrameEvaluator, wanted: Variable) -> list[type]:
 
 
 @handles("RERAISE")
-def _reraise(evaluator: FrameEvaluator, instruction: Instruction) -> NoReturn:
+def _reraise(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> NoReturn:
     exception = evaluator.pop()
     assert isinstance(exception, ExceptionVariable)
     raise CapturedException(exception)
 
 
 @handles("CHECK_EG_MATCH")
-def _check_group_match(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _check_group_match(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """Replace the exception by what the clause leaves, and push what it takes; None: nothing."""
     wanted = evaluator.pop()
     for kind in _caught_classes(evaluator, wanted):
@@ -107,7 +107,7 @@ def _check_group_match(evaluator: FrameEvaluator, instruction: Instruction) -> N
 
 
 @handles("PREP_RERAISE_STAR")
-def prepare_reraise(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def prepare_reraise(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """Behind the clauses; stack: the exception caught, and a list of what they raised and left."""
     original, left = evaluator.pop_many(2)
     assert isinstance(original, ExceptionVariable)
@@ -115,7 +115,7 @@ def prepare_reraise(evaluator: FrameEvaluator, instruction: Instruction) -> None
 
 
 @handles("BEFORE_WITH")
-def _before_with(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _before_with(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     manager = evaluator.pop()
     names = ("__exit__", "__enter__") if DIALECT.null_above_exit else ("__enter__", "__exit__")
     found = {name: _special_method(evaluator, manager, name) for name in names}
@@ -147,7 +147,7 @@ _IS_ASYNCHRONOUS = (
 
 
 @handles("WITH_EXCEPT_START")
-def _with_except_start(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _with_except_start(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """Stack: exit function (and NULL), last instruction, previous exception, exception."""
     exception = evaluator.stack[-1]
     leave = evaluator.stack[-5 if DIALECT.null_above_exit else -4]

@@ -10,13 +10,13 @@ from typing import Any
 from weft_guards import ConstantSource, IsObject, ItemSource
 
 from ...unsupported import Unsupported
-from ..decode import Instruction, handles
+from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.containers.mappings import DictVariable
 
 
 @handles("IMPORT_NAME")
-def _import_name(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _import_name(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     from_list = evaluator.pop()
     level = evaluator.pop().as_constant()
     name = _absolute_name(evaluator, instruction.operand, level)
@@ -77,7 +77,7 @@ _MODULES = ConstantSource("sys.modules", sys.modules)
 
 
 @handles("IMPORT_FROM")
-def _import_from(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _import_from(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     module = evaluator.stack[-1]
     assert module is not None
     value = module.find_attribute(evaluator, instruction.operand)
@@ -91,5 +91,5 @@ def _import_from(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("IMPORT_STAR")
-def _import_star(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _import_star(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     raise Unsupported("opcode", instruction.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..decode import Instruction, after_loop, handles
+from ..decode import DecodedInstruction, after_loop, handles
 from ..evaluator import FrameEvaluator
 from ..models.iterators.joint_iterators import note_creation
 from ..regions.branches.branch import keep_branch
@@ -16,12 +16,12 @@ _SENSES = ("TRUE", "FALSE")
 
 
 @handles("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-def _jump(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _jump(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.next_index = instruction.target
 
 
 @handles("JUMP_BACKWARD")
-def _jump_backward(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _jump_backward(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.state.note_repetition()
     note_repeated_test(evaluator, instruction)
     evaluator.next_index = instruction.target
@@ -30,7 +30,7 @@ def _jump_backward(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 @handles(
     *(f"POP_JUMP_{way}IF_{sense}" for way in ("", "FORWARD_", "BACKWARD_") for sense in _SENSES)
 )
-def _pop_jump(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _pop_jump(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     condition, jump_if = evaluator.pop(), instruction.name.endswith("_TRUE")
     if rely_on_other_branch(evaluator, instruction, condition, jump_if=jump_if):
         return
@@ -48,7 +48,7 @@ def _pop_jump(evaluator: FrameEvaluator, instruction: Instruction) -> None:
         for sense in ("", "NOT_")
     )
 )
-def _pop_jump_by_none(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _pop_jump_by_none(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """``x is None`` is guarded for objects of which nothing else is."""
     is_none = is_same_object(evaluator, evaluator.pop(), ConstantVariable(None))
     if is_none is not instruction.name.endswith("_NOT_NONE"):
@@ -56,7 +56,7 @@ def _pop_jump_by_none(evaluator: FrameEvaluator, instruction: Instruction) -> No
 
 
 @handles(*(f"JUMP_IF_{sense}_OR_POP" for sense in _SENSES))
-def _jump_or_pop(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _jump_or_pop(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     top = evaluator.stack[-1]
     assert top is not None
     if top.truth(evaluator) is ("_TRUE_" in instruction.name):
@@ -66,7 +66,7 @@ def _jump_or_pop(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("GET_ITER")
-def _get_iter(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _get_iter(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     iterated = evaluator.pop()
     kept = loop_iterator(evaluator, instruction, iterated)
     iterator = iterated.iterator(evaluator) if kept is None else kept
@@ -75,7 +75,7 @@ def _get_iter(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("FOR_ITER")
-def _for_iter(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _for_iter(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     iterator = evaluator.stack[-1]
     assert iterator is not None
     if roll_loop(evaluator, instruction, iterator):

@@ -6,7 +6,7 @@ import opcode
 
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
-from ..decode import Instruction, handles
+from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.functions.cells import CellVariable, SavedCellVariable
 from ..models.objects.finalizers import check_dropped, has_observable_lifetime
@@ -23,24 +23,24 @@ def push_callee(evaluator: FrameEvaluator, callee: Variable) -> None:
 
 
 @handles("LOAD_CONST")
-def _load_const(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_const(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(wrap_code_constant(instruction.operand))
 
 
 @handles("LOAD_SMALL_INT")
-def _load_small_int(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_small_int(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(wrap_code_constant(instruction.argument))
 
 
 @handles("LOAD_COMMON_CONSTANT")
-def _load_common_constant(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_common_constant(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """A class or function of ``builtins``, whatever the program has put in its place."""
     value = opcode._common_constants[instruction.argument]  # type: ignore[attr-defined]
     evaluator.stack.append(evaluator.wrap_known(value))
 
 
 @handles("LOAD_FAST", "LOAD_FAST_CHECK")
-def _load_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_fast(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """What the slot holds: since 3.13 also a cell, which elsewhere LOAD_CLOSURE loads."""
     variable: Variable | None = evaluator.locals.get(instruction.operand)
     if variable is None:
@@ -58,7 +58,7 @@ def _unbound_local(evaluator: FrameEvaluator, name: str) -> None:
 
 
 @handles("STORE_FAST")
-def _store_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _store_fast(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     name, value = instruction.operand, evaluator.stack.pop()
     if isinstance(value, SavedCellVariable):
         evaluator.cells[name] = value.cell
@@ -74,7 +74,7 @@ def _store_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("DELETE_FAST")
-def _delete_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _delete_fast(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     variable = evaluator.locals.pop(instruction.operand, None)
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
@@ -84,7 +84,7 @@ def _delete_fast(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("LOAD_FAST_AND_CLEAR")
-def _load_fast_and_clear(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_fast_and_clear(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     name = instruction.operand
     cell = evaluator.cells.pop(name, None)
     saved = evaluator.locals.pop(name, None) if cell is None else SavedCellVariable(cell)
@@ -92,25 +92,25 @@ def _load_fast_and_clear(evaluator: FrameEvaluator, instruction: Instruction) ->
 
 
 @handles("MAKE_CELL")
-def _make_cell(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _make_cell(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     name = instruction.operand
     evaluator.cells[name] = CellVariable(evaluator.locals.pop(name, None))
 
 
 @handles("COPY_FREE_VARS")
-def _copy_free_vars(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _copy_free_vars(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     if evaluator.function is not None:
         cells = evaluator.function.closure_cells(evaluator)
         evaluator.cells.update(zip(evaluator.code.co_freevars, cells, strict=True))
 
 
 @handles("LOAD_CLOSURE")
-def _load_closure(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_closure(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(evaluator.cells[instruction.operand])
 
 
 @handles("LOAD_DEREF", "LOAD_CLASSDEREF")
-def _load_deref(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_deref(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     name = instruction.operand
     contents = evaluator.cells[name].read(evaluator)
     if contents is None:
@@ -129,12 +129,12 @@ def _unbound_cell(evaluator: FrameEvaluator, name: str) -> None:
 
 
 @handles("STORE_DEREF")
-def _store_deref(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _store_deref(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.cells[instruction.operand].write(evaluator, evaluator.pop())
 
 
 @handles("DELETE_DEREF")
-def _delete_deref(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _delete_deref(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     cell = evaluator.cells[instruction.operand]
     if cell.read(evaluator) is None:
         _unbound_cell(evaluator, instruction.operand)
@@ -149,36 +149,36 @@ def _push(evaluator: FrameEvaluator, value: Variable, as_callee: int) -> None:
 
 
 @handles("LOAD_GLOBAL")
-def _load_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_global(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value = evaluator.globals.load(evaluator, instruction.operand)
     _push(evaluator, value, instruction.argument & 1)
 
 
 @handles("STORE_GLOBAL")
-def _store_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _store_global(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.globals.store(evaluator, instruction.operand, evaluator.pop())
 
 
 @handles("DELETE_GLOBAL")
-def _delete_global(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _delete_global(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.globals.delete(evaluator, instruction.operand)
 
 
 @handles("LOAD_ATTR")
-def _load_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_attr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     owner = evaluator.pop()
     attribute = owner.get_attribute(evaluator, instruction.operand)
     _push(evaluator, attribute, DIALECT.attribute_loads_methods and instruction.argument & 1)
 
 
 @handles("LOAD_METHOD")
-def _load_method(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_method(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     owner = evaluator.pop()
     push_callee(evaluator, owner.get_attribute(evaluator, instruction.operand))
 
 
 @handles("LOAD_SUPER_ATTR")
-def _load_super_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _load_super_attr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     super_function, class_variable, instance = evaluator.pop_many(3)
     receiver = evaluator.call_function(super_function, [class_variable, instance])
     attribute = receiver.get_attribute(evaluator, instruction.operand)
@@ -186,13 +186,13 @@ def _load_super_attr(evaluator: FrameEvaluator, instruction: Instruction) -> Non
 
 
 @handles("STORE_ATTR")
-def _store_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _store_attr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value, owner = evaluator.pop_many(2)
     owner.set_attribute(evaluator, instruction.operand, value)
 
 
 @handles("DELETE_ATTR")
-def _delete_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _delete_attr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.pop().delete_attribute(evaluator, instruction.operand)
 
 
@@ -206,7 +206,7 @@ def _delete_attr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
     "LOAD_LOCALS",
     "SETUP_ANNOTATIONS",
 )
-def _class_body(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _class_body(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     raise Unsupported(
         "class definition",
         f"{instruction.name} in {evaluator.code.co_qualname}",
@@ -219,36 +219,36 @@ def _class_body(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("NOP", "RESUME", "EXTENDED_ARG", "CACHE", "PRECALL")
-def _nothing(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _nothing(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """Nothing that the evaluator needs to know."""
 
 
 @handles("POP_TOP")
-def _pop_top(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _pop_top(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     check_dropped(evaluator, evaluator.stack.pop())
 
 
 @handles("PUSH_NULL")
-def _push_null(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _push_null(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(None)
 
 
 @handles("COPY")
-def _copy(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _copy(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(evaluator.stack[-instruction.argument])
 
 
 @handles("SWAP")
-def _swap(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _swap(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     stack, depth = evaluator.stack, instruction.argument
     stack[-1], stack[-depth] = stack[-depth], stack[-1]
 
 
 @handles("END_FOR")
-def _end_for(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _end_for(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     del evaluator.stack[-2:]
 
 
 @handles("END_SEND")
-def _end_send(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _end_send(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     del evaluator.stack[-2]

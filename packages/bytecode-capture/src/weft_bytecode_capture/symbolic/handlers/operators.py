@@ -6,7 +6,7 @@ import dis
 
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
-from ..decode import Instruction, handles
+from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.builtins.strings import format_value
 from ..models.containers.slices import SliceVariable
@@ -38,7 +38,7 @@ _COMPARISONS = {"<": "lt", "<=": "le", "==": "eq", "!=": "ne", ">": "gt", ">=": 
 
 
 @handles("BINARY_OP")
-def _binary_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _binary_op(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     if _BINARY[instruction.argument] == "getitem":  # 3.14
         _binary_subscr(evaluator, instruction)
         return
@@ -48,28 +48,28 @@ def _binary_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("COMPARE_OP")
-def _compare_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _compare_op(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     left, right = evaluator.pop_many(2)
     symbol = dis.cmp_op[instruction.argument >> DIALECT.comparison_shift]
     evaluator.stack.append(evaluator.binary_operation(_COMPARISONS[symbol], left, right))
 
 
 @handles("IS_OP")
-def _is_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _is_op(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     left, right = evaluator.pop_many(2)
     result = is_same_object(evaluator, left, right)
     evaluator.stack.append(ConstantVariable(result != bool(instruction.argument)))
 
 
 @handles("CONTAINS_OP")
-def _contains_op(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _contains_op(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     item, container = evaluator.pop_many(2)
     result = contains(evaluator, container, item)
     evaluator.stack.append(ConstantVariable(result != bool(instruction.argument)))
 
 
 @handles("UNARY_NOT", "TO_BOOL")
-def _truth(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _truth(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """TO_BOOL where no test is behind it: ``not not x``."""
     operand, wanted = evaluator.pop(), instruction.name == "TO_BOOL"
     found = truth_in_tensor(evaluator, operand, wanted)
@@ -80,13 +80,13 @@ _UNARY = {"UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "inv
 
 
 @handles(*_UNARY)
-def _unary(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _unary(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     operand = evaluator.pop()
     evaluator.stack.append(unary_operation(evaluator, _UNARY[instruction.name], operand))
 
 
 @handles("BINARY_SUBSCR")
-def _binary_subscr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _binary_subscr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     container, key = evaluator.pop_many(2)
     found = counted_element(evaluator, container, key)
     if found is None:
@@ -95,19 +95,19 @@ def _binary_subscr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("STORE_SUBSCR")
-def _store_subscr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _store_subscr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value, container, key = evaluator.pop_many(3)
     container.call_method(evaluator, "__setitem__", [key, value], {})
 
 
 @handles("DELETE_SUBSCR")
-def _delete_subscr(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _delete_subscr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     container, key = evaluator.pop_many(2)
     container.call_method(evaluator, "__delitem__", [key], {})
 
 
 @handles("BUILD_SLICE")
-def _build_slice(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _build_slice(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     parts = evaluator.pop_many(instruction.argument)
     if len(parts) == 2:
         parts.append(ConstantVariable(None))
@@ -115,14 +115,14 @@ def _build_slice(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("BINARY_SLICE")
-def _binary_slice(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _binary_slice(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     container, start, stop = evaluator.pop_many(3)
     key = SliceVariable(start, stop, ConstantVariable(None))
     evaluator.stack.append(container.call_method(evaluator, "__getitem__", [key], {}))
 
 
 @handles("STORE_SLICE")
-def _store_slice(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _store_slice(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value, container, start, stop = evaluator.pop_many(4)
     key = SliceVariable(start, stop, ConstantVariable(None))
     container.call_method(evaluator, "__setitem__", [key, value], {})
@@ -132,7 +132,7 @@ _CONVERSIONS = {0: None, 1: "str", 2: "repr", 3: "ascii"}
 
 
 @handles("FORMAT_VALUE", "CONVERT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC")
-def _format(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _format(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """One instruction up to 3.12; since then one converts, and another formats."""
     name, flags = instruction.name, instruction.argument
     is_specified = name == "FORMAT_WITH_SPEC" or (name == "FORMAT_VALUE" and flags & 4)
@@ -143,17 +143,17 @@ def _format(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("BUILD_STRING")
-def _build_string(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _build_string(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     evaluator.stack.append(joined(evaluator, evaluator.pop_many(instruction.argument)))
 
 
 @handles("BUILD_INTERPOLATION", "BUILD_TEMPLATE")
-def _template(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _template(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     raise Unsupported("template string", instruction.name)
 
 
 @handles("GET_LEN")
-def _get_len(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _get_len(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     top = evaluator.stack[-1]
     assert top is not None
     evaluator.stack.append(ConstantVariable(top.length(evaluator)))

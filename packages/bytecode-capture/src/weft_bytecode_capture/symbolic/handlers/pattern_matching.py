@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...unsupported import Unsupported
-from ..decode import Instruction, handles
+from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.builtins.functions import is_instance
 from ..models.containers.sequences import TupleVariable
@@ -28,17 +28,17 @@ def _match_flag(evaluator: FrameEvaluator, flag: int) -> None:
 
 
 @handles("MATCH_SEQUENCE")
-def _match_sequence(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _match_sequence(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     _match_flag(evaluator, _SEQUENCE)
 
 
 @handles("MATCH_MAPPING")
-def _match_mapping(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _match_mapping(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     _match_flag(evaluator, _MAPPING)
 
 
 @handles("MATCH_KEYS")
-def _match_keys(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _match_keys(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """Push a tuple of the values of the keys, None if one is absent."""
     subject, keys = evaluator.stack[-2:]
     assert subject is not None
@@ -62,7 +62,7 @@ def _match_keys(evaluator: FrameEvaluator, instruction: Instruction) -> None:
 
 
 @handles("MATCH_CLASS")
-def _match_class(evaluator: FrameEvaluator, instruction: Instruction) -> None:
+def _match_class(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """Push a tuple of the attributes that the sub-patterns are about, None if there is no match."""
     subject, kind, names = evaluator.pop_many(3)
     if not isinstance(kind, ClassVariable):

@@ -16,7 +16,6 @@ from weft_guards import (
     IsComputable,
     IsFinite,
     NumbersCompare,
-    Place,
     Predicate,
     Quantity,
     Reason,
@@ -24,6 +23,7 @@ from weft_guards import (
     ShapeRelation,
     SizeExpression,
     Source,
+    SymbolSource,
     TensorMetadata,
     TypeIs,
     simplify_relations,
@@ -33,7 +33,7 @@ from ..._torch import enable_python_dispatcher, storage_identity
 from ..._torch.fakes import FakeTensorMode
 from ..._torch.symbols import (
     GuardOnDataDependentSymNode,
-    PlacelessShapeEnv,
+    SourcelessShapeEnv,
     expression_of,
     is_unbacked,
     new_symbol,
@@ -43,7 +43,7 @@ from ..._torch.symbols import (
 from ...captured_graph import SpecialiseSizes
 from ...marks import DimensionMark, MarkError, TensorMarks, check_size, marks_of
 from ...unsupported import Unsupported
-from .data_symbols import DataPlace, DataSymbols
+from .data_symbols import DataSymbols, DataSymbolSource
 from .history import ValueHistory
 
 Number = Any  # int, float, torch.SymInt or torch.SymFloat
@@ -57,7 +57,7 @@ _MAX_INTEGER = (
 class _Marked:
     """A dimension that a user marked, and the line that first read the tensor."""
 
-    place: Place
+    symbol_source: SymbolSource
     mark: DimensionMark
 
 
@@ -76,13 +76,13 @@ class ShapeSymbols:
         use_marks: bool,
         reason: Callable[[], Reason],
     ) -> None:
-        self.environment = PlacelessShapeEnv(duck_shape=False)
+        self.environment = SourcelessShapeEnv(duck_shape=False)
         self._history = history
         self._dynamic = dynamic
         self._use_marks = use_marks
         self._reason = reason
-        self._places: dict[sympy.Symbol, Place] = {}
-        self._floats: dict[sympy.Symbol, tuple[Place | Computation, float]] = {}
+        self._symbol_sources: dict[sympy.Symbol, SymbolSource] = {}
+        self._floats: dict[sympy.Symbol, tuple[SymbolSource | Computation, float]] = {}
         self._relations: list[Relation] = []
         self._stride_relations: list[Relation] = []
         self._guards: list[Guard] = []  # on numbers, besides relations
@@ -95,7 +95,7 @@ class ShapeSymbols:
     @property
     def any_symbolic(self) -> bool:
         """Whether anything is symbolic."""
-        return bool(self._places or self._floats or self.data)
+        return bool(self._symbol_sources or self._floats or self.data)
 
     # Tensors.
 
@@ -174,14 +174,14 @@ class ShapeSymbols:
         self, tensor: torch.Tensor, source: Source, dimension: int, mark: DimensionMark | None
     ) -> Number:
         size = tensor.shape[dimension]
-        place = Place(source, Quantity.SIZE, dimension)
+        symbol_source = SymbolSource(source, Quantity.SIZE, dimension)
         if mark is None:
-            return self._symbol(place, size, 2, None)
+            return self._symbol(symbol_source, size, 2, None)
         lower = max(1, min(size, 2) if mark.minimum is None else mark.minimum)
         if lower < 2:
             self._one_is_a_size = True
-        number = self._symbol(place, size, lower, mark.maximum)
-        self._marked[expression_of(number)] = _Marked(place, mark)
+        number = self._symbol(symbol_source, size, lower, mark.maximum)
+        self._marked[expression_of(number)] = _Marked(symbol_source, mark)
         return number
 
     def _strides(
@@ -196,22 +196,22 @@ class ShapeSymbols:
         strides: list[Number] = [0] * tensor.dim()
         for dimension in sorted(range(tensor.dim()), key=lambda d: (tensor.stride(d), -d)):
             value = tensor.stride(dimension)
-            place = Place(source, Quantity.STRIDE, dimension)
+            symbol_source = SymbolSource(source, Quantity.STRIDE, dimension)
             if value in products:
                 stride = products[value]
                 if isinstance(stride, torch.SymInt):
-                    self._relate_stride(place, stride)
+                    self._relate_stride(symbol_source, stride)
             elif dimension in varying:
-                stride = self._symbol(place, value, 2, None)
+                stride = self._symbol(symbol_source, value, 2, None)
             else:
                 stride = value
             strides[dimension] = stride
             products[value * tensor.shape[dimension]] = stride * size[dimension]
         return strides
 
-    def _relate_stride(self, place: Place, stride: torch.SymInt) -> None:
-        symbol = sympy.Symbol(f"stride{len(self._places)}", integer=True)
-        self._places[symbol] = place
+    def _relate_stride(self, symbol_source: SymbolSource, stride: torch.SymInt) -> None:
+        symbol = sympy.Symbol(f"stride{len(self._symbol_sources)}", integer=True)
+        self._symbol_sources[symbol] = symbol_source
         condition = sympy.Eq(symbol, expression_of(stride), evaluate=False)
         self._stride_relations.append(Relation(condition, self._reason()))
 
@@ -226,13 +226,13 @@ class ShapeSymbols:
         varies = changed if self._dynamic is None else self._dynamic and (changed or is_passed)
         if not varies or not _can_vary(value):
             return value
-        place = Place(source, Quantity.VALUE)
+        symbol_source = SymbolSource(source, Quantity.VALUE)
         if isinstance(value, float):
             self.guard(source, IsFinite())
-            number = self._float(place, value)
+            number = self._float(symbol_source, value)
         else:
             self.guard(source, TypeIs(int))
-            number = self._symbol(place, value, -_MAX_INTEGER, _MAX_INTEGER)
+            number = self._symbol(symbol_source, value, -_MAX_INTEGER, _MAX_INTEGER)
         self._numbers[source] = number
         return number
 
@@ -243,7 +243,7 @@ class ShapeSymbols:
             number = self._numbers[computation] = self._float(computation, value)
         return number
 
-    def varying_float(self, symbol: sympy.Expr) -> tuple[Place | Computation, float] | None:
+    def varying_float(self, symbol: sympy.Expr) -> tuple[SymbolSource | Computation, float] | None:
         """Where a float that varies comes from and what it is now; None for other numbers."""
         return self._floats.get(symbol)
 
@@ -251,7 +251,7 @@ class ShapeSymbols:
         """A number that sizes and integers determine, as an operand of a computation."""
         expression = expression_of(number)
         symbols = sorted(expression.free_symbols, key=str)
-        return SizeExpression(expression, tuple((s, self._places[s]) for s in symbols))
+        return SizeExpression(expression, tuple((s, self._symbol_sources[s]) for s in symbols))
 
     def guard(self, source: Source, predicate: Predicate) -> None:
         """Guard a number, for the line being evaluated."""
@@ -326,16 +326,16 @@ class ShapeSymbols:
         relations = simplify_relations(self._relations)
         self._check_marks(relations)
         floats = tuple((symbol, operand) for symbol, (operand, _) in self._floats.items())
-        places = (*self._places.items(), *floats)
+        symbol_sources = (*self._symbol_sources.items(), *floats)
         found = [
             Guard(predicate.sources()[0], predicate, relation.reason)
             for relation in (*relations, *self._stride_relations)
-            for predicate in (ShapeRelation(relation.condition, places),)
+            for predicate in (ShapeRelation(relation.condition, symbol_sources),)
         ]
         return (*self._guards, *found)
 
-    def place(self, symbol: sympy.Symbol) -> Place | DataPlace:
-        return self.data[symbol] if symbol in self.data else self._places[symbol]
+    def symbol_source(self, symbol: sympy.Symbol) -> SymbolSource | DataSymbolSource:
+        return self.data[symbol] if symbol in self.data else self._symbol_sources[symbol]
 
     def _check_marks(self, relations: Sequence[Relation]) -> None:
         for relation in relations:
@@ -347,18 +347,20 @@ class ShapeSymbols:
             if marked is not None and isinstance(number, sympy.Integer):
                 reason = relation.reason
                 raise MarkError(
-                    f"{marked.place.name()} is marked dynamic, but {reason.file}:{reason.line} "
+                    f"{marked.symbol_source.name()} is marked dynamic, but {reason.file}:{reason.line} "
                     f"({reason.text}) needs it to be {number}: remove the mark or what fixes the size"
                 )
 
-    def _float(self, operand: Place | Computation, value: float) -> Number:
+    def _float(self, operand: SymbolSource | Computation, value: float) -> Number:
         expression = new_symbol(self.environment, value, operand.name(), None, None)
         self._floats[expression] = operand, value
         return symbolic_number(self.environment, expression, value)
 
-    def _symbol(self, place: Place, value: int, lower: int | None, upper: int | None) -> Number:
-        expression = new_symbol(self.environment, value, place.name(), lower, upper)
-        self._places[expression] = place
+    def _symbol(
+        self, symbol_source: SymbolSource, value: int, lower: int | None, upper: int | None
+    ) -> Number:
+        expression = new_symbol(self.environment, value, symbol_source.name(), lower, upper)
+        self._symbol_sources[expression] = symbol_source
         for bound, relation in ((lower, sympy.Ge), (upper, sympy.Le)):
             if bound is not None:
                 self._relate(relation(expression, bound, evaluate=False))

@@ -189,7 +189,7 @@ def _rows_from(tensor: torch.Tensor, position: int) -> Iterator[torch.Tensor]:
     return iter(tensor.unbind(0)[position:])
 
 
-Step = Callable[["Evaluator"], "Variable | None"]
+NextItem = Callable[["Evaluator"], "Variable | None"]
 
 
 class LazyIteratorVariable(IteratorVariable):
@@ -202,7 +202,7 @@ class LazyIteratorVariable(IteratorVariable):
     def __init__(
         self,
         kind: type,
-        step: Step,
+        step: NextItem,
         parts: Callable[[], list[Variable]] | None = None,
         make: Callable[..., object] | None = None,
     ) -> None:

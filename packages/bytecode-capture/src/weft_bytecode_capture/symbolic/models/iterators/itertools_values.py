@@ -16,7 +16,7 @@ from ..containers.sequences import TupleVariable
 from ..containers.slices import index_value
 from ..table import model, models
 from . import rebuilding
-from .builtin_iterators import LazyIteratorVariable, Step
+from .builtin_iterators import LazyIteratorVariable, NextItem
 
 
 @model(itertools.chain)
@@ -494,7 +494,7 @@ def _tee(evaluator: Evaluator, iterable: Variable, n: Variable | None = None, /)
     iterator = iterable.iterator(evaluator)
     taken: list[Variable] = []
 
-    def reader() -> Step:
+    def reader() -> NextItem:
         position = 0
 
         def step(evaluator: Evaluator) -> Variable | None:

@@ -19,11 +19,11 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...graph.known_contents import known_number
 from ...protocol import Evaluator
-from ...shapes import DataPlace, ShapeSymbols
+from ...shapes import DataSymbolSource, ShapeSymbols
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
 from .representations import number_operand, number_value
-from .symbolic_number import SymbolicNumberVariable, load_data_place
+from .symbolic_number import SymbolicNumberVariable, load_data_source
 
 _DECISION = "decision by a number that depends on data"
 _BINARY = frozenset({"add", "sub", "mul"})
@@ -48,7 +48,7 @@ class DataFloatVariable(SymbolicNumberVariable):
         symbols: ShapeSymbols,
         value: Any,
         number_node: torch.fx.Node,
-        origin: DataPlace | tuple[Callable[..., Any], Sequence[Variable]],
+        origin: DataSymbolSource | tuple[Callable[..., Any], Sequence[Variable]],
     ) -> None:
         super().__init__(symbols, value, number_node)
         self.origin = origin
@@ -94,8 +94,8 @@ class DataFloatVariable(SymbolicNumberVariable):
         return DataFloatVariable(self._symbols, value, node, (function, tuple(operands)))
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if isinstance(self.origin, DataPlace):
-            load_data_place(emitter, self.origin)
+        if isinstance(self.origin, DataSymbolSource):
+            load_data_source(emitter, self.origin)
         else:
             function, operands = self.origin
             emitter.load_call(function, *operands)

@@ -20,7 +20,7 @@ from weft_guards import (
     IsComputable,
     NumbersCompare,
     Operand,
-    Place,
+    SymbolSource,
 )
 
 from ....frame.emitter import Emitter
@@ -58,7 +58,7 @@ class SymbolicFloatVariable(SymbolicNumberVariable):
         self.number = number
 
     def as_constant(self) -> float:
-        if isinstance(self.operand, Place):
+        if isinstance(self.operand, SymbolSource):
             self._symbols.guard(self.operand.source, EqualsConstant(self.number))
         else:
             self._symbols.guard_numbers(NumbersCompare("is", self.operand, self.number, True))
@@ -161,7 +161,7 @@ def _load_operand(emitter: Emitter, operand: Operand) -> None:
         emitter.call(len(operand.operands))
     elif isinstance(operand, int | float):
         emitter.load_constant(operand)
-    elif isinstance(operand, Place):
+    elif isinstance(operand, SymbolSource):
         emitter.load_source(operand.source)
     else:
-        load_number(emitter, operand.expression, dict(operand.places).__getitem__)
+        load_number(emitter, operand.expression, dict(operand.symbol_sources).__getitem__)

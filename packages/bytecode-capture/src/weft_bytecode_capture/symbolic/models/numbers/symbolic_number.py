@@ -10,13 +10,13 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
-from weft_guards import Place, Quantity, Source, expression_function
+from weft_guards import Quantity, Source, SymbolSource, expression_function
 
 from ...._torch.symbols import expression_of
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ...shapes import DataPlace, ShapeSymbols
+from ...shapes import DataSymbolSource, ShapeSymbols
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.keys import HashedKey
@@ -71,10 +71,13 @@ class SymbolicNumberVariable(NumberVariable):
         if not isinstance(now, int) or len(expression.free_symbols) != 1:
             return None
         (symbol,) = expression.free_symbols
-        place, offset = self._symbols.place(symbol), expression - symbol
-        if not isinstance(place, Place) or place.quantity is not Quantity.VALUE:
+        symbol_source, offset = self._symbols.symbol_source(symbol), expression - symbol
+        if (
+            not isinstance(symbol_source, SymbolSource)
+            or symbol_source.quantity is not Quantity.VALUE
+        ):
             return None
-        return Counted(place.source, int(offset), now) if offset.is_Integer else None
+        return Counted(symbol_source.source, int(offset), now) if offset.is_Integer else None
 
     def specialised(self) -> ConstantVariable:
         """The number as a constant, for this number alone."""
@@ -165,11 +168,11 @@ class SymbolicNumberVariable(NumberVariable):
         """Compute the number anew from where its symbols are read."""
         expression = expression_of(self.value)
         if self.python_type() is int:
-            load_number(emitter, expression, self._symbols.place)
+            load_number(emitter, expression, self._symbols.symbol_source)
             return
         # What SymPy makes of a float may be an integer, 0 of 0.0 / n for a known n.
         emitter.load_callable(float)
-        load_number(emitter, expression, self._symbols.place)
+        load_number(emitter, expression, self._symbols.symbol_source)
         emitter.call(1)
 
     def __repr__(self) -> str:
@@ -203,37 +206,37 @@ def _is_float_zero(variable: Variable) -> bool:
 
 
 def load_number(
-    emitter: Emitter, expression: Any, place_of: Callable[[Any], Place | DataPlace]
+    emitter: Emitter, expression: Any, source_of: Callable[[Any], SymbolSource | DataSymbolSource]
 ) -> None:
     """Compute an expression's value from where its symbols are read."""
     symbols = tuple(sorted(expression.free_symbols, key=str))
     if (expression,) == symbols:
-        _load_place(emitter, place_of(symbols[0]))
+        _load_symbol_source(emitter, source_of(symbols[0]))
         return
     emitter.load_callable(expression_function(expression, symbols))
     for symbol in symbols:
-        _load_place(emitter, place_of(symbol))
+        _load_symbol_source(emitter, source_of(symbol))
     emitter.call(len(symbols))
 
 
-def load_data_place(emitter: Emitter, place: DataPlace) -> None:
+def load_data_source(emitter: Emitter, symbol_source: DataSymbolSource) -> None:
     """Push a number that the graph gives in a tensor, or as a size of one."""
-    emitter.load_variable(place.tensor)
-    emitter.load_attribute("item" if place.dimension is None else "size")
+    emitter.load_variable(symbol_source.tensor)
+    emitter.load_attribute("item" if symbol_source.dimension is None else "size")
     emitter.prepare_call()
-    if place.dimension is not None:
-        emitter.load_constant(place.dimension)
-    emitter.call(0 if place.dimension is None else 1)
+    if symbol_source.dimension is not None:
+        emitter.load_constant(symbol_source.dimension)
+    emitter.call(0 if symbol_source.dimension is None else 1)
 
 
-def _load_place(emitter: Emitter, place: Place | DataPlace) -> None:
-    if isinstance(place, DataPlace):
-        load_data_place(emitter, place)
+def _load_symbol_source(emitter: Emitter, symbol_source: SymbolSource | DataSymbolSource) -> None:
+    if isinstance(symbol_source, DataSymbolSource):
+        load_data_source(emitter, symbol_source)
         return
-    emitter.load_source(place.source)
-    if place.quantity is Quantity.VALUE:
+    emitter.load_source(symbol_source.source)
+    if symbol_source.quantity is Quantity.VALUE:
         return
-    emitter.load_attribute(place.quantity.value)  # tensor.size or tensor.stride
+    emitter.load_attribute(symbol_source.quantity.value)  # tensor.size or tensor.stride
     emitter.prepare_call()
-    emitter.load_constant(place.dimension)
+    emitter.load_constant(symbol_source.dimension)
     emitter.call(1)

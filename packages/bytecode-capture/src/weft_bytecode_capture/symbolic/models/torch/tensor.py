@@ -31,7 +31,7 @@ from ...graph.histories import raise_for_view, with_history
 from ...graph.known_contents import known_contents
 from ...protocol import Evaluator
 from ...regions.loops.iteration_sizes import differ_by_iteration, size_variable
-from ...shapes import DataPlace
+from ...shapes import DataSymbolSource
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import OPERATORS, ConstantVariable
@@ -536,7 +536,7 @@ def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> 
     if evaluator.state.options.data_dependent_sizes and not graph.is_in_region:
         for dimension, size in enumerate(shape):
             if isinstance(size, torch.SymInt) and expression_of(size).is_Symbol:
-                graph.shapes.data.add(size, DataPlace(tensor, dimension))
+                graph.shapes.data.add(size, DataSymbolSource(tensor, dimension))
         if graph.shapes.data.know(*sizes, *fake.stride(), fake.storage_offset()):
             return
     raise Unsupported("result whose size depends on data", tensor.node.name)

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from ....unsupported import Unsupported
-from ...decode import Instruction, after_loop
+from ...decode import DecodedInstruction, after_loop
 from ...models.containers.sequences import TupleVariable
 from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
 from ...models.numbers.tensor_number import (
@@ -68,7 +68,7 @@ from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
 
 
 def keep_branch(
-    evaluator: Frame, instruction: Instruction, condition: Variable, *, jump_if: bool
+    evaluator: Frame, instruction: DecodedInstruction, condition: Variable, *, jump_if: bool
 ) -> bool:
     """At a conditional jump on a tensor: keep both branches as a region and go to where they meet.
 
@@ -121,7 +121,7 @@ class _Conditional:
     def __init__(
         self,
         evaluator: Frame,
-        instruction: Instruction,
+        instruction: DecodedInstruction,
         predicate: TensorVariable,
         jump_if: bool,
         place: ProgramPoint,
@@ -416,7 +416,7 @@ class ReturnFromLoop(_ConditionalInLoop):
     def __init__(
         self,
         evaluator: Frame,
-        head: Instruction,
+        head: DecodedInstruction,
         predicate: TensorVariable,
         result: Variable,
         following: int,
@@ -455,7 +455,7 @@ class ElseOfLoop(_ConditionalInLoop):
     """
 
     def __init__(
-        self, evaluator: Frame, head: Instruction, predicate: TensorVariable, landing: int
+        self, evaluator: Frame, head: DecodedInstruction, predicate: TensorVariable, landing: int
     ) -> None:
         self.starts = (landing, after_loop(head))
         super().__init__(evaluator, head, predicate, True, (evaluator.code, head.index))

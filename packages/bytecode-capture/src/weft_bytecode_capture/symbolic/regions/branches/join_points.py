@@ -6,7 +6,7 @@ import types
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
-from ...decode import DecodedCode, Instruction
+from ...decode import DecodedCode, DecodedInstruction
 
 EXIT = -1
 """The place of every return, in the graph of instructions."""
@@ -17,7 +17,7 @@ _STOPS = frozenset(("YIELD_VALUE", "SEND"))
 _JUMPS = frozenset(("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"))
 
 
-def successors(instructions: list[Instruction], index: int) -> Iterator[int]:
+def successors(instructions: list[DecodedInstruction], index: int) -> Iterator[int]:
     """Where control goes after an instruction that does not raise; a raise goes nowhere."""
     instruction = instructions[index]
     if instruction.name in _ENDS:
@@ -67,7 +67,7 @@ def meeting_point(decoded: DecodedCode, starts: Iterable[int]) -> int:
     return resolved(decoded, first)
 
 
-def _always_reached(instructions: list[Instruction], start: int) -> set[int]:
+def _always_reached(instructions: list[DecodedInstruction], start: int) -> set[int]:
     """The postdominators of ``start``, itself included: a fixpoint over what is reachable.
 
     Sets are the bits of integers; :data:`EXIT` is bit 0.

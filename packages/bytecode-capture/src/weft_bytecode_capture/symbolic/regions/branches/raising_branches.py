@@ -10,7 +10,7 @@ import operator
 
 import torch
 
-from ...decode import DecodedCode, Instruction
+from ...decode import DecodedCode, DecodedInstruction
 from ...frame_ends import handler_goes_on
 from ...graph.data_dependence import can_read, read_number, require_compared
 from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
@@ -33,7 +33,7 @@ _OPPOSITES = {
 
 
 def rely_on_other_branch(
-    evaluator: Frame, instruction: Instruction, condition: Variable, *, jump_if: bool
+    evaluator: Frame, instruction: DecodedInstruction, condition: Variable, *, jump_if: bool
 ) -> bool:
     """At a conditional jump on data: go on with the branch that does not raise, and let the graph check it.
 
@@ -60,7 +60,7 @@ def _is_of_data(condition: Variable) -> bool:
     return isinstance(condition, (DataBooleanVariable, TensorNumberVariable))
 
 
-def _side_that_goes_on(decoded: DecodedCode, instruction: Instruction) -> int | None:
+def _side_that_goes_on(decoded: DecodedCode, instruction: DecodedInstruction) -> int | None:
     """Where the branch begins that may go on, if the other raises whatever happens."""
     branches = (instruction.target, instruction.index + 1)
     raising = [always_raises(decoded, start) for start in branches]

@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from ....unsupported import Unsupported
-from ...decode import DecodedCode, Instruction, after_loop
+from ...decode import DecodedCode, DecodedInstruction, after_loop
 from ...models.containers.sequences import ListVariable
 from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
@@ -78,7 +78,7 @@ class RolledFor(RolledLoop):
 
     def __init__(
         self,
-        head: Instruction,
+        head: DecodedInstruction,
         inside: frozenset[int],
         breaks: Breaks,
         stack: list[Variable | None],
@@ -118,7 +118,7 @@ class Breaks:
         return self.exits | self.others
 
 
-def breaks_of(decoded: DecodedCode, head: Instruction, inside: frozenset[int]) -> Breaks:
+def breaks_of(decoded: DecodedCode, head: DecodedInstruction, inside: frozenset[int]) -> Breaks:
     """Where ``break`` leaves the loop with this head."""
     depth, after = decoded.depth_at(head.index), after_loop(head)
     assert depth is not None
@@ -173,7 +173,7 @@ def rolling(evaluator: Frame, loop: RolledLoop) -> Iterator[None]:
         evaluator.rolled_loop = loop.around
 
 
-def left_loop(evaluator: Frame, instruction: Instruction) -> RolledLoop | None:
+def left_loop(evaluator: Frame, instruction: DecodedInstruction) -> RolledLoop | None:
     """The rolled loop that one branch of a conditional jump leaves; None if none does."""
     loop = evaluator.rolled_loop
     if loop is None or instruction.index not in loop.inside:

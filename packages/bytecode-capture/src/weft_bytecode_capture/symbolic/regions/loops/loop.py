@@ -17,7 +17,7 @@ import torch.fx
 
 from ...._torch.symbols import assume, expression_of, known_bounds, new_integer
 from ....unsupported import Unsupported
-from ...decode import Instruction, after_loop
+from ...decode import DecodedInstruction, after_loop
 from ...models.containers.sequences import ListVariable
 from ...models.iterators.builtin_iterators import (
     IteratorVariable,
@@ -76,7 +76,7 @@ _ONLY_FIRST = frozenset(
 
 
 def loop_iterator(
-    evaluator: Frame, instruction: Instruction, iterated: Variable
+    evaluator: Frame, instruction: DecodedInstruction, iterated: Variable
 ) -> IteratorVariable | None:
     """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one."""
     place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
@@ -108,7 +108,7 @@ def _counted(evaluator: Frame, iterator: Variable) -> tuple[CountedIterator, Spa
     return iterator, Span(start, stop, step, values.step > 0)
 
 
-def roll_loop(evaluator: Frame, instruction: Instruction, iterator: Variable) -> bool:
+def roll_loop(evaluator: Frame, instruction: DecodedInstruction, iterator: Variable) -> bool:
     """At FOR_ITER: keep the rest of the loop as one region and go to its exit; False to unroll.
 
     Raises :class:`RegionRefused`, after which the frame is evaluated again, where the body can't be kept.
@@ -152,7 +152,7 @@ class _ForLoop:
     def __init__(
         self,
         evaluator: Frame,
-        head: Instruction,
+        head: DecodedInstruction,
         iterator: CountedIterator,
         span: Span,
         inside: frozenset[int],

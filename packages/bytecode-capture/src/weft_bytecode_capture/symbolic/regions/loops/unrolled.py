@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...decode import Instruction
+from ...decode import DecodedInstruction
 from ...models.iterators.builtin_iterators import RangeIteratorVariable
 from ...protocol import Frame
 from ...variables.base import Variable
@@ -20,7 +20,7 @@ class Iterations:
     count: int = 0
 
 
-def note_element(evaluator: Frame, head: Instruction, iterator: Variable) -> None:
+def note_element(evaluator: Frame, head: DecodedInstruction, iterator: Variable) -> None:
     """At FOR_ITER, of a loop that is not kept."""
     if is_in_generator(evaluator):
         _note(evaluator, head.index, "loop in a generator")
@@ -30,7 +30,7 @@ def note_element(evaluator: Frame, head: Instruction, iterator: Variable) -> Non
         _note(evaluator, head.index, "loop over neither a range nor a tensor's rows")
 
 
-def note_repeated_test(evaluator: Frame, jump: Instruction) -> None:
+def note_repeated_test(evaluator: Frame, jump: DecodedInstruction) -> None:
     """At a jump back to the beginning of a loop."""
     if not 0 <= jump.target <= jump.index:
         return

@@ -16,7 +16,7 @@ import torch
 import torch.fx
 
 from ....unsupported import Unsupported
-from ...decode import Instruction
+from ...decode import DecodedInstruction
 from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate
 from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
@@ -55,7 +55,9 @@ class WhileLoop:
     inside: frozenset[int]
 
 
-def find_while(evaluator: Frame, instruction: Instruction, jump_if: bool) -> WhileLoop | None:
+def find_while(
+    evaluator: Frame, instruction: DecodedInstruction, jump_if: bool
+) -> WhileLoop | None:
     """The loop of which the conditional jump at hand is the test; None for other branches."""
     decoded, index = evaluator.decoded, instruction.index
     jumped, passed = instruction.target, index + 1

@@ -24,7 +24,7 @@ class Quantity(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Place:
+class SymbolSource:
     """Where the number of a symbol is read: ``source.size(dimension)``, ``.stride(dimension)`` or the number
     itself, an int or float (``dimension`` is 0 then)."""
 
@@ -60,7 +60,7 @@ class Place:
 
 
 class Readable(Protocol):
-    """What gives a number of a call: a :class:`Place`, or a computation on what others give."""
+    """What gives a number of a call: a :class:`SymbolSource`, or a computation on what others give."""
 
     def name(self) -> str: ...
 

@@ -21,10 +21,10 @@ def is_functional_operator(node: torch.fx.Node) -> bool:
         return False
     if must_keep(target) or writes_argument(target) or not isinstance(value, torch.Tensor):
         return False
-    return KnownValues.is_small(value)
+    return ConstantValues.is_small(value)
 
 
-class KnownValues:
+class ConstantValues:
     """The values of nodes that depend on no input, on the CPU, each computed once and when asked for.
 
     ``is_computable`` says of a call of a function or method whether it may be done while compiling: what it
