@@ -190,7 +190,7 @@ def shifted(x: torch.Tensor, y: torch.Tensor):
 @pytest.fixture
 def a_wrong_lowering(monkeypatch) -> None:
     def rule(context, tensor):
-        return elementwise(context, [tensor], Promotion.INT_TO_FLOAT, wrong, heavy=True)
+        return elementwise(context, [tensor], Promotion.INT_TO_FLOAT, wrong, costly=True)
 
     monkeypatch.setitem(RULES, torch.ops.aten.exp.default, rule)
 

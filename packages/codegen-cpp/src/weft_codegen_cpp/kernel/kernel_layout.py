@@ -68,7 +68,7 @@ class KernelLayout:
         if self.plan.outer is None or not (self.has_reduction or self.has_loop):
             return 1
         count = COLUMN_BLOCKS
-        if (self.is_heavy() and not self.has_loop) or self._is_long_and_strided():
+        if (self.is_costly() and not self.has_loop) or self._is_long_and_strided():
             count = 2
         size = static_int(next(v.size for v in self.kernel.outer if v.symbol == self.plan.outer))
         while count > 1 and size is not None and size < count * self.lanes:
@@ -89,7 +89,7 @@ class KernelLayout:
                 return True
         return False
 
-    def is_heavy(self) -> bool:
+    def is_costly(self) -> bool:
         """Whether it computes functions that keep a core's units busy by themselves."""
         return any(calls_functions(stage.body) for stage in self.kernel.stages)
 

@@ -103,7 +103,7 @@ class StagePrinter:
             place.append(f"{type_name}* const {row} = {row}_all + which * ({size}) * lanes;")
             place.append(f"(void){row};")
         # of several vectors, a loop's iterations overlap without being unrolled
-        unroll = "" if self.layout.has_loop and self.layout.is_heavy() else "WEFT_UNROLL(8) "
+        unroll = "" if self.layout.has_loop and self.layout.is_costly() else "WEFT_UNROLL(8) "
         side_by_side = [f"{unroll}for (int which = 0; which < count.value; ++which) {{"]
         body = [*side_by_side, *indent([*place, *printer.lines]), "}"]
         lines = [*reductions.declare("count.value")]

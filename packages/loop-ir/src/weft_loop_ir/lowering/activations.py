@@ -56,7 +56,7 @@ def gelu(
         )
 
     formula = by_tanh if approximate == "tanh" else exact
-    return elementwise(context, [tensor], D, formula, instructions=8, heavy=True)
+    return elementwise(context, [tensor], D, formula, instructions=8, costly=True)
 
 
 @register_lowering(aten.silu.default)
@@ -66,7 +66,7 @@ def silu(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     def formula(ops: BodyRecorder, x: Value) -> Value:
         return ops.truediv(x, ops.add(_constant(ops, 1.0, x), ops.exp(ops.neg(x))))
 
-    return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
+    return elementwise(context, [tensor], D, formula, instructions=4, costly=True)
 
 
 def _relu6(ops: BodyRecorder, x: Value) -> Value:
@@ -82,7 +82,7 @@ def hardswish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
         shifted = _relu6(ops, ops.add(x, _constant(ops, 3.0, x)))
         return ops.truediv(ops.mul(x, shifted), _constant(ops, 6.0, x))
 
-    return elementwise(context, [tensor], D, formula, instructions=5, heavy=True)
+    return elementwise(context, [tensor], D, formula, instructions=5, costly=True)
 
 
 @register_lowering(aten.hardsigmoid.default)
@@ -92,7 +92,7 @@ def hardsigmoid(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     def formula(ops: BodyRecorder, x: Value) -> Value:
         return ops.truediv(_relu6(ops, ops.add(x, _constant(ops, 3.0, x))), _constant(ops, 6.0, x))
 
-    return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
+    return elementwise(context, [tensor], D, formula, instructions=4, costly=True)
 
 
 def clamp_values(
@@ -199,7 +199,7 @@ def elu(
         positive = ops.mul(x, _constant(ops, float(scale), x))
         return ops.where(ops.gt(x, _constant(ops, 0.0, x)), positive, negative)
 
-    return elementwise(context, [tensor], D, formula, instructions=6, heavy=True)
+    return elementwise(context, [tensor], D, formula, instructions=6, costly=True)
 
 
 def softplus_value(ops: BodyRecorder, x: Value, beta: float, threshold: float) -> Value:
@@ -218,7 +218,7 @@ def softplus(
     def formula(ops: BodyRecorder, x: Value) -> Value:
         return softplus_value(ops, x, float(beta), float(threshold))
 
-    return elementwise(context, [tensor], D, formula, instructions=6, heavy=True)
+    return elementwise(context, [tensor], D, formula, instructions=6, costly=True)
 
 
 @register_lowering(aten.mish.default)
@@ -228,7 +228,7 @@ def mish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     def formula(ops: BodyRecorder, x: Value) -> Value:
         return ops.mul(x, ops.tanh(ops.log1p(ops.exp(x))))
 
-    return elementwise(context, [tensor], D, formula, instructions=4, heavy=True)
+    return elementwise(context, [tensor], D, formula, instructions=4, costly=True)
 
 
 @register_lowering(aten.log_sigmoid_forward.default)
@@ -388,7 +388,7 @@ def addcdiv(
     def formula(ops: BodyRecorder, a: Value, b: Value, c: Value) -> Value:
         return ops.add(a, ops.truediv(_scaled(ops, value, b), c))
 
-    return elementwise(context, [tensor, tensor1, tensor2], D, formula, instructions=3, heavy=True)
+    return elementwise(context, [tensor, tensor1, tensor2], D, formula, instructions=3, costly=True)
 
 
 # -- rounding, tests, others -----------------------------------------------------------------------------
@@ -471,7 +471,7 @@ def nan_to_num(
 def logaddexp(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
     require_float(left)
     require_float(right)
-    return elementwise(context, [left, right], D, log_add_exp, instructions=8, heavy=True)
+    return elementwise(context, [left, right], D, log_add_exp, instructions=8, costly=True)
 
 
 def log_add_exp(ops: BodyRecorder, a: Value, b: Value) -> Value:
@@ -489,7 +489,7 @@ def xlogy(context: LoweringContext, left: Operand, right: Operand) -> TensorValu
         product = ops.mul(x, ops.log(y))
         return ops.where(ops.isnan(y), y, ops.where(ops.eq(x, zero), zero, product))
 
-    return elementwise(context, [left, right], F, formula, instructions=5, heavy=True)
+    return elementwise(context, [left, right], F, formula, instructions=5, costly=True)
 
 
 @register_lowering(aten.sinc.default)
@@ -499,7 +499,7 @@ def sinc(context: LoweringContext, tensor: TensorValue) -> TensorValue:
         value = ops.truediv(ops.sin(angle), angle)
         return ops.where(ops.eq(x, _constant(ops, 0.0, x)), _constant(ops, 1.0, x), value)
 
-    return elementwise(context, [tensor], F, formula, instructions=5, heavy=True)
+    return elementwise(context, [tensor], F, formula, instructions=5, costly=True)
 
 
 @register_lowering(aten.frac.default)
@@ -527,7 +527,7 @@ def logit(context: LoweringContext, tensor: TensorValue, eps: Any = None) -> Ten
             x = ops.where(ops.lt(x, low), low, ops.where(ops.gt(x, high), high, x))
         return ops.log(ops.truediv(x, ops.sub(one, x)))
 
-    return elementwise(context, [tensor], F, formula, instructions=7, heavy=True)
+    return elementwise(context, [tensor], F, formula, instructions=7, costly=True)
 
 
 @register_lowering(aten.sigmoid_backward.default)

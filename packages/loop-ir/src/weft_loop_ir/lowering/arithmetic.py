@@ -30,7 +30,7 @@ def div_mode(
 ) -> TensorValue:
     if rounding_mode is None:
         return elementwise(
-            context, [left, right], F, lambda ops, a, b: ops.truediv(a, b), heavy=True
+            context, [left, right], F, lambda ops, a, b: ops.truediv(a, b), costly=True
         )
     if rounding_mode == "floor":
         result: TensorValue = floor_divide(context, left, right)
@@ -44,16 +44,16 @@ def div_mode(
             D,
             lambda ops, a, b: ops.trunc(ops.truediv(a, b)),
             instructions=2,
-            heavy=True,
+            costly=True,
         )
-    return elementwise(context, [left, right], D, lambda ops, a, b: ops.truncdiv(a, b), heavy=True)
+    return elementwise(context, [left, right], D, lambda ops, a, b: ops.truncdiv(a, b), costly=True)
 
 
 @register_lowering(aten.floor_divide.default, aten.floor_divide.Scalar)
 def floor_divide(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
     compute, _ = promote([left, right], D)
     _require_nonzero_divisor(compute, right)
-    return elementwise(context, [left, right], D, lambda ops, a, b: ops.floordiv(a, b), heavy=True)
+    return elementwise(context, [left, right], D, lambda ops, a, b: ops.floordiv(a, b), costly=True)
 
 
 @register_lowering(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
@@ -65,7 +65,7 @@ def remainder(context: LoweringContext, left: Operand, right: Operand) -> Tensor
         [left, right],
         D,
         lambda ops, a, b: ops.remainder(a, b),
-        heavy=True,
+        costly=True,
         rounds_numbers=True,
     )
 
@@ -75,7 +75,12 @@ def fmod(context: LoweringContext, left: Operand, right: Operand) -> TensorValue
     compute, _ = promote([left, right], D)
     _require_nonzero_divisor(compute, right)
     return elementwise(
-        context, [left, right], D, lambda ops, a, b: ops.fmod(a, b), heavy=True, rounds_numbers=True
+        context,
+        [left, right],
+        D,
+        lambda ops, a, b: ops.fmod(a, b),
+        costly=True,
+        rounds_numbers=True,
     )
 
 
@@ -115,7 +120,7 @@ def power(context: LoweringContext, base: Operand, exponent: Operand) -> TensorV
         raise NoLowering("integer power")
     if isinstance(exponent, SizeFloat):
         raise NoLowering("power that varies: eager has formulas for some")
-    return elementwise(context, [base, exponent], D, lambda ops, a, b: ops.pow(a, b), heavy=True)
+    return elementwise(context, [base, exponent], D, lambda ops, a, b: ops.pow(a, b), costly=True)
 
 
 def _is_half_on_cpu(base: Operand) -> bool:
@@ -129,7 +134,7 @@ def _fixed_power(
 ) -> TensorValue:
     """``formula`` of the base, which is converted first where the exponent promotes it."""
     return elementwise(
-        context, [base, exponent], D, lambda ops, a, b: formula(ops, a), heavy=True, instructions=2
+        context, [base, exponent], D, lambda ops, a, b: formula(ops, a), costly=True, instructions=2
     )
 
 

@@ -60,7 +60,7 @@ class LoweringOptions:
     ``max_instructions``: a tensor is realised when its body would exceed so many instructions.
     ``max_reads``: likewise when it would read more than so many buffers.
     ``shared_instructions``: one that has several users is when it costs more than so many instructions, or
-    contains a heavy operation.
+    contains a costly operation.
     ``shared_reads``: likewise when it costs more than so many reads.
     ``round_low_precision``: keep eager's rounding to float16 and bfloat16 after every operator; without it a
     chain of operators rounds once.
@@ -171,13 +171,13 @@ class LoweringContext:
         function: InnerFunction,
         inputs: Sequence[TensorValue] = (),
         instructions: int = 1,
-        heavy: bool = False,
+        costly: bool = False,
     ) -> TensorValue:
         """A lazy tensor whose element at an index is ``function(ops, index)``, of dtype ``dtype``.
 
         ``inputs`` are the tensors that the function loads from.
         """
-        cost = Cost(instructions, frozenset(), heavy)
+        cost = Cost(instructions, frozenset(), costly)
         origins = self.origins_of(inputs)
         for tensor in inputs:
             cost = cost.plus(tensor.cost)
@@ -185,7 +185,7 @@ class LoweringContext:
             cost.instructions > self.options.max_instructions
             or len(cost.reads) > self.options.max_reads
         ):
-            cost = Cost(instructions, frozenset(), heavy)
+            cost = Cost(instructions, frozenset(), costly)
             for tensor in inputs:
                 if tensor.cost.instructions > 1:
                     self.realize(tensor)
@@ -248,7 +248,7 @@ class LoweringContext:
     def realize_computed(self, tensor: TensorValue) -> TensorValue:
         """Materialise ``tensor`` unless an element costs no more than a load and a conversion."""
         cost = tensor.cost
-        if cost.instructions > 2 or len(cost.reads) > 1 or cost.heavy:
+        if cost.instructions > 2 or len(cost.reads) > 1 or cost.costly:
             self.realize(tensor)
         return tensor
 

@@ -58,7 +58,7 @@ def _convolution(
     return context.extern(aten.convolution.default, arguments, {}, context.meta, "library")
 
 
-def _product_rule(operator: OpOverload) -> Callable[..., Any]:
+def _matmul_rule(operator: OpOverload) -> Callable[..., Any]:
     in_library = _library_rule(operator)
     adds = operator in (aten.addmm.default, aten.baddbmm.default)
 
@@ -66,7 +66,7 @@ def _product_rule(operator: OpOverload) -> Callable[..., Any]:
         left, right = args[-2:]
         if kwargs or not _is_small(context, left, right):
             return in_library(context, *args, **kwargs)
-        operands = (*args[:-2], _product(context, left, right))
+        operands = (*args[:-2], _matmul(context, left, right))
         result = left.dtype
         if not adds:
             return elementwise(context, operands, Promotion.DEFAULT, _same, result=result)
@@ -103,7 +103,7 @@ def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -
     return has_rows or slowdown * batch * products <= limit
 
 
-def _product(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
+def _matmul(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
     """``left [..., m, k]`` times ``right [..., k, n]``, in the dtype that sums are added up in."""
     for operand in (left, right):
         context.realize_computed(operand)  # not once for each row or column
@@ -123,7 +123,7 @@ def _product(context: LoweringContext, left: TensorValue, right: TensorValue) ->
 
 
 for _operator in OUT_VARIANTS:
-    register_lowering(_operator)(_product_rule(_operator))
+    register_lowering(_operator)(_matmul_rule(_operator))
 for _name in LIBRARY:
     _library_operator = overload(_name)
     if _library_operator is not None:

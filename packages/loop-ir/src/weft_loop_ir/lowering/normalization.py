@@ -45,7 +45,7 @@ def broadcast_map(
     formula: Any,
     *,
     instructions: int = 1,
-    heavy: bool = False,
+    costly: bool = False,
 ) -> TensorValue:
     """``formula(ops, *values)`` over broadcast tensors read in ``compute``, converted to ``target``."""
     size = broadcast_size([t.size for t in tensors])
@@ -55,7 +55,7 @@ def broadcast_map(
         return ops.to_dtype(formula(ops, *values), target)
 
     return context.pointwise(
-        size, target, tensors[0].device, function, tensors, instructions, heavy
+        size, target, tensors[0].device, function, tensors, instructions, costly
     )
 
 
@@ -89,7 +89,7 @@ def softmax(
         compute,
         lambda ops, x, m: ops.exp(ops.sub(x, m)),
         instructions=2,
-        heavy=True,
+        costly=True,
     )
     context.realize(exponentials)
     (total,) = over_dims(context, exponentials, ["sum"], dims, True, compute)
@@ -115,7 +115,7 @@ def log_softmax(
     context.realize_computed(tensor)
     (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
     total = sum_of_exponentials(context, tensor, largest, dims, True, compute)
-    logarithm = map_values(context, [total], compute, lambda ops, s: ops.log(s), heavy=True)
+    logarithm = map_values(context, [total], compute, lambda ops, s: ops.log(s), costly=True)
     context.realize(logarithm)
     return broadcast_map(
         context,
@@ -157,7 +157,7 @@ def _rsqrt_of_mean(
         average = ops.truediv(value, scalar(ops, count, dtype))
         return ops.rsqrt(ops.add(average, ops.constant(float(epsilon), dtype)))
 
-    rstd = map_values(context, [total], target, formula, heavy=True, instructions=3)
+    rstd = map_values(context, [total], target, formula, costly=True, instructions=3)
     return context.realize(rstd)
 
 
@@ -275,7 +275,7 @@ def batch_norm_inference(
     rank = len(tensor.size)
     columns = [_column(t, rank) for t in (running_mean, running_var, weight, bias) if t is not None]
     result = broadcast_map(
-        context, [tensor, *columns], compute, target, formula, instructions=6, heavy=True
+        context, [tensor, *columns], compute, target, formula, instructions=6, costly=True
     )
     empties = []
     for position in range(1, len(context.meta)):

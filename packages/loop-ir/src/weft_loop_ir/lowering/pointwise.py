@@ -37,7 +37,7 @@ def elementwise(
     formula: Formula,
     *,
     instructions: int = 1,
-    heavy: bool = False,
+    costly: bool = False,
     result: torch.dtype | None = None,
     rounds_numbers: bool | None = None,
 ) -> TensorValue:
@@ -63,7 +63,7 @@ def elementwise(
         return ops.to_dtype(formula(ops, *values), target)
 
     device = context.meta_device()
-    return context.pointwise(size, target, device, function, tensors, instructions, heavy)
+    return context.pointwise(size, target, device, function, tensors, instructions, costly)
 
 
 def _operation(name: str) -> Formula:
@@ -177,7 +177,7 @@ def _table_rule(operation: str, kind: Promotion) -> Callable[..., TensorValue]:
     formula = _operation(operation)
     on_integers = ON_INTEGERS.get(operation, formula)
     on_bools = ON_BOOLS.get(operation, on_integers)
-    heavy = operation_named(operation).cost > Cost.SIMPLE
+    costly = operation_named(operation).cost > Cost.SIMPLE
 
     def rule(context: LoweringContext, *operands: Operand) -> TensorValue:
         if operation == "nextafter" and len(set(promote(operands, kind))) > 1:
@@ -189,7 +189,7 @@ def _table_rule(operation: str, kind: Promotion) -> Callable[..., TensorValue]:
                 chosen = on_bools
             elif not compute.is_floating_point:
                 chosen = on_integers
-        return elementwise(context, operands, kind, chosen, heavy=heavy)
+        return elementwise(context, operands, kind, chosen, costly=costly)
 
     return rule
 

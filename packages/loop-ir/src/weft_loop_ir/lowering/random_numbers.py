@@ -37,7 +37,7 @@ def _numbers(operation: str) -> Callable[..., TensorValue]:
             function,
             [context.realize(seeds)],
             INSTRUCTIONS,
-            heavy=True,
+            costly=True,
         )
 
     return rule

@@ -80,7 +80,7 @@ def map_values(
     dtype: torch.dtype,
     formula: Callable[..., Value],
     *,
-    heavy: bool = False,
+    costly: bool = False,
     instructions: int = 1,
 ) -> TensorValue:
     """``formula(ops, *values)`` over tensors of one size, converted to ``dtype`` at the end."""
@@ -89,7 +89,9 @@ def map_values(
     def function(ops: BodyRecorder, index: Index) -> Value:
         return ops.to_dtype(formula(ops, *(t.load(ops, index) for t in tensors)), dtype)
 
-    return context.pointwise(size, dtype, tensors[0].device, function, tensors, instructions, heavy)
+    return context.pointwise(
+        size, dtype, tensors[0].device, function, tensors, instructions, costly
+    )
 
 
 def cast(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
@@ -399,7 +401,7 @@ def logsumexp(
     total = sum_of_exponentials(context, tensor, shift, dims, keepdim, compute)
     base = shift if keepdim else remove_dims(shift, dims)
     return map_values(
-        context, [total, base], target, lambda ops, s, m: ops.add(ops.log(s), m), heavy=True
+        context, [total, base], target, lambda ops, s, m: ops.add(ops.log(s), m), costly=True
     )
 
 
@@ -443,7 +445,7 @@ def vector_norm(
         raise NoLowering("norm over no elements")
     kind, transform, root = _norm_formula(order, compute)
     (total,) = over_dims(context, tensor, [kind], dims, keepdim, compute, transform)
-    return map_values(context, [total], target, root, heavy=True)
+    return map_values(context, [total], target, root, costly=True)
 
 
 def _norm_formula(order: float, dtype: torch.dtype) -> tuple[str, Transform, Transform]:

@@ -31,7 +31,7 @@ def realize_if_shared(
         return
     reads = [name for name in cost.reads if _is_large_beside(context, name, result)]
     if (
-        cost.heavy
+        cost.costly
         or cost.instructions > options.shared_instructions
         or len(reads) > options.shared_reads
     ) and not _realize_narrower(context, values, node, result):

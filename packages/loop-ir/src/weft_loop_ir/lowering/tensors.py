@@ -23,13 +23,13 @@ class Cost:
 
     instructions: int
     reads: frozenset[str]
-    heavy: bool  # contains a transcendental function, a division or an indirect access
+    costly: bool  # contains a transcendental function, a division or an indirect access
 
     def plus(self, other: Cost) -> Cost:
         return Cost(
             self.instructions + other.instructions,
             self.reads | other.reads,
-            self.heavy or other.heavy,
+            self.costly or other.costly,
         )
 
 
