@@ -187,11 +187,16 @@ def saved_tensor_hooks_enabled() -> bool:
     return bool(autograd._saved_tensors_hooks_is_enabled())
 
 
-def storage_identity(tensor: torch.Tensor) -> int:
-    """A number that two tensors have in common exactly if they share storage."""
+def without_levels(tensor: torch.Tensor) -> torch.Tensor:
+    """What function transforms have wrapped: of ``vmap`` the tensor with the mapped dimension."""
     while is_of_level(tensor):
         tensor = _functorch.get_unwrapped(tensor)
-    return int(tensor.untyped_storage()._cdata)
+    return tensor
+
+
+def storage_identity(tensor: torch.Tensor) -> int:
+    """A number that two tensors have in common exactly if they share storage."""
+    return int(without_levels(tensor).untyped_storage()._cdata)
 
 
 def is_python_operator(operator: OpOverload) -> bool:

@@ -1,8 +1,9 @@
 """Keeps the calls that raise for some data, although nothing reads what they give.
 
 Eager runs ``x[i]`` and tells of an ``i`` out of range whether or not the result is used.  Fake tensors know
-shapes, so what is refused by its shapes was refused when the call was captured; what is refused by its data
-stays in the graph, with a node that reads the result: all stages keep a node for its readers.
+shapes, so what is refused by its shapes was refused when the call was captured, unless the shapes themselves
+depend on data: ``x + x[mask]``.  What is refused by its data, or by such shapes, stays in the graph, with a
+node that reads the result: all stages keep a node for its readers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 import torch.fx
 
 from ..._torch import OpOverload, OpOverloadPacket, assert_tensor_metadata
+from ..._torch.symbols import has_unbacked_symbols
 from .purity import is_effectful
 from .storages import node_values
 
@@ -25,6 +27,9 @@ _RAISING = re.compile(
     r"|scatter|segment_reduce|slogdet|solve|svd|symeig|take|tensor_split|triangular"
 )
 """Parts of the names of operators that look at their operands' elements and may refuse them."""
+
+_REFUSES_EMPTY = re.compile(r"^_?(a?max|a?min|aminmax|arg(max|min)|mode|(nan)?(median|quantile))$")
+"""The names of operators that refuse to reduce what is empty."""
 
 _TAKES_PLACES = frozenset({"getitem", "setitem", "index"})
 _DIVIDES = frozenset(
@@ -55,9 +60,11 @@ def read_what_may_raise(graph: torch.fx.Graph) -> set[torch.fx.Node]:
 
 
 def may_raise(node: torch.fx.Node) -> bool:
-    """Whether a call may refuse its operands for the elements that they have."""
+    """Whether a call may refuse its operands for their elements, or for sizes that depend on data."""
     if not node.op.startswith("call_"):
         return False
+    if node.meta.get("checks"):
+        return True
     name = _name(node)
     if isinstance(node.target, OpOverload) and node.target.namespace != "aten":
         return not node.target.namespace.startswith("_")
@@ -65,6 +72,8 @@ def may_raise(node: torch.fx.Node) -> bool:
         return len(node.args) > 1 and _has_places(node.args[1])
     if name in _DIVIDES:
         return _has_integers(node) and _has_integers(*node.args)
+    if _REFUSES_EMPTY.search(name):
+        return any(has_unbacked_symbols(value) for value in node_values(node.all_input_nodes))
     return _RAISING.search(name) is not None
 
 
@@ -108,7 +117,10 @@ def _has_integers(*operands: Any) -> bool:
 
 
 def _read(graph: torch.fx.Graph, node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The nodes, behind ``node``, that read what it gives or writes to; of several results one."""
+    """The nodes, behind ``node``, that read what it gives or writes to.
+
+    Of several results one, but for sizes that depend on data: which result they are refused for is not known.
+    """
     written = node.args[0] if _name(node) == "setitem" else node
     value = written.meta.get("example_value") if isinstance(written, torch.fx.Node) else None
     if isinstance(value, torch.Tensor):
@@ -119,7 +131,10 @@ def _read(graph: torch.fx.Graph, node: torch.fx.Node) -> list[torch.fx.Node]:
     places = [i for i, v in enumerate(value) if isinstance(v, torch.Tensor)]
     if not places:
         return []
-    with graph.inserting_after(node):
-        item = graph.call_function(operator.getitem, (node, places[0]))
-    item.meta["example_value"] = value[places[0]]
-    return [item, *_read(graph, item)]
+    readers = []
+    for place in places if node.meta.get("checks") else places[:1]:
+        with graph.inserting_after(node):
+            item = graph.call_function(operator.getitem, (node, place))
+        item.meta["example_value"] = value[place]
+        readers += [item, *_read(graph, item)]
+    return readers
