@@ -402,9 +402,7 @@ class _Conversion:
             backend = in_inference_mode(graph.inference_mode, self._converter._backend)
             function = backend(graph.graph_module, list(graph.example_inputs))
             function = leaving_transforms(graph.graph_module, function)
-            if result.recovery is not None and not result.recovery.pays(
-                graph.graph_module, function
-            ):
+            if result.recovery is not None and not result.recovery.pays(function):
                 result = replace(result, recovery=None)
             if result.recovery is not None:
                 function = result.recovery.around(graph.graph_module, function)

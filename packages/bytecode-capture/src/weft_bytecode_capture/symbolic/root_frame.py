@@ -365,7 +365,10 @@ class _Capture:
         # An error is eager's own then, and comes where eager's does: worth copies of little at each call.
         if recovery is None:
             return Recovery(optional=True, known=False)
-        return dataclasses.replace(recovery, optional=recovery.copies or recovery.draws)
+        # Of one behind a draw, what the frame did before, such as a list that it appended to, would be lost.
+        loses = recovery.draws and recovery.little and bool(self.state.side_effects)
+        optional = (recovery.copies or recovery.draws) and not loses
+        return dataclasses.replace(recovery, optional=optional)
 
     def _refusal(self, place: ProgramPoint, reason: str, returned: bool = False) -> RegionRefused:
         """What to raise to have the frame evaluated again without the region at ``place``."""

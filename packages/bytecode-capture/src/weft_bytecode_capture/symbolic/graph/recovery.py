@@ -36,7 +36,8 @@ class Recovery:
     """What a graph changes: inputs by position, attributes of its module, torch's random numbers.
 
     ``optional``: nobody would handle an exception, so that it may also leave what the graph has changed.
-    ``known``: that is all that it changes, and can be put back.
+    ``known``: that is all that it changes, and can be put back.  ``little``: what a call copies takes about
+    the time that copying nothing takes.
     """
 
     inputs: tuple[int, ...] = ()
@@ -44,8 +45,9 @@ class Recovery:
     draws: bool = False
     optional: bool = False
     known: bool = True
+    little: bool = True
 
-    def pays(self, module: torch.fx.GraphModule, function: Callable[..., Any]) -> bool:
+    def pays(self, function: Callable[..., Any]) -> bool:
         """Whether copies at each call are worth it: of little, where an index out of range is all to fail.
 
         Nothing is copied where ``function.early_errors``, if it has that, is a class of errors that it raises
@@ -53,15 +55,11 @@ class Recovery:
         """
         if not self.optional or _tells(function):
             return True
-        return self._copies_pay(module, function)
+        return self._copies_pay(function)
 
-    def _copies_pay(self, module: torch.fx.GraphModule, function: Callable[..., Any]) -> bool:
-        if self.draws or not self.known or not getattr(function, "only_checks_indices", False):
-            return False
-        placeholders = module.graph.find_nodes(op="placeholder")
-        written = [placeholders[i].meta["example_value"] for i in self.inputs]
-        written += [getattr(module, name) for name in self.attributes]
-        return all(map(_is_little, written))
+    def _copies_pay(self, function: Callable[..., Any]) -> bool:
+        fails = getattr(function, "only_checks_indices", False)
+        return bool(fails and self.little and self.known and not self.draws)
 
     @property
     def copies(self) -> bool:
@@ -80,7 +78,7 @@ class Recovery:
             return function
         if self.optional and (
             getattr(function, "early_errors", None) is not None
-            or (_tells(function) and not self._copies_pay(module, function))
+            or (_tells(function) and not self._copies_pay(function))
         ):
             return _saying_what_is_left(function)
         return self._copying(module, function)
@@ -175,6 +173,7 @@ def find_recovery(
         tuple(i for i, node in enumerate(placeholders) if node in changed),
         tuple(str(node.target) for node in changed if node.op == "get_attr"),
         any(map(draws, graph.nodes)),
+        little=all(map(_is_little, values)),
     )
 
 

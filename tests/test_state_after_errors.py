@@ -1,0 +1,76 @@
+"""What a frame did before an operator raised stays done, random draws and writes beside it too."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch.nn import functional as F
+
+
+class Holder:
+    count = 0
+
+
+State = tuple[list[Any], dict[str, Any], Holder]
+
+DRAWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "nothing": lambda x: x * 2,
+    "rand": lambda x: x + torch.rand(4),
+    "dropout": lambda x: F.dropout(x, 0.5),
+    "normal of a copy": lambda x: x.clone().normal_(),
+    "bernoulli in place": lambda x: x.bernoulli_(0.5),
+    "randperm": lambda x: torch.randperm(8),
+    "write": lambda x: x.add_(1),
+}
+
+
+def appends(state: State, drawn: Any) -> None:
+    state[0].append(drawn)
+
+
+def stores(state: State, drawn: Any) -> None:
+    state[1]["drawn"] = 1
+
+
+def counts(state: State, drawn: Any) -> None:
+    state[2].count += 1
+
+
+def loops(state: State, drawn: Any) -> None:
+    while len(state[0]) < 5:
+        state[0].append(len(state[0]))
+
+
+FAILS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "cholesky": lambda x: torch.linalg.cholesky(-torch.eye(2) * x.abs().amax()),
+    "index": lambda x: x[torch.full((1,), 9) * x.numel()],
+    "solve": lambda x: torch.linalg.solve(x.new_zeros(2, 2), x.new_ones(2)),
+}
+
+
+@pytest.mark.parametrize("fails", FAILS)
+@pytest.mark.parametrize("effect", [appends, stores, counts, loops])
+@pytest.mark.parametrize("drawn", DRAWS)
+def test_effects_before_an_error(drawn: str, effect: Callable[..., None], fails: str) -> None:
+    draw, fail = DRAWS[drawn], FAILS[fails]
+
+    def program(x: torch.Tensor, state: State) -> Any:
+        y = draw(x)
+        effect(state, y)
+        return fail(x), y
+
+    def outcome(function: Callable[..., Any]) -> Any:
+        x, state = torch.linspace(-1, 1, 4), ([], {}, Holder())
+        torch.manual_seed(0)
+        with pytest.raises((RuntimeError, IndexError)) as raised:
+            function(x, state)
+        return raised.type, x, state[0], state[1], state[2].count, torch.rand(2)
+
+    expected = outcome(program)
+    compiled = weft.compile(program)
+    for _ in range(2):
+        found = outcome(compiled)
+        assert found[0] is expected[0]
+        torch.testing.assert_close(found[1:], expected[1:], rtol=0, atol=0)
