@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -183,3 +186,69 @@ def test_kernels_for_larger_sizes_have_recordings_of_their_own(
         assert_equals_eager(program(*inputs), function, inputs)
     assert len(Recording.made) == 3
     assert program.not_recorded is None
+
+
+class SharingRecording(Recording):
+    """Writes its results to memory that callers hold meanwhile."""
+
+    alive: weakref.WeakSet[SharingRecording] = weakref.WeakSet()
+
+    def __init__(
+        self, *arguments: Any, result_memory: Sequence[torch.Tensor] = (), **others: Any
+    ) -> None:
+        super().__init__(*arguments, **others)
+        self._memory = [*result_memory]
+        self._given: list[weakref.ref[torch.Tensor]] = []
+        SharingRecording.alive.add(self)
+
+    def are_results_out(self) -> bool:
+        return any(reference() is not None for reference in self._given)
+
+    def replay(self, inputs: Sequence[Any]) -> Any:
+        assert not self.are_results_out()
+        results = self._compute(inputs, (), 0)
+        if not self._memory:
+            return results
+        for memory, result in zip(self._memory, results, strict=True):
+            memory.copy_(result)
+        shared = tuple(memory.data for memory in self._memory)
+        self._given = [weakref.ref(tensor) for tensor in shared]
+        return shared
+
+
+@pytest.fixture
+def sharing(monkeypatch: pytest.MonkeyPatch) -> Replays:
+    monkeypatch.setattr(replays, "GraphRecording", SharingRecording)
+
+    def doubled(inputs: Sequence[Any], constants: Sequence[torch.Tensor], stream: int) -> Any:
+        return (inputs[0] * 2,)
+
+    return Replays(
+        doubled, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
+    )
+
+
+@pytest.mark.parametrize(("held", "made"), [(0, 1), (1, 2), (2, 3), (3, 3)])
+def test_results_that_callers_hold_stay_as_they_are(sharing: Replays, held: int, made: int) -> None:
+    """Results of one step more are shared by a second recording, of more they are copied."""
+    results: deque[tuple[torch.Tensor, float]] = deque(maxlen=max(held, 1))
+    for number in range(12):
+        if not held:
+            results.clear()
+        given = [torch.full((8,), float(number))]
+        results.append((sharing.run(given, (), 0, inputs_donated=True)[0], number * 2.0))
+        assert all(bool((tensor == value).all()) for tensor, value in results)
+    assert len(Recording.made) == made
+    assert sharing.refusal is None
+
+
+def test_second_recording_is_dropped_when_it_is_not_needed(sharing: Replays) -> None:
+    x = torch.ones(8)
+    held = [sharing.run([x], (), 0, inputs_donated=True) for _ in range(3)]
+    gc.collect()
+    assert len(SharingRecording.alive) == 2  # the first call is no recording's
+    del held
+    for _ in range(2 * replays.MAX_IDLE):
+        sharing.run([x], (), 0, inputs_donated=True)
+    gc.collect()
+    assert len(SharingRecording.alive) == 1

@@ -60,15 +60,15 @@ def pays_off(
 ) -> bool:
     """Whether ``steps`` are worth replaying where so many bytes are copied in or out, and others shared.
 
-    Replaying must save twice the time of the copies.  They and what is shared hold memory between calls: at
-    most ``most`` bytes or a part of ``held``, those of what the call is given besides parameters: all of it
-    where the inputs are donated, for what is copied lies in the same memory then.  On an H200 a GPT-2's step
-    under autocast held 3.5 GiB with recordings that copied what is saved for backward, and 1.9 without, and
-    its kernels and copies took 6.4 ms instead of 5.1.
+    Replaying must save twice the time of the copies.  They and what is shared hold memory between calls: each
+    at most ``most`` bytes or a part of ``held``, those of what the call is given besides parameters: all of
+    it where the inputs are donated, for what is copied lies in the same memory then.  On an H200 a GPT-2's
+    step under autocast held 3.5 GiB with recordings that copied what is saved for backward, and 1.9 without,
+    and its kernels and copies took 6.4 ms instead of 5.1.
     """
     seconds = copied / COPIED_BYTES_PER_SECOND
     part = held if inputs_donated else held // COPIED_PART
-    return copied + shared <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
+    return max(copied, shared) <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
 
 
 MAX_UNASKED_BYTES = 1 << 28

@@ -33,6 +33,12 @@ MIN_REPLAYS = 8
 To record takes the host about as long as to run step by step, and the next call would do so as well.
 """
 
+MAX_SHARING = 2
+"""Recordings of one call that take turns, each with results of its own: gradients are held for two steps."""
+
+MAX_IDLE = 64
+"""Calls in a row that do without the second, before it is dropped with its memory."""
+
 MAX_TRIES = 6
 """Calls in a row whose large inputs are elsewhere before a program is not recorded, or no longer replayed.
 
@@ -181,7 +187,8 @@ class _Replay:
     ``written`` never move.
 
     Backward's results are shared instead of copied: a step of training lets go of the gradients before the
-    next.  Once a call finds some in use, as where gradients are accumulated, they are copied from then on.
+    next.  Where a call finds some in use, as where gradients are accumulated, a second recording takes turns
+    with the first.  Once those of both are in use, they are copied from then on.
     """
 
     def __init__(
@@ -203,14 +210,15 @@ class _Replay:
         self._addresses = addresses
         self._moving: set[int] = set()
         self._tries = 0  # calls in a row whose large inputs were elsewhere
-        self._recording: GraphRecording | None = None
+        self._recordings: list[GraphRecording] = []
+        self._idle = 0  # calls in a row that found more than one free
         self._copied: frozenset[int] = frozenset()  # positions of inputs, by the last recording
 
     def elsewhere(self, addresses: list[int]) -> _Replay:
         """The same for calls whose inputs are at ``addresses``; what is copied here is copied there."""
         found = copy.copy(self)
         found._addresses = [0 if k in self._copied else a for k, a in enumerate(addresses)]
-        found._tries, found._recording = 0, None
+        found._tries, found._recordings = 0, []
         return found
 
     def run(
@@ -225,27 +233,25 @@ class _Replay:
 
         Raises :class:`RecordingFailed` where replaying is to be given up.
         """
-        recording, self._recording = self._recording, None
-        donated = None
-        if recording is not None and recording.are_results_out():
-            recording, self._shares_results = None, False
+        recording, donated = self._free_recording(), None
         shares_results = inputs_donated and self._shares_results
         if recording is not None and recording.holds_for(constants):
             moved = recording.moved(inputs)
             in_use = recording.is_donated() or not recording.may_reuse(inputs_donated)
             if not moved and not in_use:
-                self._recording, self._tries = recording, 0
+                self._tries = 0
                 return recording.replay(inputs)
             donated = find_donated_inputs(inputs, stream) if inputs_donated and not in_use else None
             moved = (
                 moved if donated is None else moved - donated.positions
             )  # forward was recorded anew
             if in_use or not self._may_copy(inputs, moved, donated, shares_results):
-                self._recording = recording
                 self._miss(in_use)
                 return None
             self._moving |= moved
-        recording = None  # its memory may serve the new one
+        if recording is not None:
+            self._recordings.remove(recording)
+            recording = None  # its memory may serve the new one
         if donated is None and inputs_donated:
             donated = find_donated_inputs(inputs, stream)
         fixed = self._fixed(inputs, donated, shares_results)
@@ -254,10 +260,20 @@ class _Replay:
             self._miss(False)
             return None
         self._copied = frozenset(range(len(inputs))) - fixed
-        self._recording = recording = self._record(
-            compute, inputs, constants, stream, fixed, donated, shares_results
-        )
+        recording = self._record(compute, inputs, constants, stream, fixed, donated, shares_results)
+        self._recordings.append(recording)
         return recording.replay(inputs)
+
+    def _free_recording(self) -> GraphRecording | None:
+        """The first whose results nobody holds; one that was not needed for long is dropped."""
+        free = [recording for recording in self._recordings if not recording.are_results_out()]
+        self._idle = self._idle + 1 if len(free) > 1 else 0
+        if self._idle > MAX_IDLE:
+            self._recordings.remove(free[-1])
+        if not free and len(self._recordings) == MAX_SHARING:
+            self._recordings.clear()
+            self._shares_results = False
+        return free[0] if free else None
 
     def _record(
         self,
