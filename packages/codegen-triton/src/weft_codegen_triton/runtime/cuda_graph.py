@@ -55,20 +55,21 @@ COPIED_PART = 2
 """More is copied than options say if it is at most one part in so many of what the call is given."""
 
 
-def pays_off(
-    copied: int, shared: int, steps: int, most: int, held: int, *, inputs_donated: bool
-) -> bool:
-    """Whether ``steps`` are worth replaying where so many bytes are copied in or out, and others shared.
+def pays_off(copied: int, steps: int, most: int, held: int, *, inputs_donated: bool) -> bool:
+    """Whether ``steps`` are worth replaying where so many bytes are copied in or out.
 
-    Replaying must save twice the time of the copies.  They and what is shared hold memory between calls: each
-    at most ``most`` bytes or a part of ``held``, those of what the call is given besides parameters: all of
-    it where the inputs are donated, for what is copied lies in the same memory then.  On an H200 a GPT-2's
-    step under autocast held 3.5 GiB with recordings that copied what is saved for backward, and 1.9 without,
-    and its kernels and copies took 6.4 ms instead of 5.1.
+    Replaying must save twice the time of the copies.  They hold memory between calls: at most ``most`` bytes
+    or a part of ``held``, those of what the call is given besides parameters: all of it where the inputs are
+    donated, for what is copied lies in the same memory then.  On an H200 a GPT-2's step under autocast held
+    3.5 GiB with recordings that copied what is saved for backward, and 1.9 without, and its kernels and
+    copies took 6.4 ms instead of 5.1.
+
+    Gradients in a recording's own memory are not asked about: a step ends with them anyway, and while
+    forward runs they cost at most what it saves.
     """
     seconds = copied / COPIED_BYTES_PER_SECOND
     part = held if inputs_donated else held // COPIED_PART
-    return max(copied, shared) <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
+    return copied <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
 
 
 MAX_UNASKED_BYTES = 1 << 28

@@ -172,11 +172,9 @@ class _Limits:
     def allow(
         self, moved: int, returned: int, held: int, inputs_donated: bool, *, shares_results: bool
     ) -> bool:
-        """Whether it may copy ``moved`` bytes of inputs, and share or copy those ``returned``."""
-        copied, shared = (moved, returned) if shares_results else (moved + returned, 0)
-        return pays_off(
-            copied, shared, self.steps, self.copied_bytes, held, inputs_donated=inputs_donated
-        )
+        """Whether it may copy ``moved`` bytes of inputs, and those ``returned`` unless it shares them."""
+        copied = moved if shares_results else moved + returned
+        return pays_off(copied, self.steps, self.copied_bytes, held, inputs_donated=inputs_donated)
 
 
 class _Replay:
