@@ -232,7 +232,7 @@ def sharing(monkeypatch: pytest.MonkeyPatch) -> Replays:
 def test_results_that_callers_hold_stay_as_they_are(sharing: Replays, held: int, made: int) -> None:
     """Results of one step more are shared by a second recording, of more they are copied."""
     results: deque[tuple[torch.Tensor, float]] = deque(maxlen=max(held, 1))
-    for number in range(12):
+    for number in range(8 + 8 * replays.MAX_WAITS):
         if not held:
             results.clear()
         given = [torch.full((8,), float(number))]
@@ -244,7 +244,7 @@ def test_results_that_callers_hold_stay_as_they_are(sharing: Replays, held: int,
 
 def test_second_recording_is_dropped_when_it_is_not_needed(sharing: Replays) -> None:
     x = torch.ones(8)
-    held = [sharing.run([x], (), 0, inputs_donated=True) for _ in range(3)]
+    held = [sharing.run([x], (), 0, inputs_donated=True) for _ in range(3 + replays.MAX_WAITS)]
     gc.collect()
     assert len(SharingRecording.alive) == 2  # the first call is no recording's
     del held

@@ -36,7 +36,14 @@ To record takes the host about as long as to run step by step, and the next call
 MAX_SHARING = 2
 """Recordings of one call that take turns, each with results of its own: gradients are held for two steps."""
 
-MAX_IDLE = 64
+MAX_WAITS = 4
+"""Calls that run step by step, as callers hold the results, before there is another recording.
+
+A second one holds memory for its gradients and for what it computes: much for a caller that only
+compares the gradients of its first steps.
+"""
+
+MAX_IDLE = 16
 """Calls in a row that do without the second, before it is dropped with its memory."""
 
 MAX_TRIES = 6
@@ -185,7 +192,7 @@ class _Replay:
     ``written`` never move.
 
     Backward's results are shared instead of copied: a step of training lets go of the gradients before the
-    next.  Where a call finds some in use, as where gradients are accumulated, a second recording takes turns
+    next.  Where calls find some in use, as where gradients are accumulated, a second recording takes turns
     with the first.  Once those of both are in use, they are copied from then on.
     """
 
@@ -210,6 +217,7 @@ class _Replay:
         self._tries = 0  # calls in a row whose large inputs were elsewhere
         self._recordings: list[GraphRecording] = []
         self._idle = 0  # calls in a row that found more than one free
+        self._waits = 0  # calls that found none free
         self._copied: frozenset[int] = frozenset()  # positions of inputs, by the last recording
 
     def elsewhere(self, addresses: list[int]) -> _Replay:
@@ -231,7 +239,10 @@ class _Replay:
 
         Raises :class:`RecordingFailed` where replaying is to be given up.
         """
-        recording, donated = self._free_recording(), None
+        free = [recording for recording in self._recordings if not recording.are_results_out()]
+        if self._recordings and not free and not self._may_add():
+            return None
+        recording, donated = self._choose(free), None
         shares_results = inputs_donated and self._shares_results
         if recording is not None and recording.holds_for(constants):
             moved = recording.moved(inputs)
@@ -262,15 +273,25 @@ class _Replay:
         self._recordings.append(recording)
         return recording.replay(inputs)
 
-    def _free_recording(self) -> GraphRecording | None:
-        """The first whose results nobody holds; one that was not needed for long is dropped."""
-        free = [recording for recording in self._recordings if not recording.are_results_out()]
+    def _may_add(self) -> bool:
+        """Whether there is to be another recording, as callers hold the results of all.
+
+        Not before some calls have run without one.  Instead of a third there is one that copies results.
+        """
+        self._waits += 1
+        if self._waits <= MAX_WAITS:
+            return False
+        self._waits = 0
+        if len(self._recordings) == MAX_SHARING:
+            self._recordings.clear()
+            self._shares_results = False
+        return True
+
+    def _choose(self, free: list[GraphRecording]) -> GraphRecording | None:
+        """The first of those whose results nobody holds; a second that is not needed for long is dropped."""
         self._idle = self._idle + 1 if len(free) > 1 else 0
         if self._idle > MAX_IDLE:
             self._recordings.remove(free[-1])
-        if not free and len(self._recordings) == MAX_SHARING:
-            self._recordings.clear()
-            self._shares_results = False
         return free[0] if free else None
 
     def _record(
