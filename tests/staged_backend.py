@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import weft_aot_autograd as aot
 import weft_functionalize
+from weft_bytecode_capture import disable
 
 
 def by_operators(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
@@ -20,8 +21,27 @@ def by_operators(graph_module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         return weft_functionalize.wrap(functional, without_gradients(bound))
     parts = aot.partition(joint)
     forward = without_gradients(weft_functionalize.bind(functional, parts.forward))
-    program = aot.TrainingProgram(functional, parts, forward, without_gradients(parts.backward))
+    backward = without_gradients(parts.backward)
+    program = aot.TrainingProgram(
+        functional, parts, forward, backward, compile_gradients=gradients_by_operators
+    )
     return weft_functionalize.wrap(functional, program)
+
+
+@disable  # a compiled function may call backward
+def gradients_by_operators(function: aot.GradientFunction) -> aot.CompiledGradients | None:
+    """The stages for backward with ``create_graph``."""
+    try:
+        gradients = function.trace().reuse_saved()
+    except aot.Unsupported:
+        return None
+    if not gradients.joint.tangents:
+        return aot.constant_gradient_program(gradients, gradients.joint.graph_module.forward)
+    parts = aot.partition(gradients.joint)
+    forward, backward = map(without_gradients, (parts.forward, parts.backward))
+    return aot.gradient_program(
+        gradients, parts, forward, backward, without_gradients, gradients_by_operators
+    )
 
 
 def without_gradients(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,9 @@
 from __future__ import annotations
 
 from .decomposition_table import DecompositionTable, default_decompositions, exact_decompositions
+from .differentiable_backward import CompiledGradients, CompileGradients
+from .gradient_function import GradientFunction, ReducedGradients
+from .gradient_program import constant_gradient_program, gradient_program
 from .joint_graph import (
     ForwardGraph,
     GradientDescriptor,
@@ -23,18 +26,24 @@ from .unsupported import Unsupported
 
 __all__ = [
     "BackwardSegment",
+    "CompileGradients",
+    "CompiledGradients",
     "DecompositionTable",
     "ForwardGraph",
     "GradientDescriptor",
+    "GradientFunction",
     "JointGraph",
     "PartitionOptions",
     "PartitionedGraph",
+    "ReducedGradients",
     "SavedDescriptor",
     "TangentDescriptor",
     "TrainingProgram",
     "Unsupported",
+    "constant_gradient_program",
     "default_decompositions",
     "exact_decompositions",
+    "gradient_program",
     "partition",
     "segment_backward",
     "trace_inference",

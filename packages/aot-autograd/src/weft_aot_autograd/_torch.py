@@ -47,6 +47,7 @@ __all__ = [
     "keeps_graph",
     "packed_saved_tensors",
     "packs_saved_tensors",
+    "relation_count",
     "rename_data_dependent",
     "schema_arguments",
     "set_grad_enabled",
@@ -98,6 +99,14 @@ def will_visit(node: Any) -> bool:
         return bool(torch._C._will_engine_execute_node(node))
     except RuntimeError:  # so for a leaf that torch.autograd.grad was asked for
         return True
+
+
+def relation_count(mode: FakeTensorMode | None) -> int:
+    """How many relations between symbolic sizes a fake mode has come to rely on."""
+    env = None if mode is None else mode.shape_env
+    if env is None:
+        return 0
+    return len(env.guards) + len(env.replacements) + int(env.num_deferred_runtime_asserts)
 
 
 def inplace_variant(operator: OpOverload) -> Any:

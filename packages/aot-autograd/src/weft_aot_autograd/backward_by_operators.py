@@ -10,17 +10,17 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from weft_functionalize import FunctionalGraph
 
 from ._torch import keeps_graph, without_transforms
+from .kept_inputs import kept_inputs
 from .random_state import UNKNOWN_NUMBERS
-from .replay import GradientModeInterpreter, without_autocast
+from .replay import without_autocast
 from .saved_values import SECOND_TIME, check_version, release, take_saved, version_of
 from .training_plan import Plan, placed
 
 
 def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
-    """The gradients as differentiable results: the functional graph runs again on the kept inputs.
+    """The gradients as differentiable results: the function runs again on the kept inputs.
 
     The inputs, and thus what forward computes, are not what a transform around backward is about.
     """
@@ -36,7 +36,7 @@ def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]
         _numbers_of_forward(ctx),
         without_transforms(),
     ):
-        results = GradientModeInterpreter(plan.functional.graph_module).run(*every)
+        results = plan.derivation.run(every)
     given = [t.output_index for t in plan.tangents if gradients[t.output_index] is not None]
     used = [index for index in given if results[index].requires_grad]  # others have zeros in eager
     computed: Sequence[Any] = torch.autograd.grad(
@@ -111,27 +111,10 @@ def _inputs_again(ctx: Any, present: frozenset[int]) -> list[Any]:
             warnings.warn(message, stacklevel=2)
         except UserWarning:  # a filter makes it an error, which eager does not raise
             logging.getLogger("weft").warning(message)
-    given = {plan.argument_indices[k] for k in plan.kept}
-    every = [
-        None if index in given else _stand_in(plan.functional, index)
-        for index in range(len(plan.functional.inputs))
-    ]
+    every = kept_inputs(ctx)
     for k, value, version in zip(plan.kept, ctx.kept, ctx.versions, strict=True):
         check_version(value, version)
         if isinstance(value, torch.Tensor) and value.requires_grad:
             with torch.enable_grad():
-                value = value.view_as(value)
-        every[plan.argument_indices[k]] = value
+                every[plan.argument_indices[k]] = value.view_as(value)
     return every
-
-
-def _stand_in(functional: FunctionalGraph, index: int) -> Any:
-    """A value for an input that no gradient depends on."""
-    if index in functional.lifted:
-        return functional.lifted[index]
-    value = functional.graph_module.graph.find_nodes(op="placeholder")[index].meta["val"]
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(
-        value.shape, value.stride(), dtype=value.dtype, device=value.device
-    ).zero_()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,7 +83,7 @@ def _trace(
     except _REFUSALS:
         if not has_custom_formulas(functional.graph_module):
             raise
-    return _Trace(functional, mode, table, gradient_operators=True).run()
+    return JointTrace(functional, mode, table, gradient_operators=True).run()
 
 
 def _trace_formulas(
@@ -90,14 +91,14 @@ def _trace_formulas(
 ) -> JointGraph | None:
     """The joint graph; traced again with each operator probed where a derivative turns out missing."""
     try:
-        return _Trace(functional, mode, table).run()
+        return JointTrace(functional, mode, table).run()
     except RuntimeError as error:
         if not lacks_derivative(error):
             refuse_missing_derivative(error)
             raise
     try:
         probe = DerivativeProbe(functional.has_writes)
-        return _Trace(functional, mode, table, probe).run()
+        return JointTrace(functional, mode, table, probe).run()
     except RuntimeError as error:
         refuse_missing_derivative(error)
         raise
@@ -108,7 +109,9 @@ def _records(functional: FunctionalGraph) -> bool:
     return enabled and any(descriptor.requires_grad for descriptor in functional.inputs)
 
 
-class _Trace:
+class JointTrace:
+    """Runs a functional graph under torch's autograd, and records that."""
+
     def __init__(
         self,
         functional: FunctionalGraph,
@@ -117,37 +120,31 @@ class _Trace:
         probe: DerivativeProbe | None = None,
         gradient_operators: bool = False,
     ) -> None:
-        self._functional = functional
-        self._mode = mode
-        self._recorder = JointRecorder(table, gradient_operators=gradient_operators)
+        self.functional = functional
+        self.mode = mode
+        self.recorder = JointRecorder(table, gradient_operators=gradient_operators)
         if probe is not None:
-            self._recorder.call = functools.partial(probe.call, self._recorder)
+            self.recorder.call = functools.partial(probe.call, self.recorder)
         self._values: dict[torch.fx.Node, Any] = {}
         self._reached: set[int] = set()  # inputs that a gradient may lead to
 
     def run(self) -> JointGraph | None:
-        with (
-            self._mode,
-            torch.enable_grad(),
-            torch.autograd.set_multithreading_enabled(False),
-            torch.autograd.set_detect_anomaly(False),  # it looks for NaN among values
-            without_autocast(self._device_types()),
-        ):
-            inputs = self._add_inputs()
-            outputs = self._with_histories(self._run_forward(), inputs)
+        with self.on_fake_tensors():
+            inputs = self.add_inputs()
+            outputs = self.with_histories(self.run_forward(), inputs)
             constant = self._constant_outputs()
             differentiated = [
-                i for i, value in enumerate(outputs) if _has_gradient(value) and i not in constant
+                i for i, value in enumerate(outputs) if has_gradient(value) and i not in constant
             ]
             if not differentiated:
                 return None
             for value in outputs:
                 if not isinstance(value, torch.Tensor):
-                    self._recorder.nodes_in(value)  # not read from tangents, which forward has not
+                    self.recorder.nodes_in(value)  # not read from tangents, which forward has not
             positions = self._find_flags(outputs, differentiated, inputs)
-            tangents = [self._add_tangent(i, outputs[i]) for i in differentiated]
-            wanted = [i for i, value in enumerate(inputs) if _has_gradient(value)]
-            with self._recorder, refused_formulas():
+            tangents = [self.add_tangent(i, outputs[i]) for i in differentiated]
+            wanted = [i for i, value in enumerate(inputs) if has_gradient(value)]
+            with self.recorder, refused_formulas():
                 gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
                     [outputs[i] for i in differentiated],
                     [inputs[i] for i in wanted],
@@ -163,6 +160,18 @@ class _Trace:
             found |= self._zeros_for([i for i in wanted if i not in found], inputs, missing)
         return replace(self._result(outputs, differentiated, found, positions), missing=missing)
 
+    @contextlib.contextmanager
+    def on_fake_tensors(self) -> Iterator[None]:
+        """The modes in which the graph and its gradients run."""
+        with (
+            self.mode,
+            torch.enable_grad(),
+            torch.autograd.set_multithreading_enabled(False),
+            torch.autograd.set_detect_anomaly(False),  # it looks for NaN among values
+            without_autocast(self._device_types()),
+        ):
+            yield
+
     def _find_flags(
         self, outputs: list[Any], differentiated: Sequence[int], inputs: Sequence[Any]
     ) -> dict[tuple[int, int], int]:
@@ -170,10 +179,10 @@ class _Trace:
 
         Gradients that are absent in some calls are masked where they meet others.
         """
-        described = {d.graph_index: d for d in self._functional.outputs}
+        described = {d.graph_index: d for d in self.functional.outputs}
         positions: dict[tuple[int, int], int] = {}
         flags: dict[int, torch.Tensor] = {}
-        with self._recorder, torch.no_grad():
+        with self.recorder, torch.no_grad():
             paths = GradientPaths(inputs)
             results: list[tuple[torch.Tensor, Defined]] = []
             for output in differentiated:
@@ -197,54 +206,54 @@ class _Trace:
                 outputs.append(torch.stack(list(flags.values())))
         return positions
 
-    def _add_inputs(self) -> list[Any]:
+    def add_inputs(self) -> list[Any]:
         """Leaves of their own for the placeholders; two that share storage stay apart."""
         inputs: list[Any] = []
-        placeholders = self._functional.graph_module.graph.find_nodes(op="placeholder")
-        for node, descriptor in zip(placeholders, self._functional.inputs, strict=True):
+        placeholders = self.functional.graph_module.graph.find_nodes(op="placeholder")
+        for node, descriptor in zip(placeholders, self.functional.inputs, strict=True):
             value = node.meta["val"]
             if isinstance(value, torch.Tensor):
                 value = value.detach().requires_grad_(descriptor.requires_grad)
             self._values[node] = value
-            self._placeholder(node.name, value, node)
+            self.placeholder(node.name, value, node)
             inputs.append(value)
         return inputs
 
-    def _placeholder(self, name: str, value: Any, source: torch.fx.Node | None) -> torch.fx.Node:
-        node = self._recorder.add_placeholder(name, value)
+    def placeholder(self, name: str, value: Any, source: torch.fx.Node | None) -> torch.fx.Node:
+        node = self.recorder.add_placeholder(name, value)
         if source is not None and "stack_trace" in source.meta:
             node.meta["stack_trace"] = source.meta["stack_trace"]
         return node
 
-    def _run_forward(self) -> list[Any]:
-        module = self._functional.graph_module
-        with self._recorder:
-            return run_nodes(module, self._recorder, self._values, run_region_operator)
+    def run_forward(self) -> list[Any]:
+        module = self.functional.graph_module
+        with self.recorder:
+            return run_nodes(module, self.recorder, self._values, run_region_operator)
 
     def _device_types(self) -> list[str]:
-        values = (node.meta.get("val") for node in self._functional.graph_module.graph.nodes)
+        values = (node.meta.get("val") for node in self.functional.graph_module.graph.nodes)
         return sorted({v.device.type for v in values if isinstance(v, torch.Tensor)})
 
-    def _with_histories(self, outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
+    def with_histories(self, outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
         """The outputs, with gradients of zero for those that have them in eager but depend on nothing here.
 
         So is what a program overwrites: it keeps its history.
         """
         completed = list(outputs)
-        for descriptor in self._functional.outputs:
+        for descriptor in self.functional.outputs:
             index = descriptor.graph_index
             if index is None or not descriptor.requires_grad or descriptor.unrecorded:
                 continue
-            if _has_gradient(outputs[index]):
+            if has_gradient(outputs[index]):
                 continue
             is_known = descriptor.reached and not descriptor.reached_in_some
-            if not is_known or not self._functional.has_writes:
+            if not is_known or not self.functional.has_writes:
                 raise Unsupported("result whose history is lost", f"output {descriptor.position}")
-            node = self._recorder.node_of(outputs[index])
+            node = self.recorder.node_of(outputs[index])
             value = outputs[index].detach()
             reached = [inputs[i] for i in sorted(descriptor.reached or ())]
             completed[index] = _ZeroGradients.apply((value,), *reached)  # type: ignore[no-untyped-call]
-            self._recorder.know(completed[index], node)
+            self.recorder.know(completed[index], node)
         return completed
 
     def _zeros_for(
@@ -259,26 +268,28 @@ class _Trace:
         Inputs that only a missing derivative leads to take part too, so that backward raises.
         """
         reached = {i for derivative in missing for i in derivative.input_indices}
-        functional = self._functional
+        functional = self.functional
         rules = any(is_gradient_rule(node.target) for node in functional.graph_module.graph.nodes)
         if functional.has_writes and not rules:
             described = [d for d in functional.outputs if d.requires_grad]  # others get no gradient
             reached |= {i for descriptor in described for i in descriptor.reached or ()}
-        with self._recorder, torch.no_grad():
+        with self.recorder, torch.no_grad():
             return {i: torch.zeros_like(inputs[i]) for i in wanted if i in reached}
 
     def _constant_outputs(self) -> set[int]:
         """The graph's outputs that have no gradients in eager."""
         return {
             descriptor.graph_index
-            for descriptor in self._functional.outputs
+            for descriptor in self.functional.outputs
             if descriptor.graph_index is not None and not descriptor.requires_grad
         }
 
-    def _add_tangent(self, index: int, output: torch.Tensor) -> torch.Tensor:
+    def add_tangent(
+        self, index: int, output: torch.Tensor, *, requires_grad: bool = False
+    ) -> torch.Tensor:
         """The output's gradient, laid out as the output, densely."""
-        tangent = torch.empty_like(output, requires_grad=False)
-        self._placeholder(f"tangent_{index}", tangent, None)
+        tangent = torch.empty_like(output, requires_grad=requires_grad)
+        self.placeholder(f"tangent_{index}", tangent, None)
         return tangent
 
     def _result(
@@ -288,38 +299,38 @@ class _Trace:
         gradients: Mapping[int, torch.Tensor],
         positions: Mapping[tuple[int, int], int],
     ) -> JointGraph:
-        recorder = self._recorder
+        recorder = self.recorder
         order = sorted(gradients)
         results = [recorder.nodes_in(value) for value in outputs]  # some are sizes of data
-        results += self._owned([gradients[i] for i in order])
-        with self._mode:
+        results += self.owned([gradients[i] for i in order])
+        with self.mode:
             recorder.finish(results)
         return JointGraph(
             recorder.module("JointGraph"),
-            self._functional.inputs,
+            self.functional.inputs,
             tuple(map(TangentDescriptor, differentiated)),
-            self._functional.outputs,
+            self.functional.outputs,
             tuple(map(GradientDescriptor, order)),
             len(outputs),
             GradientFlags(len(outputs) - 1, positions) if positions else None,
         )
 
-    def _owned(self, gradients: list[torch.Tensor]) -> list[torch.fx.Node]:
+    def owned(self, gradients: list[torch.Tensor]) -> list[torch.fx.Node]:
         """The gradients' nodes, each in memory of its own: the engine may keep and write what it gets."""
         taken = {storage_identity(v) for v in self._values.values() if isinstance(v, torch.Tensor)}
         taken |= {
             storage_identity(node.meta["val"])
-            for node in self._recorder.graph.find_nodes(op="placeholder")
+            for node in self.recorder.graph.find_nodes(op="placeholder")
             if isinstance(node.meta["val"], torch.Tensor)
         }
         nodes = []
         for gradient in gradients:
             storage = storage_identity(gradient)
             if storage in taken:
-                with self._recorder, torch.no_grad():
+                with self.recorder, torch.no_grad():
                     gradient = aten.clone.default(gradient)
             taken.add(storage)
-            nodes.append(self._recorder.node_of(gradient))
+            nodes.append(self.recorder.node_of(gradient))
         return nodes
 
 
@@ -336,7 +347,7 @@ class _ZeroGradients(torch.autograd.Function):
         return None, *map(torch.zeros_like, ctx.inputs)
 
 
-def _has_gradient(value: Any) -> bool:
+def has_gradient(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or is_unrecorded_view(value):
         return False
     return value.requires_grad

@@ -11,6 +11,8 @@ from weft_functionalize import FunctionalGraph
 
 from ._torch import keeps_graph, packs_saved_tensors, stands_for_another
 from .backward_by_operators import backward_by_operators
+from .derivation import Derivation
+from .differentiable_backward import CompileGradients, DifferentiableBackward
 from .joint_graph import PartitionedGraph
 from .partition import BackwardSegment
 from .random_state import RandomState
@@ -30,8 +32,10 @@ class TrainingProgram:
     ``forward`` has ``donate``, that is called: what is saved may then be memory that forward writes to again
     when backward has let go of it.
     Parameters are read from ``functional.lifted``.  The outputs belong to the caller's autograd graph:
-    hooks, accumulation and ``retain_graph`` work as for any operator.  Gradients of gradients run the
-    functional graph again operator by operator, with one warning.
+    hooks, accumulation and ``retain_graph`` work as for any operator.  What backward with ``create_graph``
+    computes is compiled by ``compile_gradients`` the first time (see :mod:`.differentiable_backward`); where
+    that gives None the functional graph runs again operator by operator, with one warning.  ``derivation``
+    says how to do so, if not by the functional graph.
 
     ``backward`` may be segments with their programs instead: each is a node of autograd's own, so that what
     waits for the gradients of one (hooks, the communication of data parallel training) runs before the next.
@@ -46,8 +50,12 @@ class TrainingProgram:
         forward: Program,
         backward: Program | Sequence[tuple[BackwardSegment, Program]],
         compile_later: CompileLater = _run_operators,
+        compile_gradients: CompileGradients | None = None,
+        derivation: Derivation | None = None,
     ) -> None:
-        self._plan = Plan(functional, partitioned, forward, backward, compile_later)
+        self._plan = Plan(functional, partitioned, forward, backward, compile_later, derivation)
+        if compile_gradients is not None:
+            self._plan.differentiable_backward = DifferentiableBackward(compile_gradients)
         self._lifted = tuple(functional.lifted[i] for i in self._plan.lifted_indices)
         self._unreached = _unreached(self._plan, partitioned)
         # What forward says of its errors, as a program without gradients says it of its own.
@@ -138,17 +146,20 @@ class CompiledFunction(torch.autograd.Function):
                 release(ctx, frozenset())
             return placed(plan, (), ())
         plan.missing.check(ctx, gradients)
-        if torch.is_grad_enabled() or any(
-            g is not None and stands_for_another(g) for g in gradients
-        ):
+        if any(g is not None and stands_for_another(g) for g in gradients):
             return backward_by_operators(ctx, gradients)
+        if torch.is_grad_enabled():
+            by_programs = plan.differentiable_backward
+            returned = None if by_programs is None else by_programs(ctx, gradients)
+            return backward_by_operators(ctx, gradients) if returned is None else returned
         tangents = (
             tangent.prepare(gradients[tangent.output_index], layout)
             for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
         )
         present = plan.present(gradients)
         partial = plan.partial_stage(present, is_repeated=ctx.remaining is not None)
-        ctx.values.known = [*take_saved(ctx, present, partial), *tangents]
+        needed = None if partial is None else partial.inputs
+        ctx.values.known = [*take_saved(ctx, present, needed), *tangents]
         ctx.values.absent = plan.absent(gradients, ctx.flags)
         if partial is not None:
             computed = partial.run(ctx.values, is_last=True)

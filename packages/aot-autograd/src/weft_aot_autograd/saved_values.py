@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ._torch import keeps_graph, packed_saved_tensors, unpacked
-from .training_plan import Plan, Segment
+from .training_plan import Plan
 
 _VERSION = operator.attrgetter("_version")
 
@@ -41,43 +41,42 @@ class _Remaining:
     released: frozenset[int]
 
 
-def take_saved(ctx: Any, present: frozenset[int], partial: Segment | None) -> list[Any]:
-    """The saved values; None may stand for those that ``partial`` does not need.
+def take_saved(ctx: Any, present: frozenset[int], needed: Collection[int] | None) -> list[Any]:
+    """The saved values; None may stand for others than those at the positions ``needed``, if that is given.
 
     ``ctx`` holds what only backward reads no longer, unless backward may run again: autograd would hold it
     until all gradients are computed.
     """
     if ctx.remaining is not None:
-        saved = _take_remaining(ctx, present, partial)
+        saved = _take_remaining(ctx, present, needed)
     else:
-        saved = _take_first(ctx, partial)
+        saved = _take_first(ctx, needed)
     if not keeps_graph():
         release(ctx, present)
     return saved
 
 
-def _take_first(ctx: Any, partial: Segment | None) -> list[Any]:
+def _take_first(ctx: Any, needed: Collection[int] | None) -> list[Any]:
     """The saved values where no backward has let go of any."""
     try:
         tensors = iter(ctx.saved_tensors)
     except RuntimeError:
-        if partial is None:
+        if needed is None:
             raise
-        tensors = iter(_needed_tensors(ctx, frozenset(partial.inputs)))
+        tensors = iter(_needed_tensors(ctx, frozenset(needed)))
     apart = ctx.apart
     if apart is None:  # an earlier backward came to an error
         raise RuntimeError("Trying to backward through the graph a second time")
     return [apart[k] if k in apart else next(tensors) for k in range(len(ctx.plan.saved))]
 
 
-def _take_remaining(ctx: Any, present: frozenset[int], partial: Segment | None) -> list[Any]:
+def _take_remaining(ctx: Any, present: frozenset[int], needed: Collection[int] | None) -> list[Any]:
     """The saved values that an earlier backward has left; eager's error where it left too little."""
     plan: Plan = ctx.plan
     left: _Remaining = ctx.remaining
-    needed = () if partial is None else partial.inputs
     saved = range(len(plan.saved))
-    is_left = all(k in left.values for k in needed if k in saved)
-    if partial is None or not is_left or plan.repeated.meets(left.released, present):
+    is_left = needed is not None and all(k in left.values for k in needed if k in saved)
+    if needed is None or not is_left or plan.repeated.meets(left.released, present):
         raise RuntimeError(SECOND_TIME)
     for k in needed:
         if k in saved:

@@ -11,6 +11,7 @@ import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
 from ._torch import keeps_graph
+from .derivation import Derivation
 from .given_gradients import GivenGradients
 from .joint_graph import PartitionedGraph
 from .missing_derivatives import MissingDerivatives
@@ -160,8 +161,14 @@ class Plan:
         forward: Program,
         backward: Program | Sequence[tuple[BackwardSegment, Program]],
         compile_later: CompileLater,
+        derivation: Derivation | None = None,
     ) -> None:
         self.functional = functional
+        self.derivation = derivation or Derivation(functional)
+        # Backward with ``create_graph`` by programs, of a context and the gradients; None by operators only.
+        self.differentiable_backward: Callable[..., tuple[Any, ...] | None] | None = None
+        self.forward_graph = partitioned.forward.graph
+        self.placeholders = functional.graph_module.graph.find_nodes(op="placeholder")
         self.forward = forward
         self.donating_forward: Program = getattr(forward, "donate", forward)
         users = functional.user_input_indices

@@ -15,7 +15,15 @@ import torch.fx
 import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
-from weft_aot_autograd import JointGraph, PartitionedGraph, segment_backward
+from weft_aot_autograd import (
+    CompiledGradients,
+    CompileGradients,
+    GradientFunction,
+    JointGraph,
+    PartitionedGraph,
+    ReducedGradients,
+    segment_backward,
+)
 from weft_bytecode_capture import (
     DropControlFlow,
     DropDataDependence,
@@ -131,8 +139,12 @@ class Pipeline:
             with record.stage("program cache"):
                 description = self._warm_start.describe(graph_module, example_inputs)
                 if description is not None:
-                    later = self._partial_backward(compiler)
-                    found = self._warm_start.find(description, graph_module, later)
+                    found = self._warm_start.find(
+                        description,
+                        graph_module,
+                        self._partial_backward(compiler),
+                        self._gradients_of_gradients(compiler),
+                    )
             if found is not None:
                 record.count(found.programs, found.fallbacks, found.codegen)
                 record.finish()
@@ -190,12 +202,17 @@ class Pipeline:
         return forward
 
     def _training_graphs(self, joint: JointGraph, dump: GraphDump) -> PartitionedGraph:
+        self._rewrite_joint(joint)
+        dump.graph("3_joint", joint.graph_module)
+        return weft_aot_autograd.partition(joint, options=self._partition_options())
+
+    def _rewrite_joint(self, joint: JointGraph) -> None:
         for codegen in self._rewriting(joint.graph_module):
             codegen.rewrite_joint(joint.graph_module, output_count=joint.output_count)
             codegen.rewrite(joint.graph_module)
-        dump.graph("3_joint", joint.graph_module)
-        options = weft_aot_autograd.PartitionOptions(self.options.activation_memory_budget)
-        return weft_aot_autograd.partition(joint, options=options)
+
+    def _partition_options(self) -> weft_aot_autograd.PartitionOptions:
+        return weft_aot_autograd.PartitionOptions(self.options.activation_memory_budget)
 
     # -- programs ----------------------------------------------------------------------------------------
 
@@ -274,7 +291,12 @@ class Pipeline:
             self._keep(compilation, functional, (forward, backward), partitioned)
         compilation.record.finish()
         training = weft_aot_autograd.TrainingProgram(
-            functional, partitioned, forward, backward, self._partial_backward(compiler)
+            functional,
+            partitioned,
+            forward,
+            backward,
+            self._partial_backward(compiler),
+            self._gradients_of_gradients(compiler),
         )
         return _with_gradients_on(weft_functionalize.wrap(functional, training))
 
@@ -295,6 +317,54 @@ class Pipeline:
 
         # a compiled function may call backward
         return cast("Callable[[torch.fx.GraphModule], Any]", disable(compile_later))
+
+    def _gradients_of_gradients(self, compiler: GraphCompiler) -> CompileGradients:
+        """What compiles the gradients that a backward with ``create_graph`` asks for.
+
+        None stands for those that their operators have to compute: without a graph, or one that holds for
+        these sizes only.
+        """
+
+        def compile_gradients(function: GradientFunction) -> CompiledGradients | None:
+            known = function.relations()
+            try:
+                with torch.enable_grad():
+                    traced = function.trace(self._decompositions)
+                self._rewrite_joint(traced.joint)
+                gradients = traced.reuse_saved()
+                with torch.no_grad():
+                    compiled = self._compile_gradients(compiler, gradients)
+            except _REFUSALS:
+                return None
+            except StageError as error:
+                if isinstance(error.__cause__, _REFUSALS):
+                    return None
+                if self._raise_errors:
+                    raise
+                self._warn(f"{error}. Gradients of these gradients run eagerly.")
+                return None
+            return compiled if function.relations() == known else None
+
+        # a compiled function may call backward
+        return cast("Callable[[GradientFunction], Any]", disable(compile_gradients))
+
+    def _compile_gradients(
+        self, compiler: GraphCompiler, gradients: ReducedGradients
+    ) -> CompiledGradients:
+        """The programs of gradients and of their gradients, if they have any."""
+        joint = gradients.joint
+        if not joint.tangents:
+            program = compiler.compile_backward(joint.graph_module, "_gradients")
+            return weft_aot_autograd.constant_gradient_program(gradients, program)
+        partitioned = weft_aot_autograd.partition(joint, options=self._partition_options())
+        return weft_aot_autograd.gradient_program(
+            gradients,
+            partitioned,
+            compiler.compile_backward(partitioned.forward, "_gradients"),
+            compiler.compile_backward(partitioned.backward, "_gradients_backward"),
+            self._partial_backward(compiler),
+            self._gradients_of_gradients(compiler),
+        )
 
     def _keep(
         self,

@@ -12,7 +12,7 @@ from typing import Any
 import torch.fx
 import weft_aot_autograd
 import weft_functionalize
-from weft_aot_autograd import PartitionedGraph
+from weft_aot_autograd import CompileGradients, PartitionedGraph
 from weft_functionalize import Constant, FunctionalGraph, symbols_of
 from weft_loop_ir import Codegen, CompiledProgram
 
@@ -82,8 +82,9 @@ class WarmStart:
         description: GraphDescription,
         graph_module: torch.fx.GraphModule,
         compile_later: CompileLater,
+        compile_gradients: CompileGradients,
     ) -> LoadedGraph | None:
-        """What runs the graph so described; ``compile_later`` is a training program's."""
+        """What runs the graph so described; ``compile_later`` and the next are a training program's."""
         entry = self._programs.find(description, graph_module)
         if entry is None:
             return None
@@ -95,7 +96,12 @@ class WarmStart:
             return LoadedGraph(run, (program,), entry.fallbacks, codegen)
         backward = codegen.load(entry.training.generated)
         training = weft_aot_autograd.TrainingProgram(
-            functional, entry.training.partitioned, program, backward, compile_later
+            functional,
+            entry.training.partitioned,
+            program,
+            backward,
+            compile_later,
+            compile_gradients,
         )
         run = weft_functionalize.wrap(functional, training)
         return LoadedGraph(run, (program, backward), entry.fallbacks, codegen)

@@ -25,7 +25,7 @@ def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
         if node.op != "call_function" or is_impure(node):
             continue
         sizes = tuple(sorted(map(str, data_dependent_sizes(node.meta.get("val")))))
-        key = (node.target, _key(node.args), _key(node.kwargs), sizes)
+        key = (node.target, hashable(node.args), hashable(node.kwargs), sizes)
         try:
             first = seen.setdefault(key, node)
         except TypeError:
@@ -37,14 +37,14 @@ def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
     return removed
 
 
-def _key(value: Any) -> Any:
+def hashable(value: Any) -> Any:
     """A hashable form of an argument in which 1, 1.0 and True differ, and 0.0 and -0.0."""
     if isinstance(value, (list, tuple)):
-        return tuple(_key(item) for item in value)
+        return tuple(hashable(item) for item in value)
     if isinstance(value, dict):
-        return tuple(sorted((name, _key(item)) for name, item in value.items()))
+        return tuple(sorted((name, hashable(item)) for name, item in value.items()))
     if isinstance(value, slice):
-        return ("slice", _key(value.start), _key(value.stop), _key(value.step))
+        return ("slice", hashable(value.start), hashable(value.stop), hashable(value.step))
     if isinstance(value, (bool, int, float, complex)):
         return (type(value).__name__, repr(value))
     return value
