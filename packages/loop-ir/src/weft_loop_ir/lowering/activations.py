@@ -103,8 +103,9 @@ def clamp_values(
     *,
     passes_nan_bound: bool = False,
 ) -> TensorValue:
-    """``minimum(maximum(tensor, low), high)``, NaN of any of them propagating.
+    """``minimum(high, maximum(low, tensor))``, NaN of any of them propagating.
 
+    Of two zeros machines give the second, as eager's kernels do: the tensor's where bounds are numbers.
     ``passes_nan_bound``: the only bound may be NaN, and bounds nothing then.
     """
     operands = [o for o in (tensor, low, high) if o is not None]
@@ -114,14 +115,18 @@ def clamp_values(
     for bound in (low, high):
         if isinstance(bound, float) and math.isnan(bound):
             raise NoLowering("clamp to NaN")
+    (bound, *others) = [bound for bound in (low, high) if bound is not None]
+    bound_wins = not others and isinstance(bound, TensorValue)
 
     def formula(ops: BodyRecorder, x: Value, *bounds: Value) -> Value:
         rest = list(bounds)
         clamped = x
         if low is not None:
-            clamped = ops.maximum(clamped, rest.pop(0))
+            bound = rest.pop(0)
+            clamped = ops.maximum(clamped, bound) if bound_wins else ops.maximum(bound, clamped)
         if high is not None:
-            clamped = ops.minimum(clamped, rest.pop(0))
+            bound = rest.pop(0)
+            clamped = ops.minimum(clamped, bound) if bound_wins else ops.minimum(bound, clamped)
         return ops.where(ops.isnan(bounds[0]), x, clamped) if passes_nan_bound else clamped
 
     return elementwise(context, operands, D, formula, instructions=2 + 2 * passes_nan_bound)
