@@ -85,6 +85,29 @@ def _constant(value: Any) -> Any:
     return value.constant if isinstance(value, FakeTensor) else value
 
 
+def strides_of_kernel(
+    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[int, ...] | None:
+    """The strides of what ``operator`` gives of tensors on the CPU like these fakes; None if it refuses them.
+
+    What the tensors hold is whatever is in memory.
+    """
+    with torch._C._DisableTorchDispatch():
+        values = [_like_fake(value) for value in args]
+        named = {name: _like_fake(value) for name, value in kwargs.items()}
+        try:
+            result: torch.Tensor = operator(*values, **named)
+        except (RuntimeError, NotImplementedError):  # as of a dtype that it has no kernel for
+            return None
+    return tuple(result.stride())
+
+
+def _like_fake(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+
+
 def hold_constant(mode: FakeTensorMode, fake: FakeTensor, value: torch.Tensor) -> None:
     """Let ``value`` be the known value of a new fake tensor, whose memory that of ``value`` stands for."""
     fake.constant = value

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..._torch import OpOverload, argument_names, checked_expand, suggested_format
-from ..._torch.fakes import FAKES_TAKE_SIZES_OF_DATA
+from ..._torch.fakes import FAKES_TAKE_SIZES_OF_DATA, strides_of_kernel
 from ..._torch.symbols import guard_or_false, has_unbacked_symbols
 
 aten = torch.ops.aten
@@ -44,6 +44,43 @@ def with_eager_strides(
     return (mended, *result[1:]) if several else mended
 
 
+def with_strides_of_nothing(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+) -> Any:
+    """A fake result without elements, with eager's strides: the kernel is asked, as it computes nothing.
+
+    Where a size is 0 it decides by other rules than elsewhere.  Asked of what computes by element, which
+    needs no element then, of sizes that are known.
+    """
+    if not isinstance(result, torch.Tensor) or not _is_known_and_empty(result):
+        return result
+    if torch.Tag.pointwise not in operator.tags or operator._schema.is_mutable or result.dim() < 2:
+        return result
+    if torch.Tag.nondeterministic_seeded in operator.tags:
+        return result
+    operands = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    if not operands or not all(_is_known(x) and x.numel() <= _FEW for x in operands):
+        return result
+    strides = strides_of_kernel(operator, args, kwargs)
+    if strides is None or strides == result.stride():
+        return result
+    return result.new_empty_strided(result.shape, strides)
+
+
+def _is_known(tensor: torch.Tensor) -> bool:
+    """Whether it lies on the CPU, at strides that are numbers."""
+    numbers = (*tensor.shape, *tensor.stride()) if tensor.layout is torch.strided else (None,)
+    return tensor.device.type == "cpu" and all(type(n) is int for n in numbers)
+
+
+_FEW = 1 << 20
+"""What operands may have of elements that a kernel is given to ask for strides."""
+
+
+def _is_known_and_empty(tensor: torch.Tensor) -> bool:
+    return _is_known(tensor) and 0 in tensor.shape
+
+
 def _by_element(given: Given, promised: torch.Tensor) -> torch.Tensor:
     """As all that kernels compute by element: in the order of the operands, the first before others."""
     first, *rest = (value for value in given.values() if isinstance(value, torch.Tensor))
@@ -67,6 +104,14 @@ def _rolled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     if any(s % promised.shape[d] == 0 for s, d in zip(given["shifts"], dims, strict=True)):
         return _contiguous(given, promised)
     return _image(given, promised)
+
+
+def _resized(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """An image that torch's form of a kernel reads at other rows and columns: as the kernel's, an image."""
+    indices = given["indices"]
+    return (
+        _image(given, promised) if len(indices) > 2 and indices[0] is indices[1] is None else None
+    )
 
 
 def _contiguous(given: Given, promised: torch.Tensor) -> torch.Tensor:
@@ -118,6 +163,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.channel_shuffle.default: _image,
     aten.native_channel_shuffle.default: _image,
     aten.upsample_nearest1d.default: _contiguous,
+    aten._unsafe_index.Tensor: _resized,  # where sizes are symbols
     aten._upsample_nearest_exact1d.default: _contiguous,
     aten.angle.default: _contiguous_if_complex,
     aten.pow.Scalar: _contiguous,

@@ -25,7 +25,12 @@ from ..._torch import (
 )
 from ..._torch.fakes import FakeForm, FakeTensor, FakeTensorMode, computed_constant, hold_constant
 from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
-from .fake_corrections import has_eager_strides, rule_for, with_eager_strides
+from .fake_corrections import (
+    has_eager_strides,
+    rule_for,
+    with_eager_strides,
+    with_strides_of_nothing,
+)
 from .storages import storages
 
 _Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
@@ -108,7 +113,10 @@ class RememberingFakeMode(FakeTensorMode):
                 return [torch.empty_like(value) for value in result]
         if not has_eager_strides(func):
             with self:
-                return with_eager_strides(func, args, kwargs, result)
+                result = with_eager_strides(func, args, kwargs, result)
+        if isinstance(result, torch.Tensor) and isinstance(func, OpOverload):
+            with self:
+                return with_strides_of_nothing(func, args, kwargs, result)
         return result
 
     def _kind(self, func: Any) -> str | None:

@@ -266,19 +266,20 @@ def put_into_graph(function: Any) -> None:
     register_object(function)(_wrap_function)
 
 
-# Dropout that drops nothing gives its operand, where torch's Python version of the operator gives a copy.
+# Dropout that drops nothing, or of nothing, gives its operand, where torch's Python version gives a copy.
 
 
 _PARAMETERS: dict[Any, tuple[str, ...]] = {
     torch.nn.functional.dropout: ("input", "p", "training"),
     torch.dropout: ("input", "p", "train"),
+    torch.feature_dropout: ("input", "p", "train"),
 }
 
 
 def undropped(
     evaluator: Evaluator, function: Any, arguments: Arguments, keywords: Keywords
 ) -> Variable | None:
-    """The operand of a dropout that is not for training; None for calls that have to be made."""
+    """The operand of a dropout that leaves it as it is; None for calls that have to be made."""
     names = _PARAMETERS.get(function)
     if names is None or evaluator.state.overrides.modes:
         return None
@@ -294,7 +295,8 @@ def undropped(
     if type(dropped) not in (int, float) or not 0 <= dropped <= 1:
         return None  # eager's own error
     trains = training is None or training.as_constant()
-    return None if trains and dropped > 0 else operand
+    is_empty = any(type(size) is int and size == 0 for size in operand.fake.shape)
+    return None if trains and dropped > 0 and not is_empty else operand
 
 
 # What optimizers call with numbers that are tensors: step counts stay in the graph, learning rates may.
