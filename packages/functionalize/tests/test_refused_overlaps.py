@@ -194,6 +194,13 @@ def test_inputs_that_overlap_themselves_are_not_written(example: torch.Tensor) -
     assert raised.value.hint
 
 
+def test_expanded_inputs_with_gradients_are_not_written() -> None:
+    """They were a fault: autograd refuses to write to a view of a leaf, and eager's is none."""
+    rows = torch.ones(4, requires_grad=True).exp().expand(3, 4)
+    with pytest.raises(Unsupported, match="overlaps itself"):
+        functionalize(torch.fx.symbolic_trace(subtracts_from_a_row), [rows])
+
+
 def test_what_a_program_makes_to_overlap_itself_is_not_written() -> None:
     with pytest.raises(Unsupported, match="overlaps itself"):
         functionalize(torch.fx.symbolic_trace(makes_what_overlaps_itself), [torch.ones(4, 4)])

@@ -185,7 +185,7 @@ class _UserOutputs:
             return replace(described, alias=view)
         if not self._needs_base(origin):
             index = len(self._plan.values)
-            self._plan.values.append((node, value))
+            self._plan.values.append((node, self._recorder.result_layouts.get(node, value)))
             return replace(described, graph_index=index)
         return described  # regenerated from the base
 
@@ -224,6 +224,8 @@ class _UserOutputs:
         if len(values) > 1:
             return True
         (value,) = values
+        if value.is_conj() or value.is_neg():  # lazily: the graph computes what it is to be read as
+            return True
         if self._recorder.with_gradients and write_refusal(value) is not None:
             return True
         if origin not in self._written:

@@ -130,6 +130,8 @@ class AtenRecorder(TorchDispatchMode):
         self.regions: dict[str, torch.fx.GraphModule] = {}  # by the attribute that names them
         # Results of region operators that may be what operands or other results are.
         self.region_aliases: list[RegionAlias] = []
+        # What eager gives where a region gives a dense tensor: results with gaps.
+        self.result_layouts: dict[torch.fx.Node, torch.Tensor] = {}
         self.effort = RegionEffort.LEAST
         self.observe: StepObserver | None = None
         self.history = GradientHistory()  # its inputs are numbered as ``inputs``

@@ -22,7 +22,7 @@ from .symbolic_numbers import SYMBOLIC_TYPES
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
-from .tensor_ssa.layout import dense_order, with_layout_of
+from .tensor_ssa.layout import with_strides_of
 from .tensor_ssa.region_aliases import NeedsMoreEffort, SharedValues, check_region_aliases
 from .tensor_ssa.renaming import rename
 from .tensor_ssa.rewrite_mutation import rewrite_mutation
@@ -160,11 +160,14 @@ def _set_outputs(
             results[index] = variable
             continue
         node = versions.get(variable, variable)
-        if layout is not None and dense_order(layout) is not None:
-            node = with_layout_of(emit, node, layout)
+        if layout is not None:
+            node = with_strides_of(emit, node, layout)
         origin = _storage_origin(node, aliases)
         if origin.op == "placeholder" or origin in taken:
             node = origin = emit.call(aten.clone.default, node)
+            if layout is not None:
+                node = with_strides_of(emit, node, layout)
+                origin = _storage_origin(node, aliases)
         taken.add(origin)
         results[index] = node
     returned = tuple(results[index] for index in range(len(plan.values)))
@@ -172,9 +175,12 @@ def _set_outputs(
     output.meta["val"] = tuple(node.meta["val"] for node in returned)
 
 
+_ADDED_VIEWS = (aten.permute.default, aten.squeeze.dim, aten.slice.Tensor)
+
+
 def _storage_origin(node: torch.fx.Node, aliases: AliasGraph) -> torch.fx.Node:
     origin = aliases.origin(node)
-    while origin.target is aten.permute.default:  # one that was added for the layout
+    while origin.target in _ADDED_VIEWS:  # one that was added for the layout
         base = origin.args[0]
         assert isinstance(base, torch.fx.Node)
         origin = aliases.origin(base)

@@ -206,19 +206,37 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def leaf_for(tensor: torch.Tensor) -> torch.Tensor:
-    """A leaf that ``tensor`` can have a gradient by: itself, if it is nothing that may be written to."""
-    if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
-        return tensor.requires_grad_()
+    """A leaf that ``tensor`` can have a gradient by."""
     if not (tensor.is_floating_point() or tensor.is_complex()):
         raise Unsupported("gradients of a tensor that can have none", str(tensor.dtype))
     return torch.zeros((), dtype=tensor.dtype, device=tensor.device, requires_grad=True)
 
 
 def give_gradients(tensor: torch.Tensor, leaf: torch.Tensor) -> None:
-    """Let autograd track ``tensor`` as computed from ``leaf``, which may be itself."""
-    if leaf is not tensor:
-        with torch.enable_grad():
+    """Let autograd track ``tensor`` as computed from ``leaf``."""
+    with torch.enable_grad():
+        if _is_expanded(tensor):
+            _ComputedFrom.apply(tensor, leaf)  # type: ignore[no-untyped-call]
+        else:
             tensor.add_(leaf)
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    """Whether elements along a dim are one place in memory: only parts of it may be written to."""
+    return any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+class _ComputedFrom(torch.autograd.Function):
+    """Does nothing, as if it wrote: what is expanded may not be written to as a whole."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(tensor)
+        return tensor
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, gradient.sum()
 
 
 def _saved_tensors(function: _Function) -> Iterator[torch.Tensor]:

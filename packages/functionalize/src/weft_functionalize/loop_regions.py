@@ -29,6 +29,7 @@ from .region_operands import (
     convert,
     fresh,
     note_aliases,
+    note_gaps,
     operand_node,
     placed,
     record_block,
@@ -174,6 +175,9 @@ class _Loop:
         )
         every = [*results.values(), *final.values(), *versions]
         node, items = parent.append_region_operator(target, arguments, every)
+        runs = self._runs()
+        for item, k in zip(items, carried, strict=False):
+            note_gaps(parent, item, body.outputs[k], *([] if runs else [operands.values[k]]))
         first = len(every) - len(versions)
         set_region_writes(
             node,

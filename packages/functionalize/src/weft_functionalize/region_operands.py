@@ -18,7 +18,7 @@ from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storage
 from .region_ties import Sharing
 from .symbolic_numbers import SYMBOLIC_TYPES, symbols_given_by
 from .tensor_ssa.block_propagation import order_parameters
-from .tensor_ssa.layout import dense_order
+from .tensor_ssa.layout import copied_order, dense_order, same_layout
 from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
 
@@ -215,14 +215,26 @@ def sources_at(values: Sequence[Any], reach: Reach) -> Sources:
 def placed(
     parent: AtenRecorder, tensor: torch.Tensor, sources: Sources = _NO_SOURCES
 ) -> torch.Tensor:
-    """A fresh tensor like ``tensor``, contiguous if that has gaps or overlaps; ``sources`` as there."""
+    """A fresh tensor like ``tensor``, as ``empty_like`` makes one if that has gaps; ``sources`` as there."""
     if dense_order(tensor) is not None:
         return fresh(parent, tensor, sources)
+    order = copied_order(tensor)
     with parent.paused():
-        made = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        dense = torch.empty([tensor.shape[d] for d in order], device="meta")
+        strides = [dense.stride(order.index(d)) for d in range(len(order))]
+        made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     if tensor.requires_grad:
         parent.give_gradients((made, sources))
     return made
+
+
+def note_gaps(parent: AtenRecorder, result: torch.fx.Node, value: Any, *others: Any) -> None:
+    """Note that eager gives ``result`` as ``value`` lies if that has gaps, and ``others`` lie so too."""
+    values = (value, *others)
+    if not all(isinstance(v, torch.Tensor) for v in values) or dense_order(value) is not None:
+        return
+    if all(same_layout(value, other) for other in others):
+        parent.result_layouts[result] = value
 
 
 def operand_node(parent: AtenRecorder, value: Any) -> Any:

@@ -28,6 +28,7 @@ from .region_operands import (
     convert,
     fresh,
     note_aliases,
+    note_gaps,
     operand_node,
     placed,
     record_block,
@@ -199,6 +200,9 @@ class _Branch:
         arguments = (operand_node(parent, predicate), *graphs, operands)
         every = [*made, *flags.values(), *versions]
         node, items = parent.append_region_operator(target, arguments, every)
+        outputs = zip(*(branch.outputs for branch in self.branches), strict=True)
+        for item, both in zip(items, outputs, strict=False):
+            note_gaps(parent, item, *both)
         if self.gives_zeros:
             node.meta[GIVES_ZERO_GRADIENTS] = True
         first = len(every) - len(versions)

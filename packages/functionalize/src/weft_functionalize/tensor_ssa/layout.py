@@ -54,6 +54,13 @@ def dense_order(tensor: torch.Tensor) -> list[int] | None:
     return order
 
 
+def copied_order(tensor: torch.Tensor) -> list[int]:
+    """The dimensions from outermost to innermost in a dense copy, which keeps their order as eager's do."""
+    sizes, strides = map(size_hint, tensor.shape), map(size_hint, tensor.stride())
+    like = torch.empty_strided(tuple(sizes), tuple(strides), device="meta")
+    return memory_order(torch.empty_like(like))
+
+
 def overlaps_itself(tensor: torch.Tensor) -> bool:
     """Whether two elements may be one place in memory: False if it is sure, in every call, that none are."""
     if dense_order(tensor) is not None:
@@ -82,6 +89,64 @@ def with_layout_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> 
     dense = emit.call(aten.clone.default, permuted, memory_format=torch.contiguous_format)
     inverse = [order.index(d) for d in range(len(order))]
     return emit.call(aten.permute.default, dense, inverse)
+
+
+def row_widths(tensor: torch.Tensor) -> tuple[list[int], list[Any]] | None:
+    """How a tensor with gaps lies in a dense one: its dims from the outermost on, and the whole's sizes.
+
+    ``x[:, ::2]`` of four columns is two columns of which each is the first of two: order ``[0, 1]``, sizes
+    ``[rows, 2, 2]``.  None where it is a part of no dense tensor, as what overlaps itself, or where that
+    depends on sizes.
+    """
+    strides, sizes = tuple(tensor.stride()), tuple(tensor.shape)
+    narrow = [d for d in range(len(sizes)) if known_equal(sizes[d], 1)]
+    order = [d for d in memory_order(tensor) if d not in narrow]
+    widths: list[Any] = []
+    for dim, outer in zip(order, [None, *order], strict=False):
+        width = sizes[dim]
+        if outer is not None:
+            if not known_true(strides[dim] > 0):
+                return None
+            width = strides[outer] // strides[dim]
+            if not known_equal(width * strides[dim], strides[outer]):
+                return None
+        if not known_true(width >= sizes[dim]):
+            return None
+        widths.append(width)
+    if not order or not known_true(strides[order[-1]] > 0):
+        return None
+    return [*narrow, *order], [*(1 for _ in narrow), *widths, strides[order[-1]]]
+
+
+def with_strides_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:
+    """``node`` for a caller, copied if eager gives it other strides, with gaps too.
+
+    What gaps hold is nobody's.  Strides that no copy has, as overlapping ones, are left.
+    """
+    if same_layout(node.meta["val"], wanted):
+        return node
+    if dense_order(wanted) is not None:
+        return with_layout_of(emit, node, wanted)
+    lies = row_widths(wanted)
+    return node if lies is None else _part_of_larger(emit, node, wanted, *lies)
+
+
+def _part_of_larger(
+    emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor, order: list[int], widths: list[Any]
+) -> torch.fx.Node:
+    """A copy as a part of a larger tensor: padded behind each dim, and cut off again."""
+    sizes = [*(wanted.shape[d] for d in order), 1]
+    moved = emit.call(aten.permute.default, node, order)
+    moved = emit.call(aten.unsqueeze.default, moved, -1)
+    moved = emit.call(aten.clone.default, moved, memory_format=torch.contiguous_format)
+    behind = [(0, width - size) for width, size in zip(widths, sizes, strict=True)]
+    padding = [number for pair in reversed(behind) for number in pair]
+    cut = emit.call(aten.constant_pad_nd.default, moved, padding, 0)
+    for dim, (width, size) in enumerate(zip(widths, sizes, strict=True)):
+        if not known_equal(width, size):
+            cut = emit.call(aten.slice.Tensor, cut, dim, 0, size)
+    cut = emit.call(aten.squeeze.dim, cut, len(order))
+    return emit.call(aten.permute.default, cut, [order.index(d) for d in range(len(order))])
 
 
 def with_placement_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:

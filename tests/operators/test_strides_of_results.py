@@ -1,0 +1,249 @@
+"""Results have eager's strides: behind writes, branches and loops, and where there is no element."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import weft
+
+T = torch.Tensor
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> Iterator[None]:
+    weft.reset()
+    yield
+    weft.reset()
+
+
+def matrices() -> Iterator[T]:
+    """Row by row, column by column, with gaps in rows, between rows, in columns; a part that begins late."""
+    values = torch.arange(1.0, 97.0)
+    yield values[:24].view(4, 6)
+    yield values[:24].view(6, 4).t()
+    yield values[:48].view(4, 12)[:, ::2]
+    yield values[:48].view(4, 12)[:, :6]
+    yield values[:48].view(12, 4)[::2].t()
+    yield values[:96].view(8, 12)[1::2, 1::2]
+    yield values[:64].view(4, 16)[:, 1:12:2]
+
+
+def laid_out(value: T) -> tuple[Any, ...]:
+    """Where elements lie; of a dim of one element the stride means nothing."""
+    return value.shape, [s for n, s in zip(value.shape, value.stride(), strict=True) if n > 1]
+
+
+def check(function: Callable[..., T], operands: Iterable[T], dynamic: bool | None = False) -> None:
+    """Values and strides are as in eager, and so is what is written."""
+    compiled = weft.compile(function, dynamic=dynamic, options={"strict": True})
+    for given in operands:
+        own, other = (
+            torch.empty_strided(given.shape, given.stride()).copy_(given) for _ in range(2)
+        )
+        expected, found = function(own), compiled(other)
+        assert laid_out(found) == laid_out(expected), given.stride()
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(other, own)
+
+
+def written_slice(x: T) -> T:
+    x.mul_(2)
+    return x.slice_scatter(x[:1] * 3, 0, 1, 2)
+
+
+def written_row(x: T) -> T:
+    x[x > 20] = 0.5
+    return x.select_scatter(x.select(0, 0) * 2, 0, -1)
+
+
+def written_diagonal(x: T) -> T:
+    x.add_(1)
+    return x.diagonal_scatter(x.diagonal() * 2)
+
+
+def written_part(x: T) -> T:
+    part = x.chunk(2, 1)[0]
+    part.mul_(-1)
+    return part.select_scatter(part[0] * 2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [written_slice, written_row, written_diagonal, written_part],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_scatters_into_what_was_written(function: Callable[[T], T], dynamic: bool) -> None:
+    check(function, matrices(), dynamic)
+
+
+def sorted_in_a_loop(x: T) -> T:
+    y = x
+    for _ in range(25):
+        x[x > 20] = 2.0
+        y = x.sort(0)[0]
+    return y
+
+
+def added_in_a_loop(x: T) -> T:
+    for _ in range(25):
+        x.mul_(0.9)
+        y = x + 1
+    return y
+
+
+def part_in_a_loop(x: T) -> T:
+    for _ in range(25):
+        y = (x * 2).split(2, 1)[-1]
+    return y
+
+
+def columns_in_a_loop(x: T) -> T:
+    for _ in range(25):
+        y = (x * 2)[1::2, ::3]
+    return y
+
+
+def part_in_a_branch(x: T) -> T:
+    return (x * 2)[:, ::2] if x.sum() > 400 else (x * 3)[:, ::2]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [sorted_in_a_loop, added_in_a_loop, part_in_a_loop, columns_in_a_loop, part_in_a_branch],
+    ids=lambda f: f.__name__,
+)
+def test_results_of_kept_regions(function: Callable[[T], T]) -> None:
+    check(function, matrices())
+
+
+def images() -> Iterator[T]:
+    """Of three, four and five dims, in several orders."""
+    for sizes in ((2, 3, 8), (2, 3, 5, 4), (2, 3, 4, 5, 2)):
+        dims = list(range(len(sizes)))
+        for order in ([*dims], [0, *dims[2:], 1], dims[::-1], [*dims[:-2], dims[-1], dims[-2]]):
+            lying = torch.arange(240.0)[: torch.Size(sizes).numel()].view([sizes[d] for d in order])
+            yield lying.permute([order.index(d) for d in dims])
+        yield torch.ones(*sizes[:-1], 2 * sizes[-1])[..., ::2]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "by dims"])
+@pytest.mark.parametrize("by_factor", [True, False])
+def test_resized_images(dynamic: bool, mode: str, by_factor: bool) -> None:
+    linear = {3: "linear", 4: "bilinear", 5: "trilinear"}
+    for image in images():
+        rank = image.dim() - 2
+        how: dict[str, Any] = {"scale_factor": 2} if by_factor else {"size": (3,) * rank}
+        how["mode"] = linear[image.dim()] if mode == "by dims" else mode
+
+        def resized(x: T, how: dict[str, Any] = how) -> T:
+            y = F.interpolate(x, **how)
+            return y.as_strided(y.shape, y.stride()) * 1
+
+        check(resized, [image], dynamic)
+        check(lambda x, how=how: F.interpolate(x, **how), [image], dynamic)  # type: ignore[misc]
+
+
+def empties() -> list[T]:
+    return [
+        torch.zeros(0, 3, 7, 3).contiguous(memory_format=torch.channels_last),
+        torch.zeros(2, 0, 7, 3).contiguous(memory_format=torch.channels_last),
+        torch.zeros(7, 4)[:0].t(),
+        torch.zeros(4, 6)[:, :0],
+        torch.zeros(4, 0),
+        torch.zeros(3, 1, 0).expand(3, 5, 0),
+        torch.zeros(4, 6, 2)[:, ::2, :0].transpose(0, 2),
+    ]
+
+
+ON_NOTHING: dict[str, Callable[[T], T]] = {
+    "where": lambda x: torch.where(x > 0, x, x),
+    "sum": lambda x: x + x,
+    "scaled": lambda x: x * 2,
+    "compared": lambda x: x == x.detach(),
+    "degrees": torch.deg2rad,
+    "rounded": lambda x: torch.floor_divide(x, torch.ones(())),
+    "copied": lambda x: x.to(torch.float64),
+    "clamped": lambda x: x.clamp(0, 1),
+}
+
+
+@pytest.mark.parametrize("name", ON_NOTHING)
+def test_strides_of_nothing(name: str) -> None:
+    function = ON_NOTHING[name]
+
+    def strides(x: T) -> tuple[int, ...]:
+        return function(x).stride()
+
+    compiled = weft.compile(strides, dynamic=False, options={"strict": True})
+    for given in empties():
+        assert compiled(given) == strides(given), given.stride()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.dropout(x, 0.5),
+        lambda x: torch.dropout(x, 0.5, True),
+        lambda x: torch.feature_dropout(x, 0.5, True),
+        torch.nn.Dropout(0.3),
+    ],
+    ids=["function", "operator", "features", "module"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_of_nothing_is_its_operand(function: Callable[[T], T], dtype: torch.dtype) -> None:
+    compiled = weft.compile(lambda x: function(x), options={"strict": True})
+    for size in (7, 2, 3):
+        x = torch.zeros(size, 0, 2, dtype=dtype)
+        assert function(x) is x
+        assert compiled(x) is x
+
+
+LAZY: dict[str, Callable[[T], T]] = {
+    "ihfft": lambda z: torch.fft.ihfft(z.real),
+    "ifft": lambda z: torch.fft.ifft(z.real),
+    "conjugate of a product": lambda z: (z * 2).conj(),
+    "its row": lambda z: (z * 2).conj()[1:],
+    "adjoint": lambda z: (z + 1).mH,
+    "imaginary part": lambda z: (z * 2).conj().imag,
+    "copied": lambda z: (z * 2).conj().clone(),
+    "resolved": lambda z: (z * 2).conj().resolve_conj(),
+}
+
+
+@pytest.mark.parametrize(("name", "dynamic"), itertools.product(LAZY, (False, True)))
+def test_results_are_as_lazy_as_eagers(name: str, dynamic: bool) -> None:
+    function = LAZY[name]
+    compiled = weft.compile(function, dynamic=dynamic, options={"strict": True})
+    told = []
+    for called in (function, compiled):
+        z = torch.complex(*torch.arange(1.0, 61.0).view(2, 6, 5)).requires_grad_()
+        result = called(z)
+        (gradient,) = torch.autograd.grad(result.abs().square().sum(), z)
+        told.append((result, gradient))
+    (expected, wanted), (found, given) = told
+    assert (found.is_conj(), found.is_neg()) == (expected.is_conj(), expected.is_neg())
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(given, wanted)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, None), (-0.0, None), (None, 0.0), (-0.0, 0.0), (0, 1)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [5, 64])
+def test_zeros_keep_their_sign_where_they_are_clamped(
+    low: float | None, high: float | None, dtype: torch.dtype, size: int
+) -> None:
+    x = torch.tensor([-0.0, 0.0, 1.0, -1.0, 0.5], dtype=dtype).repeat(13)[:size]
+    found = weft.compile(lambda x: x.clamp(low, high), options={"strict": True})(x)
+    expected = x.clamp(low, high)
+    assert torch.equal(found, expected)
+    assert torch.equal(found.signbit(), expected.signbit())
