@@ -148,8 +148,13 @@ class Program:
         return self.text(f"return {', '.join(self.results)},")
 
 
-def tensors_of(program: Program, call: Call) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The tensor arguments of a call, made anew, and the leaves that may have gradients."""
+def tensors_of(
+    program: Program, call: Call, wide: bool = False
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The tensor arguments of a call, made anew, and the leaves that may have gradients.
+
+    ``wide``: floats are float64, of the same values.
+    """
     generator = torch.Generator().manual_seed(call.seed)
     sizes = dict(call.sizes)
     made: list[torch.Tensor] = []
@@ -162,7 +167,7 @@ def tensors_of(program: Program, call: Call) -> tuple[list[torch.Tensor], list[t
         if layout == "overlap" and made and made[0].dim() and made[0].shape[0] > 1:
             made.append(made[0][1:])
             continue
-        leaf, x = _laid_out(shape, layout, given.dtype, generator)
+        leaf, x = _laid_out(shape, layout, given.dtype, generator, wide)
         if call.gradients and leaf.is_floating_point():
             leaf.requires_grad_()
             leaves.append(leaf)
@@ -173,7 +178,7 @@ def tensors_of(program: Program, call: Call) -> tuple[list[torch.Tensor], list[t
 
 
 def _laid_out(
-    shape: list[int], layout: str, dtype: torch.dtype, generator: torch.Generator
+    shape: list[int], layout: str, dtype: torch.dtype, generator: torch.Generator, wide: bool
 ) -> tuple[torch.Tensor, Any]:
     """A leaf of which :func:`_view` gives a tensor of ``shape``; the leaf itself where that is one."""
     whole = list(shape)
@@ -187,6 +192,7 @@ def _laid_out(
         whole = [1, *shape[1:]]
     x = torch.randn(whole, dtype=torch.float64, generator=generator) * 2
     x = x > 0 if dtype == torch.bool else x.to(dtype)
+    x = x.double() if wide and x.is_floating_point() else x
     if layout == "channels last" and len(shape) == 4:
         x = x.contiguous(memory_format=torch.channels_last)
     return x, (x if layout in ("plain", "same", "overlap", "channels last") else None)

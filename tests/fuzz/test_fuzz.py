@@ -14,7 +14,7 @@ from weft_codegen_cpp import CppCodegen
 
 from .checking import check
 from .evaluated import EvaluatedCpp
-from .programs import Program, random_program
+from .programs import Call, Input, Program, Statement, random_program
 from .report import outcome_of, summary
 from .shrinking import shrink
 from .templates import PRELUDE
@@ -70,6 +70,26 @@ def test_a_planted_fault_is_found_and_made_small() -> None:
     body = small.source.removeprefix(PRELUDE)
     assert len(body.splitlines()) <= len(found.source.removeprefix(PRELUDE).splitlines())
     assert len(small.statements) <= 3
+
+
+@pytest.mark.parametrize(("by", "kind"), [(1.0, "unstable"), (10.0, "wrong")])
+def test_float64_judges_what_differs_by_rounding(by: float, kind: str) -> None:
+    """A mean of large float32 numbers is far from right in eager, too; twice as far is wrong."""
+    call = Call(1, (("r", 4000),), ("plain", "same"), 0, 1.0, False, False, False)
+    lines = "x0 = (x0 * 1e-2 + 1e4).cumsum(0).diff()", "x0 = x0 - x0.mean()"
+    inputs = (Input(("r",), torch.float32),) * 2
+    program = Program(0, inputs, (call,), False, tuple(map(Statement, lines)))
+
+    def compile_function(function: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
+        def run(x: torch.Tensor, other: torch.Tensor, *arguments: Any) -> Any:
+            (exact,) = function(x.double(), other, *arguments)
+            (rounded,) = function(x, other, *arguments)
+            distance = rounded - exact.float()
+            return ((exact.float() if kind == "unstable" else rounded + by * distance),)
+
+        return run
+
+    assert check(program, compile_function).kind == kind
 
 
 @pytest.mark.parametrize("seed", [20, 21, 22])
