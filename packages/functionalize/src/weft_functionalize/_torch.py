@@ -187,6 +187,10 @@ def saved_tensor_hooks_enabled() -> bool:
     return bool(autograd._saved_tensors_hooks_is_enabled())
 
 
+assert_tensor_metadata = torch._assert_tensor_metadata
+"""Reads a tensor, and compares what it is told of its size, strides, dtype, device and layout."""
+
+
 def without_levels(tensor: torch.Tensor) -> torch.Tensor:
     """What function transforms have wrapped: of ``vmap`` the tensor with the mapped dimension."""
     while is_of_level(tensor):

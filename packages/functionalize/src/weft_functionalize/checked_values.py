@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ._torch import without_levels
+from ._torch import assert_tensor_metadata, without_levels
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -67,11 +67,11 @@ def _rules() -> Iterator[tuple[Any, Callable[..., Any]]]:
 
 def _read(tensor: torch.Tensor, *expected: Any, **others: Any) -> Any:
     """A reader of a result, which keeps the operator that may refuse its operands; ``vmap`` drops readers."""
-    torch._assert_tensor_metadata(without_levels(tensor), *expected, **others)
+    assert_tensor_metadata(without_levels(tensor), *expected, **others)
 
 
 _RULES: dict[Any, Callable[..., Any]] = {
     **dict(_rules()),
-    torch._assert_tensor_metadata: _read,
+    assert_tensor_metadata: _read,
 }
 """By function, operator or the name of a method."""
