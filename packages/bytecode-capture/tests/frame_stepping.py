@@ -44,6 +44,9 @@ class Constant(Variable):
 class NoEffects:
     names = ()
 
+    def as_given(self, source):
+        return source
+
     def emit(self, emitter: Any) -> None:
         pass
 

@@ -22,6 +22,10 @@ class Emitter:
     def load_source(self, source: Source) -> None:
         """Push what the source holds (as read on entry of the frame)."""
 
+    def load_given(self, source: Source) -> None:
+        """As :meth:`load_source`; of a tensor whose layout the program changes, a view as it was on entry."""
+        self.load_source(source)
+
     def load_constant(self, value: Any) -> None:
         """Push an immutable constant that a code object can hold."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft_guards import (
@@ -40,9 +40,14 @@ class FrameEmitter(CodeBuilder, Emitter):
     """
 
     def __init__(
-        self, base: types.CodeType, cells: frozenset[str], graph_outputs: Sequence[Variable]
+        self,
+        base: types.CodeType,
+        cells: frozenset[str],
+        graph_outputs: Sequence[Variable],
+        as_given: Callable[[Source], Source],
     ) -> None:
         super().__init__(base)
+        self._as_given = as_given
         self.objects: list[Any] = []
         self.temporaries: list[str] = []
         self._cells = cells  # names of the frame's cell and free variables
@@ -82,6 +87,9 @@ class FrameEmitter(CodeBuilder, Emitter):
             if name is None:
                 name = self._reads[source] = self.new_temporary()
             self.load_local(name)
+
+    def load_given(self, source: Source) -> None:
+        self.load_source(self._as_given(source))
 
     def emit_entry_reads(self) -> None:
         """Read every source that was asked for into its temporary; paths that several share, once."""

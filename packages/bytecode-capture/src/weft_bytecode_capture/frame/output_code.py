@@ -73,7 +73,7 @@ class _Transformation:
         if isinstance(result.ending, Break):
             body = resume_functions.original(code)
         cells = frozenset(code.co_cellvars + code.co_freevars)
-        self.emitter = FrameEmitter(body, cells, result.graph_outputs)
+        self.emitter = FrameEmitter(body, cells, result.graph_outputs, result.side_effects.as_given)
         self.graph_call: list[Instruction] = []  # of a graph whose exceptions the program handles
 
     def run(self) -> TransformedCode:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from weft_guards import Guard
+from weft_guards import Guard, Source
 
 from ..captured_graph import CapturedGraph, GraphBreak, UnkeptRegion
 from ..frame.emitter import Emitter
@@ -27,6 +27,10 @@ class Replayable(Protocol):
     @property
     def names(self) -> tuple[str, ...]:
         """What changes that was there before the call, by where it is read, and what is called."""
+        ...
+
+    def as_given(self, source: Source) -> Source:
+        """Where a tensor is found as it is on entry, if its layout changes."""
         ...
 
 

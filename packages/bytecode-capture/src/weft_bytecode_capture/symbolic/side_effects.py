@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from weft_guards import Source
 
+from .._torch.layouts import AsGiven
 from ..frame.emitter import Emitter
+from ..sources import ConvertedSource
 from .variables.base import Variable
+
+if TYPE_CHECKING:
+    from .graph.changed_layouts import LayoutChange
 
 
 class Mutated(Protocol):
@@ -57,6 +62,7 @@ class SideEffects:
     def __init__(self) -> None:
         self._effects: list[Mutated] = []
         self._seen: set[int] = set()
+        self._layouts: list[LayoutChange] = []
 
     def __bool__(self) -> bool:
         return bool(self._effects)
@@ -88,8 +94,26 @@ class SideEffects:
         """Record an effect of another kind."""
         self._effects.append(EmittedEffect(emit))
 
+    def change_layout(self, change: LayoutChange) -> None:
+        """Record a change of the layout of a tensor of the caller."""
+        self._effects.append(change)
+        self._layouts.append(change)
+
+    @property
+    def layout_changes(self) -> tuple[LayoutChange, ...]:
+        """The changes of layouts, in the program's order."""
+        return tuple(self._layouts)
+
+    def as_given(self, source: Source) -> Source:
+        """Where a tensor is found as it is on entry, if its layout changes."""
+        changes = [change for change in self._layouts if change.tensor.source == source]
+        if not changes:
+            return source
+        return ConvertedSource(source, AsGiven(sum(change.moves_version for change in changes)))
+
     def mutated_variables(self) -> list[Variable]:
-        return [effect for effect in self._effects if isinstance(effect, Variable)]
+        found = [effect for effect in self._effects if isinstance(effect, Variable)]
+        return [*found, *(change.tensor for change in self._layouts)]
 
     def emit(self, emitter: Emitter) -> None:
         for effect in self._effects:

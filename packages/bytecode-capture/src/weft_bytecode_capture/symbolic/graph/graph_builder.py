@@ -49,6 +49,7 @@ from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.graph_arguments import given_tensors, graph_argument
 from .answers import Given, guard_absolute_place, guard_leaf, require_held
+from .changed_layouts import changed_in_place
 from .data_dependence import (
     refuse_unchecked_window,
     require_selected_inside,
@@ -60,7 +61,7 @@ from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .present_values import PresentValues
 from .size_nodes import size_node
-from .storages import Layout, guard_overlap, refuse_change_by_eager, version_of
+from .storages import Layout, guard_overlap, version_of
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
 
@@ -245,6 +246,28 @@ class GraphBuilder:
         self._last_attribute = node
         return self._variable(evaluator, node, fake, source)
 
+    def pass_attribute(self, tensor: TensorVariable, value: torch.Tensor) -> None:
+        """Take an attribute as an input instead: each call may find it with another layout."""
+        node, source = next(
+            (node, source)
+            for source, known, fake in self.given
+            for node in self.outermost.nodes
+            if known is value and node.meta.get("example_value") is fake
+        )
+        if node.op != "get_attr":
+            return
+        fake = node.meta["example_value"]
+        placeholder = self._placeholder(source, fake)
+        placeholder.meta["example_value"] = fake
+        self.first_versions[placeholder] = self.first_versions.pop(node)
+        self._inputs.append(
+            _Input(source, value, fake, self.first_versions[placeholder], Layout(fake))
+        )
+        node.replace_all_uses_with(placeholder)
+        if self._last_attribute is node:
+            self._last_attribute = None
+        self.outermost.erase_node(node)
+
     def call_function(
         self,
         evaluator: Evaluator,
@@ -373,6 +396,9 @@ class GraphBuilder:
             found = evaluator.state.overrides.overridden(evaluator, target, arguments, keywords)
             if found is not None:
                 return found
+        changed = changed_in_place(evaluator, target, arguments, keywords)
+        if changed is not None:
+            return changed
         if has_number((*arguments, *keywords.values())):
             return call_with_numbers(evaluator, target, arguments, keywords)
         _refuse_start_in_tensor(target, arguments, keywords)
@@ -395,7 +421,6 @@ class GraphBuilder:
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
-        refuse_change_by_eager(evaluator, target, fakes)
         value = self._fake_result(evaluator, kind, target, fakes, fake_keywords)
         require_held(target, value)
         if sizes != [out.shape for out in outs]:

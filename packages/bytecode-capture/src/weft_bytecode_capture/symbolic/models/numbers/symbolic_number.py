@@ -233,9 +233,10 @@ def _load_symbol_source(emitter: Emitter, symbol_source: SymbolSource | DataSymb
     if isinstance(symbol_source, DataSymbolSource):
         load_data_source(emitter, symbol_source)
         return
-    emitter.load_source(symbol_source.source)
     if symbol_source.quantity is Quantity.VALUE:
+        emitter.load_source(symbol_source.source)
         return
+    emitter.load_given(symbol_source.source)
     emitter.load_attribute(symbol_source.quantity.value)  # tensor.size or tensor.stride
     emitter.prepare_call()
     emitter.load_constant(symbol_source.dimension)

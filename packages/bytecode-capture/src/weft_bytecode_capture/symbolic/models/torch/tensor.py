@@ -348,7 +348,10 @@ class TensorVariable(WithAttributes):
         number = _number_of_data(evaluator, self, name, arguments, keywords)
         if number is not None:
             return number
-        if name in _REFUSED and not (name == "requires_grad_" and is_of_level(self.fake)):
+        if name in _REFUSED and not (
+            (name == "requires_grad_" and is_of_level(self.fake))
+            or (name == "resize_" and self.source is not None)
+        ):
             raise self.refused_method(evaluator, name)
         if name in HELD_METHODS:
             positional, named = evaluator.snapshots(arguments, keywords, name)

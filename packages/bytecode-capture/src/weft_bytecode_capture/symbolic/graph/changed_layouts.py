@@ -1,0 +1,213 @@
+"""Calls that make a tensor another view of its memory: ``x.squeeze_()``, ``x.t_()``, ``x.resize_(2)``.
+
+The graph takes such a call of a tensor from outside for its counterpart that gives a view, which the tensor's
+variable stands for from then on.  Behind the graph the caller's object is changed by the program's own call.
+The graph is given a view made before, so that neither backward nor a number read later sees the change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..._torch import OpOverloadPacket
+from ..._torch.layouts import change_layout
+from ...captured_graph import CapturedGraph
+from ...frame.emitter import Emitter
+from ...unsupported import BreakEarlier, Unsupported
+from ..models.containers.sequences import ListVariable, TupleVariable
+from ..models.numbers.representations import NumberVariable
+from ..models.torch.tensor import TensorVariable
+from ..protocol import Evaluator
+from ..variables.base import Keywords, Variable
+from ..variables.constant import ConstantVariable
+from .answers import guard_leaf
+from .storages import leaves
+
+if TYPE_CHECKING:
+    from ..side_effects import SideEffects
+
+_KIND = "change of a tensor's metadata"
+
+
+def _changing() -> frozenset[str]:
+    """The names of ATen's operators that change no element, but what a tensor is."""
+    found = set()
+    for name in dir(torch.Tensor):
+        packet = getattr(torch.ops.aten, name, None) if name.endswith("_") else None
+        if isinstance(packet, OpOverloadPacket) and any(
+            torch.Tag.inplace_view in getattr(packet, overload).tags
+            for overload in packet.overloads()
+        ):
+            found.add(name)
+    return frozenset(found)
+
+
+_CHANGES = _changing()
+_OF_STORAGE = frozenset({"set_", "resize_as_"})
+
+
+class LayoutChange:
+    """A change of a tensor of the caller, made behind the graph; ``arguments`` are numbers and tuples."""
+
+    def __init__(
+        self,
+        tensor: TensorVariable,
+        name: str,
+        arguments: Sequence[Variable],
+        moves_version: bool,
+        position: int,
+    ) -> None:
+        self.tensor = tensor
+        self.position = position  # of the root frame's instruction
+        self.moves_version = moves_version  # whether eager counts it as a write
+        self._name = name
+        self._arguments = tuple(arguments)
+
+    def __repr__(self) -> str:
+        return f"{self._name}()"
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        assert self.tensor.source is not None
+        emitter.load_given(self.tensor.source)  # counts the change, with or without a graph
+        emitter.pop()
+        emitter.run_call(change_layout, self.tensor, self._name, *self._arguments)
+
+
+def changed_in_place(
+    evaluator: Evaluator, target: Any, arguments: Sequence[Variable], keywords: Keywords
+) -> Variable | None:
+    """What a call that changes the layout of a tensor from outside gives; None for any other call.
+
+    :raises Unsupported: the change is eager's: in a region, of the storage, of a leaf that has gradients or
+        of a history that the graph does not know.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    name = name.partition(".")[0]
+    tensor = arguments[0] if arguments else None
+    fake = getattr(tensor, "fake", None)
+    if name not in _CHANGES or not isinstance(fake, torch.Tensor):
+        return None
+    if fake.requires_grad and (name == "detach_" or not torch.is_grad_enabled()):
+        raise Unsupported(_KIND, f"{name} of a tensor with a history")
+    given = [row for row in evaluator.graph.given if row[0] == getattr(tensor, "source", None)]
+    if type(tensor) is not TensorVariable or not given:
+        if any(fake is known for _, _, known in evaluator.graph.given):
+            raise Unsupported(_KIND, f"{name} of a tensor from outside")
+        return None
+    source, value, _ = given[0]
+    root = evaluator.state.root
+    if fake.requires_grad or root is None:
+        raise Unsupported(_KIND, f"{name} of a tensor with gradients")
+    _require_changeable(evaluator, name, tensor, value)
+    guard_leaf(evaluator, source, value)
+    own = _constant_arguments(evaluator, name, arguments[1:], keywords)
+    view = _view(evaluator, name, tensor, own)
+    evaluator.graph.pass_attribute(tensor, value)
+    counts = name != "detach_" and not (name == "resize_" and view.fake.shape == fake.shape)
+    tensor.node, tensor.fake = view.node, view.fake
+    evaluator.side_effects.change_layout(LayoutChange(tensor, name, own, counts, root.index))
+    return tensor
+
+
+def _require_changeable(
+    evaluator: Evaluator, name: str, tensor: TensorVariable, value: torch.Tensor
+) -> None:
+    if evaluator.graph.is_in_region or tensor.is_regional or tensor.element is not None:
+        raise Unsupported(_KIND, f"{name} of a tensor from outside, in a region")
+    if name in _OF_STORAGE:
+        raise Unsupported("storage of a tensor", name)
+    if name == "detach_" and value._is_view():
+        raise Unsupported(_KIND, f"{name} of a view")
+    if value.requires_grad and (value.is_leaf or value._is_view()):
+        raise Unsupported(_KIND, f"{name} of a leaf, or a view, that has gradients")
+
+
+def _constant_arguments(
+    evaluator: Evaluator, name: str, arguments: Sequence[Variable], keywords: Keywords
+) -> list[Variable]:
+    """Arguments by position, which keep their numbers whatever happens to the program's lists."""
+    given = [*arguments, *(keywords[key] for key in _by_position(name, len(arguments), keywords))]
+    return [_kept(evaluator, name, argument) for argument in given]
+
+
+def _by_position(name: str, count: int, keywords: Keywords) -> list[str]:
+    """The keywords in the order of the parameters that they are for."""
+    if not keywords:
+        return []
+    packet = getattr(torch.ops.aten, name)
+    for overload in packet.overloads():
+        own = [a.name for a in getattr(packet, overload)._schema.arguments]
+        following = own[1 + count : 1 + count + len(keywords)]
+        if set(following) == keywords.keys():
+            return following
+    raise Unsupported(_KIND, f"{name} with keywords {', '.join(keywords)}")
+
+
+def _kept(evaluator: Evaluator, name: str, argument: Variable) -> Variable:
+    if isinstance(argument, (ListVariable, TupleVariable)):
+        return TupleVariable([_kept(evaluator, name, a) for a in argument.iterate(evaluator)])
+    if isinstance(argument, NumberVariable) or argument.is_constant():
+        return argument
+    raise Unsupported(_KIND, f"{name} by {argument!r}")
+
+
+def _view(
+    evaluator: Evaluator, name: str, tensor: TensorVariable, arguments: list[Variable]
+) -> TensorVariable:
+    """The view that a tensor becomes."""
+    if name == "resize_":
+        arguments = _place_after_resize(evaluator, tensor, arguments)
+        name = "as_strided_"
+    view = evaluator.graph.call_method(evaluator, name.removesuffix("_"), tensor, arguments, {})
+    assert isinstance(view, TensorVariable)
+    return view
+
+
+def _place_after_resize(
+    evaluator: Evaluator, tensor: TensorVariable, arguments: list[Variable]
+) -> list[Variable]:
+    """The sizes and strides that ``resize_`` gives a tensor whose storage is large enough.
+
+    :raises Unsupported: it may not be, or autograd refuses the call.
+    """
+    shapes = evaluator.graph.shapes
+    sizes = arguments
+    if len(arguments) == 1 and isinstance(arguments[0], TupleVariable):
+        sizes = arguments[0].iterate(evaluator)
+    numbers = [getattr(size, "value", None) for size in sizes]
+    if tensor.fake.requires_grad or not all(isinstance(n, (int, torch.SymInt)) for n in numbers):
+        raise Unsupported("storage of a tensor", f"resize_ of {tensor!r}")
+    extents = [int(shapes.specialise(number)) for number in numbers]
+    old = tensor.fake
+    if any(n < 0 for n in extents) or not shapes.specialise(math.prod(extents) <= old.numel()):
+        raise Unsupported("storage of a tensor", "resize_ to more elements")
+    strides = [math.prod(max(n, 1) for n in extents[k + 1 :]) for k in range(len(extents))]
+    if extents == [shapes.specialise(n) for n in old.shape]:
+        strides = [int(shapes.specialise(n)) for n in old.stride()]
+    return [TupleVariable([ConstantVariable(n) for n in row]) for row in (extents, strides)]
+
+
+def require_no_gradients(evaluator: Evaluator, effects: SideEffects) -> None:
+    """
+    :raises BreakEarlier: the layout of a tensor changes behind a graph that has gradients.
+    """
+    changes = effects.layout_changes
+    if changes and any(_has_gradients(node) for node in evaluator.graph.outermost.nodes):
+        raise BreakEarlier(changes[0].position, Unsupported(_KIND, f"{changes[0]!r}, gradients"))
+
+
+def _has_gradients(node: torch.fx.Node) -> bool:
+    values = leaves(node.meta.get("example_value"))
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+
+
+def with_given_layouts(graph: CapturedGraph, effects: SideEffects) -> CapturedGraph:
+    """The graph, with views made on entry in the place of the inputs whose layouts change behind it."""
+    return dataclasses.replace(
+        graph, input_sources=tuple(map(effects.as_given, graph.input_sources))
+    )
