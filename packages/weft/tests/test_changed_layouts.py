@@ -134,7 +134,7 @@ def test_attribute(name: str) -> None:
             return (self.table * self.weight).sum() + x
 
     eager, compiled = Module(), Module()
-    run = weft.compile(compiled)  # has gradients: the change is a break
+    run = weft.compile(compiled, fullgraph=True)
     # a buffer with gaps, which as_strided_ leaves, is not written to in a graph
     for _ in range(1 if "unsqueeze" in name or name == "as_strided_" else 3):
         results = eager(torch.ones(())), run(torch.ones(()))
@@ -215,7 +215,7 @@ def test_gradients_of_what_is_saved() -> None:
         x.t_()
         return (x * w).sin().sum()
 
-    compiled = weft.compile(function)
+    compiled = weft.compile(function, fullgraph=True)
     found = []
     for run in (function, compiled):
         x, gradients = _first(), []
@@ -232,7 +232,7 @@ def test_write_after_the_call_is_seen_by_backward() -> None:
         x.t_()
         return (x * w).sin().sum()
 
-    for run in (function, weft.compile(function)):
+    for run in (function, weft.compile(function, fullgraph=True)):
         x, w = _first(), torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
         result = run(x, w)
         x.add_(1)
@@ -252,7 +252,7 @@ def test_tensor_with_a_history(name: str, writes: bool) -> None:
             x.mul_(3)
         return x.cos().sum() + y.sum()
 
-    compiled = weft.compile(function)
+    compiled = weft.compile(function, fullgraph=True)
     found = []
     for run in (function, compiled):
         leaf = _first().requires_grad_()

@@ -21,7 +21,7 @@ from .captured_exception import CapturedException
 from .evaluator import FrameEvaluator
 from .frame_ends import exit_runs_code
 from .frame_result import Break, CaptureOptions, FrameInput, FrameResult, Raise, Return, Skip
-from .graph.changed_layouts import require_no_gradients, with_given_layouts
+from .graph.changed_layouts import with_given_layouts
 from .graph.graph_builder import GraphBuilder
 from .graph.histories import (
     asks_for_histories,
@@ -264,7 +264,6 @@ class _Capture:
                 error = Unsupported("generator dropped while it waits in a try or with block")
                 raise BreakEarlier(generator.created_at, error)
         state.graph.transforms.require_left()
-        require_no_gradients(self.evaluator, state.side_effects)
         changed_modes = state.graph.modes.changed()
         if changed_modes:
             state.side_effects.record(functools.partial(_emit_modes, changed_modes))

@@ -99,11 +99,6 @@ class SideEffects:
         self._effects.append(change)
         self._layouts.append(change)
 
-    @property
-    def layout_changes(self) -> tuple[LayoutChange, ...]:
-        """The changes of layouts, in the program's order."""
-        return tuple(self._layouts)
-
     def as_given(self, source: Source) -> Source:
         """Where a tensor is found as it is on entry, if its layout changes."""
         changes = [change for change in self._layouts if change.tensor.source == source]

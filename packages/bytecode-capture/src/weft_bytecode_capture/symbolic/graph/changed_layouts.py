@@ -18,7 +18,7 @@ from ..._torch import OpOverloadPacket
 from ..._torch.layouts import change_layout
 from ...captured_graph import CapturedGraph
 from ...frame.emitter import Emitter
-from ...unsupported import BreakEarlier, Unsupported
+from ...unsupported import Unsupported
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.numbers.representations import NumberVariable
 from ..models.torch.tensor import TensorVariable
@@ -26,7 +26,6 @@ from ..protocol import Evaluator
 from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
 from .answers import guard_leaf
-from .storages import leaves
 
 if TYPE_CHECKING:
     from ..side_effects import SideEffects
@@ -55,15 +54,9 @@ class LayoutChange:
     """A change of a tensor of the caller, made behind the graph; ``arguments`` are numbers and tuples."""
 
     def __init__(
-        self,
-        tensor: TensorVariable,
-        name: str,
-        arguments: Sequence[Variable],
-        moves_version: bool,
-        position: int,
+        self, tensor: TensorVariable, name: str, arguments: Sequence[Variable], moves_version: bool
     ) -> None:
         self.tensor = tensor
-        self.position = position  # of the root frame's instruction
         self.moves_version = moves_version  # whether eager counts it as a write
         self._name = name
         self._arguments = tuple(arguments)
@@ -100,9 +93,6 @@ def changed_in_place(
             raise Unsupported(_KIND, f"{name} of a tensor from outside")
         return None
     source, value, _ = given[0]
-    root = evaluator.state.root
-    if fake.requires_grad or root is None:
-        raise Unsupported(_KIND, f"{name} of a tensor with gradients")
     _require_changeable(evaluator, name, tensor, value)
     guard_leaf(evaluator, source, value)
     own = _constant_arguments(evaluator, name, arguments[1:], keywords)
@@ -110,7 +100,7 @@ def changed_in_place(
     evaluator.graph.pass_attribute(tensor, value)
     counts = name != "detach_" and not (name == "resize_" and view.fake.shape == fake.shape)
     tensor.node, tensor.fake = view.node, view.fake
-    evaluator.side_effects.change_layout(LayoutChange(tensor, name, own, counts, root.index))
+    evaluator.side_effects.change_layout(LayoutChange(tensor, name, own, counts))
     return tensor
 
 
@@ -190,20 +180,6 @@ def _place_after_resize(
     if extents == [shapes.specialise(n) for n in old.shape]:
         strides = [int(shapes.specialise(n)) for n in old.stride()]
     return [TupleVariable([ConstantVariable(n) for n in row]) for row in (extents, strides)]
-
-
-def require_no_gradients(evaluator: Evaluator, effects: SideEffects) -> None:
-    """
-    :raises BreakEarlier: the layout of a tensor changes behind a graph that has gradients.
-    """
-    changes = effects.layout_changes
-    if changes and any(_has_gradients(node) for node in evaluator.graph.outermost.nodes):
-        raise BreakEarlier(changes[0].position, Unsupported(_KIND, f"{changes[0]!r}, gradients"))
-
-
-def _has_gradients(node: torch.fx.Node) -> bool:
-    values = leaves(node.meta.get("example_value"))
-    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
 
 
 def with_given_layouts(graph: CapturedGraph, effects: SideEffects) -> CapturedGraph:
