@@ -86,6 +86,8 @@ class RememberingFakeMode(FakeTensorMode):
                 self._check_operands(func, args, kwargs)
             if func in _SELECTS:
                 _check_position(*args)
+            if func in _OF_ONE_DTYPE and args[0].dtype != args[1].dtype:
+                raise NotImplementedError(f"{func} of {args[0].dtype} and {args[1].dtype}")
 
     def _dispatch_new(
         self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -312,6 +314,11 @@ _VARYING = frozenset(
 """Tags of operators whose results depend on more than how their operands look."""
 
 _SELECTS = frozenset({torch.ops.aten.select.int})
+_OF_ONE_DTYPE = frozenset(
+    {torch.ops.aten.huber_loss.default, torch.ops.aten.soft_margin_loss.default}
+)
+"""Operators that give the dtype of the first operand, where the fake's is that of both."""
+
 
 _CONVERSIONS = frozenset({torch.ops.aten._to_copy.default})
 """Operators that compute by element although torch does not say so."""
