@@ -19,7 +19,7 @@ LOGICAL = {"any": "max", "all": "min", "sum": "max", "prod": "min"}
 
 STEPS = {
     "sum": "{0} + {1}", "prod": "{0} * {1}",
-    "max": "weft.maximum({0}, {1})", "min": "weft.minimum({0}, {1})",
+    "max": "{2}.maximum({0}, {1})", "min": "{2}.minimum({0}, {1})",
 }  # fmt: skip
 FUNCTIONS = {"prod": "weft.multiply", "max": "weft.maximum", "min": "weft.minimum"}
 """What joins two partial results of floats."""
@@ -134,7 +134,7 @@ class Accumulators:
             "max": "0" if logical else lowest(dtype), "min": "1" if logical else highest(dtype),
         }[kind]  # fmt: skip
         is_float = dtype.is_floating_point and not logical
-        step = STEPS[kind] if is_float else STEPS[kind].replace("weft.", "tl.")
+        join, module = STEPS[kind].format, "weft" if is_float else "tl"
         names, is_new = self._named(number, f"{kind}_")
         (total,) = names
 
@@ -150,7 +150,7 @@ class Accumulators:
             printer.emit(f"{total} = {space.where_inside(operand, identity)}")
         elif space.vectors is None:
             self.before += [f"{total} = {identity}"] if is_new else []
-            printer.emit(f"{total} = {space.where_inside(step.format(total, operand), total)}")
+            printer.emit(f"{total} = {space.where_inside(join(total, operand, module), total)}")
         else:
             self.before += [f"{total} = {space.full(start, held, space.lanes)}"] if is_new else []
             operand = self._whole(operand)
@@ -159,7 +159,7 @@ class Accumulators:
             if self.with_exponentials:
                 self._online_softmax(total, operand, held, is_new)
             else:
-                code = step.format(total, across(operand, 2, "[:, :, None]"))
+                code = join(total, across(operand, 2, "[:, :, None]"), module)
                 if space.span is Span.VECTORS:
                     code = space.where_inside(code, total)
                 printer.emit(f"{total} = {code}")
