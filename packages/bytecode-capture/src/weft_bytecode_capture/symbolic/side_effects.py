@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from weft_guards import Source
 
-from .._torch.layouts import AsGiven
+from .._torch.layouts import AsGiven, change_layout
 from ..frame.emitter import Emitter
 from ..sources import ConvertedSource
 from .variables.base import Variable
-
-if TYPE_CHECKING:
-    from .graph.changed_layouts import LayoutChange
 
 
 class Mutated(Protocol):
@@ -50,6 +47,27 @@ class EmittedEffect:
 
     def __repr__(self) -> str:
         return "a write"
+
+
+class LayoutChange:
+    """A change of a tensor of the caller, made behind the graph; ``arguments`` are numbers and tuples."""
+
+    def __init__(
+        self, tensor: Variable, name: str, arguments: Sequence[Variable], moves_version: bool
+    ) -> None:
+        self.tensor = tensor
+        self.moves_version = moves_version  # whether eager counts it as a write
+        self._name = name
+        self._arguments = tuple(arguments)
+
+    def __repr__(self) -> str:
+        return f"{self._name}()"
+
+    def emit_mutation(self, emitter: Emitter) -> None:
+        assert self.tensor.source is not None
+        emitter.load_given(self.tensor.source)  # counts the change, with or without a graph
+        emitter.pop()
+        emitter.run_call(change_layout, self.tensor, self._name, *self._arguments)
 
 
 class SideEffects:

@@ -10,25 +10,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..._torch import OpOverloadPacket
-from ..._torch.layouts import change_layout
 from ...captured_graph import CapturedGraph
-from ...frame.emitter import Emitter
 from ...unsupported import Unsupported
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.numbers.representations import NumberVariable
 from ..models.torch.tensor import TensorVariable
 from ..protocol import Evaluator
+from ..side_effects import LayoutChange, SideEffects
 from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
 from .answers import guard_leaf
-
-if TYPE_CHECKING:
-    from ..side_effects import SideEffects
 
 _KIND = "change of a tensor's metadata"
 
@@ -48,27 +44,6 @@ def _changing() -> frozenset[str]:
 
 _CHANGES = _changing()
 _OF_STORAGE = frozenset({"set_", "resize_as_"})
-
-
-class LayoutChange:
-    """A change of a tensor of the caller, made behind the graph; ``arguments`` are numbers and tuples."""
-
-    def __init__(
-        self, tensor: TensorVariable, name: str, arguments: Sequence[Variable], moves_version: bool
-    ) -> None:
-        self.tensor = tensor
-        self.moves_version = moves_version  # whether eager counts it as a write
-        self._name = name
-        self._arguments = tuple(arguments)
-
-    def __repr__(self) -> str:
-        return f"{self._name}()"
-
-    def emit_mutation(self, emitter: Emitter) -> None:
-        assert self.tensor.source is not None
-        emitter.load_given(self.tensor.source)  # counts the change, with or without a graph
-        emitter.pop()
-        emitter.run_call(change_layout, self.tensor, self._name, *self._arguments)
 
 
 def changed_in_place(
