@@ -86,8 +86,8 @@ class RememberingFakeMode(FakeTensorMode):
                 self._check_operands(func, args, kwargs)
             if func in _SELECTS:
                 _check_position(*args)
-            if func in _OF_ONE_DTYPE and args[0].dtype != args[1].dtype:
-                raise NotImplementedError(f"{func} of {args[0].dtype} and {args[1].dtype}")
+            if func in _OF_ONE_DTYPE:
+                _check_one_dtype(func, *args[:2])
 
     def _dispatch_new(
         self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -217,6 +217,13 @@ def _check_position(tensor: torch.Tensor, dimension: int, index: int | torch.Sym
         raise IndexError(f"index {index} is out of bounds for dimension {dimension}")
 
 
+def _check_one_dtype(operator: OpOverload, first: torch.Tensor, second: torch.Tensor) -> None:
+    """:raises NotImplementedError: two dtypes; labels of ``soft_margin_loss`` may be whole numbers."""
+    are_labels = operator is _SOFT_MARGIN and not second.is_floating_point()
+    if first.dtype != second.dtype and not are_labels:
+        raise NotImplementedError(f"{operator} of {first.dtype} and {second.dtype}")
+
+
 def _kind_of(operator: OpOverload) -> str | None:
     """One of the kinds of :data:`_MAKERS`, None for an operator whose results may differ by call."""
     if operator.namespace not in _NAMESPACES or _VARYING.intersection(operator.tags):
@@ -314,9 +321,8 @@ _VARYING = frozenset(
 """Tags of operators whose results depend on more than how their operands look."""
 
 _SELECTS = frozenset({torch.ops.aten.select.int})
-_OF_ONE_DTYPE = frozenset(
-    {torch.ops.aten.huber_loss.default, torch.ops.aten.soft_margin_loss.default}
-)
+_SOFT_MARGIN = torch.ops.aten.soft_margin_loss.default
+_OF_ONE_DTYPE = frozenset({torch.ops.aten.huber_loss.default, _SOFT_MARGIN})
 """Operators that give the dtype of the first operand, where the fake's is that of both."""
 
 
