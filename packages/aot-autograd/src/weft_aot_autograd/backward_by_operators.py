@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ._torch import keeps_graph, without_transforms
+from .derivation import gradients_of
 from .kept_inputs import kept_inputs
 from .random_state import UNKNOWN_NUMBERS
 from .replay import without_autocast
@@ -38,14 +39,9 @@ def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]
     ):
         results = plan.derivation.run(every)
     given = [t.output_index for t in plan.tangents if gradients[t.output_index] is not None]
-    used = [index for index in given if results[index].requires_grad]  # others have zeros in eager
-    computed: Sequence[Any] = torch.autograd.grad(
-        [results[index] for index in used],
-        wanted,
-        [gradients[index] for index in used],
-        create_graph=torch.is_grad_enabled(),
-        allow_unused=True,
-    )
+    tangents = [gradients[index] for index in given]
+    keep = torch.is_grad_enabled()
+    computed: Sequence[Any] = gradients_of(results, given, tangents, wanted, create_graph=keep)
     absent = plan.absent(gradients, ctx.flags)
     computed = [
         None if position in absent else torch.zeros_like(like) if gradient is None else gradient

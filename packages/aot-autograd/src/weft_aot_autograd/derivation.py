@@ -49,7 +49,7 @@ class Derivation:
             tangents = inputs[count : count + len(step.given)]
             count += len(step.given) + len(step.reused)
             wanted = [inputs[k] for k in step.wanted]
-            found = differentiable_gradients(results, step.given, tangents, wanted)
+            found = gradients_of(results, step.given, tangents, wanted, create_graph=True)
             results = [
                 torch.zeros_like(like) if gradient is None else gradient
                 for like, gradient in zip(wanted, found, strict=True)
@@ -57,16 +57,21 @@ class Derivation:
         return results
 
 
-def differentiable_gradients(
-    results: Sequence[Any], given: Sequence[int], tangents: Sequence[Any], wanted: Sequence[Any]
+def gradients_of(
+    results: Sequence[Any],
+    given: Sequence[int],
+    tangents: Sequence[Any],
+    wanted: Sequence[Any],
+    *,
+    create_graph: bool,
 ) -> Sequence[torch.Tensor | None]:
-    """The gradients of ``wanted`` with their history; results without one have zeros in eager."""
+    """The gradients of ``wanted`` by those of the results at ``given``; others have zeros in eager."""
     used = [k for k, index in enumerate(given) if results[index].requires_grad]
     found: Sequence[torch.Tensor | None] = torch.autograd.grad(
         [results[given[k]] for k in used],
         wanted,
         [tangents[k] for k in used],
-        create_graph=True,
+        create_graph=create_graph,
         allow_unused=True,
     )
     return found

@@ -15,6 +15,7 @@ from .derivation import Step
 from .gradient_function import GradientFunction
 from .kept_inputs import kept_inputs
 from .partial_backward import is_linear
+from .region_gradients.recording import HAS_SIZES_OF_DATA
 from .replay import without_autocast
 from .saved_values import check_version, take_saved
 from .tracing import fake_mode_of
@@ -152,10 +153,9 @@ def _is_known(plan: Plan) -> bool:
 
 
 def _depends_on_data(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and not _DEPENDS_ON_DATA.isdisjoint(node.target.tags)
-
-
-_DEPENDS_ON_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+    return isinstance(node.target, OpOverload) and not HAS_SIZES_OF_DATA.isdisjoint(
+        node.target.tags
+    )
 
 
 def _saved_nodes(plan: Plan) -> dict[int, torch.fx.Node]:

@@ -22,7 +22,7 @@ from weft_functionalize import (
 
 from ._torch import DATA_DEPENDENT_ERRORS, FakeTensorMode, relation_count
 from .decomposition_table import DecompositionTable, default_decompositions
-from .derivation import Derivation, Step, differentiable_gradients
+from .derivation import Derivation, Step, gradients_of
 from .formula_errors import refuse_missing_derivative, refused_formulas
 from .joint_graph import GradientDescriptor, JointGraph, TangentDescriptor
 from .joint_tracing import JointTrace, has_gradient
@@ -138,7 +138,7 @@ class _GradientTrace(JointTrace):
             reached = {k: paths.from_result(results[k]) for k in differentiated}
             if any(way is not True for ways in reached.values() for way in ways.values()):
                 raise Unsupported("gradient of a gradient that depends on data")
-            gradients = self._gradients_of(results, differentiated, inputs)
+            gradients = self.differentiate(results, differentiated, inputs)
         outputs = tuple(
             OutputDescriptor(
                 OutputKind.USER_OUTPUT,
@@ -175,7 +175,7 @@ class _GradientTrace(JointTrace):
         inputs += tangents
         inputs += [self._add_reused(node) for node in step.reused]
         with self.recorder, refused_formulas():
-            found = differentiable_gradients(results, step.given, tangents, wanted)
+            found = gradients_of(results, step.given, tangents, wanted, create_graph=True)
         pairs = [(k, g) for k, g in zip(step.wanted, found, strict=True) if g is not None]
         return tuple(k for k, _ in pairs), [gradient for _, gradient in pairs]
 
@@ -183,23 +183,6 @@ class _GradientTrace(JointTrace):
         value: torch.Tensor = node.meta["val"].detach()
         self.placeholder(f"reused_{node.name}", value, None)
         return value
-
-    def _gradients_of(
-        self, results: Sequence[Any], differentiated: Sequence[int], inputs: Sequence[Any]
-    ) -> dict[int, torch.Tensor]:
-        """By position of an input, the gradient that it gets from those of ``differentiated``."""
-        if not differentiated:
-            return {}
-        tangents = [self.add_tangent(k, results[k]) for k in differentiated]
-        wanted = [k for k, value in enumerate(inputs) if has_gradient(value)]
-        with self.recorder, refused_formulas():
-            found: Sequence[torch.Tensor | None] = torch.autograd.grad(
-                [results[k] for k in differentiated],
-                [inputs[k] for k in wanted],
-                tangents,
-                allow_unused=True,
-            )
-        return {k: g for k, g in zip(wanted, found, strict=True) if g is not None}
 
     def _described(self, inputs: Sequence[Any]) -> tuple[InputDescriptor, ...]:
         given = self.functional.inputs

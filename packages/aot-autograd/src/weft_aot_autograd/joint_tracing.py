@@ -142,23 +142,30 @@ class JointTrace:
                 if not isinstance(value, torch.Tensor):
                     self.recorder.nodes_in(value)  # not read from tangents, which forward has not
             positions = self._find_flags(outputs, differentiated, inputs)
-            tangents = [self.add_tangent(i, outputs[i]) for i in differentiated]
-            wanted = [i for i, value in enumerate(inputs) if has_gradient(value)]
-            with self.recorder, refused_formulas():
-                gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
-                    [outputs[i] for i in differentiated],
-                    [inputs[i] for i in wanted],
-                    tangents,
-                    allow_unused=True,
-                )
-            found = {
-                i: gradient
-                for i, gradient in zip(wanted, gradients, strict=True)
-                if gradient is not None and i in self._reached  # else zeros, in regions' stead
-            }
+            gradients = self.differentiate(outputs, differentiated, inputs)
+            # others are zeros, in regions' stead
+            found = {i: gradient for i, gradient in gradients.items() if i in self._reached}
             missing = find_missing_derivatives(outputs, differentiated, inputs)
-            found |= self._zeros_for([i for i in wanted if i not in found], inputs, missing)
+            others = [i for i in _differentiable(inputs) if i not in found]
+            found |= self._zeros_for(others, inputs, missing)
         return replace(self._result(outputs, differentiated, found, positions), missing=missing)
+
+    def differentiate(
+        self, results: Sequence[Any], differentiated: Sequence[int], inputs: Sequence[Any]
+    ) -> dict[int, torch.Tensor]:
+        """By position of an input: the gradient that it gets from those of the results ``differentiated``."""
+        if not differentiated:
+            return {}
+        tangents = [self.add_tangent(i, results[i]) for i in differentiated]
+        wanted = _differentiable(inputs)
+        with self.recorder, refused_formulas():
+            gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
+                [results[i] for i in differentiated],
+                [inputs[i] for i in wanted],
+                tangents,
+                allow_unused=True,
+            )
+        return {i: g for i, g in zip(wanted, gradients, strict=True) if g is not None}
 
     @contextlib.contextmanager
     def on_fake_tensors(self) -> Iterator[None]:
@@ -345,6 +352,10 @@ class _ZeroGradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, _: torch.Tensor) -> tuple[Any, ...]:
         return None, *map(torch.zeros_like, ctx.inputs)
+
+
+def _differentiable(inputs: Sequence[Any]) -> list[int]:
+    return [i for i, value in enumerate(inputs) if has_gradient(value)]
 
 
 def has_gradient(value: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from weft_functionalize import FunctionalGraph
 
 from .training_plan import Plan
 
@@ -15,7 +14,7 @@ def kept_inputs(ctx: Any) -> list[Any]:
     plan: Plan = ctx.plan
     given = {plan.argument_indices[k] for k in plan.kept}
     every = [
-        None if index in given else _stand_in(plan.functional, index)
+        None if index in given else _stand_in(plan, index)
         for index in range(len(plan.functional.inputs))
     ]
     for k, value in zip(plan.kept, ctx.kept, strict=True):
@@ -23,11 +22,11 @@ def kept_inputs(ctx: Any) -> list[Any]:
     return every
 
 
-def _stand_in(functional: FunctionalGraph, index: int) -> Any:
+def _stand_in(plan: Plan, index: int) -> Any:
     """A value for an input that no gradient depends on."""
-    if index in functional.lifted:
-        return functional.lifted[index]
-    value = functional.graph_module.graph.find_nodes(op="placeholder")[index].meta["val"]
+    if index in plan.functional.lifted:
+        return plan.functional.lifted[index]
+    value = plan.placeholders[index].meta["val"]
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(

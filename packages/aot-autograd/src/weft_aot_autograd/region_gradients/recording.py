@@ -62,13 +62,14 @@ def _run_node(
             return node.target(*args, **kwargs)
         if isinstance(node.target, OpOverload):
             result = recorder.call(node.target, args, kwargs)
-            if _HAS_SIZES_OF_DATA.intersection(node.target.tags):
+            if HAS_SIZES_OF_DATA.intersection(node.target.tags):
                 _know_sizes(result, node.meta["val"])
             return result
         return rule(recorder, node, args)
 
 
-_HAS_SIZES_OF_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+HAS_SIZES_OF_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+"""Tags of operators that give sizes or numbers that depend on data."""
 
 
 def _know_sizes(made: Any, known: Any) -> None:
