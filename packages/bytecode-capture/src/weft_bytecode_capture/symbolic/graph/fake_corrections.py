@@ -45,15 +45,13 @@ def with_eager_strides(
 
 
 def with_strides_of_nothing(
-    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
-) -> Any:
+    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> torch.Tensor:
     """A fake result without elements, with eager's strides: the kernel is asked, as it computes nothing.
 
     Where a size is 0 it decides by other rules than elsewhere.  Asked of what computes by element, which
     needs no element then, of sizes that are known.
     """
-    if not isinstance(result, torch.Tensor) or not _is_known_and_empty(result):
-        return result
     if torch.Tag.pointwise not in operator.tags or operator._schema.is_mutable or result.dim() < 2:
         return result
     if torch.Tag.nondeterministic_seeded in operator.tags:
@@ -77,8 +75,9 @@ _FEW = 1 << 20
 """What operands may have of elements that a kernel is given to ask for strides."""
 
 
-def _is_known_and_empty(tensor: torch.Tensor) -> bool:
-    return _is_known(tensor) and 0 in tensor.shape
+def is_known_and_empty(result: Any) -> bool:
+    """Whether a fake result is a tensor on the CPU that has no elements whatever the sizes' symbols are."""
+    return isinstance(result, torch.Tensor) and _is_known(result) and 0 in result.shape
 
 
 def _by_element(given: Given, promised: torch.Tensor) -> torch.Tensor:

@@ -27,6 +27,7 @@ from ..._torch.fakes import FakeForm, FakeTensor, FakeTensorMode, computed_const
 from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import (
     has_eager_strides,
+    is_known_and_empty,
     rule_for,
     with_eager_strides,
     with_strides_of_nothing,
@@ -116,7 +117,7 @@ class RememberingFakeMode(FakeTensorMode):
         if not has_eager_strides(func):
             with self:
                 result = with_eager_strides(func, args, kwargs, result)
-        if isinstance(result, torch.Tensor) and isinstance(func, OpOverload):
+        if isinstance(func, OpOverload) and is_known_and_empty(result):
             with self:
                 return with_strides_of_nothing(func, args, kwargs, result)
         return result
