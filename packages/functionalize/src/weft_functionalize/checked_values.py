@@ -63,6 +63,7 @@ def _rules() -> Iterator[tuple[Any, Callable[..., Any]]]:
     for function in (torch.quantile, torch.nanquantile):
         rule = _within_one(function)
         yield from ((function, rule), (function.__name__, rule))
+    yield assert_tensor_metadata, _read
 
 
 def _read(tensor: torch.Tensor, *expected: Any, **others: Any) -> Any:
@@ -70,8 +71,5 @@ def _read(tensor: torch.Tensor, *expected: Any, **others: Any) -> Any:
     assert_tensor_metadata(without_levels(tensor), *expected, **others)
 
 
-_RULES: dict[Any, Callable[..., Any]] = {
-    **dict(_rules()),
-    assert_tensor_metadata: _read,
-}
+_RULES: dict[Any, Callable[..., Any]] = dict(_rules())
 """By function, operator or the name of a method."""

@@ -28,8 +28,10 @@ _RAISING = re.compile(
 )
 """Parts of the names of operators that look at their operands' elements and may refuse them."""
 
-_REFUSES_EMPTY = re.compile(r"^_?(a?max|a?min|aminmax|arg(max|min)|mode|(nan)?(median|quantile))$")
-"""The names of operators that refuse to reduce what is empty."""
+_REFUSES_EMPTY = frozenset(
+    "max min amax amin aminmax argmax argmin mode median nanmedian quantile nanquantile".split()
+)
+"""Reductions of nothing that eager refuses."""
 
 _TAKES_PLACES = frozenset({"getitem", "setitem", "index"})
 _DIVIDES = frozenset(
@@ -72,7 +74,7 @@ def may_raise(node: torch.fx.Node) -> bool:
         return len(node.args) > 1 and _has_places(node.args[1])
     if name in _DIVIDES:
         return _has_integers(node) and _has_integers(*node.args)
-    if _REFUSES_EMPTY.search(name):
+    if name in _REFUSES_EMPTY:
         return any(has_unbacked_symbols(value) for value in node_values(node.all_input_nodes))
     return _RAISING.search(name) is not None
 
