@@ -89,7 +89,7 @@ _TENSORS = {
         "graphs know tensors, not the memory behind them", (_OUTSIDE,)
     ),
     "change of a tensor's metadata": BreakKind(
-        "a caller's tensor is changed behind the graph: not in its branches and loops, nor with gradients",
+        "a caller's tensor is changed behind the graph: in no branch or loop, and no leaf with gradients",
         ("use the method without the underscore, which gives a view",),
     ),
     "Python function applied to each element": BreakKind(
