@@ -108,14 +108,59 @@ def _like_fake(value: Any) -> Any:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
 
 
+def plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] | None:
+    """What of a parameter or buffer its fake depends on; None where that takes torch's own converter.
+
+    That is where it has more than a dtype, a layout and a device, shares memory with another tensor, or has
+    a fake already.
+    """
+    if type(tensor) not in _PLAIN_KINDS or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return None
+    if tensor.layout is not torch.strided or tensor.device.type not in _PLAIN_DEVICES:
+        return None
+    if not tensor.is_leaf or tensor.grad is not None or tensor._is_view() or tensor.is_inference():
+        return None
+    if tensor.is_quantized or any(getattr(tensor, "names", ())):  # before torch 2.13
+        return None
+    if tensor.requires_grad and getattr(tensor, "grad_dtype", tensor.dtype) != tensor.dtype:
+        return None
+    storage = tensor.untyped_storage()
+    if not tensor.is_contiguous() or storage.nbytes() != tensor.numel() * tensor.element_size():
+        return None
+    describer = mode.fake_tensor_converter.meta_converter.describer
+    if tensor in describer.lookup_tensor or storage in describer.lookup_storage:
+        return None
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+_PLAIN_KINDS = (torch.nn.Parameter, torch.Tensor)
+_PLAIN_DEVICES = ("cpu", "cuda")
+
+
+def fake_of_leaf(mode: FakeTensorMode, form: FakeForm, tensor: torch.Tensor) -> FakeTensor:
+    """What ``mode`` has for a :func:`plain_leaf` from now on."""
+    with torch._C._DisableTorchDispatch():
+        fake = form.new()
+    fake.requires_grad = tensor.requires_grad
+    if type(tensor) is torch.nn.Parameter:
+        fake._is_param = True
+    _remember(mode, tensor, fake)
+    return fake
+
+
+def _remember(mode: FakeTensorMode, tensor: torch.Tensor, fake: FakeTensor) -> None:
+    """Let the mode find the fake of a tensor again, and that of whatever is in its memory."""
+    converter = mode.fake_tensor_converter
+    converter.set_tensor_memo(tensor, fake)
+    storage = converter.meta_converter.describer.describe_storage(tensor.untyped_storage())
+    converter.meta_converter.set_storage_memo(storage, fake.untyped_storage())
+
+
 def hold_constant(mode: FakeTensorMode, fake: FakeTensor, value: torch.Tensor) -> None:
     """Let ``value`` be the known value of a new fake tensor, whose memory that of ``value`` stands for."""
     fake.constant = value
-    converter = mode.fake_tensor_converter
-    converter.set_tensor_memo(value, fake)
-    storage = converter.meta_converter.describer.describe_storage(value.untyped_storage())
-    converter.meta_converter.set_storage_memo(storage, fake.untyped_storage())
-    converter.add_constant_storage_mapping(fake)
+    _remember(mode, value, fake)
+    mode.fake_tensor_converter.add_constant_storage_mapping(fake)
 
 
 class _OfOtherThreads(logging.Filter):

@@ -170,6 +170,7 @@ class CaptureState:
         self.graph = graph(self.shapes, options.check_operands)
         self.overrides = Overrides()
         self.guards: dict[tuple[Any, ...], Guard] = {}
+        self._reasons: dict[tuple[str, int], Reason] = {}  # by file and line
         self.identified: set[Source] = set()  # sources with an identity guard
         self.hashed: dict[Variable, None] = {}  # tensors that are keys, in the order of first use
         self.instruction_count = 0
@@ -244,6 +245,14 @@ class CaptureState:
                 self.identified.add(source)
             self.guards[key] = Guard(source, predicate, reason())
 
+    def reason_at(self, file: str, line: int) -> Reason:
+        """The line as what a guard is there for; the guards of a line share it."""
+        known = self._reasons.get((file, line))
+        if known is None:
+            text = linecache.getline(file, line).strip()
+            known = self._reasons[file, line] = Reason(file, line, text)
+        return known
+
     def release(self) -> None:
         """Let go of the program's objects at once: variables and evaluators refer to one another."""
         self.builder.release()
@@ -284,7 +293,3 @@ def _guard_key(source: Source, predicate: Predicate) -> tuple[Any, ...]:
     if isinstance(predicate, NotAliased):
         return (source, kind, predicate.other)
     return (source, kind, predicate)
-
-
-def source_line(file: str, line: int) -> str:
-    return linecache.getline(file, line).strip()

@@ -10,7 +10,7 @@ from weft_guards import ConstantSource, Predicate, Reason, Source
 
 from ..unsupported import Unsupported
 from ..user_location import UserLocation
-from .capture_state import CaptureState, source_line
+from .capture_state import CaptureState
 from .captured_exception import CapturedException
 from .decode import DecodedInstruction
 from .frame_ends import handler_sees
@@ -97,14 +97,20 @@ class FrameEvaluator:
         return UserLocation(self.code.co_filename, line, self.code.co_qualname)
 
     def current_reason(self) -> Reason:
-        evaluator = self.state.current or self
-        place = evaluator.location()
-        return Reason(place.file, place.line, source_line(place.file, place.line))
+        evaluator: Any = self.state.current or self
+        line = evaluator.decoded.line(evaluator.index)
+        return self.state.reason_at(evaluator.code.co_filename, line)
 
     def stack_trace(self) -> str:
         """The lines being evaluated now, of inlined calls too: outermost first, as tracebacks show them."""
         evaluator: Any = self.state.current or self
-        return f"{evaluator._callers_trace()}{_traced(evaluator.location())}"
+        return f"{evaluator._callers_trace()}{evaluator._traced()}"
+
+    def _traced(self) -> str:
+        """The line being evaluated now in this frame, as tracebacks show it."""
+        file, line = self.code.co_filename, self.decoded.line(self.index)
+        text = self.state.reason_at(file, line).text
+        return f'  File "{file}", line {line}, in {self.code.co_qualname}\n    {text}'
 
     def _callers_trace(self) -> str:
         """The part for the frames that called this one, which stand still meanwhile."""
@@ -113,7 +119,7 @@ class FrameEvaluator:
         index, text = self._callers
         if index != self.parent.index:
             parent: Any = self.parent
-            text = f"{parent._callers_trace()}{_traced(self.parent.location())}\n"
+            text = f"{parent._callers_trace()}{parent._traced()}\n"
             self._callers = self.parent.index, text
         return text
 
@@ -326,8 +332,3 @@ class FrameEvaluator:
         running: Any = self.state.current or self
         called: Any = function
         return inline_call(running, called, arguments, keywords)
-
-
-def _traced(place: UserLocation) -> str:
-    text = source_line(place.file, place.line)
-    return f'  File "{place.file}", line {place.line}, in {place.function}\n    {text}'

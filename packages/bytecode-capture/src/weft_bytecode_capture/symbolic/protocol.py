@@ -284,7 +284,7 @@ class Graph(Protocol):
     transforms: TransformLevels
     given: list[tuple[Source, torch.Tensor, torch.Tensor]]
     made_at: dict[Any, int]
-    inlined_at: dict[int, set[types.CodeType]]
+    inlined_at: dict[int, dict[int, types.CodeType]]
     counters: dict[Any, Any]
     gradients_depend_on_data: bool
     in_handled_code: bool

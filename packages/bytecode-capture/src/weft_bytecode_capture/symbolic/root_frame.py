@@ -115,7 +115,7 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
                 capture.evaluator.index = error.position
             position = capture.evaluator.index
             if isinstance(error, BreakForHistory):
-                inlined = capture.evaluator.graph.inlined_at.get(position, ())
+                inlined = capture.evaluator.graph.inlined_at.get(position, {}).values()
                 separate_in[position] = separate_in.get(position, frozenset()).union(inlined)
             if position in breaks:
                 capture.state.release()

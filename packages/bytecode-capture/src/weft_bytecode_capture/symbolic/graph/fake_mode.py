@@ -23,7 +23,15 @@ from ..._torch import (
     storage_identity,
     written_operands,
 )
-from ..._torch.fakes import FakeForm, FakeTensor, FakeTensorMode, computed_constant, hold_constant
+from ..._torch.fakes import (
+    FakeForm,
+    FakeTensor,
+    FakeTensorMode,
+    computed_constant,
+    fake_of_leaf,
+    hold_constant,
+    plain_leaf,
+)
 from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import (
     has_eager_strides,
@@ -33,6 +41,8 @@ from .fake_corrections import (
     with_strides_of_nothing,
 )
 from .storages import storages
+
+_DEVICE = torch.ops.prim.device.default
 
 _Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """Gives what an operator gives again, of its arguments."""
@@ -54,6 +64,21 @@ class RememberingFakeMode(FakeTensorMode):
         self._check_operands = check_operands
         self._kinds: dict[OpOverload, str | None] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
+        self._leaves: dict[tuple[Any, ...], FakeForm] = {}
+
+    def from_leaf(self, tensor: torch.Tensor) -> FakeTensor:
+        """``from_tensor`` of a parameter or a buffer, with sizes that are numbers."""
+        key = plain_leaf(self, tensor)
+        form = self._leaves.get(key) if key is not None else None
+        if form is not None:
+            return fake_of_leaf(self, form, tensor)
+        with torch.inference_mode(tensor.is_inference()):
+            fake: FakeTensor = self.from_tensor(tensor, static_shapes=True)
+        if key is not None:
+            form = FakeForm(self, fake)
+            if same_dispatch(form.new(), fake):
+                self._leaves[key] = form
+        return fake
 
     def dispatch(
         self,
@@ -63,6 +88,8 @@ class RememberingFakeMode(FakeTensorMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """What ``func`` gives on fake tensors."""
+        if func is _DEVICE:  # asked for with each argument in Python; a fake knows it
+            return args[0].fake_device
         kwargs = kwargs or {}
         kind = self._kind(func)
         key = None if kind is None else self._key(kind, func, args, kwargs)

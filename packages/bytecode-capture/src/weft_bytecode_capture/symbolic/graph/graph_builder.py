@@ -133,7 +133,8 @@ class GraphBuilder:
         ] = {}  # of inputs' and attributes' fake tensors
         self.data_place: DataSymbolSource | None = None  # of the number that is being read
         self.made_at: dict[Any, int] = {}
-        self.inlined_at: dict[int, set[types.CodeType]] = {}
+        # By the root frame's instruction, and by identity: a hash of code reads all of it.
+        self.inlined_at: dict[int, dict[int, types.CodeType]] = {}
         """The root frame's instruction that each node comes from."""
         self.marked_leaves = MarkedLeaves(self.graph)
         self.present_values = PresentValues(self)
@@ -370,8 +371,7 @@ class GraphBuilder:
         try:
             require_history(tensor)
             metadata = TensorMetadata.of(tensor)
-            with torch.inference_mode(tensor.is_inference()):
-                fake: torch.Tensor = self.fake_mode.from_tensor(tensor, static_shapes=True)
+            fake = self.fake_mode.from_leaf(tensor)
         except (TypeError, UnsupportedFakeTensorException) as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
@@ -500,8 +500,8 @@ class GraphBuilder:
         evaluator.state.aliases.note_node(node, self.is_in_region)
         if evaluator.state.root is not None:
             self.made_at[node] = evaluator.state.root.index
-            codes = self.inlined_at.setdefault(evaluator.state.root.index, set())
-            codes.update(evaluator.frame.inlined_codes())
+            codes = self.inlined_at.setdefault(evaluator.state.root.index, {})
+            codes.update((id(code), code) for code in evaluator.frame.inlined_codes())
         node.meta["stack_trace"] = evaluator.stack_trace()
         return node
 
