@@ -9,12 +9,8 @@ import torch
 import weft_codegen_cpp.host.step_tables as step_tables
 from comparison import schedule_of
 from weft_codegen_cpp import CppCodegen
-from weft_codegen_cpp.host.step_tables import (
-    DropRow,
-    TabledStep,
-    _Tables,
-    with_tables,
-)
+from weft_codegen_cpp.host.statements import DropRow, Failure, Statement, fail_if, joined
+from weft_codegen_cpp.host.step_tables import _Tables, with_tables
 
 ALWAYS, NEVER = 1, 1 << 30
 
@@ -96,24 +92,33 @@ def test_statements_between_rows_of_a_step_are_one_function(
 ) -> None:
     """They may share names; rows before and after them stay rows."""
     monkeypatch.setattr(step_tables, "MIN_ROWS", ALWAYS)
-    drop = DropRow("owned", 0)
+    drop = (DropRow("owned", 0),)
     statements = [
-        "c.x = 0;",
-        "// a",
-        "drop0;",
-        "Handle h = 0;",
-        "drop1;",
-        "use(h);",
-        "drop2;",
-        "end",
+        Statement(("c.x = 0;",)),
+        Statement(("// a",), rows=()),
+        Statement(("drop0;",), rows=drop),
+        Statement(("Handle h = 0;",)),
+        Statement(("drop1;",), rows=drop),
+        Statement(("use(h);",)),
+        Statement(("drop2;",), rows=drop),
+        Statement(("end",)),
     ]
-    tabled = [TabledStep(k, k + 1, drop) for k in (2, 4, 6)]
-    functions, tables, steps = with_tables(statements, [1, 7], tabled, ["x"], 0)
+    functions, tables, steps = with_tables(statements, [1, 7], ["x"], 0)
     assert functions[1:-2] == ["  Handle h = 0;", "  drop1;", "  use(h);"]
     assert sum("drop_tensor" in line for line in tables) == 2
     assert steps[0] == "c.x = 0;"
     assert steps[-1] == "end"
     assert len(steps) == 3
+
+
+def test_a_block_fails_as_its_statements_do() -> None:
+    """Not as its text says: a comment may speak of a return."""
+    ends = fail_if("!view", Failure.OPERATOR, '"a view"')
+    comment = Statement(("// what the layer returns",), rows=())
+    block = joined("{", [comment, joined("if (a) {", [ends], "}")], "}")
+    assert block.lines[3] == '    if (!view) return c.failed = "a view", operator_failed;'
+    assert block.failures is Failure.OPERATOR
+    assert joined("{", [comment], "}").failures is Failure.NONE
 
 
 def test_rows_of_nothing_are_no_part_of_a_table() -> None:

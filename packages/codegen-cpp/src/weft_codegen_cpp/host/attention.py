@@ -13,6 +13,7 @@ import torch
 from weft_loop_ir import BufferView, ExternCall
 
 from weft_codegen_cpp.host.extern_calls import NativeCall
+from weft_codegen_cpp.host.statements import Failure, fail_if, joined
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
 from weft_codegen_cpp.toolchain import lanes
@@ -99,14 +100,14 @@ def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) ->
     fields = [*pointers, *extents, *strides, number, str(bool(causal)).lower(), "&c.error"]
     task = f"attend<{types[0]}, {types[1]}, {depth}>, &call0, units, {cost}"
     writer.headers.add(HEADER)
-    writer.steps += [
-        "{",
-        f"  const Attention call0 = {{{', '.join(fields)}}};",
-        f"  const i64 units = call0.batch * call0.heads * {blocks};",
-        f"  run_task({{{task}}}, {writer.options.threads});",
-        "  if (c.error.status) return Status(c.error.status);",
-        "}",
-    ]
+    with writer.collected() as run:
+        writer.emit(
+            f"const Attention call0 = {{{', '.join(fields)}}};",
+            f"const i64 units = call0.batch * call0.heads * {blocks};",
+            f"run_task({{{task}}}, {writer.options.threads});",
+        )
+        writer.steps.append(fail_if("c.error.status", Failure.KERNEL))
+    writer.steps.append(joined("{", run, "}"))
 
 
 def _pointer(writer: HostWriter, view: BufferView) -> str:

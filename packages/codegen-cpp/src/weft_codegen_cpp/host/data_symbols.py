@@ -17,6 +17,7 @@ from weft_loop_ir import (
 )
 from weft_loop_ir.unsupported import Unsupported
 
+from weft_codegen_cpp.host.statements import Failure, Statement, fail_if
 from weft_codegen_cpp.kernel.dtypes import NARROW_FLOATS, memory_type
 
 Index = Callable[[Any], str]
@@ -61,12 +62,10 @@ def print_definition(
     return f"{target} = {kind}({element});"
 
 
-def check_requirement(requirement: Requirement, index: Index) -> str:
+def check_requirement(requirement: Requirement, index: Index) -> Statement:
     """End the call where what later steps rely on does not hold."""
     condition = f"{index(requirement.expression)} {_CONDITIONS[requirement.relation]}"
-    return (
-        f"if (!({condition})) return c.failed = {_text(requirement.message)}, requirement_failed;"
-    )
+    return fail_if(f"!({condition})", Failure.REQUIREMENT, _text(requirement.message))
 
 
 def _text(message: str) -> str:

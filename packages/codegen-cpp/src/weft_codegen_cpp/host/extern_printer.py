@@ -21,13 +21,14 @@ from weft_codegen_cpp.host.extern_calls import (
 )
 from weft_codegen_cpp.host.linear import convolves_in_onednn
 from weft_codegen_cpp.host.packing import WEIGHT, packed_weight
+from weft_codegen_cpp.host.statements import Failure, Statement, fail_if, joined
 from weft_codegen_cpp.host.writer import HostWriter
-from weft_codegen_cpp.kernel.dtypes import literal, memory_type
+from weft_codegen_cpp.kernel.dtypes import literal
 
 
 def print_extern(writer: HostWriter, call: ExternCall) -> bool:
     """Append the statements that run ``call``; gives whether they need Python."""
-    writer.steps.append(f"// {call.name}: {call.operator} ({call.origin})")
+    writer.comment(f"{call.name}: {call.operator} ({call.origin})")
     native = native_call(call)
     if is_read(call):  # its definition reads the number
         return False
@@ -42,8 +43,9 @@ def print_extern(writer: HostWriter, call: ExternCall) -> bool:
     return native is None
 
 
-def _fail(call: ExternCall) -> str:
-    return f'return c.failed = "{call.operator} ({call.origin})", operator_failed;'
+def _fail_if(writer: HostWriter, condition: str, call: ExternCall) -> None:
+    where = f'"{call.operator} ({call.origin})"'
+    writer.steps.append(fail_if(condition, Failure.OPERATOR, where))
 
 
 # ---- through torch's C interface -------------------------------------------------------------------
@@ -57,7 +59,7 @@ def _native_into_memory(writer: HostWriter, call: ExternCall, native: NativeCall
     views = [writer.whole_view(name), *(t for t in native.tensors if t is not None)]
     arguments = [writer.handle(view) for view in views]
     arguments += [_double(s) for s in native.scalars]
-    writer.steps.append(f"if (api.{native.function}({', '.join(arguments)})) {_fail(call)}")
+    _fail_if(writer, f"api.{native.function}({', '.join(arguments)})", call)
 
 
 def _native(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
@@ -73,9 +75,9 @@ def _native(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
     last = native.tensors[-1]
     mask = "nullptr" if last is None else writer.handle(last)
     slots = [writer.own(name or "unused") for name in call.outputs]
-    writer.steps += writer.drops("owned", slots)
+    writer.drop("owned", slots)
     optional = f"optional{writer.views}_{len(writer.owned)}"
-    writer.steps.append(f"Handle {optional} = {mask};")
+    writer.emit(f"Handle {optional} = {mask};")
     pointer = f"&{optional}" if last is not None else "nullptr"
     function = f"api.{native.function}"
     match native.function:
@@ -90,7 +92,7 @@ def _native(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
         case _:
             arguments = [*handles, *_attention(writer, native, pointer, optional)]
     arguments += [f"&c.owned[{slot}]" for slot in slots]
-    writer.steps.append(f"if ({function}({', '.join(arguments)})) {_fail(call)}")
+    _fail_if(writer, f"{function}({', '.join(arguments)})", call)
     for name, slot in zip(call.outputs, slots, strict=True):
         if name is not None:
             _settle(writer, call, name, slot)
@@ -129,17 +131,18 @@ def _attention(writer: HostWriter, native: NativeCall, mask: str, prefix: str) -
     pointer = "nullptr"
     if scale is not None:
         pointer = f"&{prefix}_scale"
-        writer.steps.append(f"f64 {prefix}_scale = {_double(scale)};")
+        writer.emit(f"f64 {prefix}_scale = {_double(scale)};")
     return [_double(dropout), str(int(causal)), mask, pointer]
 
 
 def _settle(writer: HostWriter, call: ExternCall, name: str, slot: int) -> None:
     """Give the tensor in ``slot`` the strides that the schedule says, if it has others."""
     layout = writer.schedule.buffers[name].layout
-    writer.steps.append(
-        f"if (!settle_layout(c.owned[{slot}], {len(layout.size)}, {writer.array(layout.size)}, "
-        f"{writer.array(layout.stride)}, {_torch.dtype_code(layout.dtype)})) {_fail(call)}"
+    settled = (
+        f"settle_layout(c.owned[{slot}], {len(layout.size)}, {writer.array(layout.size)}, "
+        f"{writer.array(layout.stride)}, {_torch.dtype_code(layout.dtype)})"
     )
+    _fail_if(writer, f"!{settled}", call)
     writer.point(name, f"c.owned[{slot}]")
 
 
@@ -155,50 +158,43 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
         views = [*views, writer.whole_view(call.outputs[0])]
     symbols = symbols_of(call, buffers)
     function = writer.object(make_callback(call, buffers, into_memory))
-    lines = [
-        *_pass_arguments(writer, views, symbols),
-        f"Reference result(api.PyObject_CallObject({function}, passed));",
-        "if (!result.object) return python_error;",
-    ]
-    names = [] if into_memory else [name for name in call.outputs if name is not None]
-    for position, name in enumerate(names):
-        slot = writer.own_object(name)
-        type_name = memory_type(writer.schedule.buffers[name].layout.dtype)
-        lines += [
-            *writer.drops("made", [slot]),
-            f"c.made[{slot}] = api.PyTuple_GetItem(result, {position});",
-            f"api.Py_IncRef(c.made[{slot}]);",
-            f"c.{name} = ({type_name}*)data_of({writer.sources[name]});",
-        ]
-    writer.steps += ["{", *("  " + line for line in lines), "}"]
+    with writer.collected() as statements:
+        _pass_arguments(writer, views, symbols)
+        writer.emit(f"Reference result(api.PyObject_CallObject({function}, passed));")
+        writer.steps.append(fail_if("!result.object", Failure.PYTHON))
+        names = [] if into_memory else [name for name in call.outputs if name is not None]
+        for position, name in enumerate(names):
+            slot = writer.own_object(name)
+            writer.drop("made", [slot])
+            writer.emit(
+                f"c.made[{slot}] = api.PyTuple_GetItem(result, {position});",
+                f"api.Py_IncRef(c.made[{slot}]);",
+            )
+            writer.point(name, writer.sources[name])
+    writer.steps.append(joined("{", statements, "}"))
 
 
 def _pass_arguments(
     writer: HostWriter, views: Sequence[BufferView], symbols: Sequence[sympy.Symbol]
-) -> list[str]:
+) -> None:
     """Make the tuple ``passed``: tensors on the views, then the symbols' values.
 
     The very tensor that an operator gave is passed on where the view is all of it: waits know it.
     """
-    saved, writer.steps = writer.steps, []
-    writer.steps += [
-        f"Reference passed(api.PyTuple_New({len(views) + len(symbols)}));",
-        "if (!passed.object) return python_error;",
-    ]
+    writer.emit(f"Reference passed(api.PyTuple_New({len(views) + len(symbols)}));")
+    writer.steps.append(fail_if("!passed.object", Failure.PYTHON))
     for position, view in enumerate(views):
         made = writer.object_of(view.buffer) if writer.is_whole(view) else None
         if made is not None:
             writer.steps.append(_put(position, f"same({made})"))
             continue
-        writer.steps.append(f"View view{position} = {{}};")
+        writer.emit(f"View view{position} = {{}};")
         writer.set_view(f"view{position}", view)
         writer.steps.append(_put(position, f"object_from(view{position}.handle)"))
     for position, symbol in enumerate(symbols, len(views)):
         make = "PyLong_FromLongLong" if symbol.is_integer else "PyFloat_FromDouble"
         writer.steps.append(_put(position, f"api.{make}(c.{symbol.name})"))
-    lines, writer.steps = writer.steps, saved
-    return lines
 
 
-def _put(position: int, item: str) -> str:
-    return f"if (!put(passed, {position}, {item})) return python_error;"
+def _put(position: int, item: str) -> Statement:
+    return fail_if(f"!put(passed, {position}, {item})", Failure.PYTHON)

@@ -35,7 +35,17 @@ from weft_codegen_cpp.host.extern_printer import print_extern
 from weft_codegen_cpp.host.parallel_loops import own_buffers, print_iterations
 from weft_codegen_cpp.host.regions import print_branch, print_loop
 from weft_codegen_cpp.host.results import print_results
-from weft_codegen_cpp.host.step_tables import HEADER, DropRow, KernelRows, with_tables
+from weft_codegen_cpp.host.statements import (
+    DropRow,
+    Failure,
+    KernelRows,
+    PlaceRow,
+    Statement,
+    fail_if,
+    failures_of,
+    joined,
+)
+from weft_codegen_cpp.host.step_tables import HEADER, with_tables
 from weft_codegen_cpp.host.timeline import STAMP, print_timeline
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import memory_type
@@ -46,13 +56,6 @@ from weft_codegen_cpp.statements import indent
 
 SHORT_RUN = 4
 """Pointers that follow each other are set in a loop, fewer by a statement each."""
-
-_READS = (
-    "c.",
-    "point_all(",
-    "place_all(",
-    "{ i64* sizes",
-)  # how statements begin before the first step
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,9 @@ class _HostPrinter(HostWriter):
         self.uses_python = False
         self.calls_torch = False
         self.table_length = 0
-        self.begun = 0  # statements before the last step printed, its allocations among them
         self.bounds: list[int] = []  # where the statements of each step begin and end
         self.own_of: dict[str, frozenset[str] | None] = {}  # of each iteration of a loop
-        self.late: list[str] = []  # what may end a call after the first effect
+        self.late = Failure.NONE  # what may end a call after the first effect
         self.timed: list[Step] = []
         self.constants = {
             name: self.object(constants[name])
@@ -118,13 +120,13 @@ class _HostPrinter(HostWriter):
     def print(self) -> PrintedHost:
         self._inputs()
         if self.options.timed:
-            self.steps.append(STAMP.format(0))
+            self.emit(STAMP.format(0))
         self.bounds.append(len(self.steps))
         self.walk()
         self.allocate_unwritten()
         given = {name: f"c.arguments[{k}]" for name, k in self.positions.items()}
         results = print_results(self, {**given, **self.constants})
-        may_fail = any("return" in line for line in self.steps)
+        may_fail = bool(failures_of(self.steps))
         functions = [*self.functions, self._steps_function(self.bounds)]
         if self.options.timed:
             functions.insert(0, print_timeline(self.timed))
@@ -145,19 +147,15 @@ class _HostPrinter(HostWriter):
         before = len(self.steps)
         super().outermost(step)
         if self.has_effects:
-            self.late += _raising(step, self.steps[before:])
+            self.late |= _late_failures(step, self.steps[before:])
         if self.options.timed:
             self.timed.append(step)
-            self.steps.append(STAMP.format(len(self.timed)))
+            self.emit(STAMP.format(len(self.timed)))
         self.bounds.append(len(self.steps))
 
     def first_effect(self, step: Step) -> None:
-        self.steps.append("c.changed = true;")
+        self.emit("c.changed = true;")
         self.bounds.append(len(self.steps))
-
-    def visit(self, item: Item) -> None:
-        self.begun = len(self.steps)
-        super().visit(item)
 
     def kernel(self, kernel: Kernel) -> None:
         self._kernels([kernel])
@@ -170,7 +168,7 @@ class _HostPrinter(HostWriter):
         self.uses_python |= print_extern(self, call)
 
     def define(self, call: ExternCall, definition: SymbolDefinition) -> None:
-        self.steps.append(print_definition(call, definition, self.sources, self.index))
+        self.emit(print_definition(call, definition, self.sources, self.index))
 
     def require(self, requirement: Requirement) -> None:
         self.steps.append(check_requirement(requirement, self.index))
@@ -185,11 +183,10 @@ class _HostPrinter(HostWriter):
         else:
             print_iterations(self, loop, own)
 
-    def nested(self, block: Sequence[Step]) -> list[str]:
+    def nested(self, block: Sequence[Step]) -> list[Statement]:
         """The statements of a region's block.  What a call in it allocates is freed by its next run."""
-        outer, self.steps = self.steps, []
-        self.block(block)
-        inner, self.steps = self.steps, outer
+        with self.collected() as inner:
+            self.block(block)
         return inner
 
     def _kernels(self, kernels: Sequence[Kernel]) -> None:
@@ -198,29 +195,31 @@ class _HostPrinter(HostWriter):
         for kernel in kernels:
             one = self.kernels[kernel.name]
             alike.setdefault((one.name, one.units, one.nanoseconds), []).append(kernel)
-        lines = [f"Task tasks[{len(kernels)}];"]
-        first = 0
-        for number, members in enumerate(alike.values()):
-            lines += self._tasks(members, f"calls{number}", first)
-            first += len(members)
         threads = self.options.threads
-        if any(self.kernels[kernel.name].has_symbols for kernel in kernels):
-            lines.append(f"if (endless(tasks, {len(kernels)})) return too_large;")
-        if len(kernels) == 1:
-            lines.append(f"run_task(tasks[0], {threads});")
-        else:
-            lines.append(f"run_tasks(tasks, {len(kernels)}, {threads});")
-        if any(self.kernels[kernel.name].may_fail for kernel in kernels):
-            lines.append("if (c.error.status) return Status(c.error.status);")
-        self.append(["{", *("  " + line for line in lines), "}"], self._rows(kernels))
+        printed = [self.kernels[kernel.name] for kernel in kernels]
+        with self.collected() as run:
+            self.emit(f"Task tasks[{len(kernels)}];")
+            first = 0
+            for number, members in enumerate(alike.values()):
+                self.emit(*self._tasks(members, f"calls{number}", first))
+                first += len(members)
+            if any(one.has_symbols for one in printed):
+                self.steps.append(fail_if(f"endless(tasks, {len(kernels)})", Failure.TOO_LARGE))
+            if len(kernels) == 1:
+                self.emit(f"run_task(tasks[0], {threads});")
+            else:
+                self.emit(f"run_tasks(tasks, {len(kernels)}, {threads});")
+            if any(one.may_fail for one in printed):
+                self.steps.append(fail_if("c.error.status", Failure.KERNEL))
+        self.steps.append(joined("{", run, "}", rows=self._rows(kernels)))
 
-    def _rows(self, kernels: Sequence[Kernel]) -> KernelRows | None:
-        """The rows of a table that stand for running ``kernels``, which are given nothing but buffers."""
+    def _rows(self, kernels: Sequence[Kernel]) -> tuple[KernelRows] | None:
+        """The row of a table that stands for running ``kernels``, which are given nothing but buffers."""
         printed = [self.kernels[kernel.name] for kernel in kernels]
         if any(one.symbols or one.scalars for one in printed):
             return None
         given = (self.kernels[kernel.name].buffers for kernel in kernels)
-        return KernelRows(tuple(zip(printed, given, strict=True)))
+        return (KernelRows(tuple(zip(printed, given, strict=True))),)
 
     def _tasks(self, kernels: Sequence[Kernel], calls: str, first: int) -> list[str]:
         """Fill ``tasks`` from the number ``first`` on with kernels that run one function.
@@ -261,17 +260,20 @@ class _HostPrinter(HostWriter):
         for symbol, source in self.symbols.items():
             if source.input is None:
                 read = "PyLong_AsLongLong" if symbol.is_integer else "PyFloat_AsDouble"
-                self.steps.append(
-                    f"c.{symbol.name} = api.{read}(c.arguments[{self._argument(source)}]);"
-                )
+                self.emit(f"c.{symbol.name} = api.{read}(c.arguments[{self._argument(source)}]);")
             else:
-                self.steps.append(
+                self.emit(
                     f"{{ i64* sizes = nullptr; {_getter(source)}({self.sources[source.input]}, &sizes); "
                     f"c.{symbol.name} = sizes[{source.dimension}]; }}"
                 )
         for name, offset in self.schedule.memory.offsets.items():
             type_name = memory_type(self.schedule.buffers[name].layout.dtype)
-            self.steps.append(f"c.{name} = ({type_name}*)(c.frame->arena + {self.index(offset)});")
+            rows = (PlaceRow(name, int(offset)),) if offset.is_Integer else None
+            self.emit(
+                f"c.{name} = ({type_name}*)(c.frame->arena + {self.index(offset)});", rows=rows
+            )
+        if self.options.poison_arena:
+            self.emit("__builtin_memset(c.frame->arena, 0xff, c.frame->bytes);")
 
     def _point_all(self, objects: str, places: Sequence[tuple[str, int]]) -> None:
         """Let buffers be the memory of tensors, given by their place among ``objects``.
@@ -289,7 +291,7 @@ class _HostPrinter(HostWriter):
                 for name, _ in run:
                     self.point(name, self.sources[name])
                 continue
-            self.steps.append(
+            self.emit(
                 f"point_all(&c, __builtin_offsetof(Call, {first}), {objects} + {place}, {count});"
             )
 
@@ -319,9 +321,9 @@ class _HostPrinter(HostWriter):
             what = "owned" if self.object_of(name) is None else "made"
             drop = f"drop_{what}(c.{what}[{slot}]);"
             if name in self.made_in_regions:
-                self.steps.append(f"if (c.{what}[{slot}]) {drop}")
+                self.emit(f"if (c.{what}[{slot}]) {drop}")
             else:
-                self.append([drop], DropRow(what, slot))
+                self.emit(drop, rows=(DropRow(what, slot),))
 
     # -- functions ---------------------------------------------------------------------------------------
 
@@ -352,24 +354,14 @@ class _HostPrinter(HostWriter):
 
     def _steps_function(self, bounds: Sequence[int]) -> str:
         """``bounds``: where in the statements those of each step begin, and those of the last one end."""
-        functions, tables, self.steps = with_tables(
-            self.steps, bounds, self.tabled, list(self.schedule.buffers), self.options.threads
+        functions, tables, steps = with_tables(
+            self.steps, bounds, list(self.schedule.buffers), self.options.threads
         )
         self.table_length = len("\n".join(tables))
         if tables:
             self.headers.add(HEADER)
-        lines = [*functions, *tables, "static Status steps(Call& c) {"]
-        if self.options.poison_arena:
-            where = self._first_kernel_line()
-            self.steps.insert(where, "__builtin_memset(c.frame->arena, 0xff, c.frame->bytes);")
-        lines += ["  " + s for s in self.steps]
-        return "\n".join([*lines, "  return ok;", "}", ""])
-
-    def _first_kernel_line(self) -> int:
-        return next(
-            (k for k, s in enumerate(self.steps) if not s.startswith(_READS)),
-            len(self.steps),
-        )
+        head = [*functions, *tables, "static Status steps(Call& c) {"]
+        return "\n".join([*head, *indent(steps), "  return ok;", "}", ""])
 
     def _entry(self) -> str:
         arena = sympy.sympify(self.schedule.memory.arena_bytes)
@@ -409,22 +401,19 @@ def _clipped(size: sympy.Expr) -> str:
     return print_index(min(int(size), 2**63 - 1) if size.is_Integer else size, INDEX)
 
 
-def _raising(step: Step, statements: Sequence[str]) -> list[str]:
-    """The ``statements`` of a step that may end a call; drawing random numbers raises no Python error."""
-    draws = (
-        isinstance(step, ExternCall) and changes_state(step) and step.operator.namespace == "aten"
-    )
-    return [s for s in statements if "return" in s and not (draws and "python_error" in s)]
+def _late_failures(step: Step, statements: Sequence[Statement]) -> Failure:
+    """What may go wrong in the ``statements`` of a step; drawing random numbers raises no Python error."""
+    failures = failures_of(statements)
+    if isinstance(step, ExternCall) and changes_state(step) and step.operator.namespace == "aten":
+        failures &= ~Failure.PYTHON
+    return failures
 
 
-def _early_errors(late: Sequence[str]) -> str:
-    """The class of errors that none of the statements ``late`` ends a call with; empty if there is none."""
+def _early_errors(late: Failure) -> str:
+    """The class of errors that none of the failures ``late`` raises; empty if there is none."""
     if not late:
         return Exception.__name__
-    position_failures = "c.error.status", "python_error", "status != ok"
-    if any(failure in statement for statement in late for failure in position_failures):
-        return ""
-    return IndexError.__name__
+    return "" if late & (Failure.KERNEL | Failure.PYTHON) else IndexError.__name__
 
 
 def _number_type(symbol: sympy.Symbol) -> str:

@@ -29,6 +29,7 @@ from weft_loop_ir import (
 
 from weft_codegen_cpp.host.attention import OPERATIONS_A_NANOSECOND
 from weft_codegen_cpp.host.extern_calls import native_call
+from weft_codegen_cpp.host.statements import Statement, failures_of, joined, lines_of
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
@@ -46,12 +47,14 @@ class LoopPrinter(Protocol):
     schedule: Schedule
     options: CppOptions
     kernels: Mapping[str, PrintedKernel]
-    steps: list[str]
+    steps: list[Statement]
     functions: list[str]
     headers: set[str]
     owned: list[str]
 
-    def nested(self, block: Sequence[Step]) -> list[str]: ...
+    def comment(self, text: str) -> None: ...
+
+    def nested(self, block: Sequence[Step]) -> list[Statement]: ...
 
     def index(self, expression: object) -> str: ...
 
@@ -79,16 +82,16 @@ def print_iterations(printer: LoopPrinter, loop: Loop, own: Set[str]) -> None:
         place = f"c.frame->arena + {printer.index(offsets[buffer])}"
         begin.append(f"c.{buffer} = ({type_name}*)({place});")
     finish = [f"if (c.owned[{slot}]) drop_owned(c.owned[{slot}]);" for slot in slots]
-    run = [
+    iterations = [
         "for (i64 iteration = first; iteration < end; ++iteration) {",
         f"  c.{count.symbol.name} = {_counter(printer, count, 'iteration')};",
-        *indent(body),
+        *indent(lines_of(body)),
         "}",
         "return ok;",
     ]
     parts = [
         f"// {loop.name}",
-        *_function("Status", f"{name}_run(Call& c, i64 first, i64 end)", run),
+        *_function("Status", f"{name}_run(Call& c, i64 first, i64 end)", iterations),
         *_function("void", f"{name}_begin([[maybe_unused]] Call& c)", begin),
         *_function("void", f"{name}_finish([[maybe_unused]] Call& c)", finish),
         f"static const Iterations<Call> {name} = {{{name}_run, {name}_begin, {name}_finish}};",
@@ -96,13 +99,10 @@ def print_iterations(printer: LoopPrinter, loop: Loop, own: Set[str]) -> None:
     printer.functions.append("\n".join(parts) + "\n")
     printer.headers.add(HEADER)
     arguments = f"c, {name}, trips, cost, {printer.options.threads}, view_count"
-    printer.steps += [
-        f"// {loop.name}",
-        "{",
-        *indent(_Costs(printer, "cost").whole(loop, "trips")),
-        f"  if (const Status status = run_loop({arguments}); status != ok) return status;",
-        "}",
-    ]
+    run_loop = f"if (const Status status = run_loop({arguments}); status != ok) return status;"
+    run = (*_Costs(printer, "cost").whole(loop, "trips"), run_loop)
+    printer.comment(loop.name)
+    printer.steps.append(joined("{", [Statement(run, failures_of(body))], "}"))
 
 
 def _function(result: str, signature: str, lines: Sequence[str]) -> list[str]:

@@ -16,15 +16,17 @@ from weft_loop_ir import (
     all_items,
 )
 
-from weft_codegen_cpp.statements import indent
+from weft_codegen_cpp.host.statements import Statement, joined
 
 
 class StepPrinter(Protocol):
     """What printing a region needs of the host program's printer."""
 
-    steps: list[str]
+    steps: list[Statement]
 
-    def nested(self, block: Sequence[Step]) -> list[str]: ...
+    def comment(self, text: str) -> None: ...
+
+    def nested(self, block: Sequence[Step]) -> list[Statement]: ...
 
     def index(self, expression: object) -> str: ...
 
@@ -37,19 +39,20 @@ def counters(schedule: Schedule) -> tuple[sympy.Symbol, ...]:
 
 def print_branch(printer: StepPrinter, branch: Branch) -> None:
     """Append the statements of ``branch``."""
-    lines = [f"// {branch.name}", f"if ({_holds(printer, branch.predicate)}) {{"]
-    lines += indent(printer.nested(branch.true_block))
-    lines.append("} else {")
-    printer.steps += [*lines, *indent(printer.nested(branch.false_block)), "}"]
+    printer.comment(branch.name)
+    head = f"if ({_holds(printer, branch.predicate)}) {{"
+    blocks = [printer.nested(block) for block in branch.blocks]
+    printer.steps.append(joined(head, blocks[0], "} else {", blocks[1], "}"))
 
 
 def print_loop(printer: StepPrinter, loop: Loop) -> None:
     """Append the statements of ``loop``."""
-    lines = [f"// {loop.name}", f"{_head(printer, loop.count)} {{"]
-    lines += indent(printer.nested(loop.condition))
+    printer.comment(loop.name)
+    body = printer.nested(loop.condition)
     if loop.predicate is not None:
-        lines.append(f"  if (!{_holds(printer, loop.predicate)}) break;")
-    printer.steps += [*lines, *indent(printer.nested(loop.body)), "}"]
+        body.append(Statement((f"if (!{_holds(printer, loop.predicate)}) break;",)))
+    body += printer.nested(loop.body)
+    printer.steps.append(joined(f"{_head(printer, loop.count)} {{", body, "}"))
 
 
 def _head(printer: StepPrinter, count: Count | None) -> str:

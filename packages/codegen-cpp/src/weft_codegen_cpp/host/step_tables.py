@@ -7,12 +7,19 @@ nothing over constants.  So steps that depend on no size are rows of a table, ot
 from __future__ import annotations
 
 import itertools
-import re
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
+from weft_codegen_cpp.host.statements import (
+    AllocationRow,
+    DropRow,
+    FunctionRow,
+    KernelRows,
+    PlaceRow,
+    Row,
+    Statement,
+    ViewRow,
+    lines_of,
+)
 from weft_codegen_cpp.statements import indent
 
 MIN_ROWS = 32
@@ -22,66 +29,10 @@ HEADER = "weft_steps.h"
 FIRST_FIELD = 3
 """Fields of a call before those of its buffers."""
 
-_PLACED = re.compile(r"c\.(\w+) = \([\w ]+\*\)\(c\.frame->arena \+ (\d+)\);")
-
-
-@dataclass(frozen=True)
-class KernelRows:
-    """Kernels that run together: the function of each with what it is given, buffers all."""
-
-    kernels: tuple[tuple[PrintedKernel, tuple[str, ...]], ...]
-
-
-@dataclass(frozen=True)
-class AllocationRow:
-    """A buffer whose memory is a new tensor: its slot and, as C++, its layout."""
-
-    name: str
-    slot: int
-    layout: str
-
-
-@dataclass(frozen=True)
-class DropRow:
-    """The tensor, or the Python object, in a slot, which is freed by ``drop_owned`` or ``drop_made``."""
-
-    what: str
-    slot: int
-
-
-@dataclass(frozen=True)
-class ViewRow:
-    """A tensor, by its number, on the memory of a buffer from an offset in bytes on."""
-
-    name: str
-    number: int
-    offset: int
-    layout: str
-
-
-@dataclass(frozen=True)
-class FunctionRow:
-    """Statements in a function of their own."""
-
-    statements: tuple[str, ...]
-
-
-Row = KernelRows | AllocationRow | DropRow | ViewRow | FunctionRow
-
-
-@dataclass(frozen=True)
-class TabledStep:
-    """The statements from ``begin`` to ``end`` do the same as ``row``."""
-
-    begin: int
-    end: int
-    row: Row
-
 
 def with_tables(
-    statements: Sequence[str],
+    statements: Sequence[Statement],
     bounds: Sequence[int],
-    tabled: Sequence[TabledStep],
     buffers: Sequence[str],
     threads: int,
 ) -> tuple[list[str], list[str], list[str]]:
@@ -93,8 +44,12 @@ def with_tables(
     fields = {name: FIRST_FIELD + k for k, name in enumerate(buffers)}
     tables = _Tables(fields)
     inputs, places = _with_places(statements[: bounds[0]], fields)
-    steps = list(statements[bounds[0] : bounds[-1]])
-    rows = _rows(statements, bounds, tabled)
+    steps = lines_of(statements[bounds[0] : bounds[-1]])
+    rows = [
+        row
+        for begin, end in itertools.pairwise(bounds)
+        for row in _rows_of_step(statements[begin:end])
+    ]
     if sum(map(_size, rows)) >= MIN_ROWS:
         for row in rows:
             tables.add(row)
@@ -105,33 +60,19 @@ def with_tables(
         first = f"__builtin_offsetof(Call, {buffers[0]})"
         check = f"static_assert({first} == {FIRST_FIELD} * sizeof(void*));"
         definitions = [check, *definitions, ""]
-    return tables.functions, definitions, [*inputs, *steps, *statements[bounds[-1] :]]
+    return tables.functions, definitions, [*inputs, *steps, *lines_of(statements[bounds[-1] :])]
 
 
-def _rows(
-    statements: Sequence[str], bounds: Sequence[int], tabled: Sequence[TabledStep]
-) -> list[Row]:
-    """The rows of all steps.
+def _rows_of_step(statements: Sequence[Statement]) -> list[Row]:
+    """Statements that no rows stand for share names: from the first of them to the last they are one row."""
+    others = [k for k, statement in enumerate(statements) if statement.rows is None]
+    first, end = (others[0], others[-1] + 1) if others else (len(statements),) * 2
+    function = [FunctionRow(tuple(lines_of(statements[first:end])))] if others else []
+    return [*_rows(statements[:first]), *function, *_rows(statements[end:])]
 
-    Statements that no row stands for share names within a step, so from the first of them to the last they
-    are one function.
-    """
-    rows: list[Row] = []
-    rest = deque(tabled)
-    for begin, end in itertools.pairwise(bounds):
-        own = []
-        while rest and rest[0].begin < end:
-            own.append(rest.popleft())
-        known = {k for step in own for k in range(step.begin, step.end)}
-        others = [
-            k for k in range(begin, end) if k not in known and not statements[k].startswith("//")
-        ]
-        first, last = (others[0], others[-1]) if others else (end, end)
-        rows += [step.row for step in own if step.end <= first]
-        if others:
-            rows.append(FunctionRow(tuple(statements[first : last + 1])))
-        rows += [step.row for step in own if step.begin > last]
-    return rows
+
+def _rows(statements: Sequence[Statement]) -> list[Row]:
+    return [row for statement in statements for row in statement.rows or ()]
 
 
 def _size(row: Row) -> int:
@@ -139,17 +80,22 @@ def _size(row: Row) -> int:
 
 
 def _with_places(
-    statements: Sequence[str], fields: Mapping[str, int]
+    statements: Sequence[Statement], fields: Mapping[str, int]
 ) -> tuple[list[str], list[str]]:
     """Statements that place buffers in the arena, which follow each other, as one table."""
-    placed = [(k, _PLACED.fullmatch(text)) for k, text in enumerate(statements)]
-    found = [(k, match) for k, match in placed if match is not None]
+    found = [
+        (k, row)
+        for k, statement in enumerate(statements)
+        for row in _rows([statement])
+        if isinstance(row, PlaceRow)
+    ]
     if len(found) < MIN_ROWS or found[-1][0] - found[0][0] != len(found) - 1:
-        return list(statements), []
-    rows = [f"    {{{fields[match[1]]}, {match[2]}}},  // {match[1]}" for _, match in found]
+        return lines_of(statements), []
+    rows = [f"    {{{fields[row.name]}, {row.offset}}},  // {row.name}" for _, row in found]
     call = f"place_all(&c, c.frame->arena, places, {len(rows)});"
     rest = statements[: found[0][0]], statements[found[-1][0] + 1 :]
-    return [*rest[0], call, *rest[1]], ["static const Place places[] = {", *rows, "};"]
+    table = ["static const Place places[] = {", *rows, "};"]
+    return [*lines_of(rest[0]), call, *lines_of(rest[1])], table
 
 
 class _Tables:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sympy
@@ -12,7 +13,14 @@ from weft_loop_ir.unsupported import Unsupported
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.data_symbols import definitions
 from weft_codegen_cpp.host.regions import counters
-from weft_codegen_cpp.host.step_tables import AllocationRow, Row, TabledStep, ViewRow
+from weft_codegen_cpp.host.statements import (
+    AllocationRow,
+    Failure,
+    Row,
+    Statement,
+    ViewRow,
+    fail_if,
+)
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE
 from weft_codegen_cpp.options import CppOptions
@@ -25,20 +33,17 @@ _OBJECT_HANDLE = "handle_of("
 class HostWriter(HostWalk):
     """The statements of a host program so far, and what they name.
 
-    ``steps`` are the statements, ``tabled`` those of the whole program that rows of tables can stand for.
-    ``objects`` are what the program refers to by position.  ``sources`` maps a buffer to the C++
-    expression of its tensor's handle, where it has a tensor.  ``owned`` names the buffers whose tensors
-    the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views`` counts the
-    tensors that the program makes once and points elsewhere at each call.
+    ``steps`` are the statements, ``objects`` what the program refers to by position.  ``sources`` maps a
+    buffer to the C++ expression of its tensor's handle, where it has a tensor.  ``owned`` names the buffers
+    whose tensors the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views``
+    counts the tensors that the program makes once and points elsewhere at each call.
     """
 
     def __init__(self, schedule: Schedule, options: CppOptions) -> None:
         super().__init__(schedule)
         self.options = options
         self.objects: list[Any] = []
-        self.steps: list[str] = []
-        self.whole_program = self.steps
-        self.tabled: list[TabledStep] = []
+        self.steps: list[Statement] = []
         self.sources: dict[str, str] = {}
         self.owned: list[str] = []
         self.made_in_regions: set[str] = set()
@@ -49,12 +54,19 @@ class HostWriter(HostWalk):
         self.counters = counters(schedule)
         self.given = tuple(definition.symbol for definition in definitions(schedule))
 
-    def append(self, statements: Sequence[str], row: Row | None) -> None:
-        """Append ``statements``, for which ``row`` can stand if it is not None."""
-        begin = len(self.steps)
-        self.steps += statements
-        if row is not None and self.steps is self.whole_program:
-            self.tabled.append(TabledStep(begin, len(self.steps), row))
+    def emit(self, *lines: str, rows: tuple[Row, ...] | None = None) -> None:
+        """Append a statement that never ends a call."""
+        self.steps.append(Statement(lines, rows=rows))
+
+    def comment(self, text: str) -> None:
+        self.emit(f"// {text}", rows=())
+
+    @contextmanager
+    def collected(self) -> Iterator[list[Statement]]:
+        """What is appended meanwhile, which is kept apart."""
+        outer, self.steps = self.steps, []
+        yield self.steps
+        self.steps = outer
 
     # -- expressions -------------------------------------------------------------------------------------
 
@@ -93,7 +105,7 @@ class HostWriter(HostWalk):
     def point(self, name: str, handle: str) -> None:
         """Let the call's pointer ``name`` be the memory of the tensor ``handle``."""
         type_name = memory_type(self.schedule.buffers[name].layout.dtype)
-        self.steps.append(f"c.{name} = ({type_name}*)data_of({handle});")
+        self.emit(f"c.{name} = ({type_name}*)data_of({handle});")
 
     def own(self, name: str) -> int:
         """A slot for a tensor that this call owns: the one of the buffer ``name``."""
@@ -113,21 +125,19 @@ class HostWriter(HostWalk):
         """Print what gives the buffer ``name`` memory that this call owns."""
         layout = self.schedule.buffers[name].layout
         slot = self.own(name)
-        self.steps += self.drops("owned", [slot])
+        self.drop("owned", [slot])
         compound = [e for e in layout.size if not (e.is_Integer or e.is_Symbol)]
-        self.steps += [
-            f"if (!({print_index(e, MAGNITUDE, self.magnitudes())} < max_bytes)) return too_large;"
-            for e in compound
-        ]
+        for extent in compound:
+            magnitude = print_index(extent, MAGNITUDE, self.magnitudes())
+            self.steps.append(fail_if(f"!({magnitude} < max_bytes)", Failure.TOO_LARGE))
         made = (
             f"{len(layout.size)}, {self.array(layout.size)}, {self.array(layout.stride)}, "
             f"{_torch.dtype_code(layout.dtype)}"
         )
         call = f"allocate(c.owned[{slot}], &c.{name}, {made})"
-        self.append(
-            [f'if (!{call}) return c.failed = "allocation", operator_failed;'],
-            AllocationRow(name, slot, made) if _is_fixed((*layout.size, *layout.stride)) else None,
-        )
+        is_fixed = _is_fixed((*layout.size, *layout.stride))
+        rows = (AllocationRow(name, slot, made),) if is_fixed else None
+        self.steps.append(fail_if(f"!{call}", Failure.OPERATOR, '"allocation"', rows))
 
     def object_of(self, name: str) -> str | None:
         """The C++ expression of the Python object that is the buffer's tensor, where there is one."""
@@ -138,11 +148,10 @@ class HostWriter(HostWalk):
         """Whether the program gives the buffer its memory, before the step that writes it."""
         return name in self.schedule.memory.offsets or name in self.sources
 
-    def drops(self, what: str, slots: Sequence[int]) -> list[str]:
+    def drop(self, what: str, slots: Sequence[int]) -> None:
         """In a region: free what the last run of this step has left in ``slots``."""
-        if not self.depth:
-            return []
-        return [f"if (c.{what}[{s}]) drop_{what}(c.{what}[{s}]);" for s in slots]
+        for slot in slots if self.depth else ():
+            self.emit(f"if (c.{what}[{slot}]) drop_{what}(c.{what}[{slot}]);")
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -176,17 +185,19 @@ class HostWriter(HostWalk):
             f"{rank}, {self.array(view.size)}, {self.array(view.stride)}, "
             f"{_torch.dtype_code(view.dtype)}"
         )
-        statement = (
-            f'if (!set_view({slot}, {data}, {made})) return c.failed = "a view", operator_failed;'
+        rows = self._view_rows(view, number, made)
+        self.steps.append(
+            fail_if(f"!set_view({slot}, {data}, {made})", Failure.OPERATOR, '"a view"', rows)
         )
-        self.append([statement], self._view_row(view, number, made))
 
-    def _view_row(self, view: BufferView, number: int | None, layout: str) -> ViewRow | None:
+    def _view_rows(
+        self, view: BufferView, number: int | None, layout: str
+    ) -> tuple[ViewRow] | None:
         if number is None or not _is_fixed((*view.size, *view.stride, view.offset)):
             return None
         buffer = self.schedule.buffers[view.buffer].layout.dtype
         size = view.dtype.itemsize if memory_type(buffer) == "ui8" else buffer.itemsize
-        return ViewRow(view.buffer, number, int(view.offset) * size, layout)
+        return (ViewRow(view.buffer, number, int(view.offset) * size, layout),)
 
     def _stride_unit(self, view: BufferView) -> int:
         """Elements of the pointer's type in one element of the view (1 but for opaque dtypes)."""
