@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +15,7 @@ from .derivation import gradients_of
 from .kept_inputs import kept_inputs
 from .random_state import UNKNOWN_NUMBERS
 from .replay import without_autocast
-from .saved_values import SECOND_TIME, check_version, release, take_saved, version_of
+from .saved_values import SECOND_TIME, check_version, is_unchanged, release, take_saved
 from .training_plan import Plan, placed
 
 
@@ -66,8 +65,7 @@ def _numbers_of_forward(ctx: Any) -> AbstractContextManager[None]:
 
 def _can_run_again(ctx: Any) -> bool:
     """Whether the inputs that the functional graph reads are what they were in forward."""
-    current = map(version_of, ctx.kept)
-    return bool(ctx.plan.replayable) and all(map(operator.eq, current, ctx.versions))
+    return bool(ctx.plan.replayable) and all(map(is_unchanged, ctx.kept, ctx.versions))
 
 
 def _backward_graph_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:

@@ -110,6 +110,8 @@ class CompiledFunction(torch.autograd.Function):
         ctx.remaining = None
         ctx.kept = [arguments[k] for k in plan.kept]
         ctx.versions = versions_of(ctx.kept)
+        for position in plan.unread:
+            ctx.versions[position] = None
         ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
         forward = plan.forward if packs else plan.donating_forward

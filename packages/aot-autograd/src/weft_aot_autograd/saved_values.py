@@ -140,9 +140,14 @@ def _needed_tensors(ctx: Any, needed: frozenset[int]) -> list[torch.Tensor | Non
     return tensors
 
 
-def check_version(value: Any, expected: int) -> None:
+def is_unchanged(value: Any, expected: int | None) -> bool:
+    """Whether a value is at the version that it had; None for one that is not read."""
+    return expected is None or version_of(value) == expected
+
+
+def check_version(value: Any, expected: int | None) -> None:
     """Raise eager's error for a tensor that was written to."""
-    if version_of(value) != expected:
+    if not is_unchanged(value, expected):
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace "
             f"operation: {tuple(value.shape)} is at version {version_of(value)}; expected {expected}"

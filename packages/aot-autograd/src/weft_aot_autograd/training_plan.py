@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph, symbols_of
+from weft_functionalize import FunctionalGraph, keep_history, symbols_of
 
 from ._torch import keeps_graph
 from .derivation import Derivation
@@ -220,15 +220,20 @@ class Plan:
         """What the forward graph writes to, where it runs and whether it draws random numbers."""
         graph = functional.graph_module.graph
         placeholders = graph.find_nodes(op="placeholder")
-        free = _without_influence(functional, differentiated)
+        free = _without_influence(functional, differentiated, _influences)
+        unread = _without_influence(functional, differentiated, _values_read)
         mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
-        sized = any(symbols_of(placeholders[i].meta["val"]) for i in mutated)
-        self.replayable = mutated <= free and not sized
+        sized = any(symbols_of(placeholders[i].meta["val"]) for i in mutated & free)
+        self.replayable = mutated <= unread and not sized
         self.kept = tuple(
             k
             for k, index in enumerate(self.argument_indices)
-            if self.replayable and index not in mutated
+            if self.replayable and (index not in mutated or index not in free)
         )
+        self.unread = tuple(
+            position for position, k in enumerate(self.kept) if self.argument_indices[k] in mutated
+        )
+        """Those of ``kept`` that are written to before anything is read: only their histories matter."""
         devices = _devices(placeholders)
         self.device_types = sorted({device.type for device in devices})
         self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
@@ -319,15 +324,19 @@ def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) ->
     return Tangent(output_index, fixed, value.dtype, value.device)
 
 
-def _without_influence(functional: FunctionalGraph, outputs: Set[int]) -> set[int]:
-    """Indices of the inputs on which none of ``outputs`` depends."""
+def _without_influence(
+    functional: FunctionalGraph,
+    outputs: Set[int],
+    influences: Callable[[torch.fx.Node], list[torch.fx.Node]],
+) -> set[int]:
+    """Indices of the inputs on which none of ``outputs`` depends, by the ``influences`` on each node."""
     graph = functional.graph_module.graph
     (output,) = graph.find_nodes(op="output")
     returned: Any = output.args[0]
     pending = [returned[index] for index in outputs]
     seen = set(pending)
     while pending:
-        fresh = [node for node in _influences(pending.pop()) if node not in seen]
+        fresh = [node for node in influences(pending.pop()) if node not in seen]
         seen.update(fresh)
         pending += fresh
     placeholders = graph.find_nodes(op="placeholder")
@@ -340,6 +349,11 @@ def _influences(node: torch.fx.Node) -> list[torch.fx.Node]:
         running = set(node.args[3:5])  # in training they are only carried on
         return [argument for argument in node.all_input_nodes if argument not in running]
     return node.all_input_nodes
+
+
+def _values_read(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """Those of the influences on ``node`` whose values count, and not only their history."""
+    return _influences(node)[:1] if node.target is keep_history else _influences(node)
 
 
 def placed(plan: Plan, positions: Sequence[int], gradients: Sequence[Any]) -> tuple[Any, ...]:
