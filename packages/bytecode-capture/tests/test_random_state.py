@@ -209,11 +209,10 @@ def test_as_in_eager(name, needs_gradient, around):
 KINDS = {
     "seed_between": "state of a random number generator",
     "state_kept": "state of a random number generator",
-    "requires_grad_of_a_result": "change of requires_grad",
     "requires_grad_of_an_input": "change of requires_grad",
     "detached_in_place": "change of a tensor's metadata",
-    "leaves_made_inside": "change of requires_grad",
-    "parameter_made_inside": "construction of an instance",
+    "requires_grad_off": "change of requires_grad",
+    "leaves_made_inside": "backward pass inside the function",
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from weft_guards import Predicate, Scope, Source
+from weft_guards import Predicate, Scope, Source, SymbolSource
 
 from ._torch import without_overrides
 
@@ -30,6 +30,20 @@ class ConvertedSource(Source):
 
     def evaluate(self, scope: Scope) -> Any:
         return self.convert(self.base.evaluate(scope))
+
+
+@dataclass(frozen=True)
+class ComputedSource(Source):
+    """What ``compute`` makes of numbers of the call: a new object in each call."""
+
+    compute: Callable[..., Any]
+    numbers: tuple[SymbolSource, ...]
+
+    def name(self) -> str:
+        return f"new({', '.join(number.name() for number in self.numbers)})"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return self.compute(*(number.read(scope) for number in self.numbers))
 
 
 @dataclass(frozen=True)

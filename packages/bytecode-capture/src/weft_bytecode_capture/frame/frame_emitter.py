@@ -17,12 +17,13 @@ from weft_guards import (
     GlobalSource,
     InstanceDictSource,
     ItemSource,
+    Quantity,
     Source,
     TypeSource,
 )
 
 from ..code_objects.code_builder import CodeBuilder, is_code_constant
-from ..sources import ConvertedSource, SelectedSource
+from ..sources import ComputedSource, ConvertedSource, SelectedSource
 from ..symbolic.variables.base import Variable
 from ..unsupported import Unsupported
 from .emitter import Emitter
@@ -288,6 +289,8 @@ class _SourceReader:
                 self._converted(type, source.base)
             case ConvertedSource():
                 self._converted(source.convert, source.base)
+            case ComputedSource():
+                self._computed(source)
             case _:
                 raise Unsupported("source that code cannot read", source.name())
 
@@ -310,6 +313,18 @@ class _SourceReader:
     def _subscript(self, key: Any) -> None:
         self._emitter.load_constant(key)
         self._emitter.load_subscript()
+
+    def _computed(self, source: ComputedSource) -> None:
+        emitter = self._emitter
+        emitter.load_callable(source.compute)
+        for number in source.numbers:
+            self._base(number.source)
+            if number.quantity is not Quantity.VALUE:
+                emitter.load_attribute(number.quantity.value)  # tensor.size or tensor.stride
+                emitter.prepare_call()
+                emitter.load_constant(number.dimension)
+                emitter.call(1)
+        emitter.call(len(source.numbers))
 
     def _selected(self, source: SelectedSource) -> None:
         emitter = self._emitter

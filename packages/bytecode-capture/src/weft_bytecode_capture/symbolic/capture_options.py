@@ -73,6 +73,8 @@ class CaptureOptions:
     None: in frames that would break otherwise.
     ``assume_decisions``: decisions on data that no region holds fall as they do in the first call, and the
     graph checks it; None: in frames that would break otherwise.
+    ``make_leaves``: tensors made in the graph that the program lets require gradients are inputs of it, which
+    the graph writes to; None: in frames that would break otherwise.
     """
 
     fullgraph: bool = False
@@ -96,3 +98,4 @@ class CaptureOptions:
     guard_libraries: bool = False
     read_contents: bool | None = None
     assume_decisions: bool | None = False
+    make_leaves: bool | None = None

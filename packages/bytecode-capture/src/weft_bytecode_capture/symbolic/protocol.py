@@ -273,6 +273,16 @@ class Marks(Protocol):
     def require_unmarked(self, nodes: Iterable[torch.fx.Node]) -> None: ...
 
 
+class Leaves(Protocol):
+    """Leaves that a program makes, which are inputs of the graph."""
+
+    def __contains__(self, node: torch.fx.Node, /) -> bool: ...
+
+    def become(self, evaluator: Evaluator, tensor: Any) -> bool: ...
+
+    def parameter(self, evaluator: Evaluator, tensor: Any, requires_grad: bool) -> Any: ...
+
+
 class Graph(Protocol):
     """One frame's graph, as it is built."""
 
@@ -297,6 +307,11 @@ class Graph(Protocol):
 
     @property
     def marked_leaves(self) -> Marks: ...
+
+    @property
+    def new_leaves(self) -> Leaves: ...
+
+    def add_placeholder(self, source: Source, fake: torch.Tensor) -> torch.fx.Node: ...
 
     @property
     def is_in_region(self) -> bool: ...

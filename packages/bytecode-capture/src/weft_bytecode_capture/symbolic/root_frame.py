@@ -30,6 +30,7 @@ from .graph.histories import (
     first_history,
 )
 from .graph.known_contents import READS, has_small_integers
+from .graph.marked_leaves import KIND as LEAF_KIND
 from .graph.recovery import Recovery, find_recovery
 from .liveness import OutputCollector, is_kept
 from .models.exceptions.exception_objects import ExceptionVariable
@@ -109,6 +110,10 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
                 continue
             if error.kind in ASSUMABLE and options.assume_decisions is None:
                 options = dataclasses.replace(options, assume_decisions=True)
+                capture.state.release()
+                continue
+            if error.kind == LEAF_KIND and options.make_leaves is None:
+                options = dataclasses.replace(options, make_leaves=True)
                 capture.state.release()
                 continue
             if isinstance(error, BreakEarlier) and error.position not in breaks:
@@ -296,6 +301,7 @@ class _Capture:
         state.graph.marked_leaves.require_unmarked(
             output.node for output in outputs if isinstance(output, TensorVariable)
         )
+        state.graph.new_leaves.check(tensors)
         asked = isinstance(ending, Break) and asks_for_histories(self.frame.code)
         if asked or self.frame.separate_histories:
             self._require_one_history(outputs)

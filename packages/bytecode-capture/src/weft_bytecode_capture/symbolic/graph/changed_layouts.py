@@ -60,6 +60,8 @@ def changed_in_place(
     fake = getattr(tensor, "fake", None)
     if name not in _CHANGES or not isinstance(fake, torch.Tensor):
         return None
+    if isinstance(tensor, TensorVariable) and tensor.node in evaluator.graph.new_leaves:
+        raise Unsupported(_KIND, f"{name} of a new leaf")
     if fake.requires_grad and (name == "detach_" or not torch.is_grad_enabled()):
         raise Unsupported(_KIND, f"{name} of a tensor with a history")
     given = [row for row in evaluator.graph.given if row[0] == getattr(tensor, "source", None)]

@@ -59,6 +59,7 @@ from .fake_mode import OperandCheck, RememberingFakeMode
 from .histories import GradientRules, raise_for_view
 from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
+from .new_leaves import NewLeaves
 from .present_values import PresentValues
 from .size_nodes import size_node
 from .storages import Layout, guard_overlap, version_of
@@ -137,6 +138,7 @@ class GraphBuilder:
         self.inlined_at: dict[int, dict[int, types.CodeType]] = {}
         """The root frame's instruction that each node comes from."""
         self.marked_leaves = MarkedLeaves(self.graph)
+        self.new_leaves = NewLeaves()
         self.present_values = PresentValues(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
@@ -154,6 +156,12 @@ class GraphBuilder:
         self._inputs.append(_Input(source, tensor, fake, _version(fake), Layout(fake)))
         self.given.append((source, tensor, fake))
         return self._variable(evaluator, self._placeholder(source, fake), fake, source)
+
+    def add_placeholder(self, source: Source, fake: torch.Tensor) -> torch.fx.Node:
+        """A placeholder for what the frame's code makes before it calls the graph."""
+        node = self._placeholder(source, fake)
+        node.meta["example_value"] = fake
+        return node
 
     def add_number(self, number: Any, source: Source) -> Variable:
         """A placeholder for a symbolic number of the caller."""
@@ -435,10 +443,13 @@ class GraphBuilder:
             node.meta["checks"] = node.meta["data_dependent"] = True
         if isinstance(value, tuple):
             node.meta["example_value"] = tuple(value)
-        if is_marked and not self.marked_leaves.mark(evaluator, node, value):
-            raise Unsupported(KIND, f"a new tensor of {target}")
         given = given_tensors(evaluator, [*arguments, *keywords.values()])
-        return wrap_graph_result(evaluator, node, value, given)
+        result = wrap_graph_result(evaluator, node, value, given)
+        if is_marked:
+            assert isinstance(result, TensorVariable)
+            if not result.becomes_leaf(evaluator):
+                raise Unsupported(KIND, f"a new tensor of {target}")
+        return result
 
     def _fake_result(
         self,

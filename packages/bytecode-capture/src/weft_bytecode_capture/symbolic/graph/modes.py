@@ -92,6 +92,16 @@ class ModeSwitches:
             setter(*place, value)
 
     @contextlib.contextmanager
+    def without_gradients(self) -> Iterator[None]:
+        """What is inside is evaluated in no_grad mode, and the graph likewise."""
+        before = torch.is_grad_enabled()
+        self.switch(set_grad_enabled, (), False)
+        try:
+            yield
+        finally:
+            self.switch(set_grad_enabled, (), before)
+
+    @contextlib.contextmanager
     def inside(self, region: torch.fx.Graph) -> Iterator[None]:
         """Record in a region's graph, which ends in the mode of gradients that it begins with.
 

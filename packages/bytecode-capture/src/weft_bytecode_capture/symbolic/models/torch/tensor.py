@@ -210,7 +210,8 @@ class TensorVariable(WithAttributes):
             return self._gradient(evaluator)
         if name == "__class__":
             return evaluator.wrap_known(self.python_type())
-        if name == "grad_fn" and not self.fake.requires_grad:
+        is_leaf = self.node in evaluator.graph.new_leaves
+        if name == "grad_fn" and (is_leaf or not self.fake.requires_grad):
             return ConstantVariable(None)
         if not hasattr(torch.Tensor, name):
             found_own = self.own_attribute(evaluator, name)
@@ -275,7 +276,8 @@ class TensorVariable(WithAttributes):
 
     def _gradient(self, evaluator: Evaluator) -> Variable:
         if self.source is None:
-            if not self.fake.requires_grad or not self.fake.is_leaf:
+            is_new = self.node in evaluator.graph.new_leaves
+            if is_new or not self.fake.requires_grad or not self.fake.is_leaf:
                 return ConstantVariable(None)
             raise Unsupported("attribute of a tensor", f"{self!r}.grad")
         value = evaluator.builder.value_of(self).grad
@@ -314,7 +316,14 @@ class TensorVariable(WithAttributes):
         )
         if not wanted.is_constant() or wanted.as_constant() is not True or self.source is not None:
             return False
-        return evaluator.graph.marked_leaves.mark(evaluator, self.node, self.fake)
+        return self.becomes_leaf(evaluator)
+
+    def becomes_leaf(self, evaluator: Evaluator) -> bool:
+        """Let a tensor that the graph has made require gradients; False where the graph cannot have it so."""
+        graph = evaluator.graph
+        if evaluator.state.options.make_leaves and graph.new_leaves.become(evaluator, self):
+            return True
+        return graph.marked_leaves.mark(evaluator, self.node, self.fake)
 
     def _has_requires_grad(self, evaluator: Evaluator, value: Variable) -> bool:
         if self.node in evaluator.graph.marked_leaves:

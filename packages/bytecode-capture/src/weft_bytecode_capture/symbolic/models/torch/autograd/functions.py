@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.utils.checkpoint
 
-from ....._torch import APPLY, APPLY_TAKES_KEYWORDS, set_grad_enabled
+from ....._torch import APPLY, APPLY_TAKES_KEYWORDS
 from ....._torch.transforms import requires_grad_below
 from .....unsupported import Unsupported
 from ....graph.transforms import KIND
@@ -42,7 +40,7 @@ def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Va
     if torch.is_grad_enabled() and any(map(needs_gradient, arguments)):
         gradients = GradientCapture(evaluator, owner, context, arguments)
     forward = owner.get_attribute(evaluator, "forward")
-    with _without_gradients(evaluator):
+    with evaluator.graph.modes.without_gradients():
         if separate:
             result = forward.call(evaluator, arguments, {})
             setup = owner.get_attribute(evaluator, "setup_context")
@@ -106,17 +104,6 @@ def _with_defaults(
         if name not in given and not isinstance(value, tuple):
             bound.arguments[name] = evaluator.wrap_result(value)
     return list(bound.args)
-
-
-@contextmanager
-def _without_gradients(evaluator: Evaluator) -> Iterator[None]:
-    """Evaluates a block in no_grad mode, and the graph likewise."""
-    modes, before = evaluator.graph.modes, torch.is_grad_enabled()
-    modes.switch(set_grad_enabled, (), False)
-    try:
-        yield
-    finally:
-        modes.switch(set_grad_enabled, (), before)
 
 
 def _apply_function(
