@@ -105,7 +105,7 @@ _TENSORS = {
         ("register it outside the compiled function",),
     ),
     "change of requires_grad": BreakKind(
-        "which tensors need gradients is fixed in a graph",
+        "a graph holds no tensor that is given gradients behind it, nor a leaf whose memory others write to",
         ("set it before the call of the compiled function",),
     ),
     "autograd function that needs gradients": BreakKind(
@@ -189,8 +189,8 @@ _CALLS = {
         "the evaluator does not know what it does", (_OUTSIDE,)
     ),
     "call of a cached function": BreakKind(
-        "whether it runs or answers from its cache is decided at run time",
-        ("call the function before the compiled one",),
+        "its cache has no answer yet, or whether it has one is known at run time only",
+        ("call it by position, with numbers, strings and modules alone",),
     ),
     "call of a disabled function": BreakKind(
         "weft.disable keeps the function out of captured code"

@@ -21,20 +21,17 @@ from weft_guards import (
 
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
-from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import held_by_identity, register_wrapper
+from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import COMPARISONS, no_attribute
 from ..containers.mappings import DictVariable, keyword_arguments, new_keyword_dict
 from ..containers.sequences import TupleVariable
 from ..functions.bound_methods import BoundMethodVariable
-from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..functions.python_functions import FunctionVariable, KnownFunctionVariable
 from ..iterators.rebuilding import partial_function
 from ..objects.classes import ClassVariable
-from ..objects.user_objects import UserObjectVariable
 from ..table import model, models
 
 _OF_PARTIALS = frozenset(dir(functools.partial))
@@ -155,57 +152,6 @@ def _wrap_partial(evaluator: Evaluator, value: functools.partial[Any], source: S
         value,
         source,
     )
-
-
-@held_by_identity(register_wrapper(functools._lru_cache_wrapper), weak=True)
-class CachedFunctionVariable(IdentifiedFunctionVariable):
-    """What ``functools.lru_cache`` gives."""
-
-    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name == "__wrapped__":
-            assert self.source is not None
-            return evaluator.builder.wrap(
-                self.value.__wrapped__, AttributeSource(self.source, name)
-            )
-        return super().get_attribute(evaluator, name)
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        """A library's is asked during capture, and answers the same each time.
-
-        A program's own is called where the program calls it: its cache counts, and it may have effects.
-        """
-        if not is_library_module(self.value.__module__):
-            raise Unsupported(
-                "call of a cached function",
-                self.value.__qualname__,
-                "whether it runs or answers from its cache is decided at run time",
-                ("call the function without functools.lru_cache in compiled code",),
-            )
-        plain = [_known_value(evaluator, argument) for argument in arguments]
-        if not all(argument.is_constant() for argument in (*plain, *keywords.values())):
-            # Libraries cache what depends on the arguments alone.
-            wrapped = self.get_attribute(evaluator, "__wrapped__")
-            return wrapped.call(evaluator, arguments, keywords)
-        positional = [argument.as_constant() for argument in plain]
-        named = {name: argument.as_constant() for name, argument in keywords.items()}
-        result = evaluator.pure(self.value, *positional, **named)
-        return evaluator.wrap_known(result, self.value.__qualname__)
-
-
-def _known_value(evaluator: Evaluator, argument: Variable) -> Variable:
-    """A class stands for itself: ``typing`` caches what subscripts with classes give.
-
-    So does an object from outside that is equal to itself alone, as in ``logger.warning_once``.
-    """
-    if isinstance(argument, ClassVariable):
-        return ConstantVariable(argument.value)
-    if isinstance(argument, UserObjectVariable) and argument.source is not None:
-        value = evaluator.builder.value_of(argument)
-        kind: Any = type(value)
-        if kind.__eq__ is object.__eq__ and kind.__hash__ is object.__hash__:
-            evaluator.guard(argument.source, IsObject(value, weak=True))
-            return ConstantVariable(value)
-    return argument
 
 
 # The function ``dispatch`` that every generic function has: a closure over its registry and a cache.
