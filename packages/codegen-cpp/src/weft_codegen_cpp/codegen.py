@@ -45,9 +45,8 @@ from weft_codegen_cpp.cache import (
 from weft_codegen_cpp.errors import CodegenError, CompilerNotFound
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
-from weft_codegen_cpp.kernel.body_printer import OUT_OF_LINE, PERHAPS_OUT_OF_LINE
 from weft_codegen_cpp.kernel.common_extents import with_common_extents
-from weft_codegen_cpp.kernel.kernel_printer import PLACEHOLDER, PrintedKernel, print_kernel
+from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.program import CppProgram, GeneratedProgram
@@ -313,24 +312,31 @@ class CppCodegen(Codegen):
     ) -> tuple[dict[str, PrintedKernel], tuple[KernelSource, ...]]:
         """The printed kernel of each step, and one function for all that are alike."""
         kernels: dict[str, PrintedKernel] = {}
-        users: dict[tuple[str, str], list[Kernel]] = {}
-        for kernel, values in _kernels(schedule):
-            printed = print_kernel(
+        alike: dict[tuple[tuple[str, ...], ...], list[Kernel]] = {}
+
+        def printed(kernel: Kernel, out_of_line: bool) -> PrintedKernel:
+            return print_kernel(
                 kernel,
                 schedule.buffers,
                 lanes(self.options),
                 shares_memory=_shares_memory(kernel, schedule),
+                out_of_line=out_of_line,
             )
-            alike = users.setdefault((printed.declaration, printed.definition), [])
-            alike.append(kernel)
-            kernels[kernel.name] = replace(printed, name=alike[0].name, values=values)
+
+        for kernel, values in _kernels(schedule):
+            one = printed(kernel, out_of_line=False)
+            users = alike.setdefault((one.fields, one.body), [])
+            users.append(kernel)
+            kernels[kernel.name] = replace(one, name=users[0].name, values=values)
+        counts = [kernels[users[0].name].large_functions for users in alike.values()]
+        are_many = sum(count for count in counts if count <= INLINED) > INLINED_IN_ALL
         sources = []
-        placed = _placed([definition for _, definition in users])
-        for (declaration, _), definition, steps in zip(users, placed, users.values(), strict=True):
-            comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}\n" for s in steps]
-            declaration = declaration.replace(PLACEHOLDER, steps[0].name)
-            definition = definition.replace(PLACEHOLDER, steps[0].name)
-            sources.append(KernelSource("".join(comment), declaration, definition))
+        for count, users in zip(counts, alike.values(), strict=True):
+            one = kernels[users[0].name]
+            if count > INLINED or (are_many and count):
+                one = printed(users[0], out_of_line=True)
+            comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}\n" for s in users]
+            sources.append(KernelSource("".join(comment), one.declaration, one.definition))
         return kernels, tuple(sources)
 
 
@@ -349,16 +355,6 @@ def _processes(unit: TranslationUnit) -> int:
     """How many compilers work on a program; two on a long one, since this process does nothing meanwhile."""
     processes = idle_processes(max(len(unit.kernels), unit.length // CHARACTERS_A_KERNEL))
     return max(processes, min(2, os.cpu_count() or 1)) if unit.length > LONG else processes
-
-
-def _placed(definitions: Sequence[str]) -> list[str]:
-    """Kernels whose large functions are called out of line where they, or all kernels together, have many."""
-    counts = [text.count(PERHAPS_OUT_OF_LINE) for text in definitions]
-    are_many = sum(count for count in counts if count <= INLINED) > INLINED_IN_ALL
-    return [
-        text.replace(PERHAPS_OUT_OF_LINE, OUT_OF_LINE if are_many or count > INLINED else "")
-        for text, count in zip(definitions, counts, strict=True)
-    ]
 
 
 def _shares_memory(kernel: Kernel, schedule: Schedule) -> bool:

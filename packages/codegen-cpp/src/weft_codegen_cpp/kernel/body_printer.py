@@ -56,11 +56,16 @@ class Scope:
     """Loads that are read already, as vectors of the memory type."""
     scalars: Mapping[SizeFloat, str] = field(default_factory=dict)
     """The kernel's parameters that are doubles."""
+    out_of_line: bool = False
+    """Whether large functions are called rather than inlined."""
+    large_functions: list[str] = field(default_factory=list)
+    """Those that the kernel has so far, one as often as it stands there."""
 
 
 OUT_OF_LINE = "far::"
-PERHAPS_OUT_OF_LINE = "@far@"
-"""Before a large function that is to be inlined where there are few of them."""
+
+SCATTERS = {mode: f"scatter_{mode.removeprefix('atomic_')}" for mode in ops.ATOMIC_MODES}
+"""The functions that store a vector lane by lane."""
 
 UNSUPPORTED = ("scan", "fold")
 """Operations without a C++ form: :class:`~weft_loop_ir.LoweringOptions` doesn't ask for them."""
@@ -202,7 +207,7 @@ class BodyPrinter:
         ):
             self._store_one(pointer, index, value, mode)
         else:
-            function = mode.replace("atomic", "scatter") if mode else f"scatter{suffix}"
+            function = SCATTERS[mode] if mode else f"scatter{suffix}"
             self.emit(
                 f"{function}({self._tag}, {pointer}, {self._lane_function(index)}, {self.vector(value)});"
             )
@@ -276,8 +281,11 @@ class BodyPrinter:
         """``function`` of ``operands``, on vectors if any of them varies."""
         varying = any(o.varying for o in operands)
         if operation_named(function).cost is Cost.FUNCTION:
-            where = OUT_OF_LINE if by_lane(function, operands[0].dtype) else PERHAPS_OUT_OF_LINE
-            function = where + function
+            is_library = by_lane(function, operands[0].dtype)
+            if not is_library:
+                self.scope.large_functions.append(function)
+            if is_library or self.scope.out_of_line:
+                function = OUT_OF_LINE + function
         arguments = ", ".join(self.vector(o) if varying else o.code for o in operands)
         return self.value(f"{function}({arguments})", dtype, varying)
 

@@ -33,11 +33,16 @@ class KernelLayout:
 
     ``pointers``, ``rows`` and ``scalars`` say what it calls them, its local buffers and its doubles.
     ``columns`` is how many vectors of the outer vectorised loop a reduction or a program's loop runs abreast.
+    ``large_functions`` are those printed so far, called with ``out_of_line``, else inlined.
     """
 
-    def __init__(self, kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int) -> None:
+    def __init__(
+        self, kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int, out_of_line: bool = False
+    ) -> None:
         self.buffers = buffers
         self.lanes = lanes
+        self.out_of_line = out_of_line
+        self.large_functions: list[str] = []
         self.plan: VectorPlan = plan_vectors(kernel, lanes)
         self.kernel: Kernel
         self.tables: Tables | None
@@ -112,9 +117,15 @@ class KernelLayout:
     def scope(self, vector_symbol: sympy.Symbol | None, tag: str) -> Scope:
         """Where a body is printed whose lanes lie along ``vector_symbol``, those of ``tag`` active."""
         scope = Scope(
-            self.memories(self.plan.outer is not None), {}, vector_symbol, tag, self.numbers
+            self.memories(self.plan.outer is not None),
+            {},
+            vector_symbol,
+            tag,
+            self.numbers,
+            scalars=self.scalars,
+            out_of_line=self.out_of_line,
+            large_functions=self.large_functions,
         )
-        scope.scalars = self.scalars
         if self.tiles is not None:
             line = f"{self.tiles.variable.symbol.name}_line"
             scope.tiles = {load: f"{t}[{line}]" for load, t in tile_names(self.tiles).items()}

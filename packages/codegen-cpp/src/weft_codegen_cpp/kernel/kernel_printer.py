@@ -24,21 +24,20 @@ from weft_codegen_cpp.kernel.unit_printer import UnitPrinter
 from weft_codegen_cpp.statements import indent
 
 STACK_BYTES = 32768  # a larger local buffer comes from malloc
-PLACEHOLDER = "@kernel@"  # stands for the function's name in `PrintedKernel`
 
 
 @dataclass(frozen=True)
 class PrintedKernel:
     """A kernel in C++ and what a caller passes: pointers in the order of ``buffers``, symbols, scalars.
 
-    ``declaration`` is the structure that a caller fills and the function's prototype, ``definition`` the
-    function.  Both name buffers by position and the kernel by :data:`PLACEHOLDER`: kernels that do the same
-    have the same texts and need to be compiled only once, under one ``name``.
+    ``fields`` are of the structure that a caller fills, ``body`` the function's statements.  Both name
+    buffers by position and don't name the kernel: kernels that do the same have the same texts and need to
+    be compiled only once, under one ``name``.
     """
 
     name: str
-    declaration: str
-    definition: str
+    fields: tuple[str, ...]
+    body: tuple[str, ...]
     buffers: tuple[str, ...]
     symbols: tuple[sympy.Symbol, ...]
     scalars: tuple[SizeFloat, ...]
@@ -46,17 +45,40 @@ class PrintedKernel:
     nanoseconds: str  # C++ expression: the estimated time of the whole kernel
     may_fail: bool  # an index is out of range, or memory for rows is not to be had
     has_symbols: bool  # its loops' sizes are known in a call
+    large_functions: int  # that are inlined, or called if it is printed so
     values: Mapping[sympy.Symbol, int] = field(default_factory=dict)  # symbols that aren't sizes
+
+    @property
+    def declaration(self) -> str:
+        """The structure that a caller fills, and the function's prototype."""
+        lines = [f"struct {self.name}_call {{", *indent(self.fields), "};", f"{self._prototype};"]
+        return "\n".join([*lines, ""])
+
+    @property
+    def definition(self) -> str:
+        call = f"const auto& call = *(const {self.name}_call*)raw;"
+        return "\n".join([f"{self._prototype} {{", *indent([call, *self.body]), "}", ""])
+
+    @property
+    def _prototype(self) -> str:
+        return f"WEFT_KERNEL void {self.name}(const void* raw, i64 begin, i64 end)"
 
 
 def print_kernel(
-    kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int, *, shares_memory: bool = False
+    kernel: Kernel,
+    buffers: Mapping[str, Buffer],
+    lanes: int,
+    *,
+    shares_memory: bool = False,
+    out_of_line: bool = False,
 ) -> PrintedKernel:
     """``kernel`` as the function ``kernel.name(const void*, i64 begin, i64 end)``.
 
-    ``shares_memory`` says that a buffer that it writes lies in the memory of one that it reads.
+    ``shares_memory`` says that a buffer that it writes lies in the memory of one that it reads,
+    ``out_of_line`` that large functions are called, not inlined.
     """
-    return _KernelPrinter(KernelLayout(merge_loops(kernel), buffers, lanes), shares_memory).print()
+    layout = KernelLayout(merge_loops(kernel), buffers, lanes, out_of_line)
+    return _KernelPrinter(layout, shares_memory).print()
 
 
 class _KernelPrinter:
@@ -82,14 +104,11 @@ class _KernelPrinter:
         setup += [f"const i64 {s.name} = call.{s.name};" for s in symbols]
         setup += [f"const f64 {name} = call.{name};" for name in layout.scalars.values()]
         setup += [*self._local_storage(), *self._filled_tables()]
-        prototype = f"WEFT_KERNEL void {PLACEHOLDER}(const void* raw, i64 begin, i64 end)"
-        declaration = [f"struct {PLACEHOLDER}_call {{", *indent(fields), "};", f"{prototype};"]
-        body = [f"const auto& call = *(const {PLACEHOLDER}_call*)raw;", *setup, *self.units.loop()]
-        definition = [f"{prototype} {{", *indent(body), "}"]
+        body = (*setup, *self.units.loop())
         return PrintedKernel(
             self.kernel.name,
-            "\n".join(declaration) + "\n",
-            "\n".join(definition) + "\n",
+            tuple(fields),
+            body,
             layout.used,
             symbols,
             tuple(layout.scalars),
@@ -97,6 +116,7 @@ class _KernelPrinter:
             self._cost(),
             self.may_fail,
             bool(symbols),
+            len(layout.large_functions),
         )
 
     def _local_storage(self) -> list[str]:
