@@ -47,6 +47,20 @@ class ComputedSource(Source):
 
 
 @dataclass(frozen=True)
+class CalledSource(Source):
+    """What ``call`` gives for the objects at ``bases``: a new tensor in each call."""
+
+    call: Callable[..., Any]
+    bases: tuple[Source, ...]
+
+    def name(self) -> str:
+        return f"call({', '.join(base.name() for base in self.bases)})"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return self.call(*(base.evaluate(scope) for base in self.bases))
+
+
+@dataclass(frozen=True)
 class SelectedSource(Source):
     """The element of a list, tuple or dict at ``base`` that the number at ``index`` and ``offset`` select.
 

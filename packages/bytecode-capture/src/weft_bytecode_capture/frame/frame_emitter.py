@@ -23,7 +23,7 @@ from weft_guards import (
 )
 
 from ..code_objects.code_builder import CodeBuilder, is_code_constant
-from ..sources import ComputedSource, ConvertedSource, SelectedSource
+from ..sources import CalledSource, ComputedSource, ConvertedSource, SelectedSource
 from ..symbolic.variables.base import Variable
 from ..unsupported import Unsupported
 from .emitter import Emitter
@@ -289,6 +289,11 @@ class _SourceReader:
                 self._converted(type, source.base)
             case ConvertedSource():
                 self._converted(source.convert, source.base)
+            case CalledSource():
+                emitter.load_callable(source.call)
+                for base in source.bases:
+                    self._base(base)
+                emitter.call(len(source.bases))
             case ComputedSource():
                 self._computed(source)
             case _:

@@ -293,6 +293,7 @@ class Graph(Protocol):
     modes: ModeSwitches
     transforms: TransformLevels
     given: list[tuple[Source, torch.Tensor, torch.Tensor]]
+    first_versions: dict[torch.fx.Node, int]
     made_at: dict[Any, int]
     inlined_at: dict[int, dict[int, types.CodeType]]
     counters: dict[Any, Any]

@@ -44,6 +44,7 @@ from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import model, models
+from .calls_on_entry import call_on_entry
 from .tensor import TensorVariable, wrap_graph_result
 
 _MODULES = (
@@ -102,6 +103,9 @@ def goes_into_graph(value: Any) -> bool:
 _FUNCTIONS = (types.BuiltinFunctionType, types.FunctionType, types.MethodDescriptorType)
 
 
+_STAYS_EAGER = "function that stays eager in training"
+
+
 class TorchFunctionVariable(IdentifiedFunctionVariable):
     """A function of torch whose calls are nodes."""
 
@@ -110,7 +114,11 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
             name = self.value.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
         if torch.is_grad_enabled() and self._stays_eager(evaluator, arguments, keywords):
-            self._check_needs_no_gradient(evaluator, [*arguments, *keywords.values()])
+            needs_gradient = self._needs_gradient(evaluator, [*arguments, *keywords.values()])
+            if needs_gradient and self.value in evaluator.state.options.sparse_gradients:
+                return self._called_on_entry(evaluator, arguments, keywords)
+            if needs_gradient:
+                raise Unsupported(_STAYS_EAGER, repr(self))
         if self.value is torch.nn.functional.pad:
             arguments, keywords = _with_counts(evaluator, arguments, keywords)
         joined = join_rows(evaluator.frame, self.value, arguments, keywords)
@@ -135,12 +143,21 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         sparse = keywords.get("sparse", arguments[position] if position < len(arguments) else None)
         return sparse is not None and sparse.truth(evaluator)
 
-    def _check_needs_no_gradient(self, evaluator: Evaluator, arguments: Arguments) -> None:
-        for argument in arguments:
-            if isinstance(argument, SequenceVariable):
-                self._check_needs_no_gradient(evaluator, argument.items(evaluator))
-            elif isinstance(argument, TensorVariable) and argument.fake.requires_grad:
-                raise Unsupported("function that stays eager in training", repr(self))
+    def _needs_gradient(self, evaluator: Evaluator, arguments: Arguments) -> bool:
+        return any(
+            self._needs_gradient(evaluator, argument.items(evaluator))
+            if isinstance(argument, SequenceVariable)
+            else isinstance(argument, TensorVariable) and argument.fake.requires_grad
+            for argument in arguments
+        )
+
+    def _called_on_entry(
+        self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        result = evaluator.graph.call_function(evaluator, self.value, arguments, keywords)
+        if not isinstance(result, TensorVariable) or not call_on_entry(evaluator, result):
+            raise Unsupported(_STAYS_EAGER, repr(self))
+        return result
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if isinstance(self.value, OpOverloadPacket) and name in self.value.overloads():
