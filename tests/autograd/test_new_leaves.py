@@ -114,7 +114,7 @@ def detached_result(x: Tensor) -> Any:
 ONE_GRAPH = [
     used_up, returned, of_computed, frozen, of_an_argument, detached_argument, by_method, by_keyword,
     by_attribute, with_nothing_else, as_large_as_the_argument, written_without_gradients,
-    module_made_inside, asked, without_gradients, memory_of_the_data, detached_result,
+    asked, without_gradients, memory_of_the_data, detached_result,
 ]  # fmt: skip
 
 
@@ -191,7 +191,8 @@ def penalty(x: Tensor) -> Any:
     return (slope.norm(dim=1) - 1).square().mean()
 
 
-BROKEN = [
+OTHERS = [
+    module_made_inside,  # torch.compile, once it has run, has a function of its own in each __init__
     view_made_before, part_of_an_argument, argument_written_after, argument_written_before,
     result_and_its_detached, taken_back, integers, changed_in_place, in_a_branch, differentiated, penalty,
 ]  # fmt: skip
@@ -255,7 +256,7 @@ def test_one_graph(function: Callable[[Tensor], Any]) -> None:
     assert not [graph.eager_reason for graph in log.graphs if graph.eager_reason]
 
 
-@pytest.mark.parametrize("function", BROKEN)
+@pytest.mark.parametrize("function", OTHERS)
 def test_what_a_graph_cannot_hold_is_eagers(function: Callable[[Tensor], Any]) -> None:
     check(function, weft.compile(function))
 
