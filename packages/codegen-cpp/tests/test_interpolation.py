@@ -45,11 +45,29 @@ def test_values_and_gradients(codegen: CppCodegen, name: str) -> None:
     assert not schedule.fallbacks
 
 
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("mode", ["linear", "bicubic"])
+@pytest.mark.parametrize("length", [1, 2, 3, 4])
+def test_gradients_of_few_elements(
+    codegen: CppCodegen, length: int, mode: str, corners: bool
+) -> None:
+    """An element may be a tap of all results, and of one several times."""
+    plane = mode == "bicubic"
+    x = torch.randn((1, 2, length, 5 - length) if plane else (1, 2, length), dtype=torch.float64)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sizes = [(n, 6 - n) if plane else n for n in range(1, 6)]
+        return tuple(F.interpolate(x, size, mode=mode, align_corners=corners) for size in sizes)
+
+    assert not check(codegen, with_gradients(function), [[x]]).fallbacks
+
+
 SYMBOLIC: dict[str, Any] = {
     "nearest": up(size=(23, 9)),
     "twice": up(scale_factor=2),
     "bilinear": up(size=(23, 4), mode="bilinear"),
     "bicubic": up(scale_factor=2.0, mode="bicubic"),
+    "bicubic, to few": up(size=(2, 3), mode="bicubic"),
     "aligned": lambda x: up(size=(13, 1), mode="bilinear", align_corners=True)(x.detach()),
 }
 

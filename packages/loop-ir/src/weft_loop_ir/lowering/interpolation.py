@@ -106,7 +106,12 @@ class Axis:
             twice = sympy.expand((2 * (i - reach) + 1) * self.target) - self.source
             return FloorDiv(twice, 2 * self.source) + 1
 
-        return sympy.Min(count, self.target) if slack == 0 else count, first
+        if slack or sympy.Min(count, self.target) == count:
+            return count, first
+        held = sympy.Min(
+            count, self.target
+        )  # no more than there are, from one that all of them follow
+        return held, lambda i: sympy.Max(0, sympy.Min(first(i), self.target - held))
 
     def is_exact(self) -> bool:
         """Whether results are spread over the whole source, not by a ``given`` factor that leaves a rest."""
