@@ -65,3 +65,60 @@ def test_gradients_of_the_operator(dynamic: bool) -> None:
             found.append((result, first, *torch.autograd.grad(first.sum() + result.sum(), inputs)))
         torch.testing.assert_close(*found)
     weft.reset()
+
+
+PLACES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "whole": lambda m: m[:7],
+    "part": lambda m: m[3:10],
+    "part of one column": lambda m: m[3:10].view(7, 1),
+    "gaps": lambda m: m[::3][:7],
+    "gaps in a part": lambda m: m[2:16].view(7, 2)[:, 1:],
+}
+
+# Each reads or writes a window of the memory of ``x`` before or behind another write.
+OF_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
+    "read": lambda x: x.mul_(2).as_strided((4,), (1,)) + 0,
+    "written": lambda x: (x.as_strided((4,), (1,)).mul_(2), x + 0),
+    "behind a write to a view": lambda x: (x.flatten()[:1].fill_(9), x.as_strided((2,), (1,)) + 0),
+    "of a view, written": lambda x: (
+        v := x.view(-1)[:2] if x.is_contiguous() else x[:2],
+        x.add_(1),
+        v.as_strided((2,), (1,)).add_(-1.25),
+        x.sum(),
+    ),
+    "behind two writes": lambda x: (
+        v := x.flatten()[:2],
+        x.flatten()[:1].fill_(5),
+        v.as_strided((2,), (1,)).add_(-1.25),
+        x.sum(),
+    ),
+    "every second written": lambda x: (x[::2].mul_(2), x.as_strided((x.shape[0],), (1,)).mean()),
+    "of a scatter": lambda x: torch.select_scatter(x, x[1] * 5, 0, 0).as_strided((2,), (1,)) + 0,
+    "of a scatter, from its start": lambda x: (
+        v := torch.slice_scatter(x, x[:2] * 5, 0, 0, 2),
+        v.as_strided((2,), (1,), v.storage_offset()) + 0,
+    ),
+    "of a scatter's view, written": lambda x: (
+        v := torch.slice_scatter(x, x[:2] * 5, 0, 0, 2),
+        v[:1].as_strided((2,), (1,)).add_(1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_ARGUMENTS)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")
+def test_windows_of_parts_of_memory(place: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WEFT_STRICT", raising=False)  # a write to what is in gaps is eager's
+    program = OF_ARGUMENTS[name]
+    if "scatter" in name and "gaps" in place:
+        pytest.skip("what is between the elements of an operator's result is nobody's")
+    compiled = weft.compile(lambda x: program(x))
+    found = []
+    for function in (program, compiled, compiled):
+        memory = torch.arange(24.0)
+        result = function(PLACES[place](memory))
+        found.append((result, memory))
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0])
+    weft.reset()

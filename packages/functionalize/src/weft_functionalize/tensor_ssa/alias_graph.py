@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 import torch.fx
 
-from .._torch import OpOverload, schema_arguments
+from .._torch import OpOverload, known_equal, schema_arguments
 from ..symbolic_numbers import NumberNodes, with_numbers
 from ..unsupported import Unsupported
 
@@ -123,8 +123,8 @@ def build_alias_graph(graph: torch.fx.Graph) -> AliasGraph:
         base = argument_value(node, name)
         if not isinstance(base, torch.fx.Node):
             raise Unsupported("view of a list of tensors", str(node.target))
-        if node.target is aten.as_strided.default and base in aliases.edge_of:
-            base = _strided_origin(node, aliases.origin(base))
+        if node.target is aten.as_strided.default:
+            base = _strided_origin(node, base, aliases)
         if isinstance(node.meta["val"], torch.Tensor):
             aliases.add(ViewEdge(node, base, node))
         else:
@@ -134,12 +134,19 @@ def build_alias_graph(graph: torch.fx.Graph) -> AliasGraph:
     return aliases
 
 
-def _strided_origin(node: torch.fx.Node, origin: torch.fx.Node) -> torch.fx.Node:
-    """Make ``node``, an ``as_strided``, a view of the origin: it reads the storage, past its base."""
-    view = node.meta["val"]
-    if origin.meta["val"].dtype != view.dtype:
+def _strided_origin(node: torch.fx.Node, base: torch.fx.Node, aliases: AliasGraph) -> torch.fx.Node:
+    """Make ``node``, an ``as_strided``, a view of the origin: it reads the storage, past its base.
+
+    What a graph computes begins at the start of its memory, which eager's may not.
+    """
+    origin = aliases.origin(base)
+    view, whole = node.meta["val"], origin.meta["val"]
+    start = whole.storage_offset() if origin.op == "call_function" else 0
+    if origin is base and known_equal(start, 0):
+        return base
+    if whole.dtype != view.dtype:
         raise Unsupported("as_strided of a view with another dtype", str(view.dtype))
-    placement = (list(view.shape), list(view.stride()), view.storage_offset())
+    placement = (list(view.shape), list(view.stride()), view.storage_offset() - start)
     node.args = (origin, *with_numbers(placement, NumberNodes(node.graph).node_of))
     node.kwargs = {}
     return origin

@@ -10,7 +10,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from .._torch import known_equal
 from ..symbolic_numbers import NumberNodes, with_numbers
+
+aten = torch.ops.aten
 
 _PROVENANCE = ("stack_trace", "nn_module_stack", "source_node")
 GRADIENTS_DISABLED = "gradients_disabled"
@@ -22,6 +25,21 @@ def fake_value(node: torch.fx.Node) -> Any:
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
     assert callable(node.target)
     return node.target(*args, **kwargs)
+
+
+_SCATTERS = frozenset(
+    {
+        aten.select_scatter.default,
+        aten.slice_scatter.default,
+        aten.diagonal_scatter.default,
+        aten.as_strided_scatter.default,
+    }
+)
+"""Operators whose fakes may lie in their memory as the operand does in its: a graph's begin at the start."""
+
+
+def _at_the_start(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if known_equal(tensor.storage_offset(), 0) else tensor.clone()
 
 
 class Emitter:
@@ -50,6 +68,8 @@ class Emitter:
         """Insert ``target(*args, **kwargs)``."""
         assert self._anchor is not None
         value_args, value_kwargs = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
+        if target in _SCATTERS:
+            value_args = (_at_the_start(value_args[0]), *value_args[1:])
         value = target(*value_args, **value_kwargs)  # before the node, so that an error leaves none
         args = with_numbers(args, self._numbers.node_of)
         kwargs = with_numbers(kwargs, self._numbers.node_of)

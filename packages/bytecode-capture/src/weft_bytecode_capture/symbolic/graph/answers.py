@@ -5,17 +5,19 @@ A question that no guard holds is not answered: a later call would be given the 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from weft_guards import AttributeSource, IsNotObject, IsObject, Source
 
 from ..._torch import storage_identity
+from ..._torch.symbols import has_symbolic_layout
 from ...sources import StorageOffsetIs
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from ..regions.decisions import RegionRefused
-from .storages import leaves
+from .storages import leaves, node_values, version_of
 
 Given = tuple[Source, torch.Tensor, torch.Tensor]
 """A tensor from outside: where it was found, itself, and its fake."""
@@ -96,21 +98,53 @@ def guard_offset(evaluator: Evaluator, fake: torch.Tensor) -> None:
         evaluator.guard(source, StorageOffsetIs(offset))
 
 
+def _has_gaps(tensor: torch.Tensor) -> bool:
+    """Whether memory between the elements of a tensor belongs to none of them."""
+    if has_symbolic_layout(tensor):
+        return False  # made by the graph: what a gap holds is nobody's
+    strided = [(n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if s]
+    reach = 1 + sum((n - 1) * s for n, s in strided)
+    return tensor.numel() > 0 and math.prod(n for n, _ in strided) < reach
+
+
 def guard_absolute_place(
     evaluator: Evaluator, target: Any, fakes: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
     """Guard an operand's storage offset where the operator is given a place in the storage itself.
 
-    :raises Unsupported: the operand begins elsewhere than its storage, which later stages do not know.
+    :raises Unsupported: the operand begins elsewhere than its storage, or was written to and has gaps in it,
+        of which later stages do not know what is there.
     """
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     position = _ABSOLUTE.get(name.partition(".")[0])
     if position is None or not fakes or not isinstance(fakes[0], torch.Tensor):
         return
+    kind, owners = "storage of a tensor", _owners(evaluator, fakes[0])
+    if any(map(_has_gaps, owners)) and _is_written(evaluator, fakes[0]):
+        raise Unsupported(kind, f"{name} of what has gaps in its memory and was written to")
     given = fakes[position] if len(fakes) > position else keywords.get("storage_offset")
     if given is None:
         return
     guard_offset(evaluator, fakes[0])
-    for source, tensor, base in evaluator.graph.given:
-        if storage_identity(base) == storage_identity(fakes[0]) and tensor.storage_offset():
-            raise Unsupported("storage of a tensor", f"{name} of a part, {source.name()}")
+    if any(owner.storage_offset() != 0 for owner in owners):
+        raise Unsupported(kind, f"{name} of what begins behind its memory's beginning")
+
+
+def _is_written(evaluator: Evaluator, fake: torch.Tensor) -> bool:
+    storage = storage_identity(fake)
+    return any(
+        version_of(known) != version
+        for node, version in evaluator.graph.first_versions.items()
+        if storage_identity(known := node.meta["example_value"]) == storage
+    )
+
+
+def _owners(evaluator: Evaluator, fake: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors from outside with the memory of ``fake``, or else the graph's first."""
+    storage = storage_identity(fake)
+    given = [
+        tensor for _, tensor, base in evaluator.graph.given if storage_identity(base) == storage
+    ]
+    made = leaves(node_values(evaluator.graph.outermost.nodes))
+    tensors = (value for value in made if isinstance(value, torch.Tensor))
+    return given or [v for v in tensors if storage_identity(v) == storage][:1]
