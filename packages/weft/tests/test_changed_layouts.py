@@ -345,3 +345,25 @@ def test_inference_tensors() -> None:
             assert right[0] is x
             assert _facts(left[1]) == _facts(right[1])
             assert _facts(expected) == _facts(x)
+
+
+OF_LOOPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "t_": lambda v: v.t_(),
+    "unsqueeze_": lambda v: v.unsqueeze_(0),
+    "of a row": lambda v: v[0].unsqueeze_(0),
+    "swapaxes_": lambda v: v.swapaxes_(0, 1),
+}
+
+
+@pytest.mark.parametrize("name", OF_LOOPS)
+def test_what_a_loop_takes_of_an_argument(name: str) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for _ in range(25):
+            v = x.chunk(2, 1)[0]
+        return v, OF_LOOPS[name](v)
+
+    found = []
+    for run in (program, weft.compile(program)):
+        x = _first(3, 4)
+        found.append([_facts(result) for result in run(x)])
+    assert found[0] == found[1]

@@ -54,8 +54,7 @@ def changed_in_place(
     :raises Unsupported: the change is eager's: in a region, of the storage, of a leaf that has gradients or
         of a history that the graph does not know.
     """
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    name = name.partition(".")[0]
+    name = _name_of(target)
     tensor = arguments[0] if arguments else None
     fake = getattr(tensor, "fake", None)
     if name not in _CHANGES or not isinstance(fake, torch.Tensor):
@@ -79,6 +78,16 @@ def changed_in_place(
     tensor.node, tensor.fake = view.node, view.fake
     evaluator.side_effects.change_layout(LayoutChange(tensor, name, own, counts))
     return tensor
+
+
+def is_change_of_layout(node: torch.fx.Node) -> bool:
+    """Whether a node makes a tensor of the graph's own another view of its memory."""
+    return node.op.startswith("call_") and _name_of(node.target) in _CHANGES
+
+
+def _name_of(target: Any) -> str:
+    name: str = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name.partition(".")[0]
 
 
 def _require_changeable(

@@ -16,6 +16,7 @@ import torch
 
 from ...._torch import storage_identity
 from ....frame.emitter import Emitter
+from ...graph.changed_layouts import is_change_of_layout
 from ...graph.storages import node_values, storages
 from ...models.torch.tensor import TensorVariable
 from ...protocol import Frame
@@ -174,11 +175,22 @@ def _choice(
     evaluator: Frame, result: TensorVariable, visible: set[int], views: _Views
 ) -> ChoiceVariable | None:
     """What to return in the place of ``result``, if that may be another tensor in a way that is known."""
+    if _is_changed_in_place(evaluator, result):
+        return None
     ways = [_by_predicate, _by_tag]  # the simpler one first, which does not know of what is made
     if evaluator.state.region_tags.made_too:
         ways.reverse()
     found = (way(evaluator, result, visible, views) for way in ways)
     return next((choice for choice in found if choice is not None), None)
+
+
+def _is_changed_in_place(evaluator: Frame, result: TensorVariable) -> bool:
+    """Whether a tensor with the memory of ``result`` changes its layout behind the region that gives it."""
+    storage = storage_identity(result.fake)
+    return any(
+        is_change_of_layout(node) and storage in storages(node_values(node.all_input_nodes[:1]))
+        for node in evaluator.graph.outermost.nodes
+    )
 
 
 def _by_predicate(
