@@ -38,6 +38,10 @@ def counts(state: State, drawn: Any) -> None:
     state[2].count += 1
 
 
+def nothing(state: State, drawn: Any) -> None:
+    pass
+
+
 def loops(state: State, drawn: Any) -> None:
     while len(state[0]) < 5:
         state[0].append(len(state[0]))
@@ -46,12 +50,15 @@ def loops(state: State, drawn: Any) -> None:
 FAILS: dict[str, Callable[[torch.Tensor], Any]] = {
     "cholesky": lambda x: torch.linalg.cholesky(-torch.eye(2) * x.abs().amax()),
     "index": lambda x: x[torch.full((1,), 9) * x.numel()],
+    "scatter": lambda x: x.scatter(0, torch.full((1,), 9) * x.numel(), 1.0),
+    "scatter of no dimension": lambda x: x.sum().scatter(0, torch.full((1,), 9) * x.numel(), 1.0),
+    "division": lambda x: x.numel() // torch.zeros_like(x).long(),
     "solve": lambda x: torch.linalg.solve(x.new_zeros(2, 2), x.new_ones(2)),
 }
 
 
 @pytest.mark.parametrize("fails", FAILS)
-@pytest.mark.parametrize("effect", [appends, stores, counts, loops])
+@pytest.mark.parametrize("effect", [appends, stores, counts, loops, nothing])
 @pytest.mark.parametrize("drawn", DRAWS)
 def test_effects_before_an_error(drawn: str, effect: Callable[..., None], fails: str) -> None:
     draw, fail = DRAWS[drawn], FAILS[fails]

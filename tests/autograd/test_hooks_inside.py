@@ -317,7 +317,27 @@ def of_a_callee_of_before(x: torch.Tensor) -> Any:
     return y * other
 
 
+def beside_a_write_in_a_loop(x: torch.Tensor) -> torch.Tensor:
+    total: Any = 0.0
+    for _ in range(2):
+        y = x.sin()
+        total += y.sum()
+    y.register_hook(lambda g: g * 2)
+    return total
+
+
+def beside_what_an_object_keeps(x: torch.Tensor) -> torch.Tensor:
+    meter = {"total": x.cos().sum()}
+    for k in range(3):
+        y = x.sin() + k
+        meter["total"] += y.sum()
+        y.register_hook(lambda g: g * 2)
+    return meter["total"]
+
+
 PROGRAMS = (
+    beside_a_write_in_a_loop,
+    beside_what_an_object_keeps,
     of_a_callees_first,
     of_a_callees_last,
     of_what_callees_call,

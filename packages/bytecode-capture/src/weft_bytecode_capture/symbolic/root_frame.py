@@ -32,6 +32,7 @@ from .graph.histories import (
 from .graph.known_contents import READS, has_small_integers
 from .graph.marked_leaves import KIND as LEAF_KIND
 from .graph.recovery import Recovery, find_recovery
+from .graph.storages import version_of
 from .liveness import OutputCollector, is_kept
 from .models.exceptions.exception_objects import ExceptionVariable
 from .models.functions.cells import root_cell
@@ -346,6 +347,10 @@ class _Capture:
             for output in outputs
             if isinstance(output, TensorVariable) and output.fake.requires_grad
         }
+        for node, version in self.state.graph.first_versions.items():
+            fake = node.meta["example_value"]
+            if fake.requires_grad and version_of(fake) != version:  # a result as well
+                tensors[node] = fake
         if len(tensors) > 1:
             position = first_history(self.evaluator, tensors.items())
             if position is not None:
@@ -373,8 +378,10 @@ class _Capture:
         # An error is eager's own then, and comes where eager's does: worth copies of little at each call.
         if recovery is None:
             return Recovery(optional=True, known=False)
-        # Of one behind a draw, what the frame did before, such as a list that it appended to, would be lost.
-        loses = recovery.draws and recovery.little and bool(self.state.side_effects)
+        # Of one behind a draw or a write, what the frame did before, such as a list that it appended to,
+        # would be lost, and what it wrote before it drew.
+        does = [recovery.draws, recovery.copies, bool(self.state.side_effects)]
+        loses = recovery.little and (recovery.few or not recovery.copies) and sum(does) > 1
         optional = (recovery.copies or recovery.draws) and not loses
         return dataclasses.replace(recovery, optional=optional)
 

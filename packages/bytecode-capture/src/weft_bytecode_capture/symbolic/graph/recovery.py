@@ -30,6 +30,9 @@ from .storages import UNCOUNTED, storages, version_of
 _LITTLE = 1 << 14
 """Bytes of a tensor that is copied in about the time that making the copy takes anyway."""
 
+_FEW = 4
+"""Tensors that are copied unseen in a call of a compiled function."""
+
 
 @dataclass(frozen=True)
 class Recovery:
@@ -37,7 +40,8 @@ class Recovery:
 
     ``optional``: nobody would handle an exception, so that it may also leave what the graph has changed.
     ``known``: that is all that it changes, and can be put back.  ``little``: what a call copies takes about
-    the time that copying nothing takes.
+    the time that copying nothing takes, of each tensor; ``few``: these are few, on the CPU, where errors come
+    in time.
     """
 
     inputs: tuple[int, ...] = ()
@@ -46,6 +50,7 @@ class Recovery:
     optional: bool = False
     known: bool = True
     little: bool = True
+    few: bool = True
 
     def pays(self, function: Callable[..., Any]) -> bool:
         """Whether copies at each call are worth it: of little, where an index out of range is all to fail.
@@ -174,6 +179,7 @@ def find_recovery(
         tuple(str(node.target) for node in changed if node.op == "get_attr"),
         any(map(draws, graph.nodes)),
         little=all(map(_is_little, values)),
+        few=len(values) <= _FEW and all(value.device.type == "cpu" for value in values),
     )
 
 
