@@ -44,7 +44,62 @@ def until(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-PROGRAMS = (rows, bound_in_the_loop, transposed, branch, until)
+def recurrence(x: torch.Tensor) -> torch.Tensor:
+    """As of a state that begins with one row for all."""
+    h = x[:1].expand(*x.shape)
+    for _ in range(25):
+        h = torch.tanh(h * x + 0.5)
+    return h
+
+
+def steps(x: torch.Tensor) -> torch.Tensor:
+    h = x.new_zeros(1).expand(x.shape[1])
+    for row in x:
+        h = torch.tanh(h + row)
+    return h
+
+
+def bound_anew(x: torch.Tensor) -> torch.Tensor:
+    h = x[:1].expand(*x.shape)
+    for _ in range(25):
+        h = x * 2
+    return h
+
+
+def stays_expanded(x: torch.Tensor) -> torch.Tensor:
+    h = x[:1].expand(*x.shape)
+    for _ in range(25):
+        h = (x[1:2] * 2).expand(*x.shape)
+    return h
+
+
+def grows(x: torch.Tensor) -> torch.Tensor:
+    h = x[:1].expand(*x.shape)
+    while h.abs().sum() < 1000:
+        h = h * 2 + x
+    return h
+
+
+def written_in_one_branch(x: torch.Tensor) -> torch.Tensor:
+    h = x[:1].expand(*x.shape)
+    if x.sum() > 0:
+        h = h * x
+    return h
+
+
+PROGRAMS = (
+    rows,
+    bound_in_the_loop,
+    transposed,
+    branch,
+    until,
+    recurrence,
+    steps,
+    bound_anew,
+    stays_expanded,
+    grows,
+    written_in_one_branch,
+)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -59,7 +114,7 @@ def test_strides(program: Callable[[torch.Tensor], torch.Tensor], dynamic: bool)
 
 
 def test_gradients() -> None:
-    for program in (rows, branch):
+    for program in (rows, branch, recurrence, steps, grows):
         x = torch.rand(3, 4, dtype=torch.float64, requires_grad=True)
         expected, found = program(x), weft.compile(program)(x)
         weights = torch.rand(expected.shape, dtype=torch.float64)

@@ -65,17 +65,32 @@ def record_region_operator(
     captured = None if source is None else source.meta.get("example_value")
     if not isinstance(captured, tuple) or len(captured) != len(results):
         return results
-    return tuple(map(_expanded_as, results, captured))
+    given = [_given_by(module) for module in args if isinstance(module, torch.fx.GraphModule)]
+    if target.name() == "while_loop":
+        del given[0]  # the condition
+    if any(len(values) != len(results) for values in given):
+        return results
+    return tuple(map(_expanded_as, results, captured, *given))
 
 
-def _expanded_as(result: Any, captured: Any) -> Any:
-    """``result`` with the dimensions expanded that are in ``captured``: a region gives a dense tensor."""
-    if not isinstance(result, torch.Tensor) or not isinstance(captured, torch.Tensor):
+def _given_by(module: torch.fx.GraphModule) -> Sequence[Any]:
+    """What a region of the captured graph gives, as its capture saw it."""
+    (given,) = module.graph.output_node().args
+    values = given if isinstance(given, (tuple, list)) else (given,)
+    return [v.meta.get("example_value") if isinstance(v, torch.fx.Node) else v for v in values]
+
+
+def _expanded_as(result: Any, *values: Any) -> Any:
+    """``result`` with the dimensions expanded that are in all of ``values``: a region gives a dense tensor.
+
+    ``values`` are the captured result, and what each of the regions gives for it.
+    """
+    if not isinstance(result, torch.Tensor):
         return result
     dimensions = [
         d
-        for d, (size, stride) in enumerate(zip(captured.shape, captured.stride(), strict=True))
-        if known_equal(stride, 0) and known_true(size > 1) and not known_equal(result.stride(d), 0)
+        for d in range(result.dim())
+        if not known_equal(result.stride(d), 0) and all(_is_expanded(v, d) for v in values)
     ]
     if not dimensions:
         return result
@@ -83,6 +98,14 @@ def _expanded_as(result: Any, captured: Any) -> Any:
     for d in dimensions:
         result = result.narrow(d, 0, 1)
     return result.expand(shape)
+
+
+def _is_expanded(value: Any, dim: int) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and known_equal(value.stride(dim), 0)
+        and known_true(value.shape[dim] > 1)
+    )
 
 
 def _record_cond(

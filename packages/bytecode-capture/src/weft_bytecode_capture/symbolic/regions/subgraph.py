@@ -157,12 +157,18 @@ def fresh_like(evaluator: Frame, fake: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def expanded_dims(fake: torch.Tensor) -> frozenset[int]:
+    """The dims along which all elements are one, or may be, where data determines the size."""
+    return frozenset(
+        d
+        for d, (size, stride) in enumerate(zip(fake.shape, fake.stride(), strict=True))
+        if guard_or_false(stride == 0) and not guard_or_false(size <= 1)
+    )
+
+
 def give_gradients(evaluator: Frame, fake: torch.Tensor) -> None:
     """Let ``fake`` have gradients as an operator's result has them, if they are enabled."""
-    overlaps = any(  # or may, where data determines the size
-        guard_or_false(stride == 0) and not guard_or_false(size <= 1)
-        for size, stride in zip(fake.shape, fake.stride(), strict=True)
-    )
+    overlaps = bool(expanded_dims(fake))
     with evaluator.graph.fake_mode:
         if overlaps and torch.is_grad_enabled():
             fake.requires_grad_()

@@ -34,7 +34,15 @@ from ..state.python_state import (
     same_constant,
     same_structure,
 )
-from ..subgraph import Carried, Subgraph, fresh_like, give_gradients, parameter, regional
+from ..subgraph import (
+    Carried,
+    Subgraph,
+    expanded_dims,
+    fresh_like,
+    give_gradients,
+    parameter,
+    regional,
+)
 
 
 class CarriedLocals:
@@ -234,6 +242,8 @@ class CarriedLocals:
         problem = difference(old, new)
         if problem is not None:
             self._differs(f"{name} changes: {problem}")
+        if expanded_dims(old.fake) - expanded_dims(new.fake):
+            self._differs(f"{name} changes: it begins expanded, and does not stay so")
         if new.fake.requires_grad and not carried.parameter.fake.requires_grad:
             give_gradients(self.evaluator, carried.parameter.fake)
         carried.result = new
