@@ -241,3 +241,23 @@ def test_metadata_is_changed_as_in_eager(
     change = CHANGES[name]
     compiled = weft.compile(program, dynamic=dynamic)
     assert seen(compiled, change, kind) == seen(program, change, kind)
+
+
+OF_BASES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "transposed": lambda v: (v.T, v.unsqueeze_(0))[0],
+    "copied": lambda v: (v.T.contiguous().T, v.unsqueeze_(0))[0],
+    "both": lambda v: (v.T, v.unsqueeze_(0)),
+    "row": lambda v: (v[0], v.t_()),
+    "written": lambda v: (w := v.view(-1), v.unsqueeze_(0), w.mul_(2), v)[-1],
+}
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("name", OF_BASES)
+def test_views_of_what_changes(name: str, gradients: bool) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return OF_BASES[name](x * 2)
+
+    for shape in ((3, 4), (5, 1)):
+        x = torch.randn(shape, requires_grad=gradients)
+        torch.testing.assert_close(weft.compile(program)(x), program(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,14 @@ import weft_aot_autograd
 import weft_functionalize
 from gradients_beside_eager import train
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
 from weft_aot_autograd.random_state import RandomState
+from weft_aot_autograd.training_plan import _tangent
 
 
 def leaf(*shape: int) -> Tensor:
@@ -36,6 +44,22 @@ def test_unused_outputs_and_no_gradient_at_all() -> None:
     (got,) = torch.autograd.grad(second.sum(), [x])
     torch.testing.assert_close(got, want)
     assert first.requires_grad
+
+
+def test_gradient_of_nothing_where_a_size_became_a_number_late() -> None:
+    """The symbolic number stays in the fakes made before, though it has a value since."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.DYNAMIC])
+    fake = mode.from_tensor(torch.randn(6, 3), symbolic_context=context)
+    assert fake.shape[0] == 6
+    assert fake.shape[1] == 3
+    graph = torch.fx.Graph()
+    tangent_node = graph.placeholder("tangent")
+    tangent_node.meta["val"] = fake
+    graph.output(tangent_node)
+    backward = torch.fx.GraphModule({}, graph)
+    tangent = _tangent(SimpleNamespace(backward=backward, saved=()), 0, 0)  # type: ignore[arg-type]
+    assert tangent.prepare(None, tangent.layout(torch.randn(6, 3))).tolist() == [[0.0] * 3] * 6
 
 
 def test_tangents_of_any_layout() -> None:

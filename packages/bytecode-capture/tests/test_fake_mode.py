@@ -292,3 +292,16 @@ def test_numbers_without_a_value_leave_torchs_logs_alone(monkeypatch: pytest.Mon
     mode = FakeTensorMode(shape_env=SourcelessShapeEnv())
     assert known_bounds(new_integer(mode, 1, 8)) == (1, 8)
     assert isinstance(new_float(mode), torch.SymFloat)
+
+
+def test_operators_written_in_python_give_no_gradients_where_none_are_recorded() -> None:
+    environment = ShapeEnv()
+    mode = RememberingFakeMode(shape_env=environment)
+    context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
+    x = mode.from_tensor(torch.randn(3, 4, requires_grad=True), symbolic_context=context)
+    with mode, torch.no_grad():
+        padded = torch.nn.functional.pad(x, (1, 2))
+    assert not padded.requires_grad
+    with mode:
+        assert torch.nn.functional.pad(x, (1, 2)).requires_grad
+        assert x.requires_grad

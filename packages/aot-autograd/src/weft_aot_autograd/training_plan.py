@@ -320,7 +320,9 @@ class Plan:
 def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) -> Tangent:
     placeholders = partitioned.backward.graph.find_nodes(op="placeholder")
     value = placeholders[len(partitioned.saved) + position].meta["val"]
-    fixed = None if symbols_of(value) else (tuple(value.shape), tuple(value.stride()))
+    fixed = None
+    if not symbols_of(value):  # numbers, though maybe of torch's type for what was a symbol once
+        fixed = tuple(map(int, value.shape)), tuple(map(int, value.stride()))
     return Tangent(output_index, fixed, value.dtype, value.device)
 
 

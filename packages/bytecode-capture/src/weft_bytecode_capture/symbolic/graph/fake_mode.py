@@ -136,6 +136,8 @@ class RememberingFakeMode(FakeTensorMode):
         if func is torch.ops.aten.linalg_vector_norm.default and len(args) > 2:
             args = _counted_from_the_front(*args)
         result: Any = super().dispatch(func, types, args, kwargs)
+        if isinstance(result, torch.Tensor) and result.requires_grad and result.is_leaf:
+            _without_gradients(result, (*args, *kwargs.values()))
         if _waits_for_several(func):
             with (
                 self
@@ -214,6 +216,12 @@ class RememberingFakeMode(FakeTensorMode):
             return None
         form = FakeForm(self, value)
         return form if same_dispatch(form.new(), value) else None
+
+
+def _without_gradients(result: torch.Tensor, operands: Sequence[Any]) -> None:
+    """Some of torch's forms in Python give a new leaf what their operand has, in any mode of gradients."""
+    if not any(result is operand for operand in operands):
+        result.requires_grad_(False)
 
 
 def _waits_for_several(operator: Any) -> bool:

@@ -116,9 +116,10 @@ def check_views(
     for tensor in tensors:
         try:
             tensor.grad_fn  # noqa: B018
-        except RuntimeError as error:
-            raise_for_view(evaluator, error, tensor)
-        except ValueError as error:  # of a fake whose base has other dims since: it views that anew
+        except (
+            RuntimeError,
+            ValueError,
+        ) as error:  # or its base has other dims since: it views that anew
             _break_before_view(evaluator, [tensor], str(error))
 
 
