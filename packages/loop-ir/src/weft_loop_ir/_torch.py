@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -21,6 +22,19 @@ def is_view_operator(operator: OpOverload) -> bool:
     return any(
         r.alias_info is not None and not r.alias_info.is_write for r in operator._schema.returns
     )
+
+
+@functools.cache
+def argument_names(operator: OpOverload) -> tuple[str, ...]:
+    """The names of what ``operator`` takes, in the order in which it takes them."""
+    return tuple(argument.name for argument in operator._schema.arguments)
+
+
+def named_arguments(
+    operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a call of ``operator`` is given, by name."""
+    return {**dict(zip(argument_names(operator), arguments, strict=False)), **keywords}
 
 
 def writes_argument(operator: OpOverload) -> bool:

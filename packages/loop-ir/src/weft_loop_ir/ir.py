@@ -29,7 +29,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import OpOverload
+from weft_loop_ir._torch import OpOverload, named_arguments
 from weft_loop_ir.bodies.instructions import LoopBody
 
 
@@ -224,6 +224,11 @@ class ExternCall:
     """Sizes and numbers that depend on data, known after this call (``_local_scalar_dense``: a number)."""
     requires: tuple[Requirement, ...] = ()
     """What is checked right after that."""
+
+    @property
+    def named_arguments(self) -> dict[str, Any]:
+        """``arguments`` and ``keywords`` by the names of the operator's schema; defaults are left out."""
+        return named_arguments(self.operator, self.arguments, self.keywords)
 
 
 Block = tuple[Any, ...]

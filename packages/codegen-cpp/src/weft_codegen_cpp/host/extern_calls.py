@@ -28,6 +28,8 @@ OUT_FUNCTIONS: dict[object, str] = {
 }
 """Operators whose ``out`` form takes tensors, then (for the ``add`` ones) ``beta`` and ``alpha``."""
 
+CONVOLUTION_SCALARS = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+
 
 def views_of(call: ExternCall) -> list[BufferView]:
     """The tensor arguments of ``call`` in the order in which a callback gets them."""
@@ -190,11 +192,15 @@ def _settle(
 
 @dataclass(frozen=True)
 class NativeCall:
-    """A call that the host program makes by itself: a function of the interface and its arguments."""
+    """A call that the host program makes by itself: a function of the interface and its arguments.
+
+    ``into_memory``: it writes its result into a tensor that it is given.
+    """
 
     function: str
     scalars: tuple[Any, ...]
     tensors: tuple[BufferView | None, ...]
+    into_memory: bool = False
 
 
 def native_call(call: ExternCall) -> NativeCall | None:
@@ -220,10 +226,11 @@ def native_call(call: ExternCall) -> NativeCall | None:
             scalars = tuple(call.keywords.get(k, 1) for k in ("beta", "alpha"))
             if not all(isinstance(s, int | float) for s in scalars):
                 return None
-        return NativeCall(OUT_FUNCTIONS[operator], scalars, tuple(call.arguments))
-    if operator is aten.convolution.default and not call.keywords and len(call.arguments) == 9:
-        tensors = call.arguments[:3]
-        return NativeCall("convolution", tuple(call.arguments[3:]), tensors)
+        return NativeCall(OUT_FUNCTIONS[operator], scalars, tuple(call.arguments), True)
+    if operator is aten.convolution.default:
+        scalars = tuple(call.named_arguments[name] for name in CONVOLUTION_SCALARS)
+        tensors = tuple(call.named_arguments[name] for name in ("input", "weight", "bias"))
+        return NativeCall("convolution", scalars, tensors)
     if operator is aten._scaled_dot_product_flash_attention_for_cpu.default:
         return _attention(call)
     return None
@@ -234,7 +241,7 @@ def writes_into(call: ExternCall) -> bool:
     if call.out_variant is not None and len(call.outputs) == 1 and call.outputs[0] is not None:
         return True
     native = native_call(call)
-    return native is not None and native.function.endswith("_out")
+    return native is not None and native.into_memory
 
 
 def _scalar_leaves(call: ExternCall) -> list[Any]:
@@ -247,10 +254,7 @@ def _scalar_leaves(call: ExternCall) -> list[Any]:
 
 def _attention(call: ExternCall) -> NativeCall | None:
     """Natively where torch's kernel takes the operands in every call; a callback looks at them first."""
-    named = dict(
-        zip(("query", "key", "value", "dropout_p", "is_causal"), call.arguments, strict=False)
-    )
-    named.update(call.keywords)
+    named = call.named_arguments
     scalars = (
         float(named.get("dropout_p", 0.0)),
         bool(named.get("is_causal", False)),

@@ -34,7 +34,7 @@ def print_extern(writer: HostWriter, call: ExternCall) -> bool:
         return False
     if native is None:
         _callback(writer, call)
-    elif native.function.endswith("_out"):
+    elif native.into_memory:
         _native_into_memory(writer, call, native)
     elif native.function == "attention" and has_kernel(writer, native):
         print_attention(writer, call, native)

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import sympy
 import torch
-from weft_loop_ir import BufferView, ExternCall, Schedule, accepts, plan_memory
+from weft_loop_ir import BufferView, ExternCall, Schedule, accepts, matmul_operands, plan_memory
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.options import CppOptions
@@ -62,11 +62,12 @@ def uses_onednn(options: CppOptions) -> bool:
 
 
 def _is_faster(call: ExternCall) -> bool:
-    if linear_arguments(call) is None or call.out_variant is None:
+    operands = linear_arguments(call)
+    if operands is None or call.out_variant is None:
         return False
-    x, right = call.arguments[-2:]
+    x, weight, _ = operands
     is_copied = x.stride[1] != 1 and x.size[1] != 1
-    return not is_copied and _products((*x.size, right.size[1])) >= MATMUL_THRESHOLD
+    return not is_copied and _products((*x.size, weight.size[0])) >= MATMUL_THRESHOLD
 
 
 def linear_arguments(call: ExternCall) -> tuple[BufferView, BufferView, BufferView | None] | None:
@@ -77,8 +78,7 @@ def linear_arguments(call: ExternCall) -> tuple[BufferView, BufferView, BufferVi
         return None
     if any(call.keywords.get(key, 1) != 1 for key in ("beta", "alpha")):
         return None
-    x, right = call.arguments[-2:]
-    bias = call.arguments[0] if call.operator is aten.addmm.default else None
+    x, right, bias = matmul_operands(call)
     if bias is not None and bias.size != (right.size[1],):
         return None
     weight = replace(right, size=right.size[::-1], stride=right.stride[::-1])

@@ -37,6 +37,7 @@ from weft_loop_ir.ir import (
     Schedule,
     Stage,
 )
+from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.memory_plan import plan_memory
@@ -217,7 +218,8 @@ def _attention_kernel(
     if not needs_rounding(body, (scores,), dtype, dtype_of, positions):
         body = without_rounding(body, kernel.outer, rows.key, dtype_of)
     query, key = _factors(matmul, writer, schedule)
-    value = operand_of(last.arguments[1], writer)
+    _, weighted, _ = matmul_operands(last)
+    value = operand_of(weighted, writer)
     operands = [operand.buffer for operand in (query, key, value)]
     loads = [name for name in body.reads if name != scores]
     reads = tuple(dict.fromkeys([*operands, *loads]))
@@ -271,7 +273,7 @@ def _factors(
     matmul: ExternCall, writer: FindWriter, schedule: Schedule
 ) -> tuple[MatrixOperand, MatrixOperand]:
     """The operands of ``matmul``, both as they were in 16 bits if they were: their products are exact."""
-    views = matmul.arguments[-2:]
+    views = matmul_operands(matmul)[:2]
     left, right = (operand_of(view, writer, before_widening=True) for view in views)
     dtypes = {schedule.buffers[operand.buffer].layout.dtype for operand in (left, right)}
     if len(dtypes) > 1:
@@ -301,7 +303,7 @@ def is_dense(place: Layout | BufferView) -> bool:
 
 def _takes_all(last: ExternCall, weights: str, schedule: Schedule) -> bool:
     """Whether ``last`` multiplies all of ``weights``, as they lie, with something else."""
-    left, right = last.arguments
+    left, right, _ = matmul_operands(last)
     layout = schedule.buffers[weights].layout
     return bool(
         left.buffer == weights
@@ -337,9 +339,9 @@ def computed_score(
     def plain(ops: BodyRecorder, index: sympy.Expr) -> Value:
         return ops.load(name, index)
 
-    if matmul.operator not in ADDED_MATMULS:
+    *_, added = matmul_operands(matmul)
+    if added is None:
         return plain
-    added: BufferView = matmul.arguments[0]
     alpha, beta = (matmul.keywords.get(k, 1) for k in ("alpha", "beta"))
     steps = [sympy.S.Zero if n == 1 else s for n, s in zip(added.size, added.stride, strict=True)]
     (batch_step, query_step, key_step) = (sympy.S.Zero,) * (3 - len(steps)) + tuple(steps)

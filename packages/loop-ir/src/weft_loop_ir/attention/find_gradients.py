@@ -59,6 +59,7 @@ from weft_loop_ir.ir import (
     Step,
 )
 from weft_loop_ir.loop_graph import item_writes
+from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.memory_plan import plan_memory
@@ -261,7 +262,7 @@ class _Finder:
         self.lines = lines
 
     def _score(self, call: ExternCall) -> ScoreMatmul:
-        left, right = (operand_of(v, self._writer) for v in call.arguments[-2:])
+        left, right = (operand_of(v, self._writer) for v in matmul_operands(call)[:2])
         return ScoreMatmul(str(call.outputs[0]), left, right)
 
     def _body(self, name: str) -> LoopBody:
@@ -345,7 +346,7 @@ class _Finder:
             return None
         if not is_matmul(step, self.schedule) or not self._alone_writes(place):
             return None
-        left, right = step.arguments
+        left, right, _ = matmul_operands(step)
         if (left.buffer == name) == (right.buffer == name):
             return None
         view = left if left.buffer == name else right
@@ -400,7 +401,7 @@ class _Finder:
     # -- the kernels -------------------------------------------------------------------------------------
 
     def _matmul(self, call: ExternCall, name: str) -> GradientMatmul:
-        left, right = call.arguments
+        left, right, _ = matmul_operands(call)
         is_left = left.buffer == name
         other = operand_of(right if is_left else left, self._writer)
         layout = self.buffers[str(call.outputs[0])].layout

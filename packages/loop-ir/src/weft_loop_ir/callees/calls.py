@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from weft_loop_ir._torch import OpOverload
+from weft_loop_ir._torch import OpOverload, argument_names, named_arguments
 from weft_loop_ir.callees.rules import Callee, OperandLayout, OperandRule, aligned_copy
 from weft_loop_ir.callees.table import CALLEES
 from weft_loop_ir.ir import BufferView, ExternCall, Schedule
@@ -47,8 +47,8 @@ def needs_check(call: ExternCall, schedule: Schedule, alignment: int) -> bool:
         is_own = argument.buffer in memory.offsets or argument.buffer in memory.alone
         return view_layout(argument, alignment if is_own else 1)
 
-    named = _named(call.operator, call.arguments, call.keywords)
-    return callee.takes({name: layout(value) for name, value in named.items()}) is not True
+    layouts = {name: layout(value) for name, value in call.named_arguments.items()}
+    return callee.takes(layouts) is not True
 
 
 def call_library(operator: OpOverload, first_only: bool, *arguments: Any, **keywords: Any) -> Any:
@@ -67,7 +67,7 @@ def call_library(operator: OpOverload, first_only: bool, *arguments: Any, **keyw
 @functools.cache
 def _checks(operator: OpOverload) -> tuple[tuple[int, str, OperandRule], ...]:
     """What is looked at: the positions and names of operands, and their rules."""
-    callee, names = callee_of(operator), _names(operator)
+    callee, names = callee_of(operator), argument_names(operator)
     rules = {} if callee is None else callee.operands
     return tuple((names.index(name), name, rule) for name, rule in rules.items())
 
@@ -77,7 +77,7 @@ def _call_with_copies(
 ) -> Any:
     """The call where not all operands are surely such as it takes."""
     callee = CALLEES[operator._schema.name]
-    named = _named(operator, arguments, keywords)
+    named = named_arguments(operator, arguments, keywords)
     copies: dict[str, torch.Tensor] = {}
     for name, rule in callee.operands.items():
         tensor = named.get(name)
@@ -90,20 +90,9 @@ def _call_with_copies(
             copies[name] = aligned_copy(tensor, rule)
     if not copies:
         return operator(*arguments, **keywords)
-    names = _names(operator)
+    names = argument_names(operator)
     fitting = [copies.get(n, a) for n, a in zip(names, arguments, strict=False)]
     return operator(*fitting, **{n: copies.get(n, a) for n, a in keywords.items()})
-
-
-def _named(
-    operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
-) -> dict[str, Any]:
-    return {**dict(zip(_names(operator), arguments, strict=False)), **keywords}
-
-
-@functools.cache
-def _names(operator: OpOverload) -> tuple[str, ...]:
-    return tuple(argument.name for argument in operator._schema.arguments)
 
 
 def _otherwise(operator: OpOverload, named: Mapping[str, Any]) -> Any:
