@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
+from weft_loop_ir import MatrixOperand
 
 from weft_codegen_triton.attention.score_tile import ScoreTile
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel
 from weft_codegen_triton.kernel.templates import definition
+
+MAX_WIDTH = 256
+"""Elements of a row of any operand."""
+
+
+def has_short_rows(operands: Iterable[MatrixOperand]) -> bool:
+    """Whether there is a function for matrices like ``operands``: their rows have known, short sizes."""
+    widths = [operand.size[2] for operand in operands]
+    return all(n.is_Integer and int(n) <= MAX_WIDTH for n in widths)
 
 
 @dataclass(frozen=True)

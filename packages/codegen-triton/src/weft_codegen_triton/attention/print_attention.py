@@ -8,12 +8,13 @@ the kernel whose place it takes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-import sympy
 from weft_loop_ir import AttentionKernel, Buffer, MatrixOperand, RowStatistic, print_index
 
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
+    has_short_rows,
     printed_kernel,
     with_batches,
 )
@@ -26,8 +27,6 @@ from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 from weft_codegen_triton.kernel.templates import program_id
 
-MAX_WIDTH = 256
-"""Elements of a query, and of a value."""
 NARROW_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(128, 64, 8, 3),
     AttentionTile(64, 64, 4, 3),
@@ -76,8 +75,7 @@ LINE_NUMBERS = {
 
 def has_template(attention: AttentionKernel) -> bool:
     """Whether there is a function for ``attention``: rows of queries and values have known, short sizes."""
-    widths = (attention.query.size[2], attention.value.size[2])
-    return all(n.is_Integer and int(n) <= MAX_WIDTH for n in widths)
+    return has_short_rows((attention.query, attention.value))
 
 
 def print_attention(
@@ -139,12 +137,9 @@ class _AttentionPrinter:
         _, self.keys, self.columns = attention.value.size
         layout = buffers[attention.result].layout
         self.dtype = layout.dtype
-        stride = (sympy.S.Zero,) * (3 - len(layout.stride)) + layout.stride
-        self.result = MatrixOperand(
-            attention.result,
-            (attention.lines.batches, self.queries, self.columns),
-            layout.offset + MatrixOperand.batch * stride[0],
-            stride[1:],
+        self.result = replace(
+            MatrixOperand.of(attention.result, layout),
+            size=(attention.lines.batches, self.queries, self.columns),
         )
         operands = (attention.query, attention.key, attention.value, self.result)
         self.tile = ScoreTile(
@@ -180,10 +175,9 @@ class _AttentionPrinter:
             f"depth = tl.arange(0, {padded(self.depth)})",
             f"column = tl.arange(0, {padded(self.columns)})[None, :]",
         )
-        query = tile.place(attention.query, "yindex", "depth[None, :]")
         query_mask = within("ymask", "depth[None, :]", self.depth)
         tile.emit(
-            f"query = tl.load({query}{masked(query_mask)})",
+            f"query = {tile.load(attention.query, 'yindex', 'depth[None, :]', query_mask)}",
             f"key_column = {tile.place(attention.key, 'depth[:, None]', None)}",
             f"value_row = {tile.place(attention.value, None, 'column')}",
             'largest = tl.full([YBLOCK, 1], float("-inf"), tl.float32)',
@@ -205,16 +199,11 @@ class _AttentionPrinter:
         value_mask = within("" if is_whole else f"x[:, None] < {keys}", "column", self.columns)
         tile.emit(f"for start in {seen_keys(tile, attention.bounds)}:")
         tile.printer.indent += 1
-        tile.emit(f"x = start + tl.arange(0, XBLOCK){tile.cast}", "xindex = x[None, :]")
-        if is_whole:
-            tile.printer.tile.masks.pop("x")
-        else:
-            tile.emit(f"xmask = xindex < {keys}")
+        tile.name_keys("start")
         tile.emit(
             f"keys = tl.load(key_column + xindex * {key_step}{masked(key_mask)})",
             'score = tl.dot(query, keys, input_precision="ieee")',
         )
-        tile.name_key()
         (element,) = tile.print_elements({attention.scores: "score"})
         if not is_whole:
             element = f'tl.where(xmask, {element}, float("-inf"))'

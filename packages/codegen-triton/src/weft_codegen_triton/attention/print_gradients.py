@@ -23,10 +23,11 @@ from weft_loop_ir import (
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
     Grid,
+    has_short_rows,
     printed_kernel,
     with_batches,
 )
-from weft_codegen_triton.attention.score_tile import ScoreTile, masked, padded, within
+from weft_codegen_triton.attention.score_tile import ScoreTile, padded, within
 from weft_codegen_triton.attention.seen_blocks import seeing_lines, seen_keys
 from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
@@ -35,8 +36,6 @@ from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 from weft_codegen_triton.kernel.templates import program_id
 
-MAX_WIDTH = 256
-"""Elements of a line of any operand."""
 COLUMN_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(64, 64, 4, 2),
     AttentionTile(32, 64, 4, 4),
@@ -83,9 +82,8 @@ FLOAT_TILES: tuple[AttentionTile, ...] = (AttentionTile(32, 32, 4, 2), Attention
 
 def has_gradient_template(kernel: AttentionGradientKernel) -> bool:
     """Whether there is a function for ``kernel``: lines of operands have known, short sizes."""
-    widths = [score.left.size[2] for score in kernel.scores]
-    widths += [matmul.other.size[2] for matmul in kernel.matmuls]
-    return all(n.is_Integer and int(n) <= MAX_WIDTH for n in widths)
+    lefts = [score.left for score in kernel.scores]
+    return has_short_rows([*lefts, *(matmul.other for matmul in kernel.matmuls)])
 
 
 def print_gradients(
@@ -133,9 +131,7 @@ class _GradientPrinter:
         self.key_row_mask = self.key_mask and f"(x[:, None] < {self.keys})"
         self.line_row_mask = self.line_mask and f"(y[:, None] < {self.queries})"
         # keys are rows of the tile in a kernel by columns: what is multiplied then lies as matmuls leave it
-        self.line_row, self.key_row = (
-            ("[None, :]", "[:, None]") if kernel.by_columns else ("[:, None]", "[None, :]")
-        )
+        self.line_row = "[None, :]" if kernel.by_columns else "[:, None]"
 
     def print(self) -> PrintedKernel:
         tiles = self._tiles()
@@ -184,17 +180,6 @@ class _GradientPrinter:
         else:
             tile.emit(f"ymask = yindex < {self.queries}")
 
-    def _name_keys(self, first: str) -> None:
-        """Keys from ``first`` on."""
-        tile = self.tile
-        tile.emit(f"x = {first} + tl.arange(0, XBLOCK){tile.cast}")
-        tile.emit(f"xindex = x{self.key_row}")
-        if tile.is_whole(tile.keys):
-            tile.printer.tile.masks.pop("x", None)
-        else:
-            tile.emit(f"xmask = xindex < {self.keys}")
-        tile.name_key()
-
     def _load_lefts(self) -> None:
         """The operands of the scores' matmuls that give their lines."""
         for number, score in enumerate(self.kernel.scores):
@@ -216,14 +201,12 @@ class _GradientPrinter:
     def _rows(self, operand: MatrixOperand, row: str, mask: str) -> str:
         """A block of rows of ``operand``."""
         depth = f"depth{padded(operand.size[2])}[None, :]"
-        place = self.tile.place(operand, row, depth)
-        return f"tl.load({place}{masked(within(mask, depth, operand.size[2]))})"
+        return self.tile.load(operand, row, depth, within(mask, depth, operand.size[2]))
 
     def _columns(self, operand: MatrixOperand, column: str, mask: str) -> str:
         """A block of columns of ``operand``."""
         depth = f"depth{padded(operand.size[1])}[:, None]"
-        place = self.tile.place(operand, depth, column)
-        return f"tl.load({place}{masked(within(mask, depth, operand.size[1]))})"
+        return self.tile.load(operand, depth, column, within(mask, depth, operand.size[1]))
 
     def _elements(self) -> list[str]:
         """The tiles of the matrices."""
@@ -266,7 +249,7 @@ class _GradientPrinter:
         tile.print_invariant({kernel.key_loop.symbol})
         tile.emit(f"for start in {seen_keys(tile, kernel.bounds, kernel.sight)}:")
         tile.printer.indent += 1
-        self._name_keys("start")
+        tile.name_keys("start")
         self._load_rights()
         for number, element in enumerate(self._elements()):
             matmul = kernel.matmuls[number]
@@ -316,7 +299,7 @@ class _GradientPrinter:
         tile, kernel = self.tile, self.kernel
         is_alone = kernel.group.count == 1
         self._begin("XBLOCK", "batch" if is_alone else "kept")
-        self._name_keys("first")
+        tile.name_keys("first")
         self._zeros("XBLOCK")
         if is_alone:
             self._add_columns()
@@ -377,7 +360,7 @@ class _GradientPrinter:
         self._name_lines("first")
         tile.emit(f"for start in range(0, {loop_bound(self.keys)}, XBLOCK):")
         tile.printer.indent += 1
-        self._name_keys("start")
+        tile.name_keys("start")
         tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
         with self._members():
             tile.name_loops(of_lines=True, of_batches=True)

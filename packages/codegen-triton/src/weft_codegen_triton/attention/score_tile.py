@@ -108,6 +108,7 @@ class ScoreTile:
         self.buffers = buffers
         self.scores = frozenset(scores)
         self.operands = operands
+        self.key_row = "[:, None]" if turned else "[None, :]"
         self.names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
         self.pointers = {
             n: f"{'out' if n in kernel.writes else 'in'}{k}_ptr" for k, n in enumerate(self.names)
@@ -173,6 +174,10 @@ class ScoreTile:
                 parts.append(f"{index} * {print_index(step, INDEX)}")
         return " + ".join(parts)
 
+    def load(self, operand: MatrixOperand, row: str, column: str, mask: str) -> str:
+        """The block of ``operand`` at ``row`` and ``column``; ``mask`` may be empty."""
+        return f"tl.load({self.place(operand, row, column)}{masked(mask)})"
+
     def is_whole(self, extent: sympy.Expr) -> bool:
         """Whether blocks of every tile divide ``extent``."""
         return bool(extent.is_Integer and int(extent) % WHOLE == 0)
@@ -204,6 +209,15 @@ class ScoreTile:
             self.emit(f"{name} = {code}")
             tile.names[digit.loop.symbol] = name
             tile.symbol_axes[digit.loop.symbol] = frozenset("y") if varies else frozenset()
+
+    def name_keys(self, first: str) -> None:
+        """The keys of the tile, from ``first`` on."""
+        self.emit(f"x = {first} + tl.arange(0, XBLOCK){self.cast}", f"xindex = x{self.key_row}")
+        if self.is_whole(self.keys):
+            self.printer.tile.masks.pop("x", None)
+        else:
+            self.emit(f"xmask = xindex < {print_index(self.keys, INDEX)}")
+        self.name_key()
 
     def name_key(self) -> None:
         """Let the loop over keys be the tile's columns."""

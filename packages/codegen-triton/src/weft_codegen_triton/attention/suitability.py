@@ -10,7 +10,8 @@ from weft_loop_ir import (
     Schedule,
 )
 
-from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, MAX_WIDTH, SUM_TILES
+from weft_codegen_triton.attention.functions import MAX_WIDTH
+from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, SUM_TILES
 from weft_codegen_triton.attention.score_tile import MIN_SIDE
 from weft_codegen_triton.gpu import REFERENCE, Gpu
 

@@ -404,11 +404,8 @@ class _Finder:
         left, right, _ = matmul_operands(call)
         is_left = left.buffer == name
         other = operand_of(right if is_left else left, self._writer)
-        layout = self.buffers[str(call.outputs[0])].layout
-        size = (sympy.S.One,) * (3 - len(layout.size)) + layout.size
-        stride = (sympy.S.Zero,) * (3 - len(layout.stride)) + layout.stride
-        base = layout.offset + MatrixOperand.batch * stride[0]
-        result = MatrixOperand(str(call.outputs[0]), size, base, stride[1:])
+        written = str(call.outputs[0])
+        result = MatrixOperand.of(written, self.buffers[written].layout)
         if not is_left:
             other, result = other.turned(), result.turned()
         if any(place >= self.place for place in self.around.written(other.buffer)):

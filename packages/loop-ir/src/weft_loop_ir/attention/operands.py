@@ -12,7 +12,7 @@ import torch
 from weft_loop_ir.bodies import Conversion, Load
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import BufferView, Kernel
+from weft_loop_ir.ir import BufferView, Kernel, Layout
 from weft_loop_ir.ops import HALVES
 
 FindWriter = Callable[[str], Kernel | None]
@@ -33,6 +33,15 @@ class MatrixOperand:
     base: sympy.Expr
     steps: tuple[sympy.Expr, sympy.Expr]
 
+    @classmethod
+    def of(cls, buffer: str, place: BufferView | Layout) -> MatrixOperand:
+        """All of ``place``, of two or three dimensions."""
+        missing = 3 - len(place.size)
+        batch, rows, columns = (sympy.S.One,) * missing + place.size
+        step, *steps = (sympy.S.Zero,) * missing + place.stride
+        base = place.offset + cls.batch * step
+        return cls(buffer, (batch, rows, columns), base, (steps[0], steps[1]))
+
     def turned(self) -> MatrixOperand:
         """The same with rows and columns exchanged."""
         batch, rows, columns = self.size
@@ -49,14 +58,7 @@ def operand_of(
 
     With ``before_widening`` conversions from 16 bits to float32 are copies, too.
     """
-    batch, rows, columns = (sympy.S.One,) * (3 - len(view.size)) + view.size
-    step, *steps = (sympy.S.Zero,) * (3 - len(view.size)) + view.stride
-    found = MatrixOperand(
-        view.buffer,
-        (batch, rows, columns),
-        view.offset + MatrixOperand.batch * step,
-        (steps[0], steps[1]),
-    )
+    found = MatrixOperand.of(view.buffer, view)
     while True:
         before = _before_copy(found, writer, before_widening)
         if before is None:
