@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sympy
@@ -38,17 +38,17 @@ def is_read(call: ExternCall) -> bool:
 
 
 def print_definition(
-    call: ExternCall, definition: SymbolDefinition, sources: Mapping[str, str], index: Index
+    call: ExternCall, definition: SymbolDefinition, handle: Callable[[str], str], index: Index
 ) -> str:
     """Read what ``call`` defines: the element that it reads, or the size of a result.
 
-    ``sources`` are the C++ expressions of tensors' handles.
+    ``handle`` gives the C++ expression of a buffer's tensor.
     """
     target = f"c.{definition.symbol.name}"
     if definition.dimension is not None:
         name = call.outputs[definition.result]
         assert name is not None
-        read = f"api.get_sizes({sources[name]}, &sizes); {target} = sizes[{definition.dimension}];"
+        read = f"api.get_sizes({handle(name)}, &sizes); {target} = sizes[{definition.dimension}];"
         return f"{{ i64* sizes = nullptr; {read} }}"
     (view,) = call.arguments
     assert isinstance(view, BufferView)

@@ -69,7 +69,7 @@ def _native(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
     for position, tensor in enumerate(native.tensors[:-1]):
         assert tensor is not None
         if packed is not None and position == WEIGHT:
-            handles.append(f"handle_of({writer.object(packed)})")
+            handles.append(writer.object(packed).handle)
         else:
             handles.append(writer.handle(tensor))
     last = native.tensors[-1]
@@ -170,7 +170,7 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
                 f"c.made[{slot}] = api.PyTuple_GetItem(result, {position});",
                 f"api.Py_IncRef(c.made[{slot}]);",
             )
-            writer.point(name, writer.sources[name])
+            writer.point(name, writer.sources[name].handle)
     writer.steps.append(joined("{", statements, "}"))
 
 

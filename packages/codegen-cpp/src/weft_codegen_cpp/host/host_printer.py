@@ -47,7 +47,7 @@ from weft_codegen_cpp.host.statements import (
 )
 from weft_codegen_cpp.host.step_tables import HEADER, with_tables
 from weft_codegen_cpp.host.timeline import STAMP, print_timeline
-from weft_codegen_cpp.host.writer import HostWriter
+from weft_codegen_cpp.host.writer import HostWriter, Place
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, NUMBER, doubles
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
@@ -124,8 +124,7 @@ class _HostPrinter(HostWriter):
         self.bounds.append(len(self.steps))
         self.walk()
         self.allocate_unwritten()
-        given = {name: f"c.arguments[{k}]" for name, k in self.positions.items()}
-        results = print_results(self, {**given, **self.constants})
+        results = print_results(self)
         may_fail = bool(failures_of(self.steps))
         functions = [*self.functions, self._steps_function(self.bounds)]
         if self.options.timed:
@@ -168,7 +167,7 @@ class _HostPrinter(HostWriter):
         self.uses_python |= print_extern(self, call)
 
     def define(self, call: ExternCall, definition: SymbolDefinition) -> None:
-        self.emit(print_definition(call, definition, self.sources, self.index))
+        self.emit(print_definition(call, definition, self._handle, self.index))
 
     def require(self, requirement: Requirement) -> None:
         self.steps.append(check_requirement(requirement, self.index))
@@ -252,9 +251,8 @@ class _HostPrinter(HostWriter):
     def _inputs(self) -> None:
         """Read tensors' memory and sizes, and place intermediates in the arena."""
         for name, position in self.positions.items():
-            self.sources[name] = f"handle_of(c.arguments[{position}])"
-        for name, constant in self.constants.items():
-            self.sources[name] = f"handle_of({constant})"
+            self.sources[name] = Place("c.arguments", position)
+        self.sources |= self.constants
         self._point_all("c.arguments", list(self.positions.items()))
         self._point_all("c.program->objects", [(n, k) for k, n in enumerate(self.constants)])
         for symbol, source in self.symbols.items():
@@ -263,7 +261,7 @@ class _HostPrinter(HostWriter):
                 self.emit(f"c.{symbol.name} = api.{read}(c.arguments[{self._argument(source)}]);")
             else:
                 self.emit(
-                    f"{{ i64* sizes = nullptr; {_getter(source)}({self.sources[source.input]}, &sizes); "
+                    f"{{ i64* sizes = nullptr; {_getter(source)}({self._handle(source.input)}, &sizes); "
                     f"c.{symbol.name} = sizes[{source.dimension}]; }}"
                 )
         for name, offset in self.schedule.memory.offsets.items():
@@ -289,11 +287,14 @@ class _HostPrinter(HostWriter):
             (first, place), count = run[0], len(run)
             if count < SHORT_RUN:
                 for name, _ in run:
-                    self.point(name, self.sources[name])
+                    self.point(name, self._handle(name))
                 continue
             self.emit(
                 f"point_all(&c, __builtin_offsetof(Call, {first}), {objects} + {place}, {count});"
             )
+
+    def _handle(self, name: str) -> str:
+        return self.sources[name].handle
 
     def _argument(self, source: SymbolInput) -> int:
         """The position of a number among the inputs that are not constants."""
@@ -390,7 +391,7 @@ class _HostPrinter(HostWriter):
             else:
                 lines.append(
                     f"i64* {symbol.name}_sizes = nullptr; "
-                    f"{_getter(source)}({self.sources[source.input]}, &{symbol.name}_sizes);"
+                    f"{_getter(source)}({self._handle(source.input)}, &{symbol.name}_sizes);"
                 )
                 lines.append(f"const i64 {symbol.name} = {symbol.name}_sizes[{source.dimension}];")
         return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -27,14 +28,28 @@ from weft_codegen_cpp.options import CppOptions
 
 MAX_DIMENSIONS = 8  # as in weft_host.h
 
-_OBJECT_HANDLE = "handle_of("
+
+@dataclass(frozen=True)
+class Place:
+    """Where a call keeps a tensor: an element of a list, of Python objects or of handles."""
+
+    items: str
+    number: int
+    is_object: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.items}[{self.number}]"
+
+    @property
+    def handle(self) -> str:
+        return f"handle_of({self})" if self.is_object else str(self)
 
 
 class HostWriter(HostWalk):
     """The statements of a host program so far, and what they name.
 
     ``steps`` are the statements, ``objects`` what the program refers to by position.  ``sources`` maps a
-    buffer to the C++ expression of its tensor's handle, where it has a tensor.  ``owned`` names the buffers
+    buffer to where its tensor is, where it has a tensor.  ``owned`` names the buffers
     whose tensors the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views``
     counts the tensors that the program makes once and points elsewhere at each call.
     """
@@ -44,12 +59,12 @@ class HostWriter(HostWalk):
         self.options = options
         self.objects: list[Any] = []
         self.steps: list[Statement] = []
-        self.sources: dict[str, str] = {}
+        self.sources: dict[str, Place] = {}
         self.owned: list[str] = []
         self.made_in_regions: set[str] = set()
         self.views = 0
         self.headers: set[str] = set()
-        self._none: str | None = None  # the object, of which one is enough
+        self._none: Place | None = None  # the object, of which one is enough
         self.symbols = {s.symbol: s for s in schedule.symbols}
         self.counters = counters(schedule)
         self.given = tuple(definition.symbol for definition in definitions(schedule))
@@ -70,12 +85,12 @@ class HostWriter(HostWalk):
 
     # -- expressions -------------------------------------------------------------------------------------
 
-    def object(self, value: Any) -> str:
-        """The C++ expression of a Python object that the program keeps."""
+    def object(self, value: Any) -> Place:
+        """A Python object that the program keeps."""
         if value is None and self._none is not None:
             return self._none
         self.objects.append(value)
-        place = f"c.program->objects[{len(self.objects) - 1}]"
+        place = Place("c.program->objects", len(self.objects) - 1)
         if value is None:
             self._none = place
         return place
@@ -112,13 +127,13 @@ class HostWriter(HostWalk):
         self.owned.append(name)
         if self.depth:
             self.made_in_regions.add(name)
-        self.sources[name] = f"c.owned[{len(self.owned) - 1}]"
+        self.sources[name] = Place("c.owned", len(self.owned) - 1, is_object=False)
         return len(self.owned) - 1
 
     def own_object(self, name: str) -> int:
         """A slot for a tensor that comes as a Python object."""
         slot = self.own(name)
-        self.sources[name] = f"{_OBJECT_HANDLE}c.made[{slot}])"
+        self.sources[name] = Place("c.made", slot)
         return slot
 
     def allocate(self, name: str) -> None:
@@ -139,10 +154,10 @@ class HostWriter(HostWalk):
         rows = (AllocationRow(name, slot, made),) if is_fixed else None
         self.steps.append(fail_if(f"!{call}", Failure.OPERATOR, '"allocation"', rows))
 
-    def object_of(self, name: str) -> str | None:
-        """The C++ expression of the Python object that is the buffer's tensor, where there is one."""
-        handle = self.sources.get(name, "")
-        return handle[len(_OBJECT_HANDLE) : -1] if handle.startswith(_OBJECT_HANDLE) else None
+    def object_of(self, name: str) -> Place | None:
+        """Where the Python object is that is the buffer's tensor, if there is one."""
+        source = self.sources.get(name)
+        return source if source is not None and source.is_object else None
 
     def has_memory(self, name: str) -> bool:
         """Whether the program gives the buffer its memory, before the step that writes it."""
@@ -166,7 +181,7 @@ class HostWriter(HostWalk):
     def handle(self, view: BufferView) -> str:
         """Print what makes a tensor of ``view``; gives the C++ expression of its handle."""
         if self.is_whole(view) and view.buffer in self.sources:
-            return self.sources[view.buffer]
+            return self.sources[view.buffer].handle
         number = self.views
         self.views += 1
         slot = f"c.frame->views[{number}]"
