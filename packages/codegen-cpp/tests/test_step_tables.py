@@ -9,7 +9,7 @@ import torch
 import weft_codegen_cpp.host.step_tables as step_tables
 from comparison import schedule_of
 from weft_codegen_cpp import CppCodegen
-from weft_codegen_cpp.host.statements import DropRow, Failure, Statement, fail_if, joined
+from weft_codegen_cpp.host.statements import DropRow, Failure, Statement, joined
 from weft_codegen_cpp.host.step_tables import _Tables, with_tables
 
 ALWAYS, NEVER = 1, 1 << 30
@@ -113,10 +113,10 @@ def test_statements_between_rows_of_a_step_are_one_function(
 
 def test_a_block_fails_as_its_statements_do() -> None:
     """Not as its text says: a comment may speak of a return."""
-    ends = fail_if("!view", Failure.OPERATOR, '"a view"')
+    ends = Statement(("if (!view) return operator_failed;",), Failure.OPERATOR)
     comment = Statement(("// what the layer returns",), rows=())
     block = joined("{", [comment, joined("if (a) {", [ends], "}")], "}")
-    assert block.lines[3] == '    if (!view) return c.failed = "a view", operator_failed;'
+    assert block.lines[3] == "    if (!view) return operator_failed;"
     assert block.failures is Failure.OPERATOR
     assert joined("{", [comment], "}").failures is Failure.NONE
 

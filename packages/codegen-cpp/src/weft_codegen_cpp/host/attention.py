@@ -13,7 +13,7 @@ import torch
 from weft_loop_ir import BufferView, ExternCall
 
 from weft_codegen_cpp.host.extern_calls import NativeCall
-from weft_codegen_cpp.host.statements import Failure, fail_if, joined
+from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
 from weft_codegen_cpp.toolchain import lanes
@@ -106,7 +106,7 @@ def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) ->
             f"const i64 units = call0.batch * call0.heads * {blocks};",
             f"run_task({{{task}}}, {writer.options.threads});",
         )
-        writer.steps.append(fail_if("c.error.status", Failure.KERNEL))
+        writer.fail_if("c.error.status", Failure.KERNEL)
     writer.steps.append(joined("{", run, "}"))
 
 

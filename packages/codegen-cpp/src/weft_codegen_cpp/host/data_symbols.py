@@ -10,19 +10,18 @@ import torch
 from weft_loop_ir import (
     BufferView,
     ExternCall,
-    Requirement,
+    Loop,
     Schedule,
     SymbolDefinition,
     all_items,
 )
 from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_cpp.host.statements import Failure, Statement, fail_if
 from weft_codegen_cpp.kernel.dtypes import NARROW_FLOATS, memory_type
 
 Index = Callable[[Any], str]
 
-_CONDITIONS = {"nonnegative": ">= 0", "zero": "== 0", "nonzero": "!= 0"}
+CONDITIONS = {"nonnegative": ">= 0", "zero": "== 0", "nonzero": "!= 0"}
 
 
 def definitions(schedule: Schedule) -> Iterator[SymbolDefinition]:
@@ -30,6 +29,12 @@ def definitions(schedule: Schedule) -> Iterator[SymbolDefinition]:
     for item in all_items(schedule.steps):
         if isinstance(item, ExternCall):
             yield from item.defines
+
+
+def counters(schedule: Schedule) -> tuple[sympy.Symbol, ...]:
+    """The symbols of the loops' counters, which are fields of a call."""
+    loops = [item for item in all_items(schedule.steps) if isinstance(item, Loop)]
+    return tuple(dict.fromkeys(loop.count.symbol for loop in loops if loop.count is not None))
 
 
 def is_read(call: ExternCall) -> bool:
@@ -62,13 +67,8 @@ def print_definition(
     return f"{target} = {kind}({element});"
 
 
-def check_requirement(requirement: Requirement, index: Index) -> Statement:
-    """End the call where what later steps rely on does not hold."""
-    condition = f"{index(requirement.expression)} {_CONDITIONS[requirement.relation]}"
-    return fail_if(f"!({condition})", Failure.REQUIREMENT, _text(requirement.message))
-
-
-def _text(message: str) -> str:
+def quoted(message: str) -> str:
+    """``message`` as a C++ string."""
     plain = message.encode("ascii", "replace").decode().replace("\\", "\\\\").replace('"', '\\"')
     return '"' + plain.replace("\n", "\\n") + '"'
 

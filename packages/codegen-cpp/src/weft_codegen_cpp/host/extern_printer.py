@@ -21,7 +21,7 @@ from weft_codegen_cpp.host.extern_calls import (
 )
 from weft_codegen_cpp.host.linear import convolves_in_onednn
 from weft_codegen_cpp.host.packing import WEIGHT, packed_weight
-from weft_codegen_cpp.host.statements import Failure, Statement, fail_if, joined
+from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal
 
@@ -45,7 +45,7 @@ def print_extern(writer: HostWriter, call: ExternCall) -> bool:
 
 def _fail_if(writer: HostWriter, condition: str, call: ExternCall) -> None:
     where = f'"{call.operator} ({call.origin})"'
-    writer.steps.append(fail_if(condition, Failure.OPERATOR, where))
+    writer.fail_if(condition, Failure.OPERATOR, where)
 
 
 # ---- through torch's C interface -------------------------------------------------------------------
@@ -161,7 +161,7 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
     with writer.collected() as statements:
         _pass_arguments(writer, views, symbols)
         writer.emit(f"Reference result(api.PyObject_CallObject({function}, passed));")
-        writer.steps.append(fail_if("!result.object", Failure.PYTHON))
+        writer.fail_if("!result.object", Failure.PYTHON)
         names = [] if into_memory else [name for name in call.outputs if name is not None]
         for position, name in enumerate(names):
             slot = writer.own_object(name)
@@ -182,19 +182,19 @@ def _pass_arguments(
     The very tensor that an operator gave is passed on where the view is all of it: waits know it.
     """
     writer.emit(f"Reference passed(api.PyTuple_New({len(views) + len(symbols)}));")
-    writer.steps.append(fail_if("!passed.object", Failure.PYTHON))
+    writer.fail_if("!passed.object", Failure.PYTHON)
     for position, view in enumerate(views):
         made = writer.object_of(view.buffer) if writer.is_whole(view) else None
         if made is not None:
-            writer.steps.append(_put(position, f"same({made})"))
+            _put(writer, position, f"same({made})")
             continue
         writer.emit(f"View view{position} = {{}};")
         writer.set_view(f"view{position}", view)
-        writer.steps.append(_put(position, f"object_from(view{position}.handle)"))
+        _put(writer, position, f"object_from(view{position}.handle)")
     for position, symbol in enumerate(symbols, len(views)):
         make = "PyLong_FromLongLong" if symbol.is_integer else "PyFloat_FromDouble"
-        writer.steps.append(_put(position, f"api.{make}(c.{symbol.name})"))
+        _put(writer, position, f"api.{make}(c.{symbol.name})")
 
 
-def _put(position: int, item: str) -> Statement:
-    return fail_if(f"!put(passed, {position}, {item})", Failure.PYTHON)
+def _put(writer: HostWriter, position: int, item: str) -> None:
+    writer.fail_if(f"!put(passed, {position}, {item})", Failure.PYTHON)

@@ -28,7 +28,7 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_cpp.host.call_tables import print_calls
-from weft_codegen_cpp.host.data_symbols import check_requirement, print_definition
+from weft_codegen_cpp.host.data_symbols import CONDITIONS, print_definition, quoted
 from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import writes_into
 from weft_codegen_cpp.host.extern_printer import print_extern
@@ -41,7 +41,6 @@ from weft_codegen_cpp.host.statements import (
     KernelRows,
     PlaceRow,
     Statement,
-    fail_if,
     failures_of,
     joined,
 )
@@ -86,10 +85,7 @@ def print_host(
 
 
 class _HostPrinter(HostWriter):
-    """``positions`` are those of input tensors among the call's arguments.
-
-    ``functions`` are those that the program needs besides kernels.
-    """
+    """``positions`` are those of input tensors among the call's arguments."""
 
     def __init__(
         self,
@@ -100,7 +96,6 @@ class _HostPrinter(HostWriter):
     ) -> None:
         super().__init__(schedule, options)
         self.kernels = kernels
-        self.functions: list[str] = []
         self.uses_python = False
         self.calls_torch = False
         self.table_length = 0
@@ -170,7 +165,8 @@ class _HostPrinter(HostWriter):
         self.emit(print_definition(call, definition, self._handle, self.index))
 
     def require(self, requirement: Requirement) -> None:
-        self.steps.append(check_requirement(requirement, self.index))
+        condition = f"{self.index(requirement.expression)} {CONDITIONS[requirement.relation]}"
+        self.fail_if(f"!({condition})", Failure.REQUIREMENT, quoted(requirement.message))
 
     def branch(self, branch: Branch) -> None:
         print_branch(self, branch)
@@ -180,13 +176,7 @@ class _HostPrinter(HostWriter):
         if own is None:
             print_loop(self, loop)
         else:
-            print_iterations(self, loop, own)
-
-    def nested(self, block: Sequence[Step]) -> list[Statement]:
-        """The statements of a region's block.  What a call in it allocates is freed by its next run."""
-        with self.collected() as inner:
-            self.block(block)
-        return inner
+            print_iterations(self, loop, own, self.kernels)
 
     def _kernels(self, kernels: Sequence[Kernel]) -> None:
         """Run ``kernels``, several of them in one parallel region."""
@@ -203,13 +193,13 @@ class _HostPrinter(HostWriter):
                 self.emit(*self._tasks(members, f"calls{number}", first))
                 first += len(members)
             if any(one.has_symbols for one in printed):
-                self.steps.append(fail_if(f"endless(tasks, {len(kernels)})", Failure.TOO_LARGE))
+                self.fail_if(f"endless(tasks, {len(kernels)})", Failure.TOO_LARGE)
             if len(kernels) == 1:
                 self.emit(f"run_task(tasks[0], {threads});")
             else:
                 self.emit(f"run_tasks(tasks, {len(kernels)}, {threads});")
             if any(one.may_fail for one in printed):
-                self.steps.append(fail_if("c.error.status", Failure.KERNEL))
+                self.fail_if("c.error.status", Failure.KERNEL)
         self.steps.append(joined("{", run, "}", rows=self._rows(kernels)))
 
     def _rows(self, kernels: Sequence[Kernel]) -> tuple[KernelRows] | None:

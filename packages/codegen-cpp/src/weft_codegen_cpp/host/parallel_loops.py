@@ -7,7 +7,7 @@ since torch and libraries see that they are in a parallel region.  Each thread w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, Protocol
+from typing import Any
 
 import sympy
 import torch
@@ -30,33 +30,15 @@ from weft_loop_ir import (
 from weft_codegen_cpp.host.attention import OPERATIONS_A_NANOSECOND
 from weft_codegen_cpp.host.extern_calls import native_call
 from weft_codegen_cpp.host.statements import Statement, failures_of, joined, lines_of
+from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
-from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.statements import indent
 
 HEADER = "weft_loops.h"
 
 CALL_NANOSECONDS = 1000
 """What a library's call costs by itself, about."""
-
-
-class LoopPrinter(Protocol):
-    """What printing such a loop needs of the host program's printer."""
-
-    schedule: Schedule
-    options: CppOptions
-    kernels: Mapping[str, PrintedKernel]
-    steps: list[Statement]
-    functions: list[str]
-    headers: set[str]
-    owned: list[str]
-
-    def comment(self, text: str) -> None: ...
-
-    def nested(self, block: Sequence[Step]) -> list[Statement]: ...
-
-    def index(self, expression: object) -> str: ...
 
 
 def own_buffers(loop: Loop, schedule: Schedule) -> frozenset[str] | None:
@@ -67,24 +49,26 @@ def own_buffers(loop: Loop, schedule: Schedule) -> frozenset[str] | None:
     return independent_iterations(loop, schedule)
 
 
-def print_iterations(printer: LoopPrinter, loop: Loop, own: Set[str]) -> None:
+def print_iterations(
+    writer: HostWriter, loop: Loop, own: Set[str], kernels: Mapping[str, PrintedKernel]
+) -> None:
     """Append the statements that run ``loop``."""
     count = loop.count
     assert count is not None
-    first = len(printer.owned)
-    body = printer.nested(loop.body)
-    slots = range(first, len(printer.owned))
-    name = f"loop{len(printer.functions)}"
-    offsets = printer.schedule.memory.offsets
+    first = len(writer.owned)
+    body = writer.nested(loop.body)
+    slots = range(first, len(writer.owned))
+    name = f"loop{len(writer.functions)}"
+    offsets = writer.schedule.memory.offsets
     begin = [f"c.owned[{slot}] = nullptr;" for slot in slots]
     for buffer in sorted(own & set(offsets)):
-        type_name = memory_type(printer.schedule.buffers[buffer].layout.dtype)
-        place = f"c.frame->arena + {printer.index(offsets[buffer])}"
+        type_name = memory_type(writer.schedule.buffers[buffer].layout.dtype)
+        place = f"c.frame->arena + {writer.index(offsets[buffer])}"
         begin.append(f"c.{buffer} = ({type_name}*)({place});")
     finish = [f"if (c.owned[{slot}]) drop_owned(c.owned[{slot}]);" for slot in slots]
     iterations = [
         "for (i64 iteration = first; iteration < end; ++iteration) {",
-        f"  c.{count.symbol.name} = {_counter(printer, count, 'iteration')};",
+        f"  c.{count.symbol.name} = {_counter(writer, count, 'iteration')};",
         *indent(lines_of(body)),
         "}",
         "return ok;",
@@ -96,28 +80,29 @@ def print_iterations(printer: LoopPrinter, loop: Loop, own: Set[str]) -> None:
         *_function("void", f"{name}_finish([[maybe_unused]] Call& c)", finish),
         f"static const Iterations<Call> {name} = {{{name}_run, {name}_begin, {name}_finish}};",
     ]
-    printer.functions.append("\n".join(parts) + "\n")
-    printer.headers.add(HEADER)
-    arguments = f"c, {name}, trips, cost, {printer.options.threads}, view_count"
+    writer.functions.append("\n".join(parts) + "\n")
+    writer.headers.add(HEADER)
+    arguments = f"c, {name}, trips, cost, {writer.options.threads}, view_count"
     run_loop = f"if (const Status status = run_loop({arguments}); status != ok) return status;"
-    run = (*_Costs(printer, "cost").whole(loop, "trips"), run_loop)
-    printer.comment(loop.name)
-    printer.steps.append(joined("{", [Statement(run, failures_of(body))], "}"))
+    run = (*_Costs(writer, kernels, "cost").whole(loop, "trips"), run_loop)
+    writer.comment(loop.name)
+    writer.steps.append(joined("{", [Statement(run, failures_of(body))], "}"))
 
 
 def _function(result: str, signature: str, lines: Sequence[str]) -> list[str]:
     return [f"static {result} {signature} {{", *indent(lines), "}"]
 
 
-def _counter(printer: LoopPrinter, count: Count, iteration: str) -> str:
-    return f"{printer.index(count.start)} + {printer.index(count.step)} * {iteration}"
+def _counter(writer: HostWriter, count: Count, iteration: str) -> str:
+    return f"{writer.index(count.start)} + {writer.index(count.step)} * {iteration}"
 
 
 class _Costs(StepVisitor[list[str]]):
     """Statements that add the estimated nanoseconds of steps to the variable ``cost``."""
 
-    def __init__(self, printer: LoopPrinter, cost: str) -> None:
-        self.printer = printer
+    def __init__(self, writer: HostWriter, kernels: Mapping[str, PrintedKernel], cost: str) -> None:
+        self.kernels = kernels
+        self.writer = writer
         self.cost = cost
 
     def whole(self, loop: Loop, trips: str) -> list[str]:
@@ -125,9 +110,9 @@ class _Costs(StepVisitor[list[str]]):
         count, lines = loop.count, [f"f64 {self.cost} = 0;"]
         if count is None or count.stop is None:  # nothing says how often it runs
             return lines + self.block(loop.body)
-        middle = _counter(self.printer, count, f"({trips} / 2)")
+        middle = _counter(self.writer, count, f"({trips} / 2)")
         return [
-            f"const i64 {trips} = {self.printer.index(trip_count(count))};",
+            f"const i64 {trips} = {self.writer.index(trip_count(count))};",
             f"c.{count.symbol.name} = {middle};",
             *lines,
             *self.block(loop.body),
@@ -138,7 +123,7 @@ class _Costs(StepVisitor[list[str]]):
         return [line for step in steps for line in self.visit(step)]
 
     def kernel(self, kernel: Kernel) -> list[str]:
-        one = self.printer.kernels[kernel.name]
+        one = self.kernels[kernel.name]
         values = [f"const i64 {s.name} = {one.values.get(s, f'c.{s.name}')};" for s in one.symbols]
         return [" ".join(["{", *values, f"{self.cost} += {one.nanoseconds or '0'}; }}"])]
 
@@ -146,7 +131,7 @@ class _Costs(StepVisitor[list[str]]):
         return self.block(group.kernels)
 
     def extern_call(self, call: ExternCall) -> list[str]:
-        operations = f"2 * f64({self.printer.index(_products(call, self.printer.schedule))})"
+        operations = f"2 * f64({self.writer.index(_products(call, self.writer.schedule))})"
         work = f"{operations} / {OPERATIONS_A_NANOSECOND}"
         return [f"{self.cost} += {CALL_NANOSECONDS} + {work};"]
 
@@ -154,7 +139,7 @@ class _Costs(StepVisitor[list[str]]):
         return [line for block in branch.blocks for line in self.block(block)]
 
     def loop(self, loop: Loop) -> list[str]:
-        inner = _Costs(self.printer, f"{self.cost}_inside")
+        inner = _Costs(self.writer, self.kernels, f"{self.cost}_inside")
         lines = indent(inner.whole(loop, f"{inner.cost}_trips"))
         return ["{", *lines, f"  {self.cost} += {inner.cost};", "}"]
 

@@ -117,14 +117,3 @@ def joined(*parts: str | Sequence[Statement], rows: tuple[Row, ...] | None = Non
             lines += indent(lines_of(part))
             failures |= failures_of(part)
     return Statement(tuple(lines), failures, rows)
-
-
-def fail_if(
-    condition: str,
-    failure: Failure,
-    what: str | None = None,
-    rows: tuple[Row, ...] | None = None,
-) -> Statement:
-    """End the call with ``failure`` where ``condition`` holds; ``what``: a C++ string that says where."""
-    noted = "" if what is None else f"c.failed = {what}, "
-    return Statement((f"if ({condition}) return {noted}{STATUS[failure]};",), failure, rows)

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
-from weft_loop_ir import BufferView, HostWalk, Schedule, print_index
+from weft_loop_ir import BufferView, HostWalk, Schedule, Step, print_index
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp import _torch
-from weft_codegen_cpp.host.data_symbols import definitions
-from weft_codegen_cpp.host.regions import counters
+from weft_codegen_cpp.host.data_symbols import counters, definitions
 from weft_codegen_cpp.host.statements import (
+    STATUS,
     AllocationRow,
     Failure,
     Row,
     Statement,
     ViewRow,
-    fail_if,
 )
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE
@@ -51,7 +50,8 @@ class HostWriter(HostWalk):
     ``steps`` are the statements, ``objects`` what the program refers to by position.  ``sources`` maps a
     buffer to where its tensor is, where it has a tensor.  ``owned`` names the buffers
     whose tensors the call owns, by slot, ``made_in_regions`` those whose slot may be empty.  ``views``
-    counts the tensors that the program makes once and points elsewhere at each call.
+    counts the tensors that the program makes once and points elsewhere at each call.  ``functions`` are
+    those that it needs besides kernels.
     """
 
     def __init__(self, schedule: Schedule, options: CppOptions) -> None:
@@ -62,6 +62,7 @@ class HostWriter(HostWalk):
         self.sources: dict[str, Place] = {}
         self.owned: list[str] = []
         self.made_in_regions: set[str] = set()
+        self.functions: list[str] = []
         self.views = 0
         self.headers: set[str] = set()
         self._none: Place | None = None  # the object, of which one is enough
@@ -82,6 +83,24 @@ class HostWriter(HostWalk):
         outer, self.steps = self.steps, []
         yield self.steps
         self.steps = outer
+
+    def nested(self, block: Sequence[Step]) -> list[Statement]:
+        """The statements of a region's block.  What a call in it allocates is freed by its next run."""
+        with self.collected() as inner:
+            self.block(block)
+        return inner
+
+    def fail_if(
+        self,
+        condition: str,
+        failure: Failure,
+        what: str | None = None,
+        rows: tuple[Row, ...] | None = None,
+    ) -> None:
+        """End the call with ``failure`` where ``condition`` holds; ``what``: a C++ string that says where."""
+        noted = "" if what is None else f"c.failed = {what}, "
+        line = f"if ({condition}) return {noted}{STATUS[failure]};"
+        self.steps.append(Statement((line,), failure, rows))
 
     # -- expressions -------------------------------------------------------------------------------------
 
@@ -144,7 +163,7 @@ class HostWriter(HostWalk):
         compound = [e for e in layout.size if not (e.is_Integer or e.is_Symbol)]
         for extent in compound:
             magnitude = print_index(extent, MAGNITUDE, self.magnitudes())
-            self.steps.append(fail_if(f"!({magnitude} < max_bytes)", Failure.TOO_LARGE))
+            self.fail_if(f"!({magnitude} < max_bytes)", Failure.TOO_LARGE)
         made = (
             f"{len(layout.size)}, {self.array(layout.size)}, {self.array(layout.stride)}, "
             f"{_torch.dtype_code(layout.dtype)}"
@@ -152,7 +171,7 @@ class HostWriter(HostWalk):
         call = f"allocate(c.owned[{slot}], &c.{name}, {made})"
         is_fixed = _is_fixed((*layout.size, *layout.stride))
         rows = (AllocationRow(name, slot, made),) if is_fixed else None
-        self.steps.append(fail_if(f"!{call}", Failure.OPERATOR, '"allocation"', rows))
+        self.fail_if(f"!{call}", Failure.OPERATOR, '"allocation"', rows)
 
     def object_of(self, name: str) -> Place | None:
         """Where the Python object is that is the buffer's tensor, if there is one."""
@@ -201,9 +220,7 @@ class HostWriter(HostWalk):
             f"{_torch.dtype_code(view.dtype)}"
         )
         rows = self._view_rows(view, number, made)
-        self.steps.append(
-            fail_if(f"!set_view({slot}, {data}, {made})", Failure.OPERATOR, '"a view"', rows)
-        )
+        self.fail_if(f"!set_view({slot}, {data}, {made})", Failure.OPERATOR, '"a view"', rows)
 
     def _view_rows(
         self, view: BufferView, number: int | None, layout: str
