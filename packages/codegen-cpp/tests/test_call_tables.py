@@ -9,7 +9,7 @@ import torch
 import weft_loop_ir
 from torch.fx.experimental.proxy_tensor import make_fx
 from weft_codegen_cpp import CppCodegen, CppProgram
-from weft_codegen_cpp.host.call_tables import MIN_ROWS, print_calls
+from weft_codegen_cpp.host.call_tables import MIN_ROWS, Expression, Member, print_calls
 
 SIZES = [(900, 7), (1,), (), (33,), (0,), (2, 1024), (64, 64), (5, 1, 3), (17,), (2, 0)]
 
@@ -64,7 +64,7 @@ def test_sizes_that_vary(codegen: CppCodegen) -> None:
 
 
 def test_a_table_has_what_differs() -> None:
-    rows = [[f"c.buf{k}", "c.s0", str(k), "&c.index_error"] for k in range(MIN_ROWS)]
+    rows = [[Member(f"buf{k}"), Member("s0"), k, "&c.index_error"] for k in range(MIN_ROWS)]
     made, filled = print_calls("kernel0", "calls0", rows, [f"kernel{k}" for k in range(MIN_ROWS)])
     assert "  decltype(Call::buf0) Call::*f0;" in made
     assert "    {&Call::buf3, 3},  // kernel3" in made
@@ -77,14 +77,14 @@ def test_a_table_has_what_differs() -> None:
 @pytest.mark.parametrize(
     "column",
     [
-        ["c.buf0 + 1", *["c.buf0"] * MIN_ROWS],  # an expression
-        ["4", *["c.s0"] * MIN_ROWS],  # a number beside a symbol
-        [f"c.buf{k}" for k in range(MIN_ROWS - 1)],  # few rows
+        ["c.buf0 + 1", *[Member("buf0")] * MIN_ROWS],  # an expression
+        [4, *[Member("s0")] * MIN_ROWS],  # a number beside a symbol
+        [Member(f"buf{k}") for k in range(MIN_ROWS - 1)],  # few rows
     ],
 )
-def test_what_has_no_table_is_statements(column: list[str]) -> None:
+def test_what_has_no_table_is_statements(column: list[Expression]) -> None:
     names = [f"kernel{k}" for k in range(len(column))]
-    made, filled = print_calls("kernel0", "calls0", [[text] for text in column], names)
+    made, filled = print_calls("kernel0", "calls0", [[one] for one in column], names)
     assert made[0] == "const kernel0_call calls0[] = {"
-    assert [line.split("}")[0].strip(" {") for line in made[1:-1]] == column
+    assert [line.split("}")[0].strip(" {") for line in made[1:-1]] == list(map(str, column))
     assert filled == []

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from weft_codegen_cpp.statements import indent
 
 MIN_ROWS = 8
 """Structures from which a table pays: fewer take the compiler no time as statements."""
 
-_OF_THE_CALL = re.compile(r"c\.(\w+)")
-_INTEGER = re.compile(r"-?\d+")
+
+@dataclass(frozen=True)
+class Member:
+    """A field of the call."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"c.{self.name}"
+
+
+Expression = Member | int | str
+"""In C++: what a table can hold, or whatever else."""
 
 
 def print_calls(
-    kernel: str, calls: str, rows: Sequence[Sequence[str]], names: Sequence[str]
+    kernel: str, calls: str, rows: Sequence[Sequence[Expression]], names: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """Statements that make ``calls``, an array of structures of ``kernel``, and those for each ``task``.
 
@@ -26,14 +37,15 @@ def print_calls(
     columns = list(zip(*rows, strict=True))
     kinds = [_type(column) for column in columns]
     if len(rows) < MIN_ROWS or None in kinds:
-        lines = [f"{{{', '.join(row)}}},  // {name}" for row, name in zip(rows, names, strict=True)]
+        texts = [", ".join(map(str, row)) for row in rows]
+        lines = [f"{{{text}}},  // {name}" for text, name in zip(texts, names, strict=True)]
         return [f"const {kernel}_call {calls}[] = {{", *("    " + s for s in lines), "};"], []
     varying = [k for k, kind in enumerate(kinds) if kind]
     table = [", ".join(_entry(row[k]) for k in varying) for row in rows]
-    texts = list(rows[0])
+    fields = list(map(str, rows[0]))
     for k in varying:
         place = f"{calls}_of[task].f{k}"
-        texts[k] = place if _INTEGER.fullmatch(texts[k]) else f"c.*{place}"
+        fields[k] = place if isinstance(rows[0][k], int) else f"c.*{place}"
     made = [
         "static const struct {",
         *indent(f"{kinds[k]}f{k};" for k in varying),
@@ -42,20 +54,20 @@ def print_calls(
         "};",
         f"{kernel}_call {calls}[{len(rows)}];",
     ]
-    return made, [f"{calls}[task] = {{{', '.join(texts)}}};"]
+    return made, [f"{calls}[task] = {{{', '.join(fields)}}};"]
 
 
-def _type(column: Sequence[str]) -> str | None:
+def _type(column: Sequence[Expression]) -> str | None:
     """How a table declares what differs in a column; ``""`` where nothing does, None if it has no table."""
+    first = column[0]
     if len(set(column)) == 1:
         return ""
-    if all(_INTEGER.fullmatch(text) for text in column):
+    if all(isinstance(expression, int) for expression in column):
         return "i64 "
-    found = [_OF_THE_CALL.fullmatch(text) for text in column]
-    if None in found or found[0] is None:
-        return None
-    return f"decltype(Call::{found[0][1]}) Call::*"
+    if isinstance(first, Member) and all(isinstance(one, Member) for one in column):
+        return f"decltype(Call::{first.name}) Call::*"
+    return None
 
 
-def _entry(text: str) -> str:
-    return text if _INTEGER.fullmatch(text) else f"&Call::{text[2:]}"
+def _entry(expression: Expression) -> str:
+    return f"&Call::{expression.name}" if isinstance(expression, Member) else str(expression)

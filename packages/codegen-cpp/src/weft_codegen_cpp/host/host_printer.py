@@ -27,7 +27,7 @@ from weft_loop_ir import (
     print_number,
 )
 
-from weft_codegen_cpp.host.call_tables import print_calls
+from weft_codegen_cpp.host.call_tables import Expression, Member, print_calls
 from weft_codegen_cpp.host.data_symbols import CONDITIONS, print_definition, quoted
 from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import writes_into
@@ -228,12 +228,15 @@ class _HostPrinter(HostWriter):
             "}",
         ]
 
-    def _call(self, kernel: Kernel) -> list[str]:
+    def _call(self, kernel: Kernel) -> list[Expression]:
         """What fills the structure that the function of ``kernel`` is given."""
         one = self.kernels[kernel.name]
-        fields = [f"c.{name}" for name in one.buffers]
-        fields += [str(one.values.get(s, f"c.{s.name}")) for s in one.symbols]
-        fields += [print_number(scalar, NUMBER, self.names()) for scalar in one.scalars]
+        fields: list[Expression] = [Member(name) for name in one.buffers]
+        fields += [one.values.get(s, Member(s.name)) for s in one.symbols]
+        for number in one.scalars:
+            is_passed = number.operation == "input"
+            text = print_number(number, NUMBER, self.names())
+            fields.append(Member(number.leaf.name) if is_passed else text)
         return [*fields, "&c.error"]
 
     # -- inputs ------------------------------------------------------------------------------------------
