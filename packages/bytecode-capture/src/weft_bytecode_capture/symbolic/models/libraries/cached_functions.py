@@ -36,7 +36,6 @@ from ..objects.user_objects import UserObjectVariable
 # What a cache holds.  ``functools`` does not say, but the garbage collector is told: of a cache of limited
 # size each key, result and link, oldest first; then the dict of links, or of results.
 
-_ABSENT = object()
 _LINK = 3
 
 
@@ -46,14 +45,9 @@ def cached_result(function: Any, key: Any) -> Any:
     :raises KeyError: nothing; the function would be called.
     """
     held = gc.get_referents(function)
-    own = vars(function)
-    position = next(
-        k for k in reversed(range(len(held))) if type(held[k]) is dict and held[k] is not own
-    )
-    found = held[position].get(key, _ABSENT)
-    if found is _ABSENT:
-        raise KeyError(key)
-    if function.cache_parameters()["maxsize"] is None:
+    position = _place_of_cache(function, held)
+    found = held[position][key]
+    if position < _LINK:  # no links: the cache has no limit
         return found
     for k in range(position - _LINK, -1, -_LINK):  # a hit makes its link the last
         if held[k] == key:
@@ -63,11 +57,16 @@ def cached_result(function: Any, key: Any) -> Any:
 
 def is_cached(function: Any, key: Any) -> bool:
     """Whether a call would be answered from the cache."""
-    try:
-        cached_result(function, key)
-    except KeyError:
-        return False
-    return True
+    held = gc.get_referents(function)
+    return key in held[_place_of_cache(function, held)]
+
+
+def _place_of_cache(function: Any, held: list[Any]) -> int:
+    own = vars(function)
+    for k in range(len(held) - 1, -1, -1):
+        if type(held[k]) is dict and held[k] is not own:
+            return k
+    raise AssertionError("a cache holds a dict")
 
 
 @dataclass(frozen=True)
@@ -161,10 +160,9 @@ class CachedFunctionVariable(IdentifiedFunctionVariable):
         values, now = zip(*parts, strict=True) if parts else ((), ())
         row = values, tuple(map(type, now))
         key, numbers = _key([*now]), tuple(symbols.values())
-        known = is_cached(self.value, key)
-        asked = ComputedSource(CacheEntry(is_cached, self.value, *row), numbers)
-        evaluator.guard(asked, IsObject(known))
-        if not known:
+        if not is_cached(self.value, key):
+            asked = ComputedSource(CacheEntry(is_cached, self.value, *row), numbers)
+            evaluator.guard(asked, IsObject(False))
             raise self._refusal()
         source = ComputedSource(CacheEntry(cached_result, self.value, *row), numbers)
         evaluator.side_effects.record(functools.partial(self._count, arguments))
