@@ -105,6 +105,15 @@ OF_ARGUMENTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def in_a_loop(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(25):
+        x.as_strided((2,), (1,)).add_(0.5)
+    return x + 0
+
+
+OF_ARGUMENTS["in a loop"] = in_a_loop
+
+
 @pytest.mark.parametrize("name", OF_ARGUMENTS)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.filterwarnings("ignore::weft.WeftWarning")

@@ -135,7 +135,9 @@ def assert_like(found: Sequence[Any], expected: Sequence[Any]) -> None:
     assert len(found) == len(expected)
     for mine, its in zip(found, expected, strict=True):
         if isinstance(its, Tensor):
-            torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(
+                mine, its, rtol=1e-6, atol=1e-9
+            )  # sums in another order cancel
         else:
             assert mine == its
 

@@ -120,7 +120,8 @@ def guard_absolute_place(
     if position is None or not fakes or not isinstance(fakes[0], torch.Tensor):
         return
     kind, owners = "storage of a tensor", _owners(evaluator, fakes[0])
-    if any(map(_has_gaps, owners)) and _is_written(evaluator, fakes[0]):
+    gaps = any(map(_has_gaps, (*owners, fakes[0])))
+    if gaps and (evaluator.graph.is_in_region or _is_written(evaluator, fakes[0])):
         raise Unsupported(kind, f"{name} of what has gaps in its memory and was written to")
     given = fakes[position] if len(fakes) > position else keywords.get("storage_offset")
     if given is None:
