@@ -323,6 +323,13 @@ class AtenRecorder(TorchDispatchMode):
             raise Unsupported("fake tensor that the graph did not compute", str(tensor))
         return self._lift(tensor, self._path_of(tensor))
 
+    def is_of_input(self, tensor: torch.Tensor) -> bool:
+        """Whether ``tensor`` lies in the memory of an input: a write to it is seen by the caller."""
+        inputs = {
+            storage_identity(i.value) for i in self.inputs if isinstance(i.value, torch.Tensor)
+        }
+        return storage_identity(tensor) in inputs
+
     def _path_of(self, tensor: torch.Tensor) -> str:
         if self._paths is None:
             named = [*self._module.named_parameters(), *self._module.named_buffers()]

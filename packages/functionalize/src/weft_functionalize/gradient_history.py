@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from ._torch import saved_tensor_hooks_enabled, storage_identity
+from ._torch import known_equal, known_true, saved_tensor_hooks_enabled, storage_identity
 from .tensor_map import TensorMap
 from .unsupported import Unsupported
 
@@ -223,7 +223,10 @@ def give_gradients(tensor: torch.Tensor, leaf: torch.Tensor) -> None:
 
 def _is_expanded(tensor: torch.Tensor) -> bool:
     """Whether elements along a dim are one place in memory: only parts of it may be written to."""
-    return any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return any(
+        known_equal(stride, 0) and not known_true(size <= 1)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
 
 
 class _ComputedFrom(torch.autograd.Function):

@@ -82,6 +82,10 @@ class RegionRecorder(AtenRecorder):
         """The inputs of ``history`` are those of the whole program."""
         self.own_history.note_input(len(self.inputs) - 1, fake)
 
+    def is_of_input(self, tensor: torch.Tensor) -> bool:
+        """A region's inputs are tensors of the parent, which asks the same where it records the region."""
+        return False
+
     def complete_inputs(self, values: Sequence[Any]) -> list[Any]:
         completed = list(values)
         for position, path in self.views.items():

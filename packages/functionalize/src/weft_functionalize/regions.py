@@ -248,7 +248,11 @@ class _Branch:
         return Reach(possible if self.gives_zeros else first.certain & second.certain, possible)
 
     def _pass_gradients(self, values: Sequence[Any], seen: Collection[int]) -> None:
-        """Let what the branches write have the gradients that they write to it."""
+        """Let what the branches write have the gradients that they write to it.
+
+        One branch may write none: then data decides whether there are any, as for a result.
+        :raises Unsupported: data would decide that of a caller's tensor, which has a history outside.
+        """
         found = []
         for position in self.written:
             inside = [
@@ -256,9 +260,9 @@ class _Branch:
                 for branch, order in zip(self.branches, self.orders, strict=True)
             ]
             flags = {value.requires_grad for value in inside}
-            if len(flags) > 1:
+            if len(flags) > 1 and self.parent.is_of_input(values[position]):
                 raise Unsupported(_IN_ONE_BRANCH)
-            if flags == {True} and position in seen:
+            if True in flags and position in seen:
                 found.append((values[position], sources_at(values, self._reach(*inside))))
         self.parent.give_gradients(*found)
 

@@ -99,6 +99,7 @@ class LoweringContext:
         self.inlines = inlines
         self.buffers: dict[str, Buffer] = {}
         self.nodes: list[LoopNode | ExternCall | Region] = []
+        self.open_blocks = [self.nodes]  # the innermost last
         self.node: torch.fx.Node | None = None
         self.operator_names: dict[
             str, str
@@ -112,9 +113,11 @@ class LoweringContext:
     def block(self) -> Iterator[list[LoopNode | ExternCall | Region]]:
         """Collect the nodes that are appended meanwhile: those of a region's block."""
         outer, self.nodes = self.nodes, []
+        self.open_blocks.append(self.nodes)
         try:
             yield self.nodes
         finally:
+            self.open_blocks.pop()
             self.nodes = outer
 
     # -- facts about the current node ------------------------------------------------------------------
@@ -327,7 +330,7 @@ class LoweringContext:
         have that dtype, or int64 for a position.
         """
         if not _WITHOUT_IDENTITY.isdisjoint(kinds):
-            self.data.require_some(self.nodes, reduced)
+            self.data.require_some(self.open_blocks, reduced)
         loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
         extents_reduced = reduced or (
             sympy.S.One,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,12 @@ ASSERTION = aten._assert_scalar.default
 _HINT = "Leave the operator outside the graph."
 
 
+Blocks = Sequence[list[Any]]
+"""What has been appended to each open block: the graph's, then those of the regions around."""
+
+
 class DataSymbols:
-    """The symbols that calls of one lowering define; ``nodes`` are what it has appended so far."""
+    """The symbols that calls of one lowering define; ``blocks`` are the open ones, the innermost last."""
 
     def __init__(self) -> None:
         self.defined: set[sympy.Symbol] = set()
@@ -43,10 +47,10 @@ class DataSymbols:
                     found.append(SymbolDefinition(symbol, position, dimension))
         return tuple(found)
 
-    def require(
-        self, nodes: list[Any], relation: str, expression: sympy.Expr, message: str
-    ) -> None:
-        """Check a relation right after the last call among ``nodes`` that defines a part of it.
+    def require(self, blocks: Blocks, relation: str, expression: sympy.Expr, message: str) -> None:
+        """Check a relation right after the last call among ``blocks`` that defines a part of it.
+
+        What a region relies on of a number from outside is checked outside, whether the region runs or not.
 
         :raises Unsupported: none does.
         """
@@ -56,31 +60,32 @@ class DataSymbols:
             return
         if (relation, expression) in self._required:
             return
-        for position in reversed(range(len(nodes))):
-            call = nodes[position]
-            if not isinstance(call, ExternCall):
-                continue
-            if expression.free_symbols & {d.symbol for d in call.defines}:
-                self._required.add((relation, expression))
-                requirement = Requirement(relation, expression, message)
-                nodes[position] = replace(call, requires=(*call.requires, requirement))
-                return
+        for nodes in reversed(blocks):
+            for position in reversed(range(len(nodes))):
+                call = nodes[position]
+                if not isinstance(call, ExternCall):
+                    continue
+                if expression.free_symbols & {d.symbol for d in call.defines}:
+                    self._required.add((relation, expression))
+                    requirement = Requirement(relation, expression, message)
+                    nodes[position] = replace(call, requires=(*call.requires, requirement))
+                    return
         raise Unsupported("data-dependent condition", message, _HINT)
 
-    def require_sizes(self, nodes: list[Any], fake: torch.Tensor) -> None:
+    def require_sizes(self, blocks: Blocks, fake: torch.Tensor) -> None:
         """Check that the sizes of a tensor are none below zero."""
         for extent in fake.shape:
             expression = to_expression(extent)
             if expression.free_symbols & self.defined and not expression.is_nonnegative:
-                self.require(nodes, "nonnegative", expression, f"a size of {expression}")
+                self.require(blocks, "nonnegative", expression, f"a size of {expression}")
 
-    def require_some(self, nodes: list[Any], extents: Iterable[sympy.Expr]) -> None:
+    def require_some(self, blocks: Blocks, extents: Iterable[sympy.Expr]) -> None:
         """Check that there is something to reduce, for reductions that nothing has no result of."""
         for extent in extents:
             if extent.free_symbols & self.defined:
-                self.require(nodes, "nonzero", extent, f"a reduction of {extent} elements")
+                self.require(blocks, "nonzero", extent, f"a reduction of {extent} elements")
 
-    def require_condition(self, nodes: list[Any], condition: Any, message: str) -> None:
+    def require_condition(self, blocks: Blocks, condition: Any, message: str) -> None:
         """Check what a graph asserts.
 
         :raises Unsupported: it is more than a comparison of integers.
@@ -95,7 +100,7 @@ class DataSymbols:
             if relation is None or not all(_is_integer(side) for side in part.args):
                 raise Unsupported("data-dependent condition", str(condition), _HINT)
             kind, difference = relation
-            self.require(nodes, kind, difference(*map(from_torch, part.args)), message)
+            self.require(blocks, kind, difference(*map(from_torch, part.args)), message)
 
 
 def _is_integer(expression: Any) -> bool:

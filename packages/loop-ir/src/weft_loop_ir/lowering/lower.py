@@ -209,7 +209,7 @@ class Driver:
             condition, message = node.args
             if isinstance(condition, torch.fx.Node):
                 condition = condition.meta["val"]
-            self.context.data.require_condition(self.context.nodes, condition, str(message))
+            self.context.data.require_condition(self.context.open_blocks, condition, str(message))
             return None
         self._check_representable(node, value)
         if isinstance(value, torch.SymInt):
@@ -285,7 +285,7 @@ class Driver:
             if may_define:
                 own = map(to_expression, value.shape)
                 given = {extent for extent in own if extent.is_Symbol}
-            self.context.data.require_sizes(self.context.nodes, value)
+            self.context.data.require_sizes(self.context.open_blocks, value)
             offset = value.storage_offset()
             if self.counters and not isinstance(offset, int):
                 numbers.append(offset)  # a position that depends on data is a symbol of its own

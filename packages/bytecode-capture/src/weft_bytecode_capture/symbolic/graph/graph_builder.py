@@ -429,7 +429,9 @@ class GraphBuilder:
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
+        without = _without_gradients(fakes) if self.is_in_region else ()
         value = self._fake_result(evaluator, kind, target, fakes, fake_keywords)
+        self.gradients_depend_on_data |= any(fake.requires_grad for fake in without)
         require_held(target, value)
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
@@ -440,6 +442,8 @@ class GraphBuilder:
             evaluator, kind, target, nodes, {name: pair[0] for name, pair in named.items()}
         )
         if deferred_checks(self.shapes.environment) != checks:
+            if self.is_in_region:
+                raise Unsupported("symbolic number in a region", f"checked by {node.name}")
             node.meta["checks"] = node.meta["data_dependent"] = True
         if isinstance(value, tuple):
             node.meta["example_value"] = tuple(value)
@@ -517,14 +521,14 @@ class GraphBuilder:
         return node
 
     def _refuse_data_in_regions(self, arguments: Sequence[Variable]) -> None:
+        """Break at an integer that depends on data in a region; tensors of such sizes come with their own."""
         if not self.shapes.data or not self.is_in_region:
             return
         for argument in arguments:
             value = getattr(argument, "value", None)
             if isinstance(value, torch.SymFloat):  # of which nothing has to be checked
                 continue
-            numbers = getattr(getattr(argument, "fake", None), "shape", (value,))
-            if any(s in self.shapes.data for n in numbers for s in unbacked_symbols(n)):
+            if any(symbol in self.shapes.data for symbol in unbacked_symbols(value)):
                 raise Unsupported("symbolic number in a region", repr(argument))
 
 
@@ -554,6 +558,11 @@ def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
     """The tensors that a call is to write its results to."""
     out = keywords.get("out")
     return [out] if isinstance(out, torch.Tensor) else list(out or ())
+
+
+def _without_gradients(arguments: Sequence[Any]) -> list[torch.Tensor]:
+    """The tensors of a call that have no gradients yet; a write may give them some."""
+    return [a for a in arguments if isinstance(a, torch.Tensor) and not a.requires_grad]
 
 
 def _is_idle(node: torch.fx.Node) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..decode import DecodedInstruction, after_loop, handles
 from ..evaluator import FrameEvaluator
 from ..models.iterators.joint_iterators import note_creation
+from ..models.numbers.data_numbers import decision
 from ..regions.branches.branch import keep_branch
 from ..regions.branches.raising_branches import rely_on_other_branch
 from ..regions.loops.loop import loop_iterator, roll_loop
@@ -31,7 +32,7 @@ def _jump_backward(evaluator: FrameEvaluator, instruction: DecodedInstruction) -
     *(f"POP_JUMP_{way}IF_{sense}" for way in ("", "FORWARD_", "BACKWARD_") for sense in _SENSES)
 )
 def _pop_jump(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
-    condition, jump_if = evaluator.pop(), instruction.name.endswith("_TRUE")
+    condition, jump_if = decision(evaluator.pop()), instruction.name.endswith("_TRUE")
     if rely_on_other_branch(evaluator, instruction, condition, jump_if=jump_if):
         return
     if keep_branch(evaluator, instruction, condition, jump_if=jump_if):

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ...._torch.symbols import new_float
+from ...._torch.symbols import new_float, unbacked_symbols
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...graph.known_contents import known_number
@@ -150,6 +150,19 @@ def comparison(
             return DataBooleanVariable(COMPARISONS[name], pair, value)
         return ConstantVariable(decided)
     return ConstantVariable(bool(symbols.specialise(value)))
+
+
+def decision(variable: Variable) -> Variable:
+    """The comparison with zero that the truth of a number is, where only data decides it.
+
+    Anything else as it is.
+    """
+    zero = ConstantVariable(0)
+    if isinstance(variable, DataFloatVariable):
+        return DataBooleanVariable(operator.ne, (variable, zero), None)
+    if not isinstance(variable, SymbolicNumberVariable) or not unbacked_symbols(variable.value):
+        return variable
+    return comparison(variable._symbols, "ne", (variable, zero))
 
 
 # Comparisons whose outcome chance cannot change: of a number drawn from [0, 1) with one outside.

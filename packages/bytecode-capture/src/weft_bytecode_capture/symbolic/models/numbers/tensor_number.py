@@ -14,7 +14,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import COMPARISONS
 from ..torch.tensor import TensorVariable, tensor_of
-from .data_numbers import DataBooleanVariable
+from .data_numbers import DataBooleanVariable, decision
 from .representations import NumberVariable, is_invariant
 from .symbolic_integer import SymbolicIntegerVariable
 from .symbolic_number import SymbolicNumberVariable
@@ -202,7 +202,7 @@ def truth_in_tensor(
     """Whether the truth of a tensor, or of a number in one, is ``wanted``; None: no graph says it."""
     if not evaluator.state.options.keep_control_flow:
         return None
-    variable = tested_tensor(evaluator, variable)
+    variable = tested_tensor(evaluator, decision(variable))
     if not isinstance(variable, TensorVariable):
         return None
     predicate = as_predicate(evaluator, variable)

@@ -545,8 +545,8 @@ def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> 
     if not any(map(has_unbacked_symbols, sizes)) or differ_by_iteration(evaluator.frame, sizes):
         return
     tensor.node.meta["data_dependent"] = True
-    if evaluator.state.options.data_dependent_sizes and not graph.is_in_region:
-        for dimension, size in enumerate(shape):
+    if evaluator.state.options.data_dependent_sizes:
+        for dimension, size in enumerate(() if graph.is_in_region else shape):
             if isinstance(size, torch.SymInt) and expression_of(size).is_Symbol:
                 graph.shapes.data.add(size, DataSymbolSource(tensor, dimension))
         if graph.shapes.data.know(*sizes, *fake.stride(), fake.storage_offset()):
