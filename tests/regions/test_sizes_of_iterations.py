@@ -248,7 +248,6 @@ def ends_at_an_item_before(x: torch.Tensor) -> torch.Tensor:
     [
         (ends_at_an_item_of_each, "slice that ends where data says"),
         (writes_up_to_an_item, "slice that ends where data says"),
-        (ends_at_an_item_before, "result whose size depends on data"),
     ],
 )
 def test_slices_that_end_at_an_item(function: Callable[..., torch.Tensor], reason: str) -> None:
@@ -262,6 +261,16 @@ def test_slices_that_end_at_an_item(function: Callable[..., torch.Tensor], reaso
         reports += found.reports
     reasons = [region.reason for report in reports for region in report.unkept_regions]
     assert any(reason in each for each in reasons)
+
+
+def test_a_slice_that_ends_at_an_item_from_before_the_loop() -> None:
+    """Its size is one for all iterations."""
+    compiled = capture(ends_at_an_item_before)
+    for scale in (1.0, -2.0, 0.0):
+        x = torch.arange(4.0) * scale
+        found = compiled(x)
+        torch.testing.assert_close(found.result, ends_at_an_item_before(x), rtol=0, atol=0)
+        assert not found.breaks
 
 
 def test_gradients_through_parts() -> None:
