@@ -98,7 +98,8 @@ def tuned(
     known = choice(folder, found).read()
     numbers = range(len(found)) if known is None else [known]
     kernels = {k: Recorder(k, launched) for k in numbers}
-    return TunedKernel(kernels, found, choice(folder, found), torch.device("cpu"), clock)
+    functions = dict(enumerate(found))
+    return TunedKernel(kernels, functions, choice(folder, found), torch.device("cpu"), clock)
 
 
 def columns_of(found: tuple[Function, ...], number: int, columns: int) -> int:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import os
 import random
 import subprocess
 import sys
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import weft
 from weft.plain_data import NotPlain, decode, encode
 from weft.saved_file import read_file, write_file
+from weft_codegen_cpp import CppCodegen
+from weft_loop_ir import ExportedProgram
 
 Pair = collections.namedtuple("Pair", "first second")
 
@@ -242,8 +246,14 @@ CHANGES = {
     "an older version": (lambda h, b: h["versions"].update(weft="0.0.1"), "saved with weft 0.0.1"),
     "another torch": (lambda h, b: h["versions"].update(torch="2.0.0"), "saved with torch 2.0.0"),
     "another format": (lambda h, b: h.update(format=9), "format 9"),
-    "another processor": (lambda h, b: h["target"].update(instructions=["avx9000"]), "avx9000"),
-    "another system": (lambda h, b: h["target"].update(system=["Plan9"]), "lacks system Plan9"),
+    "another processor": (
+        lambda h, b: h["programs"][0]["needs"].update(instructions=["avx9000"]),
+        "avx9000",
+    ),
+    "another system": (
+        lambda h, b: h["programs"][0]["needs"].update(system=["Plan9"]),
+        "lacks system Plan9",
+    ),
     "other code": (lambda h, b: b.__setitem__(-1, b"x" + b[-1]), "code is not what was saved"),
     "a call": (
         lambda h, b: h["programs"][0].update(program=["data", "os", "system", {}]),
@@ -271,6 +281,48 @@ def test_files_that_do_not_fit_are_refused(name, tmp_path) -> None:
     weft.save(torch.nn.Linear(4, 3), path, [torch.ones(2, 4)])
     changed(path, change)
     with pytest.raises(weft.SavedProgramError, match=message):
+        weft.load(path)
+
+
+class Theirs(CppCodegen):
+    """A code generator whose programs need a card, of which ``cards`` are there."""
+
+    cards: ClassVar[list[str]] = ["a", "b"]
+    breaks: ClassVar[bool] = False
+
+    def export(self, generated: Any) -> ExportedProgram:
+        exported = super().export(generated)
+        return dataclasses.replace(exported, needs={**exported.needs, "the card": ["b"]})
+
+    def load_exported(self, generated: Any, code: bytes) -> Any:
+        if self.breaks:
+            raise RuntimeError("the driver is too old")
+        return super().load_exported(generated, code)
+
+    def target(self) -> Any:
+        return {**super().target(), "the card": self.cards}
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_code_generators_say_what_their_programs_need(training, tmp_path, monkeypatch) -> None:
+    """One that somebody else has written, by the public base class."""
+    monkeypatch.setattr(weft.registry, "codegens", {})
+    path, model, x = tmp_path / "p", torch.nn.Linear(4, 3), torch.randn(2, 4)
+    weft.save(model, path, [x])
+    with monkeypatch.context() as patch:
+        patch.setitem(weft.registry.codegens, "cpu", Theirs)
+        with pytest.raises(weft.SavedProgramError, match=r"lacks the code generator .*CppCodegen"):
+            weft.load(path)
+        weft.save(model, path, [x], training=training)
+        torch.testing.assert_close(weft.load(path)(x), model(x), check_stride=True)
+        patch.setattr(Theirs, "cards", ["a"])
+        with pytest.raises(weft.SavedProgramError, match="this one lacks the card b"):
+            weft.load(path)
+        patch.setattr(Theirs, "cards", ["b", "c"])
+        patch.setattr(Theirs, "breaks", True)
+        with pytest.raises(weft.SavedProgramError, match="loaded here: the driver is too old"):
+            weft.load(path)
+    with pytest.raises(weft.SavedProgramError, match=r"lacks the code generator .*Theirs"):
         weft.load(path)
 
 

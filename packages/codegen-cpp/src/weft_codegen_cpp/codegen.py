@@ -21,6 +21,7 @@ import torch.fx
 from weft_loop_ir import (
     BufferKind,
     Codegen,
+    ExportedProgram,
     ExternCall,
     Kernel,
     LoweringOptions,
@@ -265,10 +266,11 @@ class CppCodegen(Codegen):
         options = replace(self.options, cache_limit=None)
         return f"{options} {library_key('', find_toolchain(self.options))}"
 
-    def export(self, generated: GeneratedProgram) -> tuple[GeneratedProgram, bytes]:
+    def export(self, generated: GeneratedProgram) -> ExportedProgram:
         """The program without its source, and its library."""
         unit = TranslationUnit(generated.unit.name, (), "")
-        return replace(generated, unit=unit), self._library(generated.unit).read_bytes()
+        code = self._library(generated.unit).read_bytes()
+        return ExportedProgram(replace(generated, unit=unit), code, self.target())
 
     def load_exported(self, generated: GeneratedProgram, code: bytes) -> CppProgram:
         """The program whose library is ``code``; no compiler is looked for."""

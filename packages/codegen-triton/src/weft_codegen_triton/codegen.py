@@ -8,7 +8,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +22,7 @@ from weft_loop_ir import (
     BufferKind,
     Codegen,
     DifferentiatedAttention,
+    ExportedProgram,
     ExternCall,
     Kernel,
     Loop,
@@ -56,8 +57,9 @@ from weft_codegen_triton.attention.suitability import (
 )
 from weft_codegen_triton.compilation.binary import triton_version
 from weft_codegen_triton.compilation.cache import cache_directory
-from weft_codegen_triton.compilation.client import compile_server, has_triton
+from weft_codegen_triton.compilation.client import compile_server, has_triton, require_triton
 from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge
+from weft_codegen_triton.exported import PortableProgram, export_program
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.host.expressions import bits_of_float
@@ -73,7 +75,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
 )
 from weft_codegen_triton.kernel.look_back import MAX_ROWS, MIN_ROW
 from weft_codegen_triton.kernel.merging import merge_kernels
-from weft_codegen_triton.load_launches import load_launches
+from weft_codegen_triton.load_launches import Load, load_launches
 from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
@@ -113,6 +115,9 @@ a causal mask of documents 1.06 and 0.61, 32 heads of 8192 x 8192 with a window 
 
 PLAIN_PRECISION = Precision()
 """torch's settings where nobody has changed them."""
+
+INTERPRETER = "Triton's interpreter"
+"""What programs of files need where kernels run in it: its version."""
 
 COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
@@ -239,6 +244,8 @@ class TritonCodegen(Codegen):
         if any(call.defines for call in _calls(schedule)):
             raise Unsupported("a size or number that depends on data")
         device = self._device(devices_of(schedule))
+        if isinstance(device, CudaDevice):
+            require_triton()
         bound = {**schedule.constants, **constants}
         for name, buffer in schedule.buffers.items():
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
@@ -288,15 +295,20 @@ class TritonCodegen(Codegen):
 
         Kernels that are no longer in the cache are compiled again.
         """
-        devices = set() if generated.device is None else {generated.device}
-        return self._load(generated, self._device(devices))
+        return self._load(generated, self._device_of(generated))
 
     def _load(
-        self, generated: GeneratedProgram, device: CudaDevice | InterpretedDevice
+        self,
+        generated: GeneratedProgram,
+        device: CudaDevice | InterpretedDevice,
+        load_functions: Load | None = None,
     ) -> TritonProgram:
-        """``generated`` on ``device``; what is for larger sizes is compiled when a call has them."""
+        """``generated`` on ``device``; what is for larger sizes is loaded when a call has them.
+
+        ``load_functions``: what loads kernels if not the device, which compiles them.
+        """
         wider = generated.for_larger_sizes
-        compute, finish = _host_functions(generated.printed, device)
+        compute, finish = _host_functions(generated.printed, device, load_functions)
         worth = generated.steps_before_tail >= self.options.min_recorded_steps
         record = self.options.cuda_graphs and worth and device.records and generated.is_recordable
         return TritonProgram(
@@ -306,7 +318,9 @@ class TritonCodegen(Codegen):
             generated,
             record=record,
             copied_bytes=self.options.copied_bytes,
-            load_wider=None if wider is None else functools.partial(self._load, wider, device),
+            load_wider=None
+            if wider is None
+            else functools.partial(self._load, wider, device, load_functions),
         )
 
     def prerequisites(self) -> Sequence[Prerequisite]:
@@ -331,6 +345,38 @@ class TritonCodegen(Codegen):
         ]
         options = replace(self.options, cache_limit=None)
         return f"{options} {triton_version()} {self.interprets} {devices}"
+
+    def export(self, generated: GeneratedProgram) -> ExportedProgram:
+        """The program without kernels' text, and as code the host program and all kernels, compiled.
+
+        It needs a device of the same compute capability, and where kernels are timed the same device.
+        """
+        device = self._device_of(generated)
+        program, code = export_program(generated, device.compile_variants)
+        return ExportedProgram(program, code, _needs(device, is_timed=self.options.autotune))
+
+    def load_exported(self, generated: PortableProgram, code: bytes) -> TritonProgram:
+        """The program whose host program and kernels are ``code``; Triton is not looked for."""
+        program = generated.with_sources(code)
+        device = self._device_of(program)
+
+        def load_functions(functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
+            return {
+                name: device.load_variants(
+                    name,
+                    function,
+                    {k: v.compiled(code) for k, v in generated.kernels[function].items()},
+                )
+                for name, function in functions.items()
+            }
+
+        return self._load(program, device, load_functions)
+
+    def target(self) -> Mapping[str, Sequence[str]]:
+        """The GPUs, and the interpreter where kernels run in it."""
+        interpreter = {INTERPRETER: [triton_version()]} if self.interprets else {}
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return {k: v for index in range(count) for k, v in _of_gpu(index).items()} | interpreter
 
     def print(
         self,
@@ -449,6 +495,9 @@ class TritonCodegen(Codegen):
             choose.prepare(all_forms(schedule, device.gpu))
             return fuse_matmuls(schedule, choose, self.schedule_options, device.gpu)
 
+    def _device_of(self, generated: GeneratedProgram) -> CudaDevice | InterpretedDevice:
+        return self._device(set() if generated.device is None else {generated.device})
+
     def _device(self, devices: Collection[torch.device]) -> CudaDevice | InterpretedDevice:
         """Where a program runs whose buffers are on ``devices``."""
         folder = self._folder()
@@ -525,8 +574,27 @@ def _overwritten(kernel: Kernel, schedule: Schedule) -> frozenset[str]:
     )
 
 
+def _of_gpu(index: int) -> dict[str, list[str]]:
+    """What exported programs may need of a GPU, by what it is called in a refusal."""
+    major, minor = torch.cuda.get_device_capability(index)
+    return {
+        f"cuda:{index} of compute capability": [f"{major}.{minor}"],
+        f"cuda:{index} for which kernels were timed,": [torch.cuda.get_device_name(index)],
+    }
+
+
+def _needs(device: CudaDevice | InterpretedDevice, *, is_timed: bool) -> Mapping[str, list[str]]:
+    """What a program that was compiled on ``device`` needs."""
+    if isinstance(device, InterpretedDevice):
+        return {INTERPRETER: [triton_version()]}
+    capability, name = _of_gpu(device.index).items()
+    return dict([capability, name] if is_timed else [capability])
+
+
 def _host_functions(
-    printed: PrintedProgram, device: CudaDevice | InterpretedDevice
+    printed: PrintedProgram,
+    device: CudaDevice | InterpretedDevice,
+    load_functions: Load | None = None,
 ) -> tuple[Any, Any]:
     """The two functions of the host program's module, with the kernels that they launch on ``device``."""
     host = printed.host
@@ -549,6 +617,6 @@ def _host_functions(
         "IndicesTooLarge": IndicesTooLarge,
         **host.objects,
     }
-    load_launches(printed, device, namespace)
+    load_launches(printed, device, namespace, load_functions or device.load)
     exec(compile(host.source, "<weft host program>", "exec"), namespace)
     return namespace["compute"], namespace["finish"]

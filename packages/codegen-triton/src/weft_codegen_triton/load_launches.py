@@ -5,7 +5,7 @@ That for the sizes that the graph was made for is loaded at once, the other when
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft_codegen_triton.generated import PrintedProgram
@@ -14,12 +14,18 @@ from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 
+Load = Callable[[Mapping[str, Function]], dict[str, Callable[..., None]]]
+"""Gives the launchers of functions, by name."""
+
 
 def load_launches(
-    printed: PrintedProgram, device: CudaDevice | InterpretedDevice, namespace: dict[str, Any]
+    printed: PrintedProgram,
+    device: CudaDevice | InterpretedDevice,
+    namespace: dict[str, Any],
+    load_functions: Load,
 ) -> None:
     """Put the callables that make the launches of ``printed`` into the ``namespace`` of its host program."""
-    _Loader(printed, device, namespace).load()
+    _Loader(printed, device, namespace, load_functions).load()
 
 
 class _Loader:
@@ -30,10 +36,12 @@ class _Loader:
         printed: PrintedProgram,
         device: CudaDevice | InterpretedDevice,
         namespace: dict[str, Any],
+        load_functions: Load,
     ) -> None:
         self.printed = printed
         self.device = device
         self.namespace = namespace
+        self.load_functions = load_functions
         self.loaded: dict[tuple[str, tuple[str, ...]], Callable[..., None]] = {}
 
     def load(self) -> None:
@@ -53,7 +61,7 @@ class _Loader:
         host = self.printed.host
         functions = self.printed.functions_for(is_aligned)
         wanted = {n: f for n, f in functions.items() if _key(n, f) not in self.loaded}
-        for name, launcher in self.device.load(wanted).items():
+        for name, launcher in self.load_functions(wanted).items():
             self.loaded[_key(name, functions[name])] = launcher
         for name, launches in host.launches.items():
             self.namespace[_called(name, is_aligned)] = self.device.launch_list(

@@ -33,7 +33,7 @@ from weft_loop_ir.callees import (
     callee_of,
     needs_check,
 )
-from weft_loop_ir.codegen import Codegen, CompiledProgram, Prerequisite
+from weft_loop_ir.codegen import Codegen, CompiledProgram, ExportedProgram, Prerequisite
 from weft_loop_ir.data_symbols import sized_within
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
@@ -124,6 +124,7 @@ __all__ = [
     "Count",
     "DifferentiatedAttention",
     "Expansion",
+    "ExportedProgram",
     "ExternCall",
     "FloorDiv",
     "FusedKernel",

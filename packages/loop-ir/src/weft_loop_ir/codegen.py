@@ -47,6 +47,19 @@ class Prerequisite:
     remedy: str | None = None
 
 
+@dataclass(frozen=True)
+class ExportedProgram:
+    """What a file holds of a program, which is loaded where nothing can be compiled.
+
+    ``generated`` is plain data, as that of a program is, and ``code`` all that is run.  ``needs`` says what
+    it needs of a machine: by kind, names all of which :meth:`Codegen.target` has to give there.
+    """
+
+    generated: Any
+    code: bytes
+    needs: Mapping[str, Sequence[str]]
+
+
 class Codegen(ABC):
     """A code generator for one device type: a subclass has ``device_type`` and :meth:`compile`.
 
@@ -147,17 +160,14 @@ class Codegen(ABC):
 
     # -- programs saved in files -------------------------------------------------------------------------
 
-    def export(self, generated: Any) -> tuple[Any, bytes] | None:
-        """What :meth:`load_exported` makes a program of without a compiler; None where that can't be done.
-
-        The first is plain data, as ``generated`` of a program is, the second machine code.
-        """
+    def export(self, generated: Any) -> ExportedProgram | None:
+        """What :meth:`load_exported` makes a program of without a compiler; None where that can't be done."""
         return None
 
     def load_exported(self, generated: Any, code: bytes) -> CompiledProgram:
-        """The program that :meth:`export` gave; the machine code is run."""
+        """The program that :meth:`export` gave, on a machine that has what it needs; the code is run."""
         raise NotImplementedError(f"{type(self).__name__} has no load_exported()")
 
     def target(self) -> Mapping[str, Sequence[str]]:
-        """What exported code needs of a machine: by kind, names that another has to have all of."""
+        """What exported programs may need and this machine has: by kind, names."""
         return {}

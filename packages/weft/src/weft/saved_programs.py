@@ -21,6 +21,7 @@ import torch.fx
 import weft_aot_autograd
 import weft_bytecode_capture as capture
 import weft_functionalize
+from weft_loop_ir import Codegen, CompiledProgram
 
 from ._torch import SYMBOLIC_TYPES, fake_mode_of
 from .explain import original_of
@@ -33,7 +34,7 @@ from .saved_file import SavedProgramError, read_file, write_file
 from .saved_weights import SavedWeights, load_weights
 from .trees import unflatten
 
-VERSION = 2
+VERSION = 3
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and named arguments."""
@@ -56,7 +57,7 @@ def save(
     ``dynamic`` all that the program does not fix.  ``more_calls`` are saved beside the first, as pairs of
     positional and named arguments.  ``training``: with gradients, forward and backward.
 
-    The file has the parameters and buffers, and machine code for this kind of processor.  Programs on the CPU
+    The file has the parameters and buffers, and machine code for this kind of processor or GPU.  Programs
     are saved that are one graph; a warning names what they change besides tensors, which is not saved.
 
     :raises SavedProgramError: it can't be saved; the message says why.
@@ -64,7 +65,6 @@ def save(
     function = original_of(compiled)
     weights = SavedWeights(function)
     programs = []
-    target: Mapping[str, Sequence[str]] = {}
     for call_args, call_kwargs in ((args, kwargs), *more_calls):
         arguments, leaves = flat(call_args, call_kwargs)
         if dynamic:
@@ -72,7 +72,6 @@ def save(
         with torch.set_grad_enabled(training):
             call = record_call(function, arguments, leaves)
         codegen = find_codegen(call.entry.device_type)
-        target = codegen.target()
         described = describe_arguments(arguments, leaves, call.fakes, training)
         try:
             programs.append({**described, **_describe_program(call, codegen, weights)})
@@ -81,7 +80,6 @@ def save(
     header = {
         "format": VERSION,
         "versions": _versions(),
-        "target": target,
         "programs": programs,
         "weights": weights.described,
     }
@@ -99,17 +97,23 @@ def _with_marks(leaves: Sequence[Any]) -> list[Any]:
     return [made.get(id(leaf), leaf) for leaf in leaves]
 
 
-def _describe_program(call: RecordedCall, codegen: Any, weights: SavedWeights) -> dict[str, Any]:
+def _describe_program(
+    call: RecordedCall, codegen: Codegen, weights: SavedWeights
+) -> dict[str, Any]:
     """The part of a header that :class:`_Program` reads; its code becomes blocks of the file."""
     entry = call.entry
     codes = []
+    needs: dict[str, Sequence[str]] = dict(_identity(codegen))
 
     def exported(generated: Any) -> Any:
+        """Its plain data; the code becomes a block."""
         found = codegen.export(generated)
         if found is None:
             raise SavedProgramError(f"programs for {entry.device_type} can't be saved")
-        codes.append([weights.add_block(found[1]), hashlib.sha256(found[1]).hexdigest()])
-        return found[0]
+        codes.append([weights.add_block(found.code), hashlib.sha256(found.code).hexdigest()])
+        for kind, names in found.needs.items():
+            needs[kind] = sorted({*needs.get(kind, ()), *names})
+        return found.generated
 
     lifted = entry.functional(call.source).lifted
     names = {index: f"weight_{weights.number(tensor)}" for index, tensor in lifted.items()}
@@ -126,7 +130,14 @@ def _describe_program(call: RecordedCall, codegen: Any, weights: SavedWeights) -
         "outputs": call.outputs,
         "program": encode(saved, weights.number),
         "codes": codes,
+        "device_type": entry.device_type,
+        "needs": needs,
     }
+
+
+def _identity(codegen: Codegen) -> dict[str, Sequence[str]]:
+    """What every program needs: a code generator that reads it."""
+    return {"the code generator": [f"{type(codegen).__module__}.{type(codegen).__qualname__}"]}
 
 
 def _has_symbols(value: Any) -> bool:
@@ -187,12 +198,13 @@ class SavedProgram:
     ) -> None:
         self._path = path
         programs = header["programs"]
+        codegens = [_codegen_for(path, program) for program in programs]
         training = any(program["training"] for program in programs)
         tensors, self.weights = load_weights(header["weights"], blocks, weights, training)
         source = _source(path, tensors)
         self._programs = [
-            _Program(path, program, header["target"], blocks, source, tensors)
-            for program in programs
+            _Program(path, program, codegen, blocks, source, tensors)
+            for program, codegen in zip(programs, codegens, strict=True)
         ]
         if not self._programs:
             raise SavedProgramError(f"{path} is damaged: it holds no program")
@@ -223,7 +235,7 @@ class _Program:
         self,
         path: str,
         header: Mapping[str, Any],
-        target: Mapping[str, Sequence[str]],
+        codegen: Codegen,
         blocks: Sequence[memoryview],
         source: torch.fx.GraphModule,
         tensors: Sequence[torch.Tensor],
@@ -238,12 +250,10 @@ class _Program:
         entry = decode(header["program"], tensors.__getitem__, mode)
         if not isinstance(entry, CachedProgram):
             raise SavedProgramError(f"{path} is damaged: it holds no program")
-        codegen = find_codegen(entry.device_type)
-        _require_target(path, target, codegen.target())
         functional = entry.functional(source)
-        program: Any = codegen.load_exported(entry.generated, codes[0])
+        program: Any = _load_code(path, codegen, entry.generated, codes[0])
         if entry.training is not None:
-            backward = codegen.load_exported(entry.training.generated, codes[1])
+            backward = _load_code(path, codegen, entry.training.generated, codes[1])
             program = weft_aot_autograd.TrainingProgram(
                 functional, entry.training.partitioned, program, backward
             )
@@ -279,6 +289,13 @@ def _code(path: str, blocks: Sequence[memoryview], number: int, digest: str) -> 
     return code
 
 
+def _load_code(path: str, codegen: Codegen, generated: Any, code: bytes) -> CompiledProgram:
+    try:
+        return codegen.load_exported(generated, code)
+    except (RuntimeError, OSError) as error:  # of a driver or of the system's loader
+        raise SavedProgramError(f"{path}: its code can't be loaded here: {error}") from error
+
+
 def _versions() -> dict[str, str]:
     from . import __version__
 
@@ -286,15 +303,17 @@ def _versions() -> dict[str, str]:
     return {"weft": __version__, "torch": torch.__version__, "Python": python}
 
 
-def _require_target(
-    path: str, saved: Mapping[str, Sequence[str]], here: Mapping[str, Sequence[str]]
-) -> None:
-    for kind, names in saved.items():
+def _codegen_for(path: str, program: Mapping[str, Any]) -> Codegen:
+    """The code generator of a program in a header; this machine has to have what the program needs."""
+    codegen = find_codegen(program["device_type"])
+    here = {**codegen.target(), **_identity(codegen)}
+    for kind, names in program["needs"].items():
         missing = sorted(set(names) - set(here.get(kind, ())))
         if missing:
             raise SavedProgramError(
                 f"{path} was saved for another machine: this one lacks {kind} {', '.join(missing)}"
             )
+    return codegen
 
 
 def _output(described: Sequence[Any], results: Sequence[Any], leaves: Sequence[Any]) -> Any:

@@ -32,7 +32,7 @@ class SavedWeights:
         """Which of the described tensors it is; it is described if it was not yet."""
         if id(tensor) in self._numbers:
             return self._numbers[id(tensor)]
-        if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        if tensor.device.type == "meta" or tensor.layout is not torch.strided:
             raise NotPlain(f"a tensor on {tensor.device} of layout {tensor.layout}")
         storage = storage_identity(tensor)
         if storage not in self._storages:
@@ -43,6 +43,7 @@ class SavedWeights:
                 "name": self._names.get(id(tensor)),
                 "block": self._storages[storage],
                 "layout": encode(_layout(tensor), self.number),
+                "device": str(tensor.device),
                 "requires_grad": tensor.requires_grad,
             }
         )
@@ -62,8 +63,8 @@ def _names_of(function: Any) -> dict[int, str]:
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
     storage = tensor.detach().untyped_storage()
-    plain: Any = torch.empty(0, dtype=torch.uint8).set_(storage)
-    return memoryview(plain.numpy())
+    plain: Any = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
+    return memoryview(plain.cpu().numpy())
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -85,18 +86,21 @@ def load_weights(
     if unknown:
         raise SavedProgramError(f"the program has no weights {sorted(unknown)}")
     tensors = []
+    storages = _Storages(blocks)
     for weight in described:
+        device = torch.device(weight["device"])
         size, stride, offset, dtype = decode(weight["layout"], _no_tensor)
         tensor = given.get(weight["name"])
         if tensor is None:
-            tensor = _tensor_of(blocks[weight["block"]], size, stride, offset, dtype)
+            made = torch.empty_strided((0,), (1,), dtype=dtype, device=device)
+            tensor = made.set_(storages.get(weight["block"], device), offset, size, stride)
         elif (tuple(tensor.shape), tensor.stride(), tensor.dtype) != (size, stride, dtype):
             raise SavedProgramError(
                 f"the program was compiled for {weight['name']} of shape {size}, strides {stride} and "
                 f"{dtype}, not {tuple(tensor.shape)}, {tensor.stride()} and {tensor.dtype}"
             )
-        elif tensor.device.type != "cpu":
-            raise SavedProgramError(f"{weight['name']} is on {tensor.device}, not on the CPU")
+        elif tensor.device != device:
+            raise SavedProgramError(f"{weight['name']} is on {tensor.device}, not on {device}")
         requires_grad = training and bool(weight["requires_grad"])
         if not requires_grad or not tensor.requires_grad:
             tensor = tensor.detach().requires_grad_(requires_grad)
@@ -105,14 +109,22 @@ def load_weights(
     return tensors, named
 
 
-def _tensor_of(
-    block: memoryview, size: Any, stride: Any, offset: int, dtype: torch.dtype
-) -> torch.Tensor:
-    if not len(block):
-        return torch.empty_strided(size, stride, dtype=dtype)
-    flat = torch.frombuffer(block, dtype=torch.uint8)
-    made = torch.empty(0, dtype=dtype)
-    return made.set_(flat.untyped_storage(), offset, size, stride)
+class _Storages:
+    """The memory of weights, once for each block and device; on the CPU it is the file's own pages."""
+
+    def __init__(self, blocks: Sequence[memoryview]) -> None:
+        self._blocks = blocks
+        self._made: dict[tuple[int, torch.device], torch.UntypedStorage] = {}
+
+    def get(self, block: int, device: torch.device) -> torch.UntypedStorage:
+        """The storage on ``device`` with a block's content."""
+        if (block, device) not in self._made:
+            content = self._blocks[block]
+            flat = torch.empty(0, dtype=torch.uint8)
+            if len(content):
+                flat = torch.frombuffer(content, dtype=torch.uint8)
+            self._made[block, device] = flat.to(device).untyped_storage()
+        return self._made[block, device]
 
 
 def _no_tensor(number: Any) -> torch.Tensor:

@@ -192,12 +192,17 @@ def compile_server(folder: Path, processes: int) -> CompileServer:
 
     Raises :class:`DeviceUnavailable` where Triton isn't installed.
     """
+    require_triton()
+    return CompileServer(folder, processes or min(MAX_PROCESSES, os.cpu_count() or 1))
+
+
+def require_triton() -> None:
+    """Raise :class:`DeviceUnavailable` where Triton isn't installed."""
     if not has_triton():
         raise DeviceUnavailable(
             "weft compiles for GPUs with Triton, which is not installed: "
             "pip install 'weft-codegen-triton[gpu]'"
         )
-    return CompileServer(folder, processes or min(MAX_PROCESSES, os.cpu_count() or 1))
 
 
 def has_triton() -> bool:

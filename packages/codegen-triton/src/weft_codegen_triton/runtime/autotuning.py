@@ -91,23 +91,23 @@ class Choice:
 
 
 class TunedKernel:
-    """Launches the fastest of ``kernels``, which are the loaded ones of ``functions`` by number.
+    """Launches the fastest of ``kernels``, which are the loaded ones of ``functions``, both by number.
 
     The first launch decides, on its own arguments, unless there is but one.  The first variant stays unless
     another is clearly faster.  The grid is given in blocks of the first function, ``clock`` is asked for the
-    times on ``device``.
+    times on ``device``.  ``choice`` keeps what is decided for other processes.
     """
 
     def __init__(
         self,
         kernels: Mapping[int, Launch],
-        functions: Sequence[Function],
-        choice: Choice,
+        functions: Mapping[int, Function],
+        choice: Choice | None,
         device: torch.device,
         clock: Clock = milliseconds,
     ) -> None:
         self._kernels = dict(kernels)
-        self._blocks = [grid_blocks(f) for f in functions]
+        self._blocks = {number: grid_blocks(f) for number, f in functions.items()}
         self._choice = choice
         self._device = device
         self._clock = clock
@@ -142,7 +142,8 @@ class TunedKernel:
         chosen = min(times, key=lambda number: times[number])
         if times[chosen] >= MIN_GAIN * times[0]:
             chosen = 0
-        self._choice.write(chosen)
+        if self._choice is not None:
+            self._choice.write(chosen)
         return chosen
 
     @property

@@ -7,6 +7,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import torch
 
 from weft_codegen_triton._torch import current_device, current_stream
 from weft_codegen_triton.compilation.binary import ENTRY, CompileJob, KernelBinary
-from weft_codegen_triton.compilation.client import compile_server
+from weft_codegen_triton.compilation.client import CompileServer, compile_server
 from weft_codegen_triton.errors import LaunchError
+from weft_codegen_triton.exported import Compiled
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.options import TritonOptions
@@ -49,10 +51,15 @@ class CudaDevice:
         self._chosen_gpu = options.gpu
         self.turn = _turn(self.index)
         self._folder = folder
+        self._processes = options.compile_processes
         self._threads = threading.local()
         self._autotunes = options.autotune
         self._native_list = functools.partial(native_launch_list, as_graph=options.launch_graphs)
-        self._server = compile_server(folder, options.compile_processes)
+
+    @functools.cached_property
+    def _server(self) -> CompileServer:
+        """Looked for when a kernel is compiled: programs of files need none."""
+        return compile_server(self._folder, self._processes)
 
     @property
     def name(self) -> str:
@@ -107,25 +114,65 @@ class CudaDevice:
 
     def _load_tuned(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """The functions that have variants, each with those that fit the device, or the one chosen before."""
-        most = max_variants(len(functions))
-        several = {n: found for n, f in functions.items() if len(found := variants(f, most)) > 1}
-        jobs = {n: [self._job(f) for f in found] for n, found in several.items()}
-        choices = {
-            n: Choice(self._folder, [j.key() for j in js], self.name) for n, js in jobs.items()
-        }
-        chosen = {n: choice.read() for n, choice in choices.items()}
-        wanted = {n: range(len(js)) if (k := chosen[n]) is None else [k] for n, js in jobs.items()}
-        self._server.compile_each(jobs[n][k] for n, numbers in wanted.items() for k in numbers)
+        several = self._several(functions)
+        wanted = {name: found.wanted() for name, found in several.items()}
+        jobs = (self._job(f) for found in wanted.values() for f in found.values())
+        self._server.compile_each(jobs)
         tuned: dict[str, Callable[..., None]] = {}
         device = torch.device("cuda", self.index)
-        for name, numbers in wanted.items():
-            named = {str(k): several[name][k] for k in numbers}
+        for name, found in several.items():
+            named = {str(k): f for k, f in wanted[name].items()}
             kernels = {
                 int(k): kernel for k, kernel in self.load_each(named, name).items() if kernel
             }
-            if 0 in kernels or chosen[name] in kernels:
-                tuned[name] = TunedKernel(kernels, several[name], choices[name], device)
+            if 0 in kernels or (len(named) == 1 and kernels):
+                tuned[name] = TunedKernel(kernels, found.functions, found.choice, device)
         return tuned
+
+    def _several(self, functions: Mapping[str, Function]) -> dict[str, _Variants]:
+        """The variants of the functions that have some."""
+        most = max_variants(len(functions))
+        several = {n: found for n, f in functions.items() if len(found := variants(f, most)) > 1}
+        return {
+            name: _Variants(
+                dict(enumerate(found)),
+                Choice(self._folder, [self._job(f).key() for f in found], self.name),
+            )
+            for name, found in several.items()
+        }
+
+    def compile_variants(self, functions: Mapping[str, Function]) -> dict[str, Compiled]:
+        """What :meth:`load` would load of each function, compiled."""
+        several = self._several(functions) if self._autotunes else {}
+        wanted = {n: several[n].wanted() if n in several else {0: f} for n, f in functions.items()}
+        jobs = {n: {k: self._job(f) for k, f in found.items()} for n, found in wanted.items()}
+        alone = [job for found in jobs.values() if len(found) == 1 for job in found.values()]
+        binaries = self._server.compile(alone)
+        binaries |= self._server.compile_each(j for found in jobs.values() for j in found.values())
+        return {
+            name: {
+                k: (wanted[name][k], binaries[job.key()])
+                for k, job in found.items()
+                if job.key() in binaries
+            }
+            for name, found in jobs.items()
+        }
+
+    def load_variants(
+        self, name: str, function: Function, compiled: Compiled
+    ) -> Callable[..., None]:
+        """The launcher of what :meth:`compile_variants` gave for ``function``."""
+        kernels: dict[int, Callable[..., None]] = {}
+        with self.guard():
+            for number, (variant, binary) in compiled.items():
+                with contextlib.nullcontext() if len(compiled) == 1 else _unless_too_large():
+                    kernels[number] = load_kernel(binary.called(name), len(variant.parameters))
+        if len(compiled) > 1 and 0 not in kernels:
+            raise LaunchError(f"{name}: it does not fit this GPU")
+        if list(compiled) == [0]:
+            return kernels[0]
+        functions = {0: function, **{k: variant for k, (variant, _) in compiled.items()}}
+        return TunedKernel(kernels, functions, None, torch.device("cuda", self.index))
 
     def _job(self, function: Function) -> CompileJob:
         major, minor = torch.cuda.get_device_capability(self.index)
@@ -145,9 +192,7 @@ class CudaDevice:
             for name, job in jobs.items():
                 binary = binaries.get(job.key())
                 if binary is not None:
-                    with contextlib.suppress(
-                        LaunchError
-                    ):  # more shared memory than a block may have
+                    with _unless_too_large():
                         found[name] = load_kernel(
                             binary.called(called or name), len(functions[name].parameters)
                         )
@@ -158,6 +203,24 @@ class CudaDevice:
         if any(isinstance(launcher, TunedKernel) for launcher, _ in launches):
             return TunedLaunchList(launches, self._native_list)
         return self._native_list(launches)
+
+
+@dataclass(frozen=True)
+class _Variants:
+    """The variants of a function by number, and which was chosen before."""
+
+    functions: Mapping[int, Function]
+    choice: Choice
+
+    def wanted(self) -> Mapping[int, Function]:
+        """The chosen one; all where none is."""
+        chosen = self.choice.read()
+        return self.functions if chosen is None else {chosen: self.functions[chosen]}
+
+
+def _unless_too_large() -> AbstractContextManager[Any]:
+    """A context in which a kernel may fail to load: it wants more shared memory than a block may have."""
+    return contextlib.suppress(LaunchError)
 
 
 @functools.cache

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 
+from weft_codegen_triton.compilation.binary import ENTRY, KernelBinary
 from weft_codegen_triton.compilation.cache import holds, put
 from weft_codegen_triton.errors import DeviceUnavailable
+from weft_codegen_triton.exported import Compiled
 from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE
 from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
@@ -68,14 +70,23 @@ class InterpretedDevice:
 
     def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """Import the functions' modules; gives their launchers by name."""
-        return {name: InterpretedKernel(f, self._load(f)) for name, f in functions.items()}
+        return {name: InterpretedKernel(f, self._load(_text(f))) for name, f in functions.items()}
+
+    def compile_variants(self, functions: Mapping[str, Function]) -> dict[str, Compiled]:
+        """What takes the place of machine code is a kernel's text."""
+        return {n: {0: (f, KernelBinary(ENTRY, _text(f), 0, 0, 0))} for n, f in functions.items()}
+
+    def load_variants(
+        self, name: str, function: Function, compiled: Compiled
+    ) -> Callable[..., None]:
+        """The launcher of what :meth:`compile_variants` gave for ``function``."""
+        return InterpretedKernel(function, self._load(compiled[0][1].cubin))
 
     def launch_list(self, launches: Launches) -> Callable[..., None]:
         """What makes ``launches``."""
         return LaunchList(launches)
 
-    def _load(self, function: Function) -> Any:
-        text = function.module("kernel").encode()
+    def _load(self, text: bytes) -> Any:
         path = self._folder / f"{hashlib.sha256(text).hexdigest()[:32]}.py"
         if not holds(path, text):
             put(path, text)
@@ -84,6 +95,10 @@ class InterpretedDevice:
         module = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(module)
         return module.kernel
+
+
+def _text(function: Function) -> bytes:
+    return function.module("kernel").encode()
 
 
 def mend_interpreter(builder: Any) -> None:
