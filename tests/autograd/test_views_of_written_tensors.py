@@ -105,3 +105,28 @@ def test_gradients_of_views(function: Callable[[Tensor], Sequence[Tensor]]) -> N
     strict = {"strict": function is not both_histories}
     compiled = weft.compile(function, options=strict)
     torch.testing.assert_close(gradients(compiled), gradients(function))
+
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "row": lambda x: x[1],
+    "element": lambda x: x[0, 0],
+    "narrow": lambda x: x[:2],
+    "transposed": lambda x: x.T,
+    "of a result": lambda x: (x * 2)[0],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_an_expanded_argument(name: str) -> None:
+    """Each element has a gradient of its own in eager, though all of a column lie in one place."""
+    program = VIEWS[name]
+    compiled = weft.compile(lambda x: program(x))
+    for function in (lambda base: base.expand(3, 4), lambda base: base.expand(3, 4).detach()):
+        found = []
+        for run in (program, compiled):
+            x = function(torch.linspace(0.5, 1.5, 4, dtype=torch.float64).requires_grad_())
+            x = x if x.requires_grad else x.requires_grad_()
+            result = run(x)
+            weights = torch.linspace(0.5, 1.5, result.numel(), dtype=torch.float64)
+            found.append(torch.autograd.grad((result.flatten() * weights).sum(), x)[0])
+        torch.testing.assert_close(found[1], found[0])

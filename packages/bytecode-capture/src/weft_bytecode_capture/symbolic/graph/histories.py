@@ -110,7 +110,13 @@ def check_views(
     :raises BreakEarlier: autograd refuses to say how one of ``tensors``, which leave the graph, was made: a
         view made in another mode, or one of several, whose memory was written to since.  Or one of them is a
         view and ``code``, which goes on behind a break, may detach it in place: what a graph gives is none.
+        Or it is a view of an expanded argument, whose elements get gradients each of its own in eager.
     """
+    for _, given, fake in evaluator.graph.given:
+        if given.requires_grad and 0 in given.stride():
+            storage = storage_identity(fake)
+            views = [v for v in tensors if storage_identity(v) == storage and v is not fake]
+            _break_before_view(evaluator, views, "a view of an expanded argument")
     if code is not None and "detach_" in code.co_names:
         _break_before_view(evaluator, tensors, "detach_")
     for tensor in tensors:
