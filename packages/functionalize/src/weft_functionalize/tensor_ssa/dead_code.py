@@ -7,18 +7,13 @@ import torch.fx
 
 from .._torch import HigherOrderOperator, OpOverload
 from .block import region_graphs
+from .emitter import SCATTERS
 from .layout import same_layout
 
 aten = torch.ops.aten
 
-_PARTIAL_WRITES = frozenset(
-    {
-        aten.select_scatter.default,
-        aten.slice_scatter.default,
-        aten.diagonal_scatter.default,
-    }
-)
-"""Operators that give their first argument with the second one in the place that the others say."""
+_PARTIAL_WRITES = SCATTERS - {aten.as_strided_scatter.default}
+"""Those that write as much of their first argument in any layout of it."""
 
 
 def has_effect(node: torch.fx.Node) -> bool:

@@ -27,7 +27,7 @@ def fake_value(node: torch.fx.Node) -> Any:
     return node.target(*args, **kwargs)
 
 
-_SCATTERS = frozenset(
+SCATTERS = frozenset(
     {
         aten.select_scatter.default,
         aten.slice_scatter.default,
@@ -35,7 +35,10 @@ _SCATTERS = frozenset(
         aten.as_strided_scatter.default,
     }
 )
-"""Operators whose fakes may lie in their memory as the operand does in its: a graph's begin at the start."""
+"""Operators that give their first argument with the second one in the place that the others say.
+
+Their fakes may lie in their memory as the operand does in its: a graph's begin at the start.
+"""
 
 
 def _at_the_start(tensor: torch.Tensor) -> torch.Tensor:
@@ -68,7 +71,7 @@ class Emitter:
         """Insert ``target(*args, **kwargs)``."""
         assert self._anchor is not None
         value_args, value_kwargs = torch.fx.node.map_arg((args, kwargs), lambda n: n.meta["val"])
-        if target in _SCATTERS:
+        if target in SCATTERS:
             value_args = (_at_the_start(value_args[0]), *value_args[1:])
         value = target(*value_args, **value_kwargs)  # before the node, so that an error leaves none
         args = with_numbers(args, self._numbers.node_of)
