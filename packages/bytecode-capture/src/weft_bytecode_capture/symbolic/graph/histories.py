@@ -122,10 +122,8 @@ def check_views(
     for tensor in tensors:
         try:
             tensor.grad_fn  # noqa: B018
-        except (
-            RuntimeError,
-            ValueError,
-        ) as error:  # or its base has other dims since: it views that anew
+        except (RuntimeError, ValueError) as error:
+            # One that says so, or one of a view that is made anew of a base with other dims since.
             _break_before_view(evaluator, [tensor], str(error))
 
 
