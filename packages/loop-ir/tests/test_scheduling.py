@@ -181,6 +181,42 @@ def test_columns_are_split_whatever_is_read_for_each_row() -> None:
     assert len(kernels(scheduled(function, rows, options))) == 1
 
 
+def test_columns_of_batches_are_split_in_as_many_parts_as_those_of_rows() -> None:
+    options = ScheduleOptions(
+        split_columns=64, split_column_elements=100, split_rows=8, split_reduction_elements=100
+    )
+    for shape in ((2, 120, 16), (240, 16)):
+        x = torch.randn(*shape, dtype=torch.float64)
+        schedule = scheduled(lambda x: x.exp().sum([*range(x.dim() - 1)]), [x], options)
+        first, _ = kernels(schedule)
+        assert [v.size for v in first.outer] == [16, 16]
+        assert [v.size for v in first.stages[0].inner] == [15]
+    apart = torch.randn(2, 130, 16, dtype=torch.float64)[:, :120]
+    scheduled(lambda x: x.exp().sum((0, 1)), [apart], options)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(32, 32), (64, 16)])
+def test_reads_of_one_buffer_in_two_orders_are_two_kernels(rows: int, columns: int) -> None:
+    """A sum over rows has the loops of what is computed row by row, in another order."""
+    x, other = torch.randn(rows, columns), torch.randn(rows, columns)
+    options = ScheduleOptions(min_outer_iterations=1)
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x.sum(0), x * 2, (x * y).sum(1)
+
+    schedule = scheduled(function, [x, other], options)
+    assert len(kernels(schedule)) == 2
+    for kernel in kernels(schedule):
+        steps = {
+            load.index.coeff(stage.inner[-1].symbol)
+            for stage in kernel.stages
+            if stage.inner
+            for load in stage.body.loads()
+            if load.buffer == schedule.inputs[0]
+        }
+        assert len(steps) == 1  # all its stages go through the input in one order
+
+
 def test_values_used_by_a_library_call_and_outside_keep_their_store() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = torch.tanh(x + 1)

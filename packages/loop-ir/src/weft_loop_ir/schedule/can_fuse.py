@@ -13,12 +13,19 @@ from weft_loop_ir.schedule.accesses import Extent, common_refinement
 from weft_loop_ir.schedule.groups import (
     Group,
     GroupAccess,
+    Member,
     Row,
     count,
     rewritten,
     split_rows,
 )
 from weft_loop_ir.schedule.options import ScheduleOptions
+
+VARYING_EXTENT = 1 << 20
+"""What a loop of varying extent counts as, where elements are compared."""
+
+_Half = tuple[tuple[Member, ...], tuple[GroupAccess, ...]]
+"""The members and accesses of one of two groups, over their common loops."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,12 @@ def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
     for alignment in _alignments(first, second, shared):
         if not _keeps_parallelism(alignment, first, second, options):
             continue
-        fused = _fused_over(first, second, alignment)
-        if _accesses_agree(fused.accesses, shared) and _stay_apart(fused, both):
+        halves = _over_common_loops(first, second, alignment)
+        fused = _fused_over(first, second, alignment, halves)
+        if not (_accesses_agree(fused.accesses, shared) and _stay_apart(fused, both)):
+            continue
+        (_, left), (_, right) = halves
+        if shared or both or _reads_agree(left, right, fused.loops):
             return fused
     return None
 
@@ -252,14 +263,18 @@ def _keeps_parallelism(
     return isinstance(inner, int) and outer * inner <= options.max_serial_elements
 
 
-def _fused_over(first: Group, second: Group, alignment: Alignment) -> Group:
+def _over_common_loops(first: Group, second: Group, alignment: Alignment) -> tuple[_Half, _Half]:
     rank = len(alignment.outer) + len(alignment.inner)
-    first_members, first_accesses = rewritten(
-        first, alignment.first_rows, rank, alignment.first_spans
+    return (
+        rewritten(first, alignment.first_rows, rank, alignment.first_spans),
+        rewritten(second, alignment.second_rows, rank, alignment.second_spans),
     )
-    second_members, second_accesses = rewritten(
-        second, alignment.second_rows, rank, alignment.second_spans
-    )
+
+
+def _fused_over(
+    first: Group, second: Group, alignment: Alignment, halves: tuple[_Half, _Half]
+) -> Group:
+    (first_members, first_accesses), (second_members, second_accesses) = halves
     members = tuple(sorted(first_members + second_members, key=lambda m: m.order))
     return Group(
         alignment.outer,
@@ -273,6 +288,30 @@ def _fused_over(first: Group, second: Group, alignment: Alignment) -> Group:
         first.has_scan or second.has_scan,
         first.instructions + second.instructions,
     )
+
+
+def _reads_agree(first: Sequence[GroupAccess], second: Sequence[GroupAccess], loops: Row) -> bool:
+    """Whether groups without a dependency go through what both read in the same order.
+
+    Of the buffers that both read, the one of which they read the most elements says so.  A sum over rows
+    and what is computed row by row may have loops of the same extents, but in one kernel one of them would
+    read with long strides.
+    """
+    sides = [
+        {a.buffer: a for a in reversed(accesses) if not a.is_store} for accesses in (first, second)
+    ]
+    common = [
+        (_elements(one.coefficients, loops), one.coefficients == sides[1][name].coefficients)
+        for name, one in sides[0].items()
+        if name in sides[1] and not (one.opaque or sides[1][name].opaque)
+    ]
+    return max(common)[1] if common else True
+
+
+def _elements(coefficients: Row, loops: Row) -> int:
+    """About how many elements an access reads over ``loops``; those of varying extent count as long."""
+    walked = [n for c, n in zip(coefficients, loops, strict=True) if c != 0]
+    return math.prod(n if isinstance(n, int) else VARYING_EXTENT for n in walked)
 
 
 def _only_write(first: Group, second: Group, names: frozenset[str]) -> bool:

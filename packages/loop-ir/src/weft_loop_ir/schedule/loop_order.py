@@ -42,6 +42,16 @@ def arranged(nest: Nest, buffer_dtype: Callable[[str], torch.dtype]) -> Nest:
     return _rebuilt(nest, outer_runs, inner_runs, buffer_dtype)
 
 
+def with_inner_loops_merged(nest: Nest, buffer_dtype: Callable[[str], torch.dtype]) -> Nest:
+    """``nest`` with every run of inner loops merged that acts as one."""
+    split = len(nest.outer)
+    variables = nest.outer + nest.inner
+    runs = _runs(range(split, len(variables)), variables, _forms(nest))
+    if len(runs) == len(nest.inner):
+        return nest
+    return _rebuilt(nest, [[k] for k in range(split)], runs, buffer_dtype)
+
+
 def _forms(nest: Nest) -> list[tuple[Instruction, LinearForm]]:
     symbols = tuple(v.symbol for v in nest.outer + nest.inner)
     return [

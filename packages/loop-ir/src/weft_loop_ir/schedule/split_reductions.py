@@ -21,10 +21,11 @@ from weft_loop_ir.expressions import (
     to_int,
 )
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, size_hints
+from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, Stage, size_hints
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.accesses import linear_form
+from weft_loop_ir.schedule.loop_order import Nest, with_inner_loops_merged
 from weft_loop_ir.schedule.options import ScheduleOptions
 
 PARTS_OF_FEW = 4
@@ -84,7 +85,10 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
     for node in loop_graph.nodes:
         cut = None
         if isinstance(node, LoopNode) and _is_splittable(node, options, hints):
-            cut = _short_rows(node, options) or _parts(node, limit, options, hints)
+            cut = _short_rows(node, options)
+            if cut is None:
+                node = _with_reduction_merged(node, buffers)
+                cut = _parts(node, limit, options, hints)
         if cut is None or not isinstance(node, LoopNode):
             nodes.append(node)
             continue
@@ -104,6 +108,23 @@ def _is_splittable(node: LoopNode, options: ScheduleOptions, hints: Hints) -> bo
     if has_moments and not node.reduction_loops[0].size.is_Integer:
         return False  # parts of one length are joined
     return all(size.xreplace(hints).is_Integer for size in sizes)
+
+
+def _with_reduction_merged(node: LoopNode, buffers: Mapping[str, Buffer]) -> LoopNode:
+    """``node`` with one reduced loop where several act as one, so that it can be cut anywhere.
+
+    Not those of moments where one varies: parts of one length are joined.
+    """
+    varies = not all(v.size.is_Integer for v in node.reduction_loops)
+    if len(node.reduction_loops) == 1 or (varies and _kinds(node) == MOMENTS):
+        return node
+    stage = Stage(node.reduction_loops, node.body, is_reduction=True)
+    nest = Nest(node.loops, node.reduction_loops, (stage,))
+    merged = with_inner_loops_merged(nest, lambda name: buffers[name].layout.dtype)
+    if merged is nest:
+        return node
+    (stage,) = merged.stages
+    return replace(node, loops=merged.outer, reduction_loops=merged.inner, body=stage.body)
 
 
 def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -> _Cut | None:
