@@ -41,6 +41,7 @@ class Recording:
         Recording.made.append(fixed)
         self._compute = compute
         self._addresses = {k: inputs[k].data_ptr() for k in fixed}
+        self._constants = [tensor.data_ptr() for tensor in constants]
 
     def is_donated(self) -> bool:
         return False
@@ -52,7 +53,7 @@ class Recording:
         return True
 
     def holds_for(self, constants: Sequence[torch.Tensor]) -> bool:
-        return True
+        return self._constants == [tensor.data_ptr() for tensor in constants]
 
     def moved(self, inputs: Sequence[Any]) -> frozenset[int]:
         elsewhere = (k for k, a in self._addresses.items() if inputs[k].data_ptr() != a)
@@ -104,6 +105,40 @@ def test_large_inputs_that_move_are_not_recorded() -> None:
         assert program.run((x,), (), 0)[0] == x.sum()
     assert Recording.made == []
     assert program.refusal is not None and "too large" in program.refusal
+
+
+def test_parameters_that_are_elsewhere_each_time_are_given_up() -> None:
+    """As those that FSDP2 gathers for each step."""
+    x, held = torch.ones(8), [[torch.ones(8)] for _ in range(9)]
+    program = Replays(
+        total, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
+    )
+    for constants in held[:2] + held:
+        assert program.run((x,), constants, 0)[0] == 8
+    assert Recording.made == []
+    assert program.refusal is not None
+
+
+def test_parameters_that_come_and_go_are_replayed_where_they_were() -> None:
+    x, held = torch.ones(8), [[torch.ones(8)] for _ in range(2)]
+    program = Replays(
+        total, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
+    )
+    for constants in held[:1] * 2 + held * 10:
+        assert program.run((x,), constants, 0)[0] == 8
+    assert len(Recording.made) == 1
+    assert program.refusal is None
+
+
+def test_parameters_that_are_loaded_anew_are_read_where_they_are() -> None:
+    x, held = torch.ones(8), [[torch.ones(8)] for _ in range(2)]
+    program = Replays(
+        total, steps=10, returned_count=1, donated_count=0, is_dynamic=False, copied_bytes=MOST
+    )
+    for constants in held[:1] * 3 + held[1:] * 4:
+        assert program.run((x,), constants, 0)[0] == 8
+    assert len(Recording.made) == 2
+    assert program.refusal is None
 
 
 def test_large_results_are_not_recorded() -> None:

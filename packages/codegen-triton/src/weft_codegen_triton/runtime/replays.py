@@ -154,7 +154,9 @@ class Replays:
         limits = _Limits(self._steps, self._copied_bytes)
         if limits.allow(0, _bytes(returned), held, inputs_donated, shares_results=inputs_donated):
             written = frozenset(self._written)
-            replay = _Replay(addresses, returned, donated_count, donated, limits, written)
+            replay = _Replay(
+                addresses, _addresses(constants), returned, donated_count, donated, limits, written
+            )
             self._known[key] = replay
         elif not self._is_dynamic:
             self._give_up("results are too large to copy out of a recording")
@@ -187,9 +189,9 @@ class _Limits:
 class _Replay:
     """The recording for one size and stream, made at its first run and again when something has moved.
 
-    ``addresses`` are those of a call's inputs, ``returned`` its results, all like those that a replay
-    copies.  It donates ``donated_count`` others, of ``donated_bytes``.  The inputs at the positions
-    ``written`` never move.
+    ``addresses`` are those of a call's inputs, ``constants`` those of the parameters that it reads as such,
+    ``returned`` its results, all like those that a replay copies.  It donates ``donated_count`` others, of
+    ``donated_bytes``.  The inputs at the positions ``written`` never move.
 
     Backward's results are shared instead of copied: a step of training lets go of the gradients before the
     next.  Where calls find some in use, as where gradients are accumulated, a second recording takes turns
@@ -199,6 +201,7 @@ class _Replay:
     def __init__(
         self,
         addresses: list[int],
+        constants: list[int],
         returned: Sequence[torch.Tensor],
         donated_count: int,
         donated_bytes: int,
@@ -213,6 +216,7 @@ class _Replay:
         self._donated_bytes = donated_bytes
         self._limits = limits
         self._addresses = addresses
+        self._constants = constants
         self._moving: set[int] = set()
         self._tries = 0  # calls in a row whose large inputs were elsewhere
         self._recordings: list[GraphRecording] = []
@@ -248,7 +252,7 @@ class _Replay:
             moved = recording.moved(inputs)
             in_use = recording.is_donated() or not recording.may_reuse(inputs_donated)
             if not moved and not in_use:
-                self._tries = 0
+                self._tries, self._constants = 0, []
                 return recording.replay(inputs)
             donated = find_donated_inputs(inputs, stream) if inputs_donated and not in_use else None
             moved = (
@@ -258,6 +262,9 @@ class _Replay:
                 self._miss(in_use)
                 return None
             self._moving |= moved
+        elif not self._constants_stay(constants):
+            self._miss(False)
+            return None
         if recording is not None:
             self._recordings.remove(recording)
             recording = None  # its memory may serve the new one
@@ -272,6 +279,14 @@ class _Replay:
         recording = self._record(compute, inputs, constants, stream, fixed, donated, shares_results)
         self._recordings.append(recording)
         return recording.replay(inputs)
+
+    def _constants_stay(self, constants: Sequence[torch.Tensor]) -> bool:
+        """Whether they are where the last call found them, if it was no replay: a recording is worth making.
+
+        Parameters that are gathered for each step, as FSDP2 does, are elsewhere each time.
+        """
+        before, self._constants = self._constants, _addresses(constants)
+        return self._constants == before
 
     def _may_add(self) -> bool:
         """Whether there is to be another recording, as callers hold the results of all.
