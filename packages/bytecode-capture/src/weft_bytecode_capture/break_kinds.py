@@ -207,6 +207,9 @@ _CALLS = {
         "calls are followed to the depth CaptureOptions.inline_depth",
         ("turn a deep recursion into a loop",),
     ),
+    "globals of another class": BreakKind(
+        "the function's globals are a dict of a class of its own, which may look names up as it likes"
+    ),
     "arguments of a builtin class": BreakKind(_NOT_MODELLED),
     "arguments of a builtin function": BreakKind(_NOT_MODELLED),
     "arguments of a builtin method": BreakKind(_NOT_MODELLED),

@@ -291,8 +291,9 @@ static PyObject *run_without_context(PyThreadState *tstate, _PyInterpreterFrame 
 static int eligible(_PyInterpreterFrame *frame, PyCodeObject *code) {
     const int wanted = CO_OPTIMIZED | CO_NEWLOCALS;
     const int unwanted = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
+    /* A dict of another class looks names up by its own methods, as annotationlib's does. */
     return (code->co_flags & (wanted | unwanted)) == wanted &&
-           frame->owner == FRAME_OWNED_BY_THREAD;
+           frame->owner == FRAME_OWNED_BY_THREAD && PyDict_CheckExact(frame->f_globals);
 }
 
 static PyObject *evaluate_in_context(PyThreadState *tstate, _PyInterpreterFrame *frame,

@@ -29,7 +29,10 @@ def inline_call(
     model = model_of(code)
     if model is not None:
         return model.call(caller, arguments, keywords, function)
-    module = function.globals_dictionary(caller).get("__name__")
+    dictionary = function.globals_dictionary(caller)
+    if type(dictionary) is not dict:  # names are looked up by its own methods, as in annotationlib's
+        raise Unsupported("globals of another class", function.qualified_name())
+    module = dictionary.get("__name__")
     value = getattr(function, "value", None)
     if is_other_compiler(module, function.qualified_name()) and not is_nonstrict(value):
         original = getattr(value, "__wrapped__", None)
@@ -41,9 +44,7 @@ def inline_call(
         raise Unsupported("calls nested too deep", function.qualified_name())
     if code.co_flags & _ASYNCHRONOUS:
         raise Unsupported("coroutine", function.qualified_name(), "coroutines are not captured")
-    child = FrameEvaluator(
-        caller.state, code, function.globals_dictionary(caller), function, caller
-    )
+    child = FrameEvaluator(caller.state, code, dictionary, function, caller)
     child.locals = bind_arguments(caller, function, code, arguments, keywords)
     if code.co_flags & inspect.CO_GENERATOR:
         *_, root = caller.frames()

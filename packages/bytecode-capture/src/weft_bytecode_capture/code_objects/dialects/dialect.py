@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,6 +30,9 @@ class Dialect:
 
     announced_calls: bool = False
     """Whether ``PRECALL`` comes before a call."""
+
+    docstring_flag: int = 0
+    """The code's flag for a first constant that is the docstring; 0 where the first constant is it, if a text."""
 
     keyword_names_on_stack: bool = False
     """Whether ``CALL_KW`` takes the names of keywords from the stack, rather than from ``KW_NAMES``."""
@@ -77,3 +81,10 @@ class Dialect:
 
     bools_before: frozenset[str] = frozenset()
     """Instructions that take a bool, which ``TO_BOOL`` before them makes; elsewhere they test any object."""
+
+    def docstring(self, code: types.CodeType) -> str | None:
+        """The ``__doc__`` of a function that is made of ``code``."""
+        if code.co_flags & self.docstring_flag != self.docstring_flag:
+            return None
+        first = code.co_consts[0] if code.co_consts else None
+        return first if isinstance(first, str) else None

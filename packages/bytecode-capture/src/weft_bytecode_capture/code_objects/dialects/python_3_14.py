@@ -6,6 +6,7 @@ from . import python_3_13
 
 DIALECT = dataclasses.replace(
     python_3_13.DIALECT,
+    docstring_flag=0x4000000,  # CO_HAS_DOCSTRING
     keywords_or_null=True,
     key_errors_say_where=True,
     tuple_asks_length=False,

@@ -230,6 +230,20 @@ def _position(given: Any, size: Any, otherwise: Any) -> Any:
     return None
 
 
+def _counted(start: Any, end: Any, step: Any = 1, **others: Any) -> torch.Tensor | None:
+    """``arange`` of whole numbers, the sign of whose step is decided.
+
+    Since torch 2.15 the size that its meta function gives is an expression of both signs.
+    """
+    if any(type(number) not in (int, torch.SymInt) for number in (start, end, step)):
+        return None
+    if step == 0 or (end < start if step > 0 else end > start):
+        return None  # an error
+    others["dtype"] = others.get("dtype") or torch.int64
+    sign = 1 if step > 0 else -1
+    return torch.empty(((end - start + step - sign) // step,), **others)
+
+
 RULES: dict[OpOverload, Rule] = (
     {}
     if FAKES_TAKE_SIZES_OF_DATA
@@ -243,7 +257,9 @@ RULES: dict[OpOverload, Rule] = (
 
 
 def rule_for(operator: Any, args: Sequence[Any]) -> Rule | None:
-    """The rule that takes the place of torch's, None where sizes are known."""
+    """The rule that takes the place of torch's, None where numbers are known."""
+    if operator is aten.arange.start_step and any(isinstance(n, torch.SymInt) for n in args):
+        return _counted
     rule = RULES.get(operator)
     if rule is None or not any(_depends_on_data(argument) for argument in args):
         return None

@@ -57,12 +57,15 @@ def is_python_class(kind: type) -> bool:
     )
 
 
-_HEAP_CLASS = 1 << 9
+_IMMUTABLE_CLASS, _HEAP_CLASS = 1 << 8, 1 << 9
 
 
 def is_made_by_statement(kind: type) -> bool:
-    """Whether a class is made at run time, not part of CPython or an extension."""
-    return bool(kind.__flags__ & _HEAP_CLASS)
+    """Whether a class is made at run time, not part of CPython or an extension.
+
+    Modules of C make more and more of their classes at run time, but no attribute of those may be set.
+    """
+    return kind.__flags__ & (_IMMUTABLE_CLASS | _HEAP_CLASS) == _HEAP_CLASS
 
 
 COMPARISONS = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}

@@ -18,6 +18,7 @@ from weft_guards import (
     TypeIs,
 )
 
+from ....code_objects.dialects import DIALECT
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...policy import is_library_module
@@ -181,7 +182,14 @@ class KnownFunctionVariable(FunctionVariable):
         own = evaluator.builder.known(value.__dict__)
         if isinstance(own, DictVariable) and (own.written or own.deleted):
             raise Unsupported("attribute of a function", f"{self!r}.{name}, its __dict__ changed")
-        return evaluator.builder.wrap(getattr(value, name), self._own(name))
+        return evaluator.builder.wrap(self._read(name), self._own(name))
+
+    def _read(self, name: str) -> Any:
+        try:
+            return getattr(self.value, name)
+        except Exception as error:  # of code of the program, which annotations are since 3.14
+            text = f"{self!r}.{name}, which raises {type(error).__name__}"
+            raise Unsupported("attribute of a function", text) from error
 
 
 DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE, ANNOTATE = 1, 2, 4, 8, 16
@@ -250,8 +258,7 @@ class NewFunctionVariable(FunctionVariable):
         if name == "__code__":
             return ConstantVariable(self._code)
         if name == "__doc__":
-            first = self._code.co_consts[0] if self._code.co_consts else None
-            return ConstantVariable(first if isinstance(first, str) else None)
+            return ConstantVariable(DIALECT.docstring(self._code))
         if name == "__module__":
             return ConstantVariable(self._dictionary.get("__name__"))
         if name == "__qualname__":
@@ -290,9 +297,26 @@ class NewFunctionVariable(FunctionVariable):
             self._annotations = None
             self.attributes.pop("__annotations__", None)
             return
+        if name == "__code__":
+            self._replace_code(value)
+            return
         if name not in _WRITABLE and is_own:
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.attributes[name] = value
+
+    def _replace_code(self, value: Variable) -> None:
+        """As decorators of contexts do since torch 2.15; names and docstring stay those of the former code."""
+        code = value.as_constant() if value.is_constant() else None
+        if not isinstance(code, types.CodeType) or len(code.co_freevars) != len(self._closure):
+            raise Unsupported("attribute write", f"{self!r}.__code__")
+        former = {
+            "__name__": self._code.co_name,
+            "__qualname__": self._code.co_qualname,
+            "__doc__": DIALECT.docstring(self._code),
+        }
+        for name, text in former.items():
+            self.attributes.setdefault(name, ConstantVariable(text))
+        self._code = code
 
     def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
         if find_raw(types.FunctionType, name) is not None:

@@ -161,7 +161,8 @@ def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
     """Guard that a class of the user's own still has no such attribute."""
     if is_library_module(module_of(kind)) or find_raw(kind, name) is not None:
         return
-    if hasattr(kind, name):  # its metaclass has it
+    # its metaclass has it; what `__annotations__` gives is not asked for, since that runs code of the program
+    if find_raw(type(kind), name) is not None or hasattr(kind, name):
         guard_undefined(evaluator, kind, name)
     else:
         source = ConstantSource(kind.__qualname__, kind)
