@@ -41,7 +41,7 @@ def read_by_name(x, owner):
 
 
 def read_new(x):
-    function, kind = made()
+    function, _ = made()
     try:
         return x + 1, function.__annotations__
     except NameError as error:

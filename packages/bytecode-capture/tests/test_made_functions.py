@@ -18,7 +18,7 @@ def docstrings(x):
         return "a text"
 
     def formatted():
-        f"""Not a docstring"""
+        f"""Not a docstring of {x}"""  # noqa: B021
 
     @functools.wraps(plain)
     def wrapping():

@@ -32,7 +32,7 @@ class Dialect:
     """Whether ``PRECALL`` comes before a call."""
 
     docstring_flag: int = 0
-    """The code's flag for a first constant that is the docstring; 0 where the first constant is it, if a text."""
+    """The code's flag for a first constant that is the docstring; 0 where any text there is it."""
 
     keyword_names_on_stack: bool = False
     """Whether ``CALL_KW`` takes the names of keywords from the stack, rather than from ``KW_NAMES``."""

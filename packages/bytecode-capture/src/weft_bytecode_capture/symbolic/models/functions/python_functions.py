@@ -305,7 +305,7 @@ class NewFunctionVariable(FunctionVariable):
         self.attributes[name] = value
 
     def _replace_code(self, value: Variable) -> None:
-        """As decorators of contexts do since torch 2.15; names and docstring stay those of the former code."""
+        """As decorators of contexts do since torch 2.15; names and docstring stay those of the former."""
         code = value.as_constant() if value.is_constant() else None
         if not isinstance(code, types.CodeType) or len(code.co_freevars) != len(self._closure):
             raise Unsupported("attribute write", f"{self!r}.__code__")
