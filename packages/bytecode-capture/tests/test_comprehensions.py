@@ -72,6 +72,38 @@ def in_a_class(x):
     return Scope.values, x
 
 
+def broken(values):
+    """A graph break while the cell of ``values`` lies on the stack."""
+
+    def read():
+        return values
+
+    found = [(print(end=""), values)[1] for values in values]
+    return found, values, read()
+
+
+def broken_with_cells(values):
+    def read():
+        return values
+
+    kept = [(print(end=""), lambda: values)[1] for values in values]
+    return [f() for f in kept], values, read()
+
+
+def with_free_variable(values):
+    def functions(x):
+        return [lambda: values + x for values in values]
+
+    return functions
+
+
+FREE = with_free_variable((1, 2))
+
+
+def inlined(x):
+    return [f() for f in FREE(x)], x
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -81,3 +113,13 @@ def in_a_class(x):
 )  # fmt: skip
 def test_comprehensions(function):
     check(function, [(1,), (2,), (3,)])
+
+
+def test_break_inside():
+    check(broken, [([1, 2],), ([3],), ([],)], fullgraph=False)
+    check(broken_with_cells, [([1, 2],), ([3],), ([],)], fullgraph=False)
+
+
+def test_variable_named_as_a_free_one():
+    check(lambda x: [f() for f in FREE(x)], [(1,), (2,)], fullgraph=False)
+    check(inlined, [(1,), (2,)], fullgraph=False)

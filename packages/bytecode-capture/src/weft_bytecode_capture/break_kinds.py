@@ -210,6 +210,10 @@ _CALLS = {
     "globals of another class": BreakKind(
         "the function's globals are a dict of a class of its own, which may look names up as it likes"
     ),
+    "two variables of a name": BreakKind(
+        "the variable of a comprehension has the name of one that an inner function keeps",
+        ("give the comprehension's variable another name",),
+    ),
     "arguments of a builtin class": BreakKind(_NOT_MODELLED),
     "arguments of a builtin function": BreakKind(_NOT_MODELLED),
     "arguments of a builtin method": BreakKind(_NOT_MODELLED),

@@ -33,7 +33,17 @@ def skip_reason(code: types.CodeType, backend_folders: frozenset[str]) -> str | 
     """Why a root frame of ``code`` isn't captured; None if it is."""
     if _hands_on(code):
         return "it has no tensor operation"
+    if has_two_cells_of_a_name(code):
+        return "a comprehension's variable has the name of a free one"
     return _reason(code.co_filename, backend_folders)
+
+
+def has_two_cells_of_a_name(code: types.CodeType) -> bool:
+    """Whether a name is a cell of the code's own and one of another function's: what is read then is a slot.
+
+    Only of inlined comprehensions (3.12): ``[lambda: T for T in T.names]`` where ``T`` is free.
+    """
+    return not set(code.co_cellvars).isdisjoint(code.co_freevars)
 
 
 def _hands_on(code: types.CodeType) -> bool:

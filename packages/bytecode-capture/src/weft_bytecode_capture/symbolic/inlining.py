@@ -7,6 +7,7 @@ import types
 from typing import NoReturn
 
 from .._torch import is_nonstrict
+from ..frame.skip_files import has_two_cells_of_a_name
 from ..unsupported import Unsupported
 from .evaluator import FrameEvaluator
 from .models.containers.mappings import new_keyword_dict
@@ -46,6 +47,8 @@ def inline_call(
         raise Unsupported("calls nested too deep", function.qualified_name())
     if code.co_flags & _ASYNCHRONOUS:
         raise Unsupported("coroutine", function.qualified_name(), "coroutines are not captured")
+    if has_two_cells_of_a_name(code):
+        raise Unsupported("two variables of a name", function.qualified_name())
     child = FrameEvaluator(caller.state, code, dictionary, function, caller)
     child.locals = bind_arguments(caller, function, code, arguments, keywords)
     if code.co_flags & inspect.CO_GENERATOR:

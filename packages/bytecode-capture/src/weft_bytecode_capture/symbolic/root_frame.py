@@ -35,7 +35,7 @@ from .graph.recovery import Recovery, find_recovery
 from .graph.storages import version_of
 from .liveness import OutputCollector, is_kept
 from .models.exceptions.exception_objects import ExceptionVariable
-from .models.functions.cells import root_cell
+from .models.functions.cells import SavedCellVariable, root_cell
 from .models.functions.tracing import FrameIsSeen
 from .models.objects.opaque import OpaqueVariable
 from .models.torch.tensor import TensorVariable
@@ -240,6 +240,9 @@ class _Capture:
 
     def _break(self) -> Break:
         evaluator, code = self.evaluator, self.frame.code
+        if any(isinstance(value, SavedCellVariable) for value in evaluator.stack):
+            # what the code names by one name are the cell, and in its place the comprehension's variable
+            raise Unsupported("two variables of a name", code.co_qualname)
         own = {name: evaluator.cells[name] for name in code.co_cellvars if name in evaluator.cells}
         contents: dict[str, Variable | None] = {
             name: own[name].read(evaluator) if name in own else evaluator.locals.get(name)
