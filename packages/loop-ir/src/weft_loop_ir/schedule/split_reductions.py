@@ -142,11 +142,29 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -
     if few > 1:
         wanted = min(wanted, few // int(results) * PARTS_OF_FEW)
     first = node.reduction_loops[0]
-    if first.size.is_Integer:
+    if first.size.is_Integer and reads_columns(node) and options.split_column_programs:
+        parts = _parts_of_columns(int(first.size), int(results), options)
+    elif first.size.is_Integer:
         parts = _divisor(int(first.size), wanted)
     else:
         parts = max(min(wanted, int(first.size.xreplace(hints)) // PART_MULTIPLE), 1)
     return None if parts == 1 else _Cut(parts, first)
+
+
+def _parts_of_columns(extent: int, results: int, options: ScheduleOptions) -> int:
+    """The divisor of ``extent`` that gives about as many programs as run at once, each some columns.
+
+    A program goes through the rows of its part a tile at a time, of which the last may reach beyond them.
+    """
+    columns, rows = options.split_column_tile
+
+    def loss(parts: int) -> float:
+        length = extent // parts
+        in_tiles = length / (-(-length // rows) * rows)
+        return abs(math.log(parts * results / columns / options.split_column_programs)) - in_tiles
+
+    most = min(options.split_reduction_parts, max(extent // rows, 1))
+    return min((k for k in range(1, most + 1) if extent % k == 0), key=loss)
 
 
 def _divisor(extent: int, wanted: int) -> int:
