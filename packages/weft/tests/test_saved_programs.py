@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -294,7 +295,7 @@ class Theirs(CppCodegen):
         exported = super().export(generated)
         return dataclasses.replace(exported, needs={**exported.needs, "the card": ["b"]})
 
-    def load_exported(self, generated: Any, code: bytes) -> Any:
+    def load_exported(self, generated: Any, code: Sequence[bytes]) -> Any:
         if self.breaks:
             raise RuntimeError("the driver is too old")
         return super().load_exported(generated, code)

@@ -270,14 +270,15 @@ class CppCodegen(Codegen):
         """The program without its source, and its library."""
         unit = TranslationUnit(generated.unit.name, (), "")
         code = self._library(generated.unit).read_bytes()
-        return ExportedProgram(replace(generated, unit=unit), code, self.target())
+        return ExportedProgram(replace(generated, unit=unit), (code,), self.target())
 
-    def load_exported(self, generated: GeneratedProgram, code: bytes) -> CppProgram:
+    def load_exported(self, generated: GeneratedProgram, code: Sequence[bytes]) -> CppProgram:
         """The program whose library is ``code``; no compiler is looked for."""
-        name = f"{hashlib.sha256(code).hexdigest()[:32]}.so"
+        (content,) = code
+        name = f"{hashlib.sha256(content).hexdigest()[:32]}.so"
         folder = private_folder("saved")
         if not has_entry(folder, name):
-            write_entry(folder, name, code)
+            write_entry(folder, name, content)
         library = load_library(folder / name)
         entry = make_entry(library, generated.objects)
         return CppProgram(entry, generated, "", library)

@@ -215,14 +215,16 @@ class AtenRecorder(TorchDispatchMode):
             return value
         return self._lift(value, path) if module is self._module else self.fake_of(value)
 
-    def _lift(self, tensor: torch.Tensor, path: str) -> torch.Tensor:
+    def _lift(
+        self, tensor: torch.Tensor, path: str, kind: InputKind | None = None
+    ) -> torch.Tensor:
         known = self._fakes.get(tensor)
         if known is not None:
             return known
         fake = self._own_fake(tensor)
         with self.graph.inserting_before(self._insertion_point()):
             node = self._placeholder(path or f"constant_{len(self.inputs)}", fake)
-        kind = _kind_of(self._module, path, tensor)
+        kind = kind or _kind_of(self._module, path, tensor)
         self.inputs.append(
             RecordedInput(node, kind, path, None, fake, tensor, tensor.requires_grad)
         )
@@ -348,6 +350,8 @@ class AtenRecorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
             # The tensor is a literal of the program: each call of the graph starts from a new copy.
+            if args[0] not in self._nodes:
+                self._lift(args[0], "", InputKind.LITERAL)
             with self:
                 return aten.clone.default(args[0])
         if is_list_operator(func):

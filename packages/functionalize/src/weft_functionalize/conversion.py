@@ -114,8 +114,8 @@ def _has_gradients(recorder: AtenRecorder) -> bool:
 
 def _is_exposed(recorder: AtenRecorder, recorded: RecordedInput) -> bool:
     """Whether others have the tensor, and eager's autograd does not hold it."""
-    is_literal = recorded.kind is InputKind.CONSTANT and not recorded.target
-    if not isinstance(recorded.value, torch.Tensor) or is_literal:
+    is_own = recorded.kind in (InputKind.CONSTANT, InputKind.LITERAL) and not recorded.target
+    if not isinstance(recorded.value, torch.Tensor) or is_own:
         return False
     holds, lifted = recorder.history.holds, recorded.tensor
     return not (holds(recorded.value) or (lifted is not None and holds(lifted)))

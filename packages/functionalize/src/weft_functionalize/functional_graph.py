@@ -13,11 +13,16 @@ from ._torch import WriteRefusal, set_grad_enabled
 
 
 class InputKind(enum.Enum):
-    """Where an input of the functional graph comes from."""
+    """Where an input of the functional graph comes from.
+
+    ``LITERAL``: a tensor that an operator of the captured graph makes of numbers among its arguments
+    (``torch.tensor([1, 2])``, ``x[[0, 2]]``), the same in each capture.
+    """
 
     PARAMETER = "parameter"
     BUFFER = "buffer"
     CONSTANT = "constant"
+    LITERAL = "literal"
     USER_INPUT = "user input"
 
 

@@ -51,12 +51,13 @@ class Prerequisite:
 class ExportedProgram:
     """What a file holds of a program, which is loaded where nothing can be compiled.
 
-    ``generated`` is plain data, as that of a program is, and ``code`` all that is run.  ``needs`` says what
-    it needs of a machine: by kind, names all of which :meth:`Codegen.target` has to give there.
+    ``generated`` is plain data, as that of a program is, and ``code`` all that is run, in pieces: a piece
+    that programs of a file share (a kernel) is in it once.  ``needs`` says what it needs of a machine: by
+    kind, names all of which :meth:`Codegen.target` has to give there.
     """
 
     generated: Any
-    code: bytes
+    code: tuple[bytes, ...]
     needs: Mapping[str, Sequence[str]]
 
 
@@ -164,7 +165,7 @@ class Codegen(ABC):
         """What :meth:`load_exported` makes a program of without a compiler; None where that can't be done."""
         return None
 
-    def load_exported(self, generated: Any, code: bytes) -> CompiledProgram:
+    def load_exported(self, generated: Any, code: Sequence[bytes]) -> CompiledProgram:
         """The program that :meth:`export` gave, on a machine that has what it needs; the code is run."""
         raise NotImplementedError(f"{type(self).__name__} has no load_exported()")
 

@@ -55,6 +55,7 @@ class KeptTraining:
 class CachedProgram:
     """What an entry holds: ``generated`` is the code generator's, ``lifted`` the paths of lifted tensors.
 
+    Literals of the program are in ``lifted`` themselves: they are not the captured module's.
     ``graph`` is that of :class:`~weft_functionalize.FunctionalGraph`: whole for training, else the
     placeholders if sizes vary and none otherwise.  The other fields are those of it and of a report.
     """
@@ -67,7 +68,7 @@ class CachedProgram:
     outputs: tuple[OutputDescriptor, ...]
     shared_bases: tuple[SharedBase, ...]
     has_writes: bool
-    lifted: Mapping[int, str]
+    lifted: Mapping[int, str | torch.Tensor]
     fallbacks: Mapping[str, int]
 
     def functional(self, source: torch.fx.GraphModule) -> FunctionalGraph:
@@ -76,7 +77,10 @@ class CachedProgram:
             empty_graph() if self.graph is None else self.graph,
             self.inputs,
             self.outputs,
-            {index: find_tensor(source, path) for index, path in self.lifted.items()},
+            {
+                index: kept if isinstance(kept, torch.Tensor) else find_tensor(source, kept)
+                for index, kept in self.lifted.items()
+            },
             source,
             self.has_writes,
             self.shared_bases,
@@ -159,7 +163,8 @@ class ProgramCache:
         pickled = io.BytesIO()
         try:
             relied_on = description.relations_since(), description.symbols_since()
-            writer = ValuePickler(pickled, source, entry.lifted.values())
+            paths = [kept for kept in entry.lifted.values() if isinstance(kept, str)]
+            writer = ValuePickler(pickled, source, paths)
             for part in (relied_on, entry):
                 writer.dump(part)
         except (pickle.PicklingError, AttributeError, TypeError) as error:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.fx
 import weft_aot_autograd
 import weft_functionalize
 from weft_aot_autograd import CompileGradients, PartitionedGraph
-from weft_functionalize import Constant, FunctionalGraph, symbols_of
+from weft_functionalize import Constant, FunctionalGraph, InputKind, symbols_of
 from weft_loop_ir import Codegen, CompiledProgram
 
 from ._torch import data_parallel_bucket_bytes
@@ -133,7 +134,7 @@ class WarmStart:
             functional.outputs,
             functional.shared_bases,
             functional.has_writes,
-            {index: functional.inputs[index].target for index in functional.lifted},
+            {index: _kept_tensor(functional, index) for index in functional.lifted},
             dict(fallbacks),
         )
         self._programs.store(description, entry, functional.source)
@@ -165,6 +166,13 @@ def _kept_graph(
     return torch.fx.GraphModule({}, graph)
 
 
+def _kept_tensor(functional: FunctionalGraph, index: int) -> str | torch.Tensor:
+    """A lifted tensor by its path in the captured module, or a literal of the program as it is."""
+    descriptor = functional.inputs[index]
+    is_literal = descriptor.kind is InputKind.LITERAL
+    return functional.lifted[index] if is_literal else descriptor.target
+
+
 def _refusal(
     functional: FunctionalGraph,
     programs: Sequence[CompiledProgram],
@@ -177,8 +185,10 @@ def _refusal(
     if len(device_types) != 1:
         return "forward and backward on different devices"
     for index, tensor in functional.lifted.items():
-        path = functional.inputs[index].target
-        if not path or getattr(functional.source, path, None) is not tensor:
+        descriptor = functional.inputs[index]
+        if descriptor.kind is InputKind.LITERAL and not descriptor.mutated:
+            continue
+        if getattr(functional.source, descriptor.target or " ", None) is not tensor:
             return "a tensor that is made while compiling"
     for output in functional.outputs:
         alias = output.alias

@@ -1,0 +1,93 @@
+"""Processor time of first calls with empty and with filled caches, on the CPU: ``python -m benchmarks.warm_start``.
+
+Each process builds a model of :mod:`benchmarks.suite`, calls it once in eager, and takes the processor time,
+its compilers' too, of the first compiled call.  A round is a process with empty caches and one after it that
+finds what the first left; medians of the rounds count.  A later call's time, which is the model's own and not
+the compiler's, is taken off.  Imports of weft and of the model's library are outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.suite import SUBJECTS, TRAINED, Subject
+
+
+def processor_seconds() -> float:
+    """Of this process and of the children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def first_call(subject: Subject) -> float:
+    """Seconds of the first compiled call over those of the fastest of the next three."""
+    import weft as weft
+
+    torch.set_num_threads(1)
+    subject.build("eager")()
+    call = subject.build("weft")
+    times = []
+    for _ in range(4):
+        start = processor_seconds()
+        call()
+        times.append(processor_seconds() - start)
+    return times[0] - min(times[1:])
+
+
+def cold_and_warm(model: str, train: bool) -> tuple[float, float]:
+    """Seconds of the first calls of two processes in a row."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "WEFT_CACHE_DIR": folder}
+        command = [sys.executable, "-m", "benchmarks.warm_start", model, "--worker"]
+        command += ["--train"] * train
+        cold, warm = (
+            json.loads(
+                subprocess.run(
+                    command,
+                    env=environment,
+                    cwd=Path(__file__).parent.parent,
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                ).stdout.splitlines()[-1]
+            )
+            for _ in range(2)
+        )
+    return cold, warm
+
+
+def main() -> None:
+    """Measure and print a row of a Markdown table for each model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--train", action="store_true", help="a step of training")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=60, help="no model begins after these")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.worker:
+        print(first_call(Subject(chosen.models[0], "float32", chosen.train, processor=True)))
+        return
+    end = time.monotonic() + 60 * chosen.minutes
+    print("| model | empty caches, s | filled caches, s | ratio |\n|---|---|---|---|")
+    for model in chosen.models or (TRAINED if chosen.train else SUBJECTS):
+        if time.monotonic() > end:
+            print(f"| {model} | not measured | | |")
+            continue
+        rounds = [cold_and_warm(model, chosen.train) for _ in range(chosen.rounds)]
+        cold, warm = (statistics.median(times) for times in zip(*rounds, strict=True))
+        print(f"| {model} | {cold:.2f} | {warm:.2f} | {warm / cold:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
