@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import subprocess
 import sys
@@ -147,6 +148,66 @@ def test_sizes_vary_and_several_calls_share_weights(device: str, tmp_path: Path)
     assert sorted(weights) == sorted(model.state_dict())
 
 
+def test_kernels_are_in_the_file_once(device: str, tmp_path: Path) -> None:
+    """Those that programs for several calls share, which differ in a kernel of their own."""
+
+    def function(x: T, *, scale: float) -> tuple[T, T]:
+        return x.softmax(-1).cumsum(0).sort(0).values.softmax(-1), x * scale
+
+    x = torch.randn(6, 16, device=device)
+    sizes = []
+    for scales in ((2.0,), (2.0, 3.0)):
+        calls = [([x], {"scale": scale}) for scale in scales]
+        weft.save(function, tmp_path / "p", *calls[0], more_calls=calls[1:])
+        header, blocks = read_file(tmp_path / "p")
+        pieces = [number for p in header["programs"] for code in p["codes"] for number, _ in code]
+        sizes.append((len(pieces), len(set(pieces)), len(blocks)))
+    (alone, _, _), (both, distinct, there) = sizes
+    assert both == 2 * alone and alone < distinct < both and there == distinct
+    program = weft.load(tmp_path / "p")
+    for scale in (2.0, 3.0):
+        for got, expected in zip(program(x, scale=scale), function(x, scale=scale), strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def set_precision(tf32: bool) -> None:
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+
+
+@pytest.fixture
+def fusing(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A code generator whose kernels multiply float32 themselves; torch's setting is put back."""
+    options = TritonOptions(interpret=device == "cpu", fuse_matmuls=True)
+    monkeypatch.setattr(weft.registry, "codegens", {})
+    weft.register_codegen(device, lambda: TritonCodegen(options))
+    before = torch.get_float32_matmul_precision()
+    yield device
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_both_precisions_of_matmuls_are_saved(
+    training: bool, fusing: str, tmp_path: Path
+) -> None:
+    model = nn.Sequential(nn.Linear(32, 48), nn.ReLU()).to(fusing)
+    x = torch.randn(20, 32, device=fusing)
+    set_precision(tf32=False)
+    weft.save(model, tmp_path / "p", [x], training=training)
+    (described,) = read_file(tmp_path / "p")[0]["programs"]
+    assert json.dumps(described["program"]).count('"ByPrecision"') == 1 + training
+    program = weft.load(tmp_path / "p")
+    for tf32 in (True, False, True):
+        set_precision(tf32)
+        tolerance = 1e-2 if tf32 else 1e-5
+        got, expected = program(x), model(x)
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+        if training:
+            ours = torch.autograd.grad(got.square().sum(), list(program.weights.values()))
+            theirs = torch.autograd.grad(expected.square().sum(), list(model.parameters()))
+            for mine, other in zip(ours, theirs, strict=True):
+                torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
+
+
 def step(run: Callable[..., Any], named: dict[str, T], x: T) -> tuple[Any, ...]:
     """The result of a step of SGD, its gradients, and the weights after it."""
     x = x.clone().requires_grad_()
@@ -235,7 +296,7 @@ CHANGES: dict[str, tuple[Callable[[Any, Any], object], str]] = {
         "lacks the code generator theirs.Codegen",
     ),
     "other code": (
-        lambda p, b: b.__setitem__(p["codes"][0][0], b"x" + b[p["codes"][0][0]]),
+        lambda p, b: b.__setitem__(p["codes"][0][0][0], b"x" + b[p["codes"][0][0][0]]),
         "code is not what was saved",
     ),
 }

@@ -58,6 +58,10 @@ def read(x):
     return x + x.sum().item()
 
 
+def literals(x):
+    return x[[3, 0]] * torch.tensor([1.0, 2.0]), torch.tensor([5, 6])
+
+
 def grown(x):
     for _ in range(20):
         x = x * 1.01
@@ -78,6 +82,7 @@ CASES = {
     "number of a tensor": (read, [(4,)], {}),
     "function": (counted, [(6,)], {}),
     "method": (torch.nn.Linear(4, 3).forward, [(2, 4)], {}),
+    "literals": (literals, [(4,)], {}),
     "loop": (grown, [(3,)], {}),
     "no elements": (counted, [(0, 3)], {}),
 }
@@ -121,6 +126,39 @@ def test_loaded_programs_give_what_eager_gives(name, tmp_path) -> None:
             for key, value in function.state_dict().items():
                 if key != "1.num_batches_tracked":
                     torch.testing.assert_close(saved[key], value)
+
+
+@pytest.mark.parametrize("setting", [{"mode": "max-autotune"}, {"numerics": "eager"}, {}])
+def test_what_it_was_compiled_with_counts(setting, tmp_path) -> None:
+    """The mode, and kernels that give eager's bits."""
+
+    def function(x):
+        return x.softmax(-1).exp() + x.mean()
+
+    weft.save(weft.compile(function, **setting), tmp_path / "p", [torch.randn(7, 33)])
+    header, _ = read_file(tmp_path / "p")
+    expected = {"mode": "default", "numerics": "fast", **setting}
+    assert {name: header[name] for name in expected} == expected
+    x = 30 * torch.randn(7, 33)
+    torch.testing.assert_close(weft.load(tmp_path / "p")(x), function(x))
+    if setting == {"numerics": "eager"}:
+        assert torch.equal(weft.load(tmp_path / "p")(x), function(x))
+
+
+def test_modules_compiled_in_place_have_their_options(tmp_path) -> None:
+    model = weft.compile_module(torch.nn.Linear(4, 3), mode="reduce-overhead")
+    weft.save(model, tmp_path / "p", [torch.ones(2, 4)])
+    assert read_file(tmp_path / "p")[0]["mode"] == "reduce-overhead"
+
+
+def test_frozen_programs_are_saved_with_weights_that_change(tmp_path) -> None:
+    model, other = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        weft.save(weft.compile(model, options={"freezing": True}), tmp_path / "p", [x])
+        torch.testing.assert_close(
+            weft.load(tmp_path / "p", weights=other.state_dict())(x), other(x)
+        )
 
 
 def test_views_share_memory_as_in_eager(tmp_path) -> None:
@@ -265,6 +303,7 @@ CHANGES = {
         "damaged",
     ),
     "code of none": (lambda h, b: h["programs"][0].update(codes=[[9, ""]]), "damaged"),
+    "another mode": (lambda h, b: h.update(mode="max-speed"), "damaged: mode 'max-speed'"),
     "no programs": (lambda h, b: h.update(programs=[]), "no program"),
     "no program": (lambda h, b: h["programs"][0].update(program=["list", 1]), "no program"),
     "fewer weights": (lambda h, b: h["weights"].pop(), "damaged"),

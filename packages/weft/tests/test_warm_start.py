@@ -57,7 +57,15 @@ def by_operators_names(x):
     return torch.ops.aten.add(x, torch.ops.aten.mul.Tensor(x, x), alpha=2)
 
 
-FUNCTIONS = (writes_to_input, views_and_constants, library_calls, by_operators_names)
+def literals(x):
+    table = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
+    table[0, 1] = 5.0
+    return x[[2, 0]] * table, torch.tensor([7, 8]), x[:, torch.tensor([True, False, True, True])]
+
+
+FUNCTIONS = (
+    writes_to_input, views_and_constants, library_calls, by_operators_names, literals
+)  # fmt: skip
 INPUTS = {
     "dense": lambda: torch.randn(3, 4),
     "transposed": lambda: torch.randn(4, 3).t(),
@@ -381,6 +389,23 @@ def test_sizes_numbers_regions_and_gradients_are_kept(name, trains, tmp_path) ->
             assert programs.counts["hit"] == kept["stored"] + found_at_once, (kept, programs.counts)
             assert programs.counts["stored"] == programs.counts["damaged"] == 0
             assert all(set(report.seconds) == {"program cache"} for report in log.graphs)
+
+
+def test_literals_distinguish_graphs(tmp_path) -> None:
+    """Each has its own numbers, and gradients that depend on them."""
+    for values in ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0], [1.0, 2.0, 3.0]):
+
+        def scaled(x, values=values):
+            return (x * torch.tensor(values)).sin()
+
+        run, _, _ = compiled(scaled, tmp_path)
+        x = torch.randn(2, 3, requires_grad=True)
+        results = [f(x) for f in (run, scaled)]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*(torch.autograd.grad(r.sum(), x) for r in results))
+    run, programs, _ = compiled(scaled, tmp_path)
+    run(torch.randn(2, 3, requires_grad=True))
+    assert programs.counts["hit"] == 1
 
 
 def test_what_else_a_training_step_asks_for(tmp_path) -> None:

@@ -81,8 +81,9 @@ from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
 from weft_codegen_triton.matmuls.precision import (
     Precision,
+    ByPrecision,
     ProgramByPrecision,
-    depends_on_precision,
+    Settings,
 )
 from weft_codegen_triton.matmuls.print_matmul import print_matmul
 from weft_codegen_triton.matmuls.untimed_choice import choose_untimed
@@ -253,29 +254,35 @@ class TritonCodegen(Codegen):
                 raise ValueError(f"the constant {name} is not bound to a tensor")
         schedule = self._with_attention(schedule, device)
 
-        def compile_for(precision: Precision) -> tuple[Schedule, TritonProgram]:
+        def choose(precision: Precision) -> Schedule:
             chosen = self._with_matmuls(schedule, device, precision)
-            if self.options.program_loops:
-                chosen = put_loops_into_programs(chosen)
-            return chosen, self._program(chosen, bound, device, precision)
+            return put_loops_into_programs(chosen) if self.options.program_loops else chosen
+
+        def generate(precision: Precision) -> GeneratedProgram:
+            return self._generate(choose(precision), bound, device, precision)
+
+        def load(generated: GeneratedProgram) -> TritonProgram:
+            return self._load(generated, device)
 
         precision = Precision.current()
-        chosen, program = compile_for(precision)
-        if not depends_on_precision(chosen):
+        chosen = choose(precision)
+        program = load(self._generate(chosen, bound, device, precision))
+        settings = Settings.of(chosen)
+        if not settings:
             return program
-        return ProgramByPrecision(program, precision, lambda other: compile_for(other)[1])
+        return ProgramByPrecision(settings, program, precision, generate, load)
 
-    def _program(
+    def _generate(
         self,
         schedule: Schedule,
         bound: Mapping[str, torch.Tensor],
         device: CudaDevice | InterpretedDevice,
         precision: Precision,
-    ) -> TritonProgram:
-        """The program of ``schedule``, whose constants are ``bound``."""
+    ) -> GeneratedProgram:
+        """What the program of ``schedule``, whose constants are ``bound``, is made of."""
         printed = self.print(schedule, precision, gpu=device.gpu)
         host = printed.host
-        generated = GeneratedProgram(
+        return GeneratedProgram(
             printed,
             self.print(schedule, precision, wide=True, gpu=device.gpu)
             if host.may_not_fit
@@ -289,13 +296,19 @@ class TritonCodegen(Codegen):
             device=next(iter(devices_of(schedule)), None),
             calls_may_raise=any(map(may_raise, _calls(schedule))),
         )
-        return self._load(generated, device)
 
-    def load(self, generated: GeneratedProgram) -> TritonProgram:
+    def load(
+        self, generated: GeneratedProgram | ByPrecision
+    ) -> TritonProgram | ProgramByPrecision:
         """The program that another one, maybe of another process, had as its ``generated``.
 
         Kernels that are no longer in the cache are compiled again.
         """
+        if isinstance(generated, ByPrecision):
+            return ProgramByPrecision.of(generated, self._load_one)
+        return self._load_one(generated)
+
+    def _load_one(self, generated: GeneratedProgram) -> TritonProgram:
         return self._load(generated, self._device_of(generated))
 
     def _load(
@@ -347,17 +360,26 @@ class TritonCodegen(Codegen):
         options = replace(self.options, cache_limit=None)
         return f"{options} {triton_version()} {self.interprets} {devices}"
 
-    def export(self, generated: GeneratedProgram) -> ExportedProgram:
+    def export(self, generated: GeneratedProgram | ByPrecision) -> ExportedProgram:
         """The program without kernels' text, and as code the host program and all kernels, compiled.
 
         It needs a device of the same compute capability, and where kernels are timed the same device.
         """
-        device = self._device_of(generated)
+        one = generated.any if isinstance(generated, ByPrecision) else generated
+        device = self._device_of(one)
         program, code = export_program(generated, device.compile_variants)
         return ExportedProgram(program, code, _needs(device, is_timed=self.options.autotune))
 
-    def load_exported(self, generated: PortableProgram, code: bytes) -> TritonProgram:
+    def load_exported(
+        self, generated: PortableProgram | ByPrecision, code: Sequence[bytes]
+    ) -> TritonProgram | ProgramByPrecision:
         """The program whose host program and kernels are ``code``; Triton is not looked for."""
+        if isinstance(generated, ByPrecision):
+            load = functools.partial(self._load_exported, code=code)
+            return ProgramByPrecision.of(generated, load)
+        return self._load_exported(generated, code)
+
+    def _load_exported(self, generated: PortableProgram, code: Sequence[bytes]) -> TritonProgram:
         program = generated.with_sources(code)
         device = self._device_of(program)
 

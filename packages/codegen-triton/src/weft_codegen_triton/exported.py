@@ -1,4 +1,4 @@
-"""Programs for files: the host program and compiled kernels as bytes, all else as plain data.
+"""Programs for files: the host program and compiled kernels as pieces of code, all else as plain data.
 
 What a program is made of again needs neither Triton nor a compiler.  Functions are without their text, a hash
 of it in its place, and so still tell kernels apart.
@@ -7,23 +7,26 @@ of it in its place, and so still tell kernels apart.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weft_codegen_triton.compilation.binary import KernelBinary
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.kernel.kernel_printer import Function
+from weft_codegen_triton.matmuls.precision import ByPrecision
 
 Compiled = Mapping[int, tuple[Function, KernelBinary]]
 """Variants of a function by number, 0 for the function itself; only the chosen one where one is."""
 
-Part = tuple[int, int]
-"""Where something begins in the bytes of a file, and its length."""
+CompileAll = Callable[[Mapping[str, Function]], Mapping[str, Compiled]]
+
+Part = int
+"""Which piece of a program's code something is."""
 
 
 @dataclass(frozen=True)
 class ExportedKernel:
-    """A variant of a function: as a :class:`KernelBinary` whose ``cubin`` is that ``part`` of the bytes."""
+    """A variant of a function: as a :class:`KernelBinary` whose ``cubin`` is that ``part`` of the code."""
 
     function: Function
     part: Part
@@ -32,11 +35,11 @@ class ExportedKernel:
     warps: int
     scratch_parameters: int
 
-    def compiled(self, code: bytes) -> tuple[Function, KernelBinary]:
+    def compiled(self, code: Sequence[bytes]) -> tuple[Function, KernelBinary]:
         """The variant with its machine code."""
         return self.function, KernelBinary(
             self.name,
-            _content(code, self.part),
+            code[self.part],
             self.shared_bytes,
             self.warps,
             self.scratch_parameters,
@@ -45,7 +48,7 @@ class ExportedKernel:
 
 @dataclass(frozen=True, eq=False)
 class PortableProgram:
-    """``generated`` without what is run, which is in the bytes.
+    """``generated`` without what is run, which is in the code.
 
     ``sources`` are the text of its host program, and of the one for wide indices if there is one.
     ``kernels`` are the variants of each function, for sizes that are multiples of 16 and for others.
@@ -55,9 +58,9 @@ class PortableProgram:
     sources: tuple[Part, ...]
     kernels: Mapping[Function, Mapping[int, ExportedKernel]]
 
-    def with_sources(self, code: bytes) -> GeneratedProgram:
+    def with_sources(self, code: Sequence[bytes]) -> GeneratedProgram:
         """The program whose host has its source again."""
-        texts = [_content(code, part).decode() for part in self.sources]
+        texts = [code[part].decode() for part in self.sources]
         wide = self.generated.wide
         return replace(
             self.generated,
@@ -67,19 +70,23 @@ class PortableProgram:
 
 
 def export_program(
-    generated: GeneratedProgram,
-    compile_all: Callable[[Mapping[str, Function]], Mapping[str, Compiled]],
-) -> tuple[PortableProgram, bytes]:
-    """``generated`` for a file, and the bytes beside it; ``compile_all`` gives the variants of functions."""
-    code = bytearray()
+    generated: GeneratedProgram | ByPrecision, compile_all: CompileAll
+) -> tuple[PortableProgram | ByPrecision, tuple[bytes, ...]]:
+    """``generated`` for a file, and the code beside it; ``compile_all`` gives the variants of functions."""
     parts: dict[bytes, Part] = {}
 
     def put(content: bytes) -> Part:
-        if content not in parts:
-            parts[content] = len(code), len(content)
-            code.extend(content)
-        return parts[content]
+        return parts.setdefault(content, len(parts))
 
+    if isinstance(generated, ByPrecision):
+        programs = {p: _portable(g, compile_all, put) for p, g in generated.programs.items()}
+        return replace(generated, programs=programs), tuple(parts)
+    return _portable(generated, compile_all, put), tuple(parts)
+
+
+def _portable(
+    generated: GeneratedProgram, compile_all: CompileAll, put: Callable[[bytes], Part]
+) -> PortableProgram:
     sources, kernels = [], {}
     printed = [generated.printed] if generated.wide is None else [generated.printed, generated.wide]
     for program in printed:
@@ -104,7 +111,7 @@ def export_program(
         printed=_without_texts(generated.printed),
         wide=None if wide is None else _without_texts(wide),
     )
-    return PortableProgram(bare, tuple(sources), kernels), bytes(code)
+    return PortableProgram(bare, tuple(sources), kernels)
 
 
 def _without_text(function: Function) -> Function:
@@ -119,8 +126,3 @@ def _without_texts(printed: PrintedProgram) -> PrintedProgram:
 
 def _with_source(printed: PrintedProgram, source: str) -> PrintedProgram:
     return replace(printed, host=replace(printed.host, source=source))
-
-
-def _content(code: bytes, part: Part) -> bytes:
-    begin, length = part
-    return code[begin : begin + length]

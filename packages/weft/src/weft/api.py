@@ -12,7 +12,7 @@ from weft_functionalize import check_operands
 
 from ._torch import BROADCASTS
 from .compiled_module import CompiledModule
-from .contexts import context_of
+from .contexts import context_of, note_options
 from .errors import StageError, WeftWarning
 from .foreign_backend import foreign_backend
 from .guard_filter import of_guards
@@ -216,7 +216,9 @@ def _compile_frames(
     settings = (backend_key, options, fullgraph, dynamic, logs)
 
     def frames(function: Callable[..., Any]) -> Any:
-        return capture.compile_in(context_of(function, settings, make_context), function)
+        context = context_of(function, settings, make_context)
+        note_options(context, options)
+        return capture.compile_in(context, function)
 
     return frames
 

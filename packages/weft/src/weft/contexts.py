@@ -12,8 +12,12 @@ from typing import Any
 import torch
 from weft_bytecode_capture import Context
 
+from .options import CompileOptions, resolve_options
+
 _contexts: weakref.WeakKeyDictionary[Any, dict[Hashable, Context]] = weakref.WeakKeyDictionary()
 """By function or module, then by settings.  A context refers to neither, so that both can die."""
+
+_options: weakref.WeakKeyDictionary[Context, CompileOptions] = weakref.WeakKeyDictionary()
 
 _is_shared = contextvars.ContextVar("weft_shares_compiled_code", default=True)
 
@@ -46,3 +50,17 @@ def context_of(
     if key not in known:
         known[key] = make()
     return known[key]
+
+
+def note_options(context: Context, options: CompileOptions) -> None:
+    """Remember with what options a context compiles."""
+    _options[context] = options
+
+
+def options_of(compiled: Any) -> CompileOptions:
+    """The options that a function or module was compiled with; the defaults where it is not compiled."""
+    for name in ("_compiled_forward", "_compiled_call_impl"):  # of a module
+        compiled = getattr(compiled, name, None) or compiled
+    context = getattr(compiled, "context", None)
+    found = _options.get(context) if isinstance(context, Context) else None
+    return resolve_options(None, None) if found is None else found

@@ -60,13 +60,21 @@ class _Recorder(ProgramCache):
         return ", ".join(reasons) or "it has no tensor operation"
 
 
-def record_call(function: Any, arguments: Any, leaves: list[Any]) -> RecordedCall:
-    """Call ``function`` once, compiled.
+def record_call(
+    function: Any, arguments: Any, leaves: list[Any], options: CompileOptions
+) -> RecordedCall:
+    """Call ``function`` once, compiled with those of the options that decide what its program is.
 
     :raises SavedProgramError: what it does is not one graph from tensors to tensors.
     """
     recorder = _Recorder()
-    pipeline = Pipeline(CompileOptions(), raise_errors=True, programs=recorder)
+    chosen = CompileOptions(
+        activation_memory_budget=options.activation_memory_budget,
+        cache_limit=options.cache_limit,
+        numerics=options.numerics,
+        mode=options.mode,
+    )
+    pipeline = Pipeline(chosen, raise_errors=True, programs=recorder)
     calls: list[tuple[tuple[Any, ...], Sequence[Any]]] = []
     reports: list[capture.CaptureReport] = []
     examples: list[Any] = []
@@ -83,7 +91,10 @@ def record_call(function: Any, arguments: Any, leaves: list[Any]) -> RecordedCal
         return recorded
 
     settings = capture.CaptureOptions(
-        fullgraph=True, backend_folders=stage_folders(), check_operands=check_operands
+        fullgraph=True,
+        keep_control_flow=options.keep_control_flow,
+        backend_folders=stage_folders(),
+        check_operands=check_operands,
     )
     context = capture.make_context(backend, settings, None, reports.append)
     args, kwargs = unflatten(arguments, leaves.__getitem__)

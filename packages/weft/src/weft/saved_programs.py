@@ -14,7 +14,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import torch
 import torch.fx
@@ -24,7 +24,9 @@ import weft_functionalize
 from weft_loop_ir import Codegen, CompiledProgram
 
 from ._torch import SYMBOLIC_TYPES, fake_mode_of
+from .contexts import options_of
 from .explain import original_of
+from .options import MODES, Numerics
 from .plain_data import NotPlain, decode, encode
 from .program_cache import CachedProgram, empty_graph
 from .recorded_call import RecordedCall, record_call
@@ -34,7 +36,7 @@ from .saved_file import SavedProgramError, read_file, write_file
 from .saved_weights import SavedWeights, load_weights
 from .trees import unflatten
 
-VERSION = 3
+VERSION = 4
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and named arguments."""
@@ -57,12 +59,17 @@ def save(
     ``dynamic`` all that the program does not fix.  ``more_calls`` are saved beside the first, as pairs of
     positional and named arguments.  ``training``: with gradients, forward and backward.
 
+    The options that ``compiled`` was compiled with (``mode``, ``numerics``) are those of the saved program;
+    under ``freezing`` its parameters are no constants, so that others may take their place.
+
     The file has the parameters and buffers, and machine code for this kind of processor or GPU.  Programs
     are saved that are one graph; a warning names what they change besides tensors, which is not saved.
 
     :raises SavedProgramError: it can't be saved; the message says why.
     """
-    function = original_of(compiled)
+    function, options = original_of(compiled), options_of(compiled)
+    if getattr(function, "_compiled_call_impl", None) is not None:  # compiled in place
+        function = function._call_impl
     weights = SavedWeights(function)
     programs = []
     for call_args, call_kwargs in ((args, kwargs), *more_calls):
@@ -70,8 +77,8 @@ def save(
         if dynamic:
             leaves = _with_marks(leaves)
         with torch.set_grad_enabled(training):
-            call = record_call(function, arguments, leaves)
-        codegen = find_codegen(call.entry.device_type)
+            call = record_call(function, arguments, leaves, options)
+        codegen = _codegen(call.entry.device_type, options.mode, options.numerics)
         described = describe_arguments(arguments, leaves, call.fakes, training)
         try:
             programs.append({**described, **_describe_program(call, codegen, weights)})
@@ -80,6 +87,8 @@ def save(
     header = {
         "format": VERSION,
         "versions": _versions(),
+        "mode": options.mode,
+        "numerics": options.numerics,
         "programs": programs,
         "weights": weights.described,
     }
@@ -110,7 +119,7 @@ def _describe_program(
         found = codegen.export(generated)
         if found is None:
             raise SavedProgramError(f"programs for {entry.device_type} can't be saved")
-        codes.append([weights.add_block(found.code), hashlib.sha256(found.code).hexdigest()])
+        codes.append([weights.add_code(piece) for piece in found.code])
         for kind, names in found.needs.items():
             needs[kind] = sorted({*needs.get(kind, ()), *names})
         return found.generated
@@ -198,7 +207,7 @@ class SavedProgram:
     ) -> None:
         self._path = path
         programs = header["programs"]
-        codegens = [_codegen_for(path, program) for program in programs]
+        codegens = [_codegen_for(path, header, program) for program in programs]
         training = any(program["training"] for program in programs)
         tensors, self.weights = load_weights(header["weights"], blocks, weights, training)
         source = _source(path, tensors)
@@ -245,7 +254,7 @@ class _Program:
         self._result = header["result"]
         self._outputs = header["outputs"]
         self._gradients = bool(header["training"])
-        codes = [_code(path, blocks, *code) for code in header["codes"]]
+        codes = [[_piece(path, blocks, *piece) for piece in code] for code in header["codes"]]
         mode = functools.cache(lambda: fake_mode_of(decode_symbols(header)))
         entry = decode(header["program"], tensors.__getitem__, mode)
         if not isinstance(entry, CachedProgram):
@@ -282,14 +291,16 @@ def _source(path: str, tensors: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
     return source
 
 
-def _code(path: str, blocks: Sequence[memoryview], number: int, digest: str) -> bytes:
+def _piece(path: str, blocks: Sequence[memoryview], number: int, digest: str) -> bytes:
     code = bytes(blocks[number])
     if hashlib.sha256(code).hexdigest() != digest:
         raise SavedProgramError(f"{path} is damaged: its code is not what was saved")
     return code
 
 
-def _load_code(path: str, codegen: Codegen, generated: Any, code: bytes) -> CompiledProgram:
+def _load_code(
+    path: str, codegen: Codegen, generated: Any, code: Sequence[bytes]
+) -> CompiledProgram:
     try:
         return codegen.load_exported(generated, code)
     except (RuntimeError, OSError) as error:  # of a driver or of the system's loader
@@ -303,9 +314,16 @@ def _versions() -> dict[str, str]:
     return {"weft": __version__, "torch": torch.__version__, "Python": python}
 
 
-def _codegen_for(path: str, program: Mapping[str, Any]) -> Codegen:
+def _codegen(device_type: str, mode: str, numerics: str) -> Codegen:
+    return find_codegen(device_type, mode, eager_numerics=numerics == "eager")
+
+
+def _codegen_for(path: str, header: Mapping[str, Any], program: Mapping[str, Any]) -> Codegen:
     """The code generator of a program in a header; this machine has to have what the program needs."""
-    codegen = find_codegen(program["device_type"])
+    mode, numerics = header["mode"], header["numerics"]
+    if mode not in MODES or numerics not in get_args(Numerics):
+        raise SavedProgramError(f"{path} is damaged: mode {mode!r}, numerics {numerics!r}")
+    codegen = _codegen(program["device_type"], mode, numerics)
     here = {**codegen.target(), **_identity(codegen)}
     for kind, names in program["needs"].items():
         missing = sorted(set(names) - set(here.get(kind, ())))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,15 +19,19 @@ class SavedWeights:
     def __init__(self, function: Any) -> None:
         self.blocks: list[bytes | memoryview] = []
         self.described: list[dict[str, Any]] = []
+        self._codes: dict[str, int] = {}
         self._numbers: dict[int, int] = {}
         self._storages: dict[Any, int] = {}
         self._kept: list[torch.Tensor] = []
         self._names = _names_of(function)
 
-    def add_block(self, content: bytes) -> int:
-        """The number of a block that is no weight."""
-        self.blocks.append(content)
-        return len(self.blocks) - 1
+    def add_code(self, content: bytes) -> tuple[int, str]:
+        """The number of the block that is this piece of code, and its checksum; once in the file."""
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in self._codes:
+            self._codes[digest] = len(self.blocks)
+            self.blocks.append(content)
+        return self._codes[digest], digest
 
     def number(self, tensor: torch.Tensor) -> int:
         """Which of the described tensors it is; it is described if it was not yet."""

@@ -6,7 +6,7 @@ compiled once for each setting that it is called under.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,12 +46,50 @@ def _name(allows_tf32: bool) -> str:
     return "tf32" if allows_tf32 else "ieee"
 
 
-def depends_on_precision(schedule: Schedule) -> bool:
-    """Whether a kernel of ours multiplies float32."""
-    return any(
-        isinstance(step, MatmulKernel) and step.contraction.dtype is torch.float32
-        for step in all_items(schedule.steps)
-    )
+@dataclass(frozen=True)
+class Settings:
+    """Which of torch's settings a program depends on."""
+
+    matmuls: bool = False
+    convolutions: bool = False
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Settings:
+        """Those of the kernels of ours that multiply float32."""
+        ours = [s.contraction for s in all_items(schedule.steps) if isinstance(s, MatmulKernel)]
+        found = {c.is_convolution for c in ours if c.dtype is torch.float32}
+        return cls(False in found, True in found)
+
+    def __bool__(self) -> bool:
+        return self.matmuls or self.convolutions
+
+    def read(self, precision: Precision) -> Precision:
+        """``precision`` as far as it matters."""
+        return Precision(
+            precision.matmuls if self.matmuls else "ieee",
+            precision.convolutions if self.convolutions else "ieee",
+        )
+
+    def all(self) -> list[Precision]:
+        """What there is to tell apart."""
+        return [
+            Precision(matmuls, convolutions)
+            for matmuls in ("ieee", "tf32")[: 1 + self.matmuls]
+            for convolutions in ("ieee", "tf32")[: 1 + self.convolutions]
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class ByPrecision:
+    """What was generated for each of the settings that a program depends on: plain data."""
+
+    settings: Settings
+    programs: Mapping[Precision, Any]
+
+    @property
+    def any(self) -> Any:
+        """One of them: in what does not depend on the settings they are alike."""
+        return next(iter(self.programs.values()))
 
 
 class ProgramByPrecision:
@@ -59,14 +97,37 @@ class ProgramByPrecision:
 
     def __init__(
         self,
+        settings: Settings,
         first: TritonProgram,
         precision: Precision,
-        compile_for: Callable[[Precision], TritonProgram],
+        generate: Callable[[Precision], Any],
+        load: Callable[[Any], TritonProgram],
     ) -> None:
+        """``first`` is that for ``precision``; ``generate`` gives what ``load`` makes another's program of."""
+        self._settings = settings
         self._first = first
-        self._programs = {precision: first}
-        self._compile = compile_for
+        self._programs = {settings.read(precision): first}
+        self._generate = generate
+        self._load = load
         self._lock = ProcessLock()
+
+    @classmethod
+    def of(cls, kept: ByPrecision, load: Callable[[Any], TritonProgram]) -> ProgramByPrecision:
+        """The program that had this as its ``generated``."""
+        precision = kept.settings.read(Precision.current())
+        first = load(kept.programs[precision])
+        return cls(kept.settings, first, precision, kept.programs.__getitem__, load)
+
+    @property
+    def generated(self) -> ByPrecision:
+        """That of the programs for all settings."""
+        return ByPrecision(
+            self._settings, {p: self._generated_for(p) for p in self._settings.all()}
+        )
+
+    def _generated_for(self, precision: Precision) -> Any:
+        made = self._programs.get(precision)
+        return self._generate(precision) if made is None else made.generated
 
     @property
     def source(self) -> str:
@@ -106,11 +167,12 @@ class ProgramByPrecision:
 
     def _program(self) -> TritonProgram:
         """The program for the current settings."""
-        precision = Precision.current()
+        precision = self._settings.read(Precision.current())
         program = self._programs.get(precision)
         if program is None:
             with self._lock:
                 program = self._programs.get(precision)
                 if program is None:
-                    program = self._programs[precision] = self._compile(precision)
+                    program = self._load(self._generate(precision))
+                    self._programs[precision] = program
         return program
