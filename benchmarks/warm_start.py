@@ -1,4 +1,4 @@
-"""Processor time of first calls with empty and with filled caches, on the CPU: ``python -m benchmarks.warm_start``.
+"""First calls with empty and with filled caches, on the CPU: ``python -m benchmarks.warm_start [MODEL ...]``.
 
 Each process builds a model of :mod:`benchmarks.suite`, calls it once in eager, and takes the processor time,
 its compilers' too, of the first compiled call.  A round is a process with empty caches and one after it that

@@ -186,9 +186,7 @@ def fusing(device: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_both_precisions_of_matmuls_are_saved(
-    training: bool, fusing: str, tmp_path: Path
-) -> None:
+def test_both_precisions_of_matmuls_are_saved(training: bool, fusing: str, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(32, 48), nn.ReLU()).to(fusing)
     x = torch.randn(20, 32, device=fusing)
     set_precision(tf32=False)

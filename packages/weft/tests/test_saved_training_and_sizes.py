@@ -271,3 +271,22 @@ def test_files_of_training_with_other_graphs_are_refused(tmp_path) -> None:
         write_file(tmp_path / "q", json.loads(text.replace(old, new)), [bytes(b) for b in blocks])
         with pytest.raises(weft.SavedProgramError, match="damaged"):
             weft.load(tmp_path / "q")
+
+
+def test_loops_and_literals_train(tmp_path) -> None:
+    """A loop that stays one, whose counter no argument's size says, and tensors made of numbers in it."""
+
+    def function(x):
+        for k in range(20):
+            x = x + torch.tensor([0.5, 1.0, 2.0]) * k
+        if x.sum() > 0:
+            return x.sin() * torch.tensor([1.0, 2.0, 3.0])
+        return x.cos() - torch.tensor([1.0, 2.0, 4.0])
+
+    weft.save(function, tmp_path / "p", [torch.randn(2, 3, requires_grad=True)], training=True)
+    program = weft.load(tmp_path / "p")
+    for x in (torch.randn(2, 3), torch.full((2, 3), -1000.0)):
+        x.requires_grad_()
+        results = [f(x) for f in (program, function)]
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*(torch.autograd.grad(r.sum(), x)[0] for r in results))

@@ -60,6 +60,8 @@ def by_operators_names(x):
 def literals(x):
     table = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     table[0, 1] = 5.0
+    for k in range(20):
+        x = x + torch.tensor([0.5]) * k
     return x[[2, 0]] * table, torch.tensor([7, 8]), x[:, torch.tensor([True, False, True, True])]
 
 

@@ -80,8 +80,8 @@ from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
 from weft_codegen_triton.matmuls.precision import (
-    Precision,
     ByPrecision,
+    Precision,
     ProgramByPrecision,
     Settings,
 )
@@ -297,9 +297,7 @@ class TritonCodegen(Codegen):
             calls_may_raise=any(map(may_raise, _calls(schedule))),
         )
 
-    def load(
-        self, generated: GeneratedProgram | ByPrecision
-    ) -> TritonProgram | ProgramByPrecision:
+    def load(self, generated: GeneratedProgram | ByPrecision) -> TritonProgram | ProgramByPrecision:
         """The program that another one, maybe of another process, had as its ``generated``.
 
         Kernels that are no longer in the cache are compiled again.

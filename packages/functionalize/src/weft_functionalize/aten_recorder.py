@@ -215,9 +215,7 @@ class AtenRecorder(TorchDispatchMode):
             return value
         return self._lift(value, path) if module is self._module else self.fake_of(value)
 
-    def _lift(
-        self, tensor: torch.Tensor, path: str, kind: InputKind | None = None
-    ) -> torch.Tensor:
+    def _lift(self, tensor: torch.Tensor, path: str, kind: InputKind | None = None) -> torch.Tensor:
         known = self._fakes.get(tensor)
         if known is not None:
             return known
@@ -325,6 +323,12 @@ class AtenRecorder(TorchDispatchMode):
             raise Unsupported("fake tensor that the graph did not compute", str(tensor))
         return self._lift(tensor, self._path_of(tensor))
 
+    def fake_of_literal(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same for a tensor that an operator has just made of numbers."""
+        if isinstance(tensor, FakeTensor) or self._path_of(tensor):
+            return self.fake_of(tensor)
+        return self._lift(tensor, "", InputKind.LITERAL)
+
     def is_of_input(self, tensor: torch.Tensor) -> bool:
         """Whether ``tensor`` lies in the memory of an input: a write to it is seen by the caller."""
         inputs = {
@@ -350,10 +354,8 @@ class AtenRecorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
             # The tensor is a literal of the program: each call of the graph starts from a new copy.
-            if args[0] not in self._nodes:
-                self._lift(args[0], "", InputKind.LITERAL)
             with self:
-                return aten.clone.default(args[0])
+                return aten.clone.default(self.fake_of_literal(args[0]))
         if is_list_operator(func):
             with self:
                 return run_by_element(func, args, kwargs)

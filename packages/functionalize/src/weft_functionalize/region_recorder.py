@@ -123,11 +123,13 @@ class RegionRecorder(AtenRecorder):
             tensor = made if edge.index is None else made[edge.index]
         return tensor
 
-    def _lift(self, tensor: torch.Tensor, path: str) -> torch.Tensor:
+    def _lift(self, tensor: torch.Tensor, path: str, kind: InputKind | None = None) -> torch.Tensor:
         known = self._fakes.get(tensor)
         if known is None:
+            is_literal = kind is InputKind.LITERAL
             with self.paused():
-                outer = self.parent.fake_of(tensor)
+                find = self.parent.fake_of_literal if is_literal else self.parent.fake_of
+                outer = find(tensor)
             known = self.inputs[self.take(outer)].value
             self._fakes[tensor] = known
         return known

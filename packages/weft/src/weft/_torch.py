@@ -126,7 +126,7 @@ def symbols_of_capture(
 def fake_mode_of(symbols: Any) -> FakeTensorMode:
     """A mode with a ShapeEnv of these symbols, as :func:`symbols_of_capture` gives them.
 
-    Without symbols there is none: making one loads torch's compiler.
+    Without symbols there is none yet (:func:`environment_of`): making one loads torch's compiler.
     """
     if not symbols:
         return FakeTensorMode()
@@ -136,6 +136,13 @@ def fake_mode_of(symbols: Any) -> FakeTensorMode:
         environment.var_to_range[symbol] = bounds
         _values_of(environment)[symbol] = sympy.Integer(value)
     return FakeTensorMode(shape_env=environment)
+
+
+def environment_of(mode: FakeTensorMode) -> ShapeEnv:
+    """The ShapeEnv of a mode, made for what is no argument's size: the counter of a loop."""
+    if mode.shape_env is None:
+        mode.shape_env = ShapeEnv()
+    return mode.shape_env
 
 
 def _values_of(environment: Any) -> Any:

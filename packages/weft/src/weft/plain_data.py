@@ -27,6 +27,7 @@ from ._torch import (
     FakeTensorMode,
     HigherOrderOperator,
     OpOverload,
+    environment_of,
     expression_of,
     fake_tensor,
     symbolic_number,
@@ -180,7 +181,7 @@ def _decode(
     if kind in ("fake", "number") and fake_mode is not None:
         if kind == "fake":
             return fake_tensor(fake_mode(), *map(inner, parts))
-        return symbolic_number(fake_mode().shape_env, _SYMBOLIC[parts[0]], inner(parts[1]))
+        return symbolic_number(environment_of(fake_mode()), _SYMBOLIC[parts[0]], inner(parts[1]))
     raise NotPlain(f"no such kind: {kind!r}")
 
 

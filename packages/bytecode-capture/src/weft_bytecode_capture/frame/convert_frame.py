@@ -172,7 +172,8 @@ class FrameConverter:
             self._lock.release()
             return _frame_hook.RETRY
         try:
-            import_what_fake_tensors_need()
+            with without_collector():
+                import_what_fake_tensors_need()
             frame = FrameInput(
                 code,
                 arguments,

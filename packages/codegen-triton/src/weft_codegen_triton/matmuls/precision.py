@@ -103,7 +103,7 @@ class ProgramByPrecision:
         generate: Callable[[Precision], Any],
         load: Callable[[Any], TritonProgram],
     ) -> None:
-        """``first`` is that for ``precision``; ``generate`` gives what ``load`` makes another's program of."""
+        """``first`` is for ``precision``; ``generate`` gives what ``load`` makes another's program of."""
         self._settings = settings
         self._first = first
         self._programs = {settings.read(precision): first}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from ...polyfills import ctc_losses
 from ...protocol import Evaluator
 from ...variables.base import Keywords, Variable
 from ..table import bound_arguments, model
@@ -18,6 +17,8 @@ def _ctc_loss(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variabl
     given = bound_arguments(_FUNCTION, arguments, keywords, "arguments of a builtin function")
     if not _is_ordinary(evaluator, given):
         return evaluator.graph.call_function(evaluator, _FUNCTION, arguments, keywords)
+    from ...polyfills import ctc_losses  # at the first use
+
     polyfill = evaluator.wrap_known(ctc_losses.ctc_loss)
     return polyfill.call(evaluator, [], given)
 
