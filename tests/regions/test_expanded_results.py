@@ -87,7 +87,23 @@ def written_in_one_branch(x: torch.Tensor) -> torch.Tensor:
     return h
 
 
+def squeezed_in_place(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(25):
+        y = x[:1].unsqueeze(-1) * 2
+    y.squeeze_()
+    return y
+
+
+def transposed_in_place(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(25):
+        y = (x[:1] * 2).expand(*x.shape)
+    y.t_()
+    return y
+
+
 PROGRAMS = (
+    squeezed_in_place,
+    transposed_in_place,
     rows,
     bound_in_the_loop,
     transposed,

@@ -83,7 +83,8 @@ def _given_by(module: torch.fx.GraphModule) -> Sequence[Any]:
 def _expanded_as(result: Any, *values: Any) -> Any:
     """``result`` with the dimensions expanded that are in all of ``values``: a region gives a dense tensor.
 
-    ``values`` are the captured result, and what each of the regions gives for it.
+    ``values`` are the captured result, which may have lost dimensions since (``squeeze_``), and what each of
+    the regions gives for it.
     """
     if not isinstance(result, torch.Tensor):
         return result
@@ -103,6 +104,7 @@ def _expanded_as(result: Any, *values: Any) -> Any:
 def _is_expanded(value: Any, dim: int) -> bool:
     return (
         isinstance(value, torch.Tensor)
+        and dim < value.dim()
         and known_equal(value.stride(dim), 0)
         and known_true(value.shape[dim] > 1)
     )
