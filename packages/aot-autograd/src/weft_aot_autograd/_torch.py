@@ -155,6 +155,16 @@ def packs_saved_tensors() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
+def hooks_of(tensor: torch.Tensor) -> dict[int, Any]:
+    """The hooks of a tensor, by their handles' keys: the very dict that autograd reads, or none."""
+    return tensor._backward_hooks or {}
+
+
+def behind_backward(callback: Callable[[], None]) -> None:
+    """Call ``callback`` at the end of the backward that is running."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
 def packed_saved_tensors(ctx: Any) -> tuple[Any, ...]:
     """What a context of ``torch.autograd.Function`` has saved, for :func:`unpacked` one by one."""
     packed: tuple[Any, ...] = ctx._raw_saved_tensors

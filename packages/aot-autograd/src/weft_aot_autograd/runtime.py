@@ -17,6 +17,7 @@ from .joint_graph import PartitionedGraph
 from .partition import BackwardSegment
 from .random_state import RandomState
 from .saved_values import release, take_saved, versions_of
+from .spared_hooks import hooked, spare_hooks
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
 
 
@@ -108,6 +109,11 @@ class CompiledFunction(torch.autograd.Function):
         ctx.plan, ctx.values = plan, values
         ctx.set_materialize_grads(False)
         ctx.remaining = None
+        ctx.hooks = hooked(arguments, plan.lifted_count)
+        if plan.tensor_arguments is None:
+            plan.tensor_arguments = tuple(
+                k for k, value in enumerate(arguments) if isinstance(value, torch.Tensor)
+            )
         ctx.kept = [arguments[k] for k in plan.kept]
         ctx.versions = versions_of(ctx.kept)
         for position in plan.unread:
@@ -146,7 +152,17 @@ class CompiledFunction(torch.autograd.Function):
         if plan.is_unreached(gradients):
             if not keeps_graph() and ctx.apart is not None:
                 release(ctx, frozenset())
-            return placed(plan, (), ())
+            returned = placed(plan, (), ())
+        else:
+            returned = CompiledFunction.gradients(ctx, gradients)
+        if len(plan.present(gradients)) < len(plan.tangents) or ctx.flags is not None:
+            spare_hooks(ctx, ctx.hooks, plan.tensor_arguments or (), returned)
+        return returned
+
+    @staticmethod
+    def gradients(ctx: Any, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What backward returns, where any of the results' ``gradients`` leads to an argument."""
+        plan: Plan = ctx.plan
         plan.missing.check(ctx, gradients)
         if any(g is not None and stands_for_another(g) for g in gradients):
             return backward_by_operators(ctx, gradients)

@@ -208,6 +208,8 @@ class Plan:
             backward = [(_whole_backward(partitioned), backward)]
         self.segments = tuple(Segment(segment, run, self.gradients) for segment, run in backward)
         self.argument_count = len(order)
+        # The positions of arguments that are tensors, once there was a call.
+        self.tensor_arguments: tuple[int, ...] | None = None
         self._partitioned, self._compile_later = partitioned, compile_later
         self._partial: dict[tuple[frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)

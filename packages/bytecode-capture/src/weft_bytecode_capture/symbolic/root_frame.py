@@ -25,6 +25,7 @@ from .graph.changed_layouts import with_given_layouts
 from .graph.graph_builder import GraphBuilder
 from .graph.histories import (
     asks_for_histories,
+    check_hooks,
     check_places,
     check_views,
     first_history,
@@ -302,6 +303,7 @@ class _Capture:
         tensors = [output.fake for output in outputs if isinstance(output, TensorVariable)]
         check_views(self.evaluator, tensors, self.frame.code if isinstance(ending, Break) else None)
         check_places(self.evaluator, tensors)
+        check_hooks(self.evaluator)
         state.graph.marked_leaves.require_unmarked(
             output.node for output in outputs if isinstance(output, TensorVariable)
         )

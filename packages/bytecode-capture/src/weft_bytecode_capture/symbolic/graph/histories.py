@@ -17,6 +17,7 @@ from typing import Any, TypeGuard
 
 import torch
 import torch.fx
+from weft_guards import AttributeSource, IsObject
 
 from ..._torch import pytree, storage_identity
 from ..._torch.symbols import has_symbolic_layout
@@ -125,6 +126,26 @@ def check_views(
         except (RuntimeError, ValueError) as error:
             # One that says so, or one of a view that is made anew of a base with other dims since.
             _break_before_view(evaluator, [tensor], str(error))
+
+
+def check_hooks(evaluator: Evaluator) -> None:
+    """
+    :raises BreakEarlier: the graph writes to a tensor from outside that has hooks and is no leaf.  What they
+        are called with is the gradient of what was there before.
+    """
+    graph = evaluator.graph
+    given = [row for row in graph.given if row[1].requires_grad and not row[1].is_leaf]
+    hooked = storages(fake for _, tensor, fake in given if tensor._backward_hooks)
+    written = set[int]()
+    for node in graph.outermost.nodes if given else ():
+        if writes(node):
+            written |= storages(node_values(possibly_written(node)))
+            if written & hooked and node in graph.made_at:
+                error = Unsupported("hook of a tensor", "that is written to")
+                raise BreakEarlier(graph.made_at[node], error)
+    for source, _, fake in given:
+        if storage_identity(fake) in written - hooked:
+            evaluator.guard(AttributeSource(source, "_backward_hooks"), IsObject(None))
 
 
 _SCATTERS = frozenset({"select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter"})

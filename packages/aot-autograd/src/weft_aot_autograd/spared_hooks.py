@@ -1,0 +1,81 @@
+"""Hooks of tensors that get no gradient in a backward: eager does not call them, so nor does a graph.
+
+To autograd all results of a graph come from one function.  Where only some are differentiated it goes on to
+every argument, with no gradient for those that these results don't depend on, and would call hooks of such an
+argument with None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ._torch import behind_backward, hooks_of
+
+Hooks = dict[int, Any]
+"""A tensor's hooks by the keys of their handles: autograd reads this very dict."""
+
+
+class _Spared:
+    """``hook``, which is called where there is a gradient."""
+
+    def __init__(self, hook: Any) -> None:
+        self.hook = hook
+
+    def __call__(self, gradient: torch.Tensor | None) -> Any:
+        return None if gradient is None else self.hook(gradient)
+
+
+def hooked(arguments: Sequence[Any], first: int) -> dict[int, Hooks]:
+    """The hooks of those arguments from ``first`` on that are no leaves of autograd's graph."""
+    found = {}
+    for k in range(first, len(arguments)):
+        tensor = arguments[k]
+        if isinstance(tensor, torch.Tensor) and not tensor.is_leaf and (hooks := hooks_of(tensor)):
+            found[k] = hooks
+    return found
+
+
+def spare_hooks(
+    ctx: Any, known: dict[int, Hooks], tensors: Sequence[int], returned: Sequence[Any]
+) -> None:
+    """Have no hook called with None in the backward that is running.
+
+    ``returned`` are the gradients of what the function took whose context is ``ctx``: its last are the
+    arguments, of which ``tensors`` are the tensors' positions and ``known`` has the hooks of some.
+    """
+    leading = len(returned) - ctx.plan.argument_count
+    needed = ctx.needs_input_grad
+    without = [k for k in tensors if needed[leading + k] and returned[leading + k] is None]
+    spared = []
+    for k in without:
+        hooks = known.get(k) or _hooks_of_leaf(ctx, sum(needed[:leading]) + tensors.index(k))
+        # Torch's own hooks for several tensors count the calls, those without a gradient too.
+        own = [key for key, hook in hooks.items() if _is_programs_own(hook)]
+        hooks.update({key: _Spared(hooks[key]) for key in own})
+        if own:
+            spared.append(hooks)
+    if spared:
+        behind_backward(lambda: _restore(spared))
+
+
+def _hooks_of_leaf(ctx: Any, number: int) -> Hooks:
+    """Those of the tensor that is input ``number`` of the function's tensors, if it is a leaf."""
+    function, _ = ctx.next_functions[number]
+    leaf = getattr(function, "variable", None)
+    return {} if leaf is None else hooks_of(leaf)
+
+
+def _is_programs_own(hook: Any) -> bool:
+    return (
+        not isinstance(hook, _Spared) and getattr(hook, "__module__", "") != "torch.autograd.graph"
+    )
+
+
+def _restore(spared: Sequence[Hooks]) -> None:
+    for hooks in spared:
+        for key, hook in hooks.items():
+            if isinstance(hook, _Spared):
+                hooks[key] = hook.hook
