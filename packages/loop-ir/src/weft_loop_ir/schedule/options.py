@@ -23,9 +23,9 @@ class ScheduleOptions:
     ``split_rows``: how many results count as few where the elements of each lie side by side.
     ``split_columns``: how many do where the elements of neighbours lie side by side.
     ``split_column_elements``: how long a reduction must be that is split for the latter.
-    ``split_column_programs``: how many programs run at once that each reduce some columns, by tiles of
-    ``split_column_tile`` columns and rows: columns of known length are split in about as many.  0: they are
-    split in as many parts as others.
+    ``split_column_programs``: how many programs run at once that each reduce some columns of known length,
+    which are split in about as many; 0: in as many parts as others.
+    ``split_column_tile``: the columns and rows that such a program reads at once.
     ``split_varying``: so are reductions whose sizes vary, by those of the call that the graph was made for.
     ``split_short_rows``: rows of at most so many elements side by side, between which the rows of other
     results lie, are added up for all results together and reduced then.

@@ -258,10 +258,11 @@ RULES: dict[OpOverload, Rule] = (
 
 def rule_for(operator: Any, args: Sequence[Any]) -> Rule | None:
     """The rule that takes the place of torch's, None where numbers are known."""
-    if operator is aten.arange.start_step and any(isinstance(n, torch.SymInt) for n in args):
-        return _counted
+    depends_on_data = any(_depends_on_data(argument) for argument in args)
+    if operator is aten.arange.start_step and not depends_on_data:
+        return _counted if any(isinstance(n, torch.SymInt) for n in args) else None
     rule = RULES.get(operator)
-    if rule is None or not any(_depends_on_data(argument) for argument in args):
+    if rule is None or not depends_on_data:
         return None
     return rule
 
