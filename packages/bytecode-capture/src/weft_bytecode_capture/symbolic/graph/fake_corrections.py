@@ -258,13 +258,12 @@ RULES: dict[OpOverload, Rule] = (
 
 def rule_for(operator: Any, args: Sequence[Any]) -> Rule | None:
     """The rule that takes the place of torch's, None where numbers are known."""
-    depends_on_data = any(_depends_on_data(argument) for argument in args)
-    if operator is aten.arange.start_step and not depends_on_data:
-        return _counted if any(isinstance(n, torch.SymInt) for n in args) else None
-    rule = RULES.get(operator)
-    if rule is None or not depends_on_data:
+    rule = _counted if operator is aten.arange.start_step else RULES.get(operator)
+    if rule is None:
         return None
-    return rule
+    if any(_depends_on_data(argument) for argument in args):
+        return None if rule is _counted else rule
+    return rule if rule is _counted and any(isinstance(n, torch.SymInt) for n in args) else None
 
 
 def _depends_on_data(value: Any) -> bool:
