@@ -38,7 +38,7 @@ COLUMN_ELEMENTS, COLUMN_ELEMENTS_OF_FEW = 2048, 4096
 """Elements of columns that a program reads at once; more where programs are too few to hide waiting.
 
 On an H200 gradients of a layer norm's weight and bias of 8192 x 768 float32 took 22.4 us in 192 programs of
-32 columns and tiles of 4096 elements, 27.2 in tiles of 8192, 24 in 384 programs; 12 other sizes likewise.
+32 columns and tiles of 4096 elements, 27.2 in tiles of 8192, 24 in 384 programs; 15 other sizes likewise.
 """
 COLUMN_PROGRAMS = 128
 """Programs from which on each has 32 columns instead of 16."""
