@@ -136,3 +136,29 @@ def test_what_is_only_written_without_gradients_has_none(program: Function, is_l
         torch.stack([result.sum() for result in results]).sum().backward()
         found.append((x.grad.tolist(), w.grad))
     assert found[0] == found[1] and found[1][1] is None
+
+
+def written_beside_a_view(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    y = x * 2
+    y.sub_(y.mean())
+    return y[:, 1:], w.T
+
+
+def argument_written_beside_views(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    x.pow_(2)
+    return x[0], w[..., None], w
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed sizes", "symbolic sizes"])
+@pytest.mark.parametrize("program", [written_beside_a_view, argument_written_beside_views])
+def test_an_argument_that_only_a_returned_view_leads_to_has_no_zeros(
+    program: Function, dynamic: bool
+) -> None:
+    for used in ((0,), (1,), (0, 1)):
+        found: list[Any] = []
+        for function in (program, weft.compile(program, fullgraph=True, dynamic=dynamic)):
+            leaves = [torch.arange(6.0).view(2, 3).requires_grad_() for _ in range(2)]
+            results = function(*(leaf * 1 for leaf in leaves))
+            torch.stack([results[k].sum() for k in used]).sum().backward()
+            found.append([None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves])
+        assert found[1] == found[0]

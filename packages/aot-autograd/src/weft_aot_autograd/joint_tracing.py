@@ -271,14 +271,16 @@ class JointTrace:
     ) -> dict[int, torch.Tensor]:
         """Gradients of zero for inputs that have one in eager by what the program has overwritten since.
 
-        In a program that writes nothing, or brings gradients of its own, eager has none here either.
+        In a program that writes nothing, or brings gradients of its own, eager has none here either, nor of
+        an input of which the caller gets a view: that leads to the input without the graph.
         Inputs that only a missing derivative leads to take part too, so that backward raises.
         """
         reached = {i for derivative in missing for i in derivative.input_indices}
         functional = self.functional
         rules = any(is_gradient_rule(node.target) for node in functional.graph_module.graph.nodes)
         if functional.has_writes and not rules:
-            described = [d for d in functional.outputs if d.requires_grad]  # others get no gradient
+            computed = (d for d in functional.outputs if d.graph_index is not None)
+            described = [d for d in computed if d.requires_grad]  # others get no gradient
             reached |= {i for descriptor in described for i in descriptor.reached or ()}
         with self.recorder, torch.no_grad():
             return {i: torch.zeros_like(inputs[i]) for i in wanted if i in reached}
