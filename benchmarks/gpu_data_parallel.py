@@ -3,10 +3,10 @@
 One process a GPU, through NCCL, trains a language model of 1.1 billion parameters in bfloat16 with AdamW,
 4 x 2048 tokens a process and step: sharded by FSDP2 with each block compiled (``blocks``), the same compiled
 as one module (``whole``), or in copies under DistributedDataParallel (``ddp``).  Each compiler and way has
-processes of its own, one after another.  ``step_ms`` is the median of the steps' wall time on rank 0,
-``first_ms`` the first step's, ``peak_gib`` the most memory that its GPU's allocator had handed out at once,
-after the first two steps.  Prints one line of JSON a measurement; with ``--trace FOLDER`` also writes there
-what torch's profiler sees of three steps.
+processes of its own, one after another.  Six steps warm up; ``first_ms`` is the wall time of the first of
+them on rank 0.  Of the steps behind them ``step_ms`` is the median, and ``peak_gib`` the most memory that
+the GPU's allocator had handed out at once.  Prints one line of JSON a measurement; with ``--trace FOLDER``
+also writes there what torch's profiler sees of three steps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .measure import compile_with
 COMPILERS = ("eager", "torch.compile", "weft")
 WAYS = ("blocks", "whole", "ddp")
 WIDTH, INNER, HEADS, LAYERS, VOCABULARY = 2048, 8192, 16, 16, 32000
-BATCH, LENGTH, STEPS = 4, 2048, 20
+BATCH, LENGTH, WARM_UP_STEPS, STEPS = 4, 2048, 6, 20
 
 
 class Block(nn.Module):
@@ -131,7 +131,7 @@ def measure(rank: int, store: str, options: argparse.Namespace) -> None:
         return value
 
     times: list[float] = []
-    losses = [step() for _ in range(6)]
+    losses = [step() for _ in range(WARM_UP_STEPS)]
     first = times[0]
     times.clear()
     if device == "cuda":
