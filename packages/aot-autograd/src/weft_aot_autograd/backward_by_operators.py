@@ -19,15 +19,18 @@ from .saved_values import SECOND_TIME, check_version, is_unchanged, release, tak
 from .training_plan import Plan, placed
 
 
-def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+def backward_by_operators(
+    ctx: Any, gradients: Sequence[Any], present: frozenset[int]
+) -> tuple[Any, ...]:
     """The gradients as differentiable results: the function runs again on the kept inputs.
 
+    ``present`` are the tangents that are there among ``gradients``, by position.
     The inputs, and thus what forward computes, are not what a transform around backward is about.
     """
     plan: Plan = ctx.plan
     if not torch.is_grad_enabled() and not _can_run_again(ctx):
-        return _backward_graph_by_operators(ctx, gradients)
-    every = _inputs_again(ctx, plan.present(gradients))
+        return _backward_graph_by_operators(ctx, gradients, present)
+    every = _inputs_again(ctx, present)
     arguments = [every[index] for index in plan.argument_indices]
     wanted = [arguments[k] for k in plan.gradients]
     with (
@@ -48,7 +51,7 @@ def backward_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]
     ]
     ctx.values.known = None
     if not keeps_graph():
-        release(ctx, plan.present(gradients))
+        release(ctx, present)
     return placed(plan, plan.gradients, computed)
 
 
@@ -68,7 +71,9 @@ def _can_run_again(ctx: Any) -> bool:
     return bool(ctx.plan.replayable) and all(map(is_unchanged, ctx.kept, ctx.versions))
 
 
-def _backward_graph_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...]:
+def _backward_graph_by_operators(
+    ctx: Any, gradients: Sequence[Any], present: frozenset[int]
+) -> tuple[Any, ...]:
     """The gradients by the backward graph's operators: for gradients that no program can read."""
     plan: Plan = ctx.plan
     tangents = (
@@ -76,7 +81,7 @@ def _backward_graph_by_operators(ctx: Any, gradients: Sequence[Any]) -> tuple[An
         for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
     )
     segment = plan.operator_segment()
-    ctx.values.known = [*take_saved(ctx, plan.present(gradients), None), *tangents]
+    ctx.values.known = [*take_saved(ctx, present, None), *tangents]
     ctx.values.absent = plan.absent(gradients, ctx.flags)
     with without_autocast(plan.device_types):
         return placed(plan, segment.arguments, segment.run(ctx.values, is_last=True))

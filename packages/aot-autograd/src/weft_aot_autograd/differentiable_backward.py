@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,14 +51,18 @@ class DifferentiableBackward:
         self._made: dict[Step, CompiledGradients | None] = {}
         self._function: _Function | None = None
 
-    def __call__(self, ctx: Any, gradients: Sequence[Any]) -> tuple[Any, ...] | None:
-        """What backward returns; None where only operators can tell."""
+    def __call__(
+        self, ctx: Any, gradients: Sequence[Any], present: frozenset[int]
+    ) -> tuple[Any, ...] | None:
+        """What backward returns; None where only operators can tell.
+
+        ``present`` are the tangents that are there among ``gradients``, by position.
+        """
         plan: Plan = ctx.plan
         if self._function is None:
             self._function = _examined(plan)
         if ctx.remaining is not None or not self._function.is_known:
             return None
-        present = plan.present(gradients)
         tangents = [
             plan.tangents[k].prepare(gradients[plan.tangents[k].output_index], ctx.layouts[k])
             for k in sorted(present)
@@ -124,11 +127,8 @@ class _Function:
 
 
 def _examined(plan: Plan) -> _Function:
-    values = [plan.placeholders[index].meta["val"] for index in plan.argument_indices]
-    later = int(len(plan.segments) > 1)  # an edge of its own, before the arguments'
-    counts = (int(isinstance(value, torch.Tensor)) for value in values)
-    edges = [*itertools.accumulate(counts, initial=later)]
-    return _Function(_is_known(plan), {k: edges[k] for k in plan.gradients}, _saved_nodes(plan))
+    edges = {k: plan.edges[k] for k in plan.gradients}
+    return _Function(_is_known(plan), edges, _saved_nodes(plan))
 
 
 def _gradient(found: dict[int, torch.Tensor], index: int, every: Sequence[Any]) -> torch.Tensor:

@@ -109,11 +109,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.plan, ctx.values = plan, values
         ctx.set_materialize_grads(False)
         ctx.remaining = None
-        ctx.hooks = hooked(arguments, plan.lifted_count)
-        if plan.tensor_arguments is None:
-            plan.tensor_arguments = tuple(
-                k for k, value in enumerate(arguments) if isinstance(value, torch.Tensor)
-            )
+        ctx.hooks = hooked(plan, arguments)
         ctx.kept = [arguments[k] for k in plan.kept]
         ctx.versions = versions_of(ctx.kept)
         for position in plan.unread:
@@ -149,32 +145,37 @@ class CompiledFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         plan: Plan = ctx.plan
-        if plan.is_unreached(gradients):
+        present = plan.present(gradients)
+        if plan.is_unreached(present):
             if not keeps_graph() and ctx.apart is not None:
                 release(ctx, frozenset())
             returned = placed(plan, (), ())
         else:
-            returned = CompiledFunction.gradients(ctx, gradients)
-        if len(plan.present(gradients)) < len(plan.tangents) or ctx.flags is not None:
-            spare_hooks(ctx, ctx.hooks, plan.tensor_arguments or (), returned)
+            returned = CompiledFunction.gradients(ctx, gradients, present)
+        if len(present) < len(plan.tangents) or ctx.flags is not None:
+            spare_hooks(ctx, returned)
         return returned
 
     @staticmethod
-    def gradients(ctx: Any, gradients: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What backward returns, where any of the results' ``gradients`` leads to an argument."""
+    def gradients(ctx: Any, gradients: tuple[Any, ...], present: frozenset[int]) -> tuple[Any, ...]:
+        """What backward returns, where any of the results' ``gradients`` leads to an argument.
+
+        ``present`` are the tangents among them, by position.
+        """
         plan: Plan = ctx.plan
         plan.missing.check(ctx, gradients)
         if any(g is not None and stands_for_another(g) for g in gradients):
-            return backward_by_operators(ctx, gradients)
+            return backward_by_operators(ctx, gradients, present)
         if torch.is_grad_enabled():
             by_programs = plan.differentiable_backward
-            returned = None if by_programs is None else by_programs(ctx, gradients)
-            return backward_by_operators(ctx, gradients) if returned is None else returned
+            returned = None if by_programs is None else by_programs(ctx, gradients, present)
+            if returned is None:
+                returned = backward_by_operators(ctx, gradients, present)
+            return returned
         tangents = (
             tangent.prepare(gradients[tangent.output_index], layout)
             for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
         )
-        present = plan.present(gradients)
         partial = plan.partial_stage(present, is_repeated=ctx.remaining is not None)
         needed = None if partial is None else partial.inputs
         ctx.values.known = [*take_saved(ctx, present, needed), *tangents]

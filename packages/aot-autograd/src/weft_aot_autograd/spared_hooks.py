@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ._torch import behind_backward, hooks_of
+from .training_plan import Plan
 
 Hooks = dict[int, Any]
 """A tensor's hooks by the keys of their handles: autograd reads this very dict."""
@@ -28,30 +29,32 @@ class _Spared:
         return None if gradient is None else self.hook(gradient)
 
 
-def hooked(arguments: Sequence[Any], first: int) -> dict[int, Hooks]:
-    """The hooks of those arguments from ``first`` on that are no leaves of autograd's graph."""
-    found = {}
-    for k in range(first, len(arguments)):
-        tensor = arguments[k]
-        if isinstance(tensor, torch.Tensor) and not tensor.is_leaf and (hooks := hooks_of(tensor)):
-            found[k] = hooks
-    return found
+def hooked(plan: Plan, arguments: Sequence[Any]) -> dict[int, Hooks]:
+    """The hooks of those arguments that are no leaves of autograd's graph, by position.
+
+    To be asked in forward: a tensor that is written to later has other hooks then.
+    """
+    return {
+        k: hooks
+        for k in plan.tensor_inputs
+        if (hooks := hooks_of(arguments[k])) and not arguments[k].is_leaf
+    }
 
 
-def spare_hooks(
-    ctx: Any, known: dict[int, Hooks], tensors: Sequence[int], returned: Sequence[Any]
-) -> None:
+def spare_hooks(ctx: Any, returned: Sequence[Any]) -> None:
     """Have no hook called with None in the backward that is running.
 
     ``returned`` are the gradients of what the function took whose context is ``ctx``: its last are the
-    arguments, of which ``tensors`` are the tensors' positions and ``known`` has the hooks of some.
+    arguments.
     """
-    leading = len(returned) - ctx.plan.argument_count
+    plan: Plan = ctx.plan
+    leading = len(returned) - plan.argument_count
     needed = ctx.needs_input_grad
-    without = [k for k in tensors if needed[leading + k] and returned[leading + k] is None]
     spared = []
-    for k in without:
-        hooks = known.get(k) or _hooks_of_leaf(ctx, sum(needed[:leading]) + tensors.index(k))
+    for k, edge in plan.edges.items():
+        if not needed[leading + k] or returned[leading + k] is not None:
+            continue
+        hooks = ctx.hooks.get(k) or _hooks_of_leaf(ctx, edge)
         # Torch's own hooks for several tensors count the calls, those without a gradient too.
         own = [key for key, hook in hooks.items() if _is_programs_own(hook)]
         hooks.update({key: _Spared(hooks[key]) for key in own})
@@ -61,9 +64,9 @@ def spare_hooks(
         behind_backward(lambda: _restore(spared))
 
 
-def _hooks_of_leaf(ctx: Any, number: int) -> Hooks:
-    """Those of the tensor that is input ``number`` of the function's tensors, if it is a leaf."""
-    function, _ = ctx.next_functions[number]
+def _hooks_of_leaf(ctx: Any, edge: int) -> Hooks:
+    """Those of the tensor behind an edge of the function's node, if it is a leaf."""
+    function, _ = ctx.next_functions[edge]
     leaf = getattr(function, "variable", None)
     return {} if leaf is None else hooks_of(leaf)
 

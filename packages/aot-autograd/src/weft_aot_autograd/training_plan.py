@@ -208,8 +208,8 @@ class Plan:
             backward = [(_whole_backward(partitioned), backward)]
         self.segments = tuple(Segment(segment, run, self.gradients) for segment, run in backward)
         self.argument_count = len(order)
-        # The positions of arguments that are tensors, once there was a call.
-        self.tensor_arguments: tuple[int, ...] | None = None
+        self.edges = self._edges()
+        self.tensor_inputs = tuple(k for k in self.edges if k >= self.lifted_count)
         self._partitioned, self._compile_later = partitioned, compile_later
         self._partial: dict[tuple[frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)
@@ -217,6 +217,19 @@ class Plan:
         self._is_linear = is_linear(functional)
         self.warned = False
         self._examine(functional, differentiated)
+
+    def _edges(self) -> dict[int, int]:
+        """The edges of the function's node in autograd's graph, by the positions of the tensor arguments.
+
+        A later segment's tensor has an edge of its own, before theirs.
+        """
+        later = int(len(self.segments) > 1)
+        tensors = [
+            k
+            for k, index in enumerate(self.argument_indices)
+            if isinstance(self.placeholders[index].meta["val"], torch.Tensor)
+        ]
+        return {k: later + number for number, k in enumerate(tensors)}
 
     def _examine(self, functional: FunctionalGraph, differentiated: set[int]) -> None:
         """What the forward graph writes to, where it runs and whether it draws random numbers."""
@@ -254,13 +267,13 @@ class Plan:
             if results[output] is (arguments[position] if lifted is None else lifted)
         }
 
-    def is_unreached(self, gradients: Sequence[Any]) -> bool:
+    def is_unreached(self, present: Set[int]) -> bool:
         """Whether no output has a gradient, so that no input has one and nothing saved matters.
 
         Autograd calls backward so when all that leads to it is another compiled graph, whose output with a
         gradient does not depend on this one's; eager's nodes would not have been reached.
         """
-        return self._is_linear and all(gradients[t.output_index] is None for t in self.tangents)
+        return self._is_linear and not present
 
     def present(self, gradients: Sequence[Any]) -> frozenset[int]:
         """The tangents that are there, by position."""
