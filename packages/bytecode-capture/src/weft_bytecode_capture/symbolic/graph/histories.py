@@ -13,7 +13,7 @@ import operator
 import types
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 import torch
 import torch.fx
@@ -68,9 +68,12 @@ def _histories(
 ) -> set[int]:
     """The storages, of ``wanted_storages``, of those tensors to which ``node`` gives their history."""
     found = {storage_identity(wanted[node])} if node in wanted else set()
-    if writes(node):
-        found |= storages(node_values(possibly_written(node))) & wanted_storages
-    return found
+    return found | _written(node) & wanted_storages
+
+
+def _written(node: torch.fx.Node) -> set[int]:
+    """The storages that ``node`` may write to."""
+    return storages(node_values(possibly_written(node))) if writes(node) else set()
 
 
 _REFUSALS = (
@@ -96,12 +99,19 @@ def raise_for_view(evaluator: Evaluator, error: Exception, values: Any) -> None:
 def _break_before_view(evaluator: Evaluator, tensors: Iterable[torch.Tensor], reason: str) -> None:
     """End the graph before the first view in the memory of one of ``tensors`` that is a view."""
     viewed = storages(tensor for tensor in tensors if tensor._is_view())
-    graph, owned = evaluator.graph, set[int]()
-    for node in graph.outermost.nodes:
+    owned = set[int]()
+    for node in evaluator.graph.outermost.nodes:
         found = storages(_tensors(node)) & viewed
-        if node.op.startswith("call_") and found & owned and node in graph.made_at:
-            raise BreakEarlier(graph.made_at[node], Unsupported(OPERATOR_REJECTS, reason))
+        if node.op.startswith("call_") and found & owned:
+            _break_before(evaluator, node, OPERATOR_REJECTS, reason)
         owned |= found
+
+
+def _break_before(evaluator: Evaluator, node: torch.fx.Node, kind: str, context: str) -> None:
+    """End the graph before the instruction that made ``node``, if one of the program's did."""
+    position = evaluator.graph.made_at.get(node)
+    if position is not None:
+        raise BreakEarlier(position, Unsupported(kind, context))
 
 
 def check_views(
@@ -138,11 +148,10 @@ def check_hooks(evaluator: Evaluator) -> None:
     hooked = storages(fake for _, tensor, fake in given if tensor._backward_hooks)
     written = set[int]()
     for node in graph.outermost.nodes if given else ():
-        if writes(node):
-            written |= storages(node_values(possibly_written(node)))
-            if written & hooked and node in graph.made_at:
-                error = Unsupported("hook of a tensor", "that is written to")
-                raise BreakEarlier(graph.made_at[node], error)
+        own = _written(node)
+        written |= own
+        if own and written & hooked:
+            _break_before(evaluator, node, "hook of a tensor", "that is written to")
     for source, _, fake in given:
         if storage_identity(fake) in written - hooked:
             evaluator.guard(AttributeSource(source, "_backward_hooks"), IsObject(None))
@@ -166,8 +175,7 @@ def check_places(evaluator: Evaluator, tensors: Iterable[torch.Tensor]) -> None:
         if storage_identity(fake) not in left:
             continue
         if _begins_late(evaluator, node.all_input_nodes[0]) or not _lies_as_a_result(fake):
-            error = Unsupported("storage of a tensor", f"{name} of a part of a tensor")
-            raise BreakEarlier(evaluator.graph.made_at[node], error)
+            _break_before(evaluator, node, "storage of a tensor", f"{name} of a part of a tensor")
 
 
 def _begins_late(evaluator: Evaluator, operand: torch.fx.Node) -> bool:
@@ -229,6 +237,9 @@ class _SharedResult:
     version: int
     position: int  # of the root frame's instruction
 
+    def refuse(self, reason: str) -> NoReturn:
+        raise BreakEarlier(self.position, Unsupported(_KIND, reason))
+
 
 class GradientRules:
     """The results of one graph's gradient rules."""
@@ -262,11 +273,9 @@ class GradientRules:
         returned = [output.node for output in outputs if isinstance(output.node, torch.fx.Node)]
         for row in self._shared:
             if version_of(row.item.meta["example_value"]) != row.version:
-                error = Unsupported(_KIND, "a view among its results is written to")
-                raise BreakEarlier(row.position, error)
+                row.refuse("a view among its results is written to")
             if any(_comes_from(node, row.item) for node in returned):
-                error = Unsupported(_KIND, "a view among its results leaves the graph")
-                raise BreakEarlier(row.position, error)
+                row.refuse("a view among its results leaves the graph")
 
 
 _KIND = "autograd function that needs gradients"
