@@ -179,10 +179,10 @@ _LAYOUTS: dict[OpOverload, Layout] = {
 }
 
 
-# What operators give for sizes that depend on data, where torch's meta functions ask for their values.
+# What operators give for sizes that are symbols, where torch's meta functions give less.
 #
-# Torch has answers of its own since 2.13; before, a write to rows whose number data gives would end the
-# graph, and a slice of them would have a new symbol for its size.
+# For sizes that depend on data torch has answers of its own since 2.13; before, a write to rows whose number
+# data gives would end the graph, and a slice of them would have a new symbol for its size.
 
 
 Rule = Callable[..., torch.Tensor | None]
@@ -244,29 +244,38 @@ def _counted(start: Any, end: Any, step: Any = 1, **others: Any) -> torch.Tensor
     return torch.empty(((end - start + step - sign) // step,), **others)
 
 
-RULES: dict[OpOverload, Rule] = (
-    {}
-    if FAKES_TAKE_SIZES_OF_DATA
-    else {
-        aten.copy_.default: _copy,
-        aten.select_scatter.default: _with_same_strides,
-        aten.slice_scatter.default: _with_same_strides,
-        aten.slice.Tensor: _slice,
-    }
-)
+def _has_symbols(args: Sequence[Any]) -> bool:
+    """Whether numbers among the arguments are symbols, and none depends on data."""
+    return any(isinstance(n, torch.SymInt) for n in args) and not _has_sizes_of_data(args)
 
 
-def rule_for(operator: Any, args: Sequence[Any]) -> Rule | None:
-    """The rule that takes the place of torch's, None where numbers are known."""
-    rule = _counted if operator is aten.arange.start_step else RULES.get(operator)
-    if rule is None:
-        return None
-    if any(_depends_on_data(argument) for argument in args):
-        return None if rule is _counted else rule
-    return rule if rule is _counted and any(isinstance(n, torch.SymInt) for n in args) else None
+def _has_sizes_of_data(args: Sequence[Any]) -> bool:
+    return any(map(_depends_on_data, args))
 
 
 def _depends_on_data(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return any(_depends_on_data(n) for n in (*value.shape, *value.stride()))
     return isinstance(value, torch.SymInt) and bool(has_unbacked_symbols(value))
+
+
+_RULES: dict[OpOverload, tuple[Rule, Callable[[Sequence[Any]], bool]]] = {
+    aten.arange.start_step: (_counted, _has_symbols)
+}
+"""Rules, each with what tells the arguments that it is for."""
+
+if not FAKES_TAKE_SIZES_OF_DATA:
+    _RULES |= {
+        aten.copy_.default: (_copy, _has_sizes_of_data),
+        aten.select_scatter.default: (_with_same_strides, _has_sizes_of_data),
+        aten.slice_scatter.default: (_with_same_strides, _has_sizes_of_data),
+        aten.slice.Tensor: (_slice, _has_sizes_of_data),
+    }
+
+
+def rule_for(operator: Any, args: Sequence[Any]) -> Rule | None:
+    """The rule that takes the place of torch's, None where torch's own does."""
+    if operator not in _RULES:
+        return None
+    rule, is_for = _RULES[operator]
+    return rule if is_for(args) else None
