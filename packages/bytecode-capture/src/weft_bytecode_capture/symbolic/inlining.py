@@ -31,9 +31,8 @@ def inline_call(
     if model is not None:
         return model.call(caller, arguments, keywords, function)
     dictionary = function.globals_dictionary(caller)
-    if (
-        type(dictionary) is not dict
-    ):  # names are looked up by its own methods, as in annotationlib's
+    if type(dictionary) is not dict:
+        # Names are looked up by its own methods, as by those of annotationlib's.
         raise Unsupported("globals of another class", function.qualified_name())
     module = dictionary.get("__name__")
     value = getattr(function, "value", None)
