@@ -123,7 +123,7 @@ def leaving_transforms(graph: torch.fx.Graph) -> Iterator[None]:
     forward_mode = torch._C._is_fwd_grad_enabled()
     try:
         yield
-    except BaseException:
+    except BaseException:  # after an interrupt too
         while _functorch.get_dynamic_layer_stack_depth() > depth:
             _LEAVE[_functorch.peek_interpreter_stack().key()]()
         _functorch.set_inplace_requires_grad_allowed(allowed)

@@ -140,8 +140,8 @@ class _Call:
             return math.inf
         try:
             made = self._run(0, device="meta")
-        except Exception:
-            return math.inf  # its fake raises too
+        except Exception:  # a meta function's own, of whatever class: the fake raises too
+            return math.inf
         return made.numel() if isinstance(made, torch.Tensor) else math.inf
 
     def refusal(self) -> Exception | None:
@@ -151,7 +151,7 @@ class _Call:
         for number in (0, 1):
             try:
                 self._run(number, **({"generator": torch.Generator()} if draws else {}))
-            except Exception as error:
+            except Exception as error:  # of whatever class: it is what was asked
                 raised = error
             else:
                 return None
@@ -162,7 +162,7 @@ class _Call:
         with new_fake_mode():
             try:
                 self._run(0)
-            except Exception:
+            except Exception:  # of whatever class
                 return True
         return False
 

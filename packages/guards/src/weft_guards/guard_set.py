@@ -154,7 +154,7 @@ def _expected_found_and_hint(guard: Guard, scope: Scope) -> tuple[str, str, str 
     expected = guard.predicate.expected_text()
     try:
         value = guard.source.evaluate(scope)
-    except Exception as error:
+    except Exception as error:  # of an attribute or index that fails, the program's own too
         return expected, f"nothing there ({type(error).__name__}: {short_text(str(error))})", None
     try:
         if guard.predicate.holds(value, scope):
@@ -164,7 +164,7 @@ def _expected_found_and_hint(guard: Guard, scope: Scope) -> tuple[str, str, str 
             guard.predicate.found_text(value, scope),
             guard.predicate.hint(guard.source, value),
         )
-    except Exception as error:
+    except Exception as error:  # of the program's methods, such as ``__eq__``
         found = f"a check that raises {type(error).__name__}: {short_text(str(error))}"
         return expected, found, None
 

@@ -129,7 +129,7 @@ def _explain(options: argparse.Namespace) -> int:
         if error.filename != str(options.script):
             raise
         return _fail(f"no such script: {options.script}")
-    except BaseException as error:
+    except BaseException as error:  # whatever ends the script: its report is shown before
         found = getattr(error, "explanation", None)
         if found is not None:
             found.show(guards=options.guards)

@@ -43,5 +43,5 @@ def stage(name: str, location: str, but: tuple[type[Exception], ...] = ()) -> It
         raise
     except but:
         raise
-    except Exception as error:
+    except Exception as error:  # a stage's refusal, or any fault in it
         raise StageError(name, location, error) from error

@@ -37,7 +37,7 @@ def explain_script(
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit:
             pass
-        except BaseException as error:
+        except BaseException as error:  # whatever ends the script: what it compiled is kept
             error.explanation = explanation_of(log, None)  # type: ignore[attr-defined]
             raise
         finally:

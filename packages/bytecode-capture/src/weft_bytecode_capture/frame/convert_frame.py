@@ -263,7 +263,7 @@ class _Conversion:
         except MarkError as error:
             self._report("error", error)
             raise
-        except Exception as error:
+        except Exception as error:  # a refusal or any fault: ``on_error`` says whether it is raised
             self._report("error", error)
             self._converter._on_error(error, self._location_text())
             return _frame_hook.SKIP
@@ -428,7 +428,7 @@ class _Conversion:
         def run(*arguments: Any) -> Any:
             try:
                 return function(*arguments)
-            except Exception:
+            except Exception:  # an operator's own, which may come of an assumption that fails
                 history.refuted.update(places)
                 owner = converter()
                 for entry in () if owner is None else owner.entries(code):

@@ -292,7 +292,7 @@ class FrameEvaluator:
             return function(*arguments, **keywords)
         except (Unsupported, CapturedException):
             raise
-        except Exception as error:
+        except Exception as error:  # the program's, which would have called the function
             self.raise_python_error(error)
 
     def snapshots(

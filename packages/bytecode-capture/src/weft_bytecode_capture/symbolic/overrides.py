@@ -162,7 +162,7 @@ class _StandIns:
                 operation(*positional, **named)
         except _Noted as noted:
             function, rest = noted.args
-        except Exception as error:
+        except Exception as error:  # of operators on fakes, or the program's in an override
             raise Unsupported(OVERRIDE, f"{operation}: {error}") from error
         else:
             return None

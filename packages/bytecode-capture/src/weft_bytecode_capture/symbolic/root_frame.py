@@ -131,7 +131,7 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
                 )
             breaks[position] = capture.graph_break(error)
             capture.state.release()
-        except Exception:  # one that asks for another capture, or a fault
+        except Exception:  # a request for another capture, or any fault: no state may outlive it
             capture.state.release()
             raise
     return Skip("too many graph breaks in one frame")

@@ -89,6 +89,6 @@ def put(path: Path, content: bytes) -> None:
         if path.is_dir() and not path.is_symlink():  # what has no place here, and can't be replaced
             shutil.rmtree(path)
         os.replace(name, path)
-    except BaseException:
+    except BaseException:  # after an interrupt too
         Path(name).unlink(missing_ok=True)
         raise

@@ -21,7 +21,7 @@ def short_text(value: object, limit: int = 120) -> str:
     """``repr(value)``, or the type where that fails, cut to ``limit`` characters."""
     try:
         text = repr(value)
-    except Exception as error:
+    except Exception as error:  # of the program's ``__repr__``
         text = f"<{type(value).__qualname__}, whose repr raises {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 

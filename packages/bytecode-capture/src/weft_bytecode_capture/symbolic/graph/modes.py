@@ -249,7 +249,7 @@ def restoring_modes(
         level = torch.autocast_decrement_nesting()
         try:
             return function(*arguments)
-        except BaseException:
+        except BaseException:  # after an interrupt too
             for (setter, place), value in entry.items():
                 setter(*place, value)
             torch.autocast_increment_nesting()

@@ -49,7 +49,7 @@ class PresentValues:
         try:
             with torch.no_grad():
                 self._run()
-        except Exception:  # what an operator raises is raised where the program runs it
+        except Exception:  # an operator's own, which it raises again where the program runs it
             self._ended = True
             self._values.clear()
             return None

@@ -103,7 +103,7 @@ class Recovery:
             drawn = DrawnNumbers() if self.draws else None
             try:
                 return function(*arguments)
-            except BaseException:
+            except BaseException:  # after an interrupt too
                 with torch.no_grad():
                     for tensor, copy in zip(written, copies, strict=True):
                         tensor.copy_(copy)
@@ -136,7 +136,7 @@ def _saying_what_is_left(function: Any) -> Callable[..., Any]:
     def run(*arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except Exception as error:
+        except Exception as error:  # an operator's or the program's own
             changed = not isinstance(error, early) if left_changes is None else left_changes()
             if changed or not (runs_program is None or runs_program(*arguments)):
                 raise LeavesChanges(error) from error

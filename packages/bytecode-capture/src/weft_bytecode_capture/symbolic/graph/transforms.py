@@ -118,7 +118,7 @@ def leaving_transforms(
     def run(*arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except BaseException:
+        except BaseException:  # after an interrupt too
             entry.restore(dual=dual)
             raise
 

@@ -233,7 +233,7 @@ def _refusal(function: Callable[..., Any], count: int, keywords: Collection[str]
             function(*[value] * count, **dict.fromkeys(keywords, value))
         except TypeError as error:
             messages.add(str(error))
-        except Exception:  # it took them
+        except Exception:  # its own, of the values: it took so many
             return None
         else:
             return None

@@ -25,7 +25,7 @@ def give_constant(function: Callable[..., Any]) -> None:
         named = {name: value.as_constant() for name, value in keywords.items()}
         try:
             result = function(*values, **named)
-        except Exception as error:
+        except Exception as error:  # the function's own
             evaluator.raise_python_error(error)
         return evaluator.wrap_result(result)
 
