@@ -137,11 +137,9 @@ class RememberingFakeMode(FakeTensorMode):
             args = _counted_from_the_front(*args)
         result: Any = super().dispatch(func, types, args, kwargs)
         if isinstance(result, torch.Tensor) and result.requires_grad and result.is_leaf:
-            _without_gradients(result, (*args, *kwargs.values()))
+            _require_no_gradients(result, (*args, *kwargs.values()))
         if _waits_for_several(func):
-            with (
-                self
-            ):  # torch's mode gives the operands, which hold nothing until they are waited for
+            with self:  # torch's gives the operands, which hold nothing until they are waited for
                 return [torch.empty_like(value) for value in result]
         if not has_eager_strides(func):
             with self:
@@ -218,8 +216,8 @@ class RememberingFakeMode(FakeTensorMode):
         return form if same_dispatch(form.new(), value) else None
 
 
-def _without_gradients(result: torch.Tensor, operands: Sequence[Any]) -> None:
-    """Some of torch's forms in Python give a new leaf what their operand has, in any mode of gradients."""
+def _require_no_gradients(result: torch.Tensor, operands: Sequence[Any]) -> None:
+    """Undo what some of torch's forms in Python do: give a new leaf their operand's flag, in any mode."""
     if not any(result is operand for operand in operands):
         result.requires_grad_(False)
 

@@ -429,7 +429,7 @@ class GraphBuilder:
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
-        without = _without_gradients(fakes) if self.is_in_region else ()
+        without = _tensors_without_gradients(fakes) if self.is_in_region else ()
         value = self._fake_result(evaluator, kind, target, fakes, fake_keywords)
         self.gradients_depend_on_data |= any(fake.requires_grad for fake in without)
         require_held(target, value)
@@ -560,7 +560,7 @@ def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
     return [out] if isinstance(out, torch.Tensor) else list(out or ())
 
 
-def _without_gradients(arguments: Sequence[Any]) -> list[torch.Tensor]:
+def _tensors_without_gradients(arguments: Sequence[Any]) -> list[torch.Tensor]:
     """The tensors of a call that have no gradients yet; a write may give them some."""
     return [a for a in arguments if isinstance(a, torch.Tensor) and not a.requires_grad]
 
