@@ -33,8 +33,9 @@ from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..objects.classes import ClassVariable
 from ..objects.user_objects import UserObjectVariable
 
-# What a cache holds.  ``functools`` does not say, but the garbage collector is told: of a cache of limited
-# size each key, result and link, oldest first; then the dict of links, or of results.
+# What a cache holds.  ``functools`` has no way to ask that counts as no call, so what it tells the garbage
+# collector is read (``lru_cache_tp_traverse`` of CPython's ``_functoolsmodule.c``): of a cache of limited
+# size each link's key, result and class, oldest first; then the dict of links, or of results.
 
 _LINK = 3
 
@@ -44,28 +45,28 @@ def cached_result(function: Any, key: Any) -> Any:
 
     :raises KeyError: nothing; the function would be called.
     """
-    held = gc.get_referents(function)
-    position = _place_of_cache(function, held)
-    found = held[position][key]
-    if position < _LINK:  # no links: the cache has no limit
-        return found
-    for k in range(position - _LINK, -1, -_LINK):  # a hit makes its link the last
-        if held[k] == key:
-            return held[k + 1]
+    links, cache = _contents(function)
+    if not links:  # the cache has no limit
+        return cache[key]
+    if key in cache:
+        for k in range(len(links) - _LINK, -1, -_LINK):  # a hit makes its link the last
+            if links[k] == key:
+                return links[k + 1]
     raise KeyError(key)
 
 
 def is_cached(function: Any, key: Any) -> bool:
     """Whether a call would be answered from the cache."""
-    held = gc.get_referents(function)
-    return key in held[_place_of_cache(function, held)]
+    _, cache = _contents(function)
+    return key in cache
 
 
-def _place_of_cache(function: Any, held: list[Any]) -> int:
-    own = vars(function)
+def _contents(function: Any) -> tuple[list[Any], dict[Any, Any]]:
+    """The links' keys, results and classes, none of a cache without limit, and the cache's dict."""
+    held, own = gc.get_referents(function), vars(function)
     for k in range(len(held) - 1, -1, -1):
         if type(held[k]) is dict and held[k] is not own:
-            return k
+            return held[k % _LINK : k], held[k]
     raise AssertionError("a cache holds a dict")
 
 
