@@ -131,15 +131,6 @@ class CodeBuilder:
             self.add("PRECALL", count)
         self.add("CALL", count)
 
-    def call_unpacked(self, with_keywords: bool) -> None:
-        """Pop a mapping of keywords if there is one, a sequence, the callee and its NULL; push the result."""
-        if not DIALECT.keywords_or_null:
-            self.add("CALL_FUNCTION_EX", int(with_keywords))
-            return
-        if not with_keywords:
-            self.add("PUSH_NULL")
-        self.add("CALL_FUNCTION_EX")
-
     def make_function(self, has_closure: bool) -> None:
         """Pop a code object, and the closure under it; push a function."""
         if not DIALECT.function_attributes:

@@ -47,9 +47,6 @@ class Emitter:
     def store_subscript(self) -> None:
         """Pop key (top), container, value; ``container[key] = value``."""
 
-    def delete_subscript(self) -> None:
-        """Pop key (top) and container; ``del container[key]``."""
-
     def build(self, kind: str, count: int) -> None:
         """Pop ``count`` elements (``2 * count`` for "map"), push a new "tuple", "list", "set", "map",
         "slice" or "string"."""
@@ -91,18 +88,9 @@ class Emitter:
         self.load_call(function, *arguments)
         self.pop()
 
-    def call_unpacked(self, with_keywords: bool) -> None:
-        """Pop a dict (if ``with_keywords``), a tuple and the callee; push ``callee(*tuple, **dict)``."""
-
     def store_temporary(self) -> str:
         """Pop the top into a fresh local variable and give its name."""
         raise NotImplementedError
-
-    def load_temporary(self, name: str) -> None:
-        """Push what :meth:`store_temporary` has named."""
-
-    def store_global(self, name: str) -> None:
-        """Pop the top into a global of the frame's own module."""
 
     def load_cell(self, name: str) -> None:
         """Push the cell object of one of the frame's own cell or free variables."""

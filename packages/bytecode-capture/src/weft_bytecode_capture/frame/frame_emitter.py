@@ -177,9 +177,6 @@ class FrameEmitter(CodeBuilder, Emitter):
     def store_subscript(self) -> None:
         self.add("STORE_SUBSCR")
 
-    def delete_subscript(self) -> None:
-        self.add("DELETE_SUBSCR")
-
     def build(self, kind: str, count: int) -> None:
         operation = "STRING" if kind == "string" else _BUILD[kind]
         self.add(f"BUILD_{operation}", count)
@@ -201,12 +198,6 @@ class FrameEmitter(CodeBuilder, Emitter):
         name = self.new_temporary()
         self.store_local(name)
         return name
-
-    def load_temporary(self, name: str) -> None:
-        self.load_local(name)
-
-    def store_global(self, name: str) -> None:
-        self.add("STORE_GLOBAL", self.name(name))
 
     def duplicate(self) -> None:
         self.add("COPY", 1)
