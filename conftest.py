@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
+from tests.coverage import choice
+
 COMPILING = ("tests", *(f"packages/{name}" for name in ("weft", "codegen-cpp", "codegen-triton")))
 """Where a case takes tenths of a second: most run a compiler."""
+
+PROBES = "tests.coverage.probes"
+"""The plugin that measures what the list is made of."""
 
 Case = tuple[tuple[str, int], ...]
 """Which value of each parameter a case has."""
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark `slow` those cases of a product of parameters that prove what others prove.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark `slow` those cases that prove what others prove.
 
     Of three parameters or more every two values meet that meet in any case, so that faults of one value and
     of two that meet are found. Of two, where cases are costly, every value has a case.
+    Of what is left, cases that `nox -s sample` found to reach no branch and no operator of their own.
     """
     functions: dict[str, list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and len(list(item.iter_markers("parametrize"))) > 1:
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    mark_pairs(functions)
+    if not config.pluginmanager.hasplugin(PROBES):
+        mark_like_others(items, choice.read_list())
+
+
+def mark_pairs(functions: Mapping[str, Sequence[pytest.Function]]) -> None:
     for name, cases in functions.items():
         parameters = len(list(cases[0].iter_markers("parametrize")))
         if parameters == 2 and not name.startswith(COMPILING):
@@ -34,6 +46,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, item in enumerate(cases):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
+
+
+def mark_like_others(items: Sequence[pytest.Item], listed: Mapping[str, choice.Left]) -> None:
+    """Leave out what the list says of functions whose cases are still as many as when it was written."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not any(item.get_closest_marker(name) for name in ("slow", "gpu")):
+            cases.setdefault(choice.function_of(item.nodeid), []).append(item)
+    for function, some in cases.items():
+        left = listed.get(function)
+        if left is not None and left.cases == len(some):
+            for item in some:
+                if item.nodeid[len(function) :] in left.out:
+                    item.add_marker(pytest.mark.slow)
 
 
 def case_of(item: pytest.Function) -> Case:

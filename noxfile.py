@@ -53,6 +53,7 @@ FEW_PROGRAMS = {
     "WEFT_CHAINS": "2",
     "WEFT_GRADIENT_PROGRAMS": "3",
 }
+AS_IN_SUITE = {"WEFT_UNOPTIMIZED_LENGTH": UNOPTIMIZED_LENGTH, **FEW_PROGRAMS}
 MANY_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "40",
     "WEFT_ORDINARY_BLOCKS": "40",
@@ -150,6 +151,12 @@ def pip_install(session: nox.Session, environment: Path, *arguments: str) -> Non
 
 def folder(package: str) -> Path:
     return ROOT / "packages" / package
+
+
+def folders_of(part: str) -> list[str]:
+    """Where the tests of a part of the suite are."""
+    folders = [folder(name) / "tests" for name in SUITE[part]] or [ROOT / "tests"]
+    return [str(path) for path in folders]
 
 
 def module_of(package: str) -> str:
@@ -278,9 +285,30 @@ def suite(session: nox.Session, part: str) -> None:
     `tests/test_package_borders.py` looks after what packages may import; the session `tests` proves it.
     """
     environment = development_environment(session, "weft")
-    folders = [folder(name) / "tests" for name in SUITE[part]] or [ROOT / "tests"]
-    variables = {"WEFT_UNOPTIMIZED_LENGTH": UNOPTIMIZED_LENGTH, **FEW_PROGRAMS}
-    run_pytest(session, environment, *map(str, folders), **variables)
+    run_pytest(session, environment, *folders_of(part), **AS_IN_SUITE)
+
+
+@nox.session
+def sample(session: nox.Session) -> None:
+    """Which cases reach nothing of their own, so that `suite` leaves them out: writes the list of them.
+
+    `nox -s sample -- codegen-cpp` does for a part of the suite.
+    """
+    environment = development_environment(session, "weft")
+    parts = session.posargs or list(SUITE)
+    session.posargs.clear()
+    work = ENVIRONMENTS / "coverage"
+    for part in parts:
+        shutil.rmtree(work / part, ignore_errors=True)
+        (work / part / "cache").mkdir(mode=0o700, parents=True)  # an empty one: every stage runs
+        variables = {
+            "WEFT_COVERAGE": str(work / part),
+            "WEFT_CACHE_DIR": str(work / part / "cache"),
+        }
+        plugin = ("-p", "tests.coverage.probes")
+        run_pytest(session, environment, *plugin, *folders_of(part), **AS_IN_SUITE, **variables)
+    chooser = ("-m", "tests.coverage.choice", *(str(work / part) for part in parts))
+    session.run(python_of(environment), *chooser)
 
 
 @nox.session

@@ -1,0 +1,74 @@
+"""Cases that reach what others reach are left out of the default run, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.coverage import choice
+from tests.coverage.choice import Left, Reached
+
+FILE = "tests/test_file.py"
+
+
+def reached(**tests: tuple[float, str]) -> dict[str, Reached]:
+    """``f_a=(1.0, "x y")``: what the case ``a`` of ``f`` reaches in a second; ``g``: no case."""
+    found = {}
+    for name, (seconds, features) in tests.items():
+        function, _, case = name.partition("_")
+        test = f"{FILE}::{function}[{case}]" if case else f"{FILE}::{function}"
+        found[test] = Reached(seconds, frozenset(features.split()))
+    return found
+
+
+def stay(found: dict[str, Reached]) -> str:
+    return " ".join(sorted(test.partition("::")[2] for test in choice.kept(found)))
+
+
+def test_a_case_that_adds_nothing_is_left_out() -> None:
+    assert stay(reached(f_a=(1, "x y"), f_b=(1, "x"), f_c=(1, "z"), g=(1, "y"))) == "f[a] f[c] g"
+
+
+def test_what_other_functions_reach_counts_and_each_keeps_a_case() -> None:
+    assert stay(reached(f_a=(1, "x"), f_b=(1, "y"), g=(9, "x y"))) == "f[a] g"
+
+
+def test_the_quicker_of_two_alike_stays() -> None:
+    assert stay(reached(f_a=(2, "x"), f_b=(1, "x"), f_c=(2, "x y"), f_d=(1, "x y"))) == "f[d]"
+
+
+def test_what_is_not_seen_stays() -> None:
+    unseen = choice.UNSEEN
+    assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(1, f"x {unseen}"))) == "f[a] f[c]"
+
+
+def test_the_list_is_read_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "LIST", tmp_path / "list.txt")
+    assert choice.read_list() == {}
+    found = {
+        f"{FILE}::f": Left(7, frozenset({"[a b-0]", "[1, 2]"})),
+        f"{FILE}::g": Left(2, frozenset()),
+    }
+    choice.write_list(found)
+    assert choice.read_list() == {f"{FILE}::f": found[f"{FILE}::f"]}
+
+
+def test_a_function_that_has_more_cases_than_were_measured_runs_whole() -> None:
+    """Names such as ``x0`` may be another case's by then."""
+    from conftest import mark_like_others
+
+    class Item:
+        def __init__(self, nodeid: str) -> None:
+            self.nodeid, self.marks = nodeid, []
+
+        def get_closest_marker(self, name: str) -> None:
+            return None
+
+        def add_marker(self, mark: pytest.MarkDecorator) -> None:
+            self.marks.append(mark.name)
+
+    listed = {f"{FILE}::f": Left(2, frozenset({"[a]"})), f"{FILE}::g": Left(3, frozenset({"[a]"}))}
+    items = [Item(f"{FILE}::{name}") for name in ("f[a]", "f[b]", "g[a]", "g[b]", "h[a]")]
+    mark_like_others(items, listed)
+    assert [item.marks for item in items] == [["slow"], [], [], [], []]
