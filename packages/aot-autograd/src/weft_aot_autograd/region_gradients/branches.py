@@ -16,7 +16,8 @@ from weft_functionalize import GIVES_ZERO_GRADIENTS
 from ..joint_recorder import JointRecorder
 from .body import DifferentiatedBody, Flag, differentiate
 from .recording import RegionRule, record_region, run_nodes
-from .undefined_gradients import Defined, Reach, RegionReach
+from .region_function import call_region, given_or_zeros
+from .undefined_gradients import Defined, Reach
 
 
 def differentiate_branch(
@@ -26,35 +27,7 @@ def differentiate_branch(
     predicate, *modules, operands = args
     tracked = {k for k, v in enumerate(operands) if isinstance(v, torch.Tensor) and v.requires_grad}
     first, second = (differentiate(recorder, module, tracked, (), rule) for module in modules)
-    branch = _Branch(recorder, node, (first, second), predicate.device, rule)
-    results: tuple[Any, ...] = _BranchFunction.apply(branch, predicate, *operands)  # type: ignore[no-untyped-call]
-    return results
-
-
-class _BranchFunction(torch.autograd.Function):
-    """One branch in autograd."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, branch: _Branch, predicate: torch.Tensor, *operands: Any
-    ) -> tuple[Any, ...]:
-        ctx.set_materialize_grads(False)
-        ctx.branch, ctx.predicate, ctx.operands = branch, predicate, operands
-        results, ctx.slots, reach = branch.forward(predicate, operands)
-        tensors = [k for k, operand in enumerate(operands) if isinstance(operand, torch.Tensor)]
-        ctx.reach = RegionReach(reach, [None, *tensors])
-        constant = [
-            result
-            for k, result in enumerate(results)
-            if isinstance(result, torch.Tensor) and k not in branch.tangents
-        ]
-        ctx.mark_non_differentiable(*constant)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        found = ctx.branch.backward(ctx.predicate, ctx.operands, ctx.slots, gradients)
-        return None, None, *(found.get(k) for k in range(len(ctx.operands)))
+    return call_region(_Branch(recorder, node, predicate, (first, second), rule), operands)
 
 
 class _Branch:
@@ -64,16 +37,17 @@ class _Branch:
         self,
         recorder: JointRecorder,
         node: torch.fx.Node,
+        predicate: torch.Tensor,
         branches: tuple[DifferentiatedBody, DifferentiatedBody],
-        device: torch.device,
         rule: RegionRule,
     ) -> None:
         self.recorder = recorder
         self.node = node
+        self.predicate = predicate
         self.branches = branches
         self.rule = rule
-        self.flag_device = device
-        self.tangents = sorted({k for body in branches for k in body.tangents})
+        self.tracked = frozenset(k for body in branches for k in body.tangents)
+        self.tangents = sorted(self.tracked)
         self.gradients = sorted({k for body in branches for k in body.gradients})
         # By slot: the branch, the position among its saved values, and the fake value.
         self.slots = [
@@ -90,31 +64,29 @@ class _Branch:
         }
         self.flags = list(dict.fromkeys(w for w in self.ways.values() if Flag in map(type, w)))
 
-    def forward(
-        self, predicate: torch.Tensor, operands: Sequence[Any]
-    ) -> tuple[tuple[Any, ...], list[torch.Tensor], Reach]:
+    def forward(self, operands: Sequence[Any]) -> tuple[tuple[Any, ...], list[torch.Tensor], Reach]:
         """Record the branch with slots; its results, the slots' values, and what has gradients of what."""
         recorder = self.recorder
         given = self.node.meta["val"]
         results = [recorder.fresh(v) if isinstance(v, torch.Tensor) else v for v in given]
         results += [recorder.fresh(value) for _, _, value in self.slots]
-        results += [recorder.fresh(predicate) for _ in self.flags]
-        made = self._add(predicate, [self._forward_branch(k) for k in (0, 1)], operands, results)
+        results += [recorder.fresh(self.predicate) for _ in self.flags]
+        made = self._add([self._forward_branch(k) for k in (0, 1)], operands, results)
         first = len(made) - len(self.flags)
         return (
             made[: len(given)],
             list(made[len(given) : first]),
-            self._reach(predicate, made[first:]),
+            self._reach(made[first:]),
         )
 
-    def _reach(self, predicate: torch.Tensor, flags: Sequence[torch.Tensor]) -> Reach:
+    def _reach(self, flags: Sequence[torch.Tensor]) -> Reach:
         if GIVES_ZERO_GRADIENTS in self.node.meta:
             return dict.fromkeys(self.ways, True)
         known: dict[Any, Defined] = dict(zip(self.flags, flags, strict=True))
         known[True, True] = True
-        known[True, False] = predicate
+        known[True, False] = self.predicate
         if (False, True) in self.ways.values():
-            known[False, True] = torch.logical_not(predicate)
+            known[False, True] = torch.logical_not(self.predicate)
         return {key: known[way] for key, way in self.ways.items()}
 
     def _forward_branch(self, branch: int) -> torch.fx.GraphModule:
@@ -140,7 +112,7 @@ class _Branch:
                 results.append(
                     outputs[flag.index]
                     if isinstance(flag, Flag)
-                    else torch.full((), flag, device=self.flag_device)
+                    else torch.full((), flag, device=self.predicate.device)
                 )
             return results
 
@@ -148,30 +120,20 @@ class _Branch:
         return record_region(self.recorder, examples, [n.name for n in placeholders], run)
 
     def backward(
-        self,
-        predicate: torch.Tensor,
-        operands: Sequence[Any],
-        slots: Sequence[torch.Tensor],
-        gradients: Sequence[Any],
+        self, operands: Sequence[Any], kept: Sequence[torch.Tensor], gradients: Sequence[Any]
     ) -> dict[int, torch.Tensor]:
         """Record the branch of the gradients; these by operand."""
         likes: dict[int, torch.Tensor] = {}
         for body in self.branches:
             likes.update(zip(body.tangents, body.tangent_values(), strict=True))
-        tangents = []
-        for k in self.tangents:
-            like = likes[k]
-            given = gradients[k]
-            if given is None:
-                given = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
-            tangents.append(given)
-        passed = [*tangents, *slots, *operands]
+        tangents = [given_or_zeros(gradients[k], likes[k]) for k in self.tangents]
+        passed = [*tangents, *kept, *operands]
         examples = [*(likes[k] for k in self.tangents), *(value for _, _, value in self.slots)]
         inside = self.branches[0].parts.forward.graph.find_nodes(op="placeholder")
         examples += [node.meta["val"] for node in inside]
         modules = [self._backward_branch(branch, examples) for branch in (0, 1)]
         results = [self.recorder.fresh(operands[k]) for k in self.gradients]
-        made = self._add(predicate, modules, passed, results)
+        made = self._add(modules, passed, results)
         return dict(zip(self.gradients, made, strict=True))
 
     def _backward_branch(self, branch: int, examples: Sequence[Any]) -> torch.fx.GraphModule:
@@ -203,7 +165,6 @@ class _Branch:
 
     def _add(
         self,
-        predicate: torch.Tensor,
         modules: Sequence[torch.fx.GraphModule],
         operands: Sequence[Any],
         results: Sequence[Any],
@@ -212,7 +173,7 @@ class _Branch:
         names = ("true_graph", "false_graph")
         regions = [recorder.add_region(n, m) for n, m in zip(names, modules, strict=True)]
         arguments = (
-            recorder.nodes_in(predicate),
+            recorder.nodes_in(self.predicate),
             *regions,
             tuple(recorder.nodes_in(value) for value in operands),
         )

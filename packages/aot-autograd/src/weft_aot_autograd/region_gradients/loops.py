@@ -20,8 +20,9 @@ from .accumulation import accumulated
 from .body import DifferentiatedBody, differentiate
 from .counts import Count, find_count, min_iterations
 from .recording import RegionRule, record_region, run_nodes, with_parameters
+from .region_function import call_region, given_or_zeros
 from .undefined_after_loops import DefinedAfterLoop
-from .undefined_gradients import Reach, RegionReach
+from .undefined_gradients import Reach
 
 aten = torch.ops.aten
 
@@ -60,8 +61,7 @@ def differentiate_loop(
         defined,
         rule,
     )
-    results: tuple[Any, ...] = _LoopFunction.apply(loop, *operands)  # type: ignore[no-untyped-call]
-    return results
+    return call_region(loop, operands)
 
 
 def differentiated_body(
@@ -80,30 +80,6 @@ def differentiated_body(
         if following <= tracked:
             return body, frozenset(tracked)
         tracked |= following
-
-
-class _LoopFunction(torch.autograd.Function):
-    """One loop in autograd."""
-
-    @staticmethod
-    def forward(ctx: Any, loop: CountedLoop, *operands: Any) -> tuple[Any, ...]:
-        ctx.set_materialize_grads(False)
-        ctx.loop, ctx.operands = loop, operands
-        results, ctx.stacks, ctx.ran, reach = loop.forward(operands)
-        tensors = [k for k, operand in enumerate(operands) if isinstance(operand, torch.Tensor)]
-        ctx.reach = RegionReach(reach, tensors)
-        constant = [
-            result
-            for k, result in enumerate(results)
-            if isinstance(result, torch.Tensor) and k not in loop.tracked
-        ]
-        ctx.mark_non_differentiable(*constant)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        found = ctx.loop.backward(ctx.operands, ctx.stacks, ctx.ran, gradients)
-        return None, *(found.get(k) for k in range(len(ctx.operands)))
 
 
 class CountedLoop:
@@ -162,10 +138,10 @@ class CountedLoop:
 
     def forward(
         self, operands: Sequence[Any]
-    ) -> tuple[tuple[Any, ...], list[torch.Tensor], torch.Tensor | None, Reach]:
-        """Record the loop with stacks; its results, the filled stacks, and how many iterations ran.
+    ) -> tuple[tuple[Any, ...], tuple[list[torch.Tensor], torch.Tensor | None], Reach]:
+        """Record the loop with stacks; its results, the filled stacks and how many iterations ran, its reach.
 
-        That is None where it is known when the loop begins.  The last says what has gradients of what.
+        How many ran is None where it is known when the loop begins.
         """
         recorder, body = self.recorder, self.body
         stacks = self._begin(operands[self.carried[0]].device)
@@ -195,7 +171,7 @@ class CountedLoop:
         )
         made = recorder.add_region_operator(self.node, arguments, results)
         filled, flags, ran = self._apart(made[at:])
-        return made[:at], filled, ran, self.defined.reach(flags)
+        return made[:at], (filled, ran), self.defined.reach(flags)
 
     def _apart(
         self, values: Sequence[Any]
@@ -236,22 +212,16 @@ class CountedLoop:
     def backward(
         self,
         operands: Sequence[Any],
-        stacks: Sequence[torch.Tensor],
-        ran: torch.Tensor | None,
+        kept: tuple[list[torch.Tensor], torch.Tensor | None],
         gradients: Sequence[Any],
     ) -> dict[int, torch.Tensor]:
         """Record the loop that counts down; the gradients by operand."""
         recorder, trips = self.recorder, self.count.trips
+        stacks, ran = kept
         shapes = dict(zip(self.body.tangents, self.body.tangent_values(), strict=True))
-        tangents = []
-        for k in self.carried:
-            like = shapes.get(k, operands[k])
-            given = gradients[k]
-            if given is None:
-                given = torch.zeros(like.shape, dtype=like.dtype, device=like.device)
-            tangents.append(given)
+        tangents = [given_or_zeros(gradients[k], shapes.get(k, operands[k])) for k in self.carried]
         sums = [torch.zeros_like(operands[k]) for k in self.summed]
-        kept = self._kept(operands)
+        same = self._same_in_all(operands)
         mode = fake_mode_of(recorder.graph)
         assert mode is not None
         tested = new_integer(mode, None, None)
@@ -259,10 +229,10 @@ class CountedLoop:
             *(recorder.fresh(shapes.get(k, operands[k])) for k in self.carried),
             *map(recorder.fresh, sums),
         ]
-        passed = [*stacks, *kept.values(), *(() if ran is None else (ran,))]
+        passed = [*stacks, *same.values(), *(() if ran is None else (ran,))]
         names = ["counter", *["tangent"] * len(tangents), *["sum"] * len(sums)]
         names += ["kept"] * len(passed)
-        positions = list(kept)
+        positions = list(same)
 
         def run(inner: JointRecorder, values: list[Any]) -> list[Any]:
             return self._backward_body(inner, values, positions)
@@ -284,7 +254,7 @@ class CountedLoop:
         made = recorder.add_region_operator(self.node, arguments, results)
         return dict(zip([*self.carried, *self.summed], made[1:], strict=True))
 
-    def _kept(self, operands: Sequence[Any]) -> dict[int, Any]:
+    def _same_in_all(self, operands: Sequence[Any]) -> dict[int, Any]:
         """By position among the saved values: what is the same in each iteration, as it is outside."""
         kept: dict[int, Any] = {}
         for s, value in enumerate(self.body.saved_values()):

@@ -17,6 +17,7 @@ from ..joint_recorder import JointRecorder
 from ..replay import GradientModeInterpreter
 from ..unsupported import Unsupported
 from .recording import RegionRule, record_region, run_nodes
+from .region_function import call_region
 
 MAX_STATES = 4
 """Of scans of more tensors the matrices have too many entries to be worth it."""
@@ -36,26 +37,7 @@ def differentiate_scan(
     scan.find_tracked(rows)
     if len(scan.tracked) > MAX_STATES:
         raise Unsupported("gradient of a scan of many tensors", node.name)
-    results: tuple[Any, ...] = _ScanFunction.apply(scan, *rows)  # type: ignore[no-untyped-call]
-    return results
-
-
-class _ScanFunction(torch.autograd.Function):
-    """One scan in autograd."""
-
-    @staticmethod
-    def forward(ctx: Any, scan: _Scan, *rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        ctx.scan, ctx.rows = scan, rows
-        results = scan.forward(rows)
-        ctx.results = [scan.recorder.alias_of(result) for result in results]
-        ctx.mark_non_differentiable(*(r for k, r in enumerate(results) if k not in scan.tracked))
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
-        found = ctx.scan.backward(ctx.rows, ctx.results, gradients)
-        return None, *(found.get(k) for k in range(len(ctx.rows)))
+    return call_region(scan, rows)
 
 
 class _Scan:
@@ -91,9 +73,10 @@ class _Scan:
                 return
             self.tracked |= found
 
-    def forward(self, rows: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Record the scan as it is."""
-        return self._scan(self.module, rows, self.additional)
+    def forward(self, operands: Sequence[Any]) -> tuple[tuple[Any, ...], list[torch.Tensor], None]:
+        """Record the scan as it is; its results, and these again for backward."""
+        results = self._scan(self.module, operands, self.additional)
+        return results, [self.recorder.alias_of(result) for result in results], None
 
     def _scan(
         self, module: torch.fx.GraphModule, rows: Sequence[torch.Tensor], additional: Sequence[Any]
@@ -110,11 +93,12 @@ class _Scan:
 
     def backward(
         self,
-        rows: Sequence[torch.Tensor],
-        results: Sequence[torch.Tensor],
+        operands: Sequence[Any],
+        kept: Sequence[torch.Tensor],
         gradients: Sequence[torch.Tensor | None],
     ) -> dict[int, torch.Tensor]:
         """Record the scan from the end; the gradients by row."""
+        rows, results = operands, kept
         by_left, by_right = self._derivatives(rows, results)
         reached = {k for k in self.tracked if gradients[k] is not None}
         while True:

@@ -22,8 +22,9 @@ from .body import DifferentiatedBody
 from .counts import Count
 from .loops import CountedLoop, bare, differentiated_body
 from .recording import RegionRule, record_region, run_nodes, with_parameters
+from .region_function import call_region
 from .undefined_after_loops import DefinedAfterLoop
-from .undefined_gradients import Reach, RegionReach
+from .undefined_gradients import Reach
 
 aten = torch.ops.aten
 
@@ -53,35 +54,14 @@ def differentiate_uncounted(
     loop = _UncountedLoop(
         recorder, node, condition, body, tracked, len(carried), trips, defined, rule
     )
-    results: tuple[Any, ...] = _UncountedFunction.apply(loop, *operands)  # type: ignore[no-untyped-call]
-    return results
-
-
-class _UncountedFunction(torch.autograd.Function):
-    """One loop in autograd."""
-
-    @staticmethod
-    def forward(ctx: Any, loop: _UncountedLoop, *operands: Any) -> tuple[Any, ...]:
-        ctx.set_materialize_grads(False)
-        ctx.loop, ctx.operands = loop, operands
-        results, ctx.ran, reach = loop.forward(operands)
-        tensors = [k for k, operand in enumerate(operands) if isinstance(operand, torch.Tensor)]
-        ctx.reach = RegionReach(reach, tensors)
-        constant = [r for k, r in enumerate(results) if k + 1 not in loop.tracked]
-        ctx.mark_non_differentiable(*constant)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        found = ctx.loop.backward(ctx.operands, ctx.ran, gradients)
-        return None, *(found.get(k + 1) for k in range(len(ctx.operands)))
+    return call_region(loop, operands)
 
 
 class _UncountedLoop:
     """The loop, and what backward makes of it.
 
-    Positions in ``body``, ``tracked`` and ``defined`` are those of the counted loop, whose counter is first
-    and whose number of iterations is last.
+    Positions in ``body``, in ``defined`` and in the ``tracked`` that it is given are those of the counted
+    loop, whose counter is first and whose number of iterations is last.
     """
 
     def __init__(
@@ -100,7 +80,8 @@ class _UncountedLoop:
         self.node = node
         self.condition = condition
         self.body = body
-        self.tracked = tracked
+        self.tracked = frozenset(k - 1 for k in tracked)
+        self._tracked_of_counted = tracked
         self.carried_count = carried_count
         self.trips = trips
         self.defined = defined
@@ -147,7 +128,7 @@ class _UncountedLoop:
         return [*outputs[:at], *flags, values[at + count] + 1]
 
     def backward(
-        self, operands: Sequence[Any], ran: torch.Tensor, gradients: Sequence[Any]
+        self, operands: Sequence[Any], kept: torch.Tensor, gradients: Sequence[Any]
     ) -> dict[int, torch.Tensor]:
         """Record the loop with stacks, and the one that counts down; the gradients by operand."""
         recorder = self.recorder
@@ -167,7 +148,7 @@ class _UncountedLoop:
             (self.trips, *self.node.meta["val"]),
             bare(test),
             self.body,
-            self.tracked,
+            self._tracked_of_counted,
             self.carried_count + 1,
             Count(0, 0, 1, self.trips, may_end_early=False),
             DefinedAfterLoop({}, [], [], 0, None),
@@ -175,13 +156,13 @@ class _UncountedLoop:
         )
         counted = [0, *operands, self.trips]
         before = set(recorder.graph.nodes)
-        node = recorder.node_of(ran)
+        node = recorder.node_of(kept)
         recorder.append(aten._local_scalar_dense.default, (node,), {}, self.trips)
-        _, stacks, _, _ = loop.forward(counted)
-        found = loop.backward(counted, stacks, None, (None, *gradients))
+        _, filled, _ = loop.forward(counted)
+        found = loop.backward(counted, filled, (None, *gradients))
         for node in set(recorder.graph.nodes).difference(before):
             node.meta[COMPUTED_IN_BACKWARD] = True
-        return found
+        return {k - 1: gradient for k, gradient in found.items()}
 
 
 def _with_counter(

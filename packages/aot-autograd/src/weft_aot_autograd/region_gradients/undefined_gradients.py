@@ -45,10 +45,10 @@ def both(left: Defined, right: Defined) -> Defined:
 class RegionReach:
     """What a region's node of autograd tells of itself: ``ctx.reach``, an object of this class.
 
-    ``edges``: for each of the node's outgoing edges the operand that it leads to, None for others.
+    ``edges``: for each of the node's outgoing edges the operand that it leads to.
     """
 
-    def __init__(self, reach: Reach, edges: Sequence[int | None]) -> None:
+    def __init__(self, reach: Reach, edges: Sequence[int]) -> None:
         self.edges = edges
         self._by_operand: dict[int, dict[int, Defined]] = {}
         for (result, operand), defined in reach.items():
@@ -59,8 +59,7 @@ class RegionReach:
         found: list[Defined] = []
         for operand in self.edges:
             total: Defined = False
-            ways = {} if operand is None else self._by_operand.get(operand, {})
-            for result, defined in ways.items():
+            for result, defined in self._by_operand.get(operand, {}).items():
                 if result in given:
                     total = merge(either, total, merge(both, given[result], defined))
             found.append(total)
