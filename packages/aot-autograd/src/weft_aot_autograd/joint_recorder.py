@@ -23,23 +23,13 @@ from .custom_formulas import call_with_gradient_operator
 from .decomposition_table import LOSS_GRADIENTS, DecompositionTable, gradient_of_no_elements
 from .differentiable_forms import call_differentiably
 from .formula_errors import refuse_subtraction
-from .recording import NodeRecorder
+from .recording import QUESTIONS, NodeRecorder
 from .unsupported import Unsupported
 from .written_memory import WrittenMemory, geometry_of, same_geometry
 
 aten = torch.ops.aten
 
-# Operators that only ask about a tensor: they run, and leave no node.
-_QUESTIONS = frozenset(
-    {
-        aten.is_pinned.default,
-        aten._has_same_storage_numel.default,
-        aten.sym_size.int,
-        aten.sym_stride.int,
-        aten.sym_numel.default,
-        aten.sym_storage_offset.default,
-    }
-)
+_QUESTIONS = QUESTIONS | {aten._has_same_storage_numel.default}
 
 
 class JointRecorder(NodeRecorder):

@@ -13,6 +13,19 @@ from weft_functionalize import NumberNodes, TensorMap
 from ._torch import OpOverload, TorchDispatchMode
 from .unsupported import Unsupported
 
+aten = torch.ops.aten
+
+QUESTIONS = frozenset(
+    {
+        aten.is_pinned.default,
+        aten.sym_size.int,
+        aten.sym_stride.int,
+        aten.sym_numel.default,
+        aten.sym_storage_offset.default,
+    }
+)
+"""Operators that only ask about a tensor: they are answered, and leave no node."""
+
 _PROVENANCE = ("stack_trace", "nn_module_stack")
 
 

@@ -10,21 +10,10 @@ import torch.fx
 from weft_functionalize import is_empty, known_equal, size_hint
 
 from ._torch import DATA_DEPENDENT_ERRORS, FakeTensor, OpOverload
-from .recording import NodeRecorder
+from .recording import QUESTIONS, NodeRecorder
 
 aten = torch.ops.aten
 prims = torch.ops.prims
-
-# Answered, not recorded.
-_QUERIES = frozenset(
-    {
-        aten.is_pinned.default,
-        aten.sym_size.int,
-        aten.sym_stride.int,
-        aten.sym_numel.default,
-        aten.sym_storage_offset.default,
-    }
-)
 
 
 class _NotSpliceable(Exception):
@@ -61,7 +50,7 @@ class _Splicer(NodeRecorder):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim" or func in _QUERIES:
+        if func.namespace == "prim" or func in QUESTIONS:
             return func(*args, **kwargs)
         rule = self._table.get(func) or _PRIM_RULES.get(func)
         if rule is not None:
