@@ -41,6 +41,7 @@ from .models.functions.tracing import FrameIsSeen
 from .models.objects.opaque import OpaqueVariable
 from .models.torch.tensor import TensorVariable
 from .overrides import emit_mode
+from .protocol import Graph
 from .regions.branches.assumed_decisions import ASSUMABLE, AssumptionsRefused
 from .regions.decisions import DecodeCache, ProgramPoint, RegionRefused
 from .regions.filled_lists.rows import separate
@@ -102,20 +103,9 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
             capture.state.release()
         except Unsupported as error:
             restarts += 1
-            if (
-                error.kind in READS
-                and options.read_contents is None
-                and has_small_integers(capture.evaluator.graph)
-            ):
-                options = dataclasses.replace(options, read_contents=True)
-                capture.state.release()
-                continue
-            if error.kind in ASSUMABLE and options.assume_decisions is None:
-                options = dataclasses.replace(options, assume_decisions=True)
-                capture.state.release()
-                continue
-            if error.kind == LEAF_KIND and options.make_leaves is None:
-                options = dataclasses.replace(options, make_leaves=True)
+            wider = _with_more_evaluated(options, error.kind, capture.evaluator.graph)
+            if wider is not None:
+                options = wider
                 capture.state.release()
                 continue
             if isinstance(error, BreakEarlier) and error.position not in breaks:
@@ -135,6 +125,17 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
             capture.state.release()
             raise
     return Skip("too many graph breaks in one frame")
+
+
+def _with_more_evaluated(options: CaptureOptions, kind: str, graph: Graph) -> CaptureOptions | None:
+    """The options with what avoids a break of ``kind``, unless they have decided about it; else None."""
+    if kind in READS and options.read_contents is None and has_small_integers(graph):
+        return dataclasses.replace(options, read_contents=True)
+    if kind in ASSUMABLE and options.assume_decisions is None:
+        return dataclasses.replace(options, assume_decisions=True)
+    if kind == LEAF_KIND and options.make_leaves is None:
+        return dataclasses.replace(options, make_leaves=True)
+    return None
 
 
 def _left_alone(capture: _Capture, error: Exception) -> Skip:
@@ -209,9 +210,8 @@ class _Capture:
             source = ArgumentSource(name)
             if name in read:
                 evaluator.locals[name] = evaluator.builder.wrap(value, source)
-            elif not issubclass(
-                type(value), torch.Tensor
-            ):  # the frame keeps it alive, whatever it is
+            elif not issubclass(type(value), torch.Tensor):
+                # The frame keeps it alive, whatever it is.
                 evaluator.locals[name] = OpaqueVariable(value, source)
         for name, cell in frame.closure.items():
             evaluator.cells[name] = root_cell(evaluator, name, cell)
@@ -269,6 +269,37 @@ class _Capture:
     def _result(self, ending: Return | Raise | Break) -> FrameResult:
         state = self.state
         guard_mutated_objects(self.evaluator)
+        self._leave_blocks()
+        outputs = self._checked_outputs(ending)
+        # Every variable of a graph's value is one of the torch families.
+        graph = state.graph.finish(cast("Any", outputs))
+        state.graph.guard_written(self.evaluator)
+        guards = self._guards()
+        if graph is not None:
+            graph = dataclasses.replace(graph, guards=guards)
+            graph = with_given_layouts(graph, state.side_effects)
+        recovery = self._recovery() if graph is not None else None
+        state.shapes.note_relations()
+        return FrameResult(
+            graph,
+            outputs,
+            guards,
+            state.side_effects,
+            ending,
+            state.instruction_count,
+            recovery,
+            state.shapes,
+            state.release,
+            assumed=tuple(state.assumed),
+            has_tensors=state.graph.has_tensors(),
+        )
+
+    def _leave_blocks(self) -> None:
+        """Record what leaves the modes that the frame ends in.
+
+        :raises BreakEarlier: a generator waits in a block whose end would run code.
+        """
+        state = self.state
         for generator in state.generators:
             if generator.is_suspended() and exit_runs_code(generator.frame):
                 error = Unsupported("generator dropped while it waits in a try or with block")
@@ -280,6 +311,13 @@ class _Capture:
             state.graph.modes.restore()
         for mode in state.overrides.modes:
             state.side_effects.record(functools.partial(emit_mode, mode))
+
+    def _checked_outputs(self, ending: Return | Raise | Break) -> tuple[Variable, ...]:
+        """The graph's values that the code after it loads.
+
+        :raises Unsupported: what a graph gives is not what eager does, for one of them.
+        """
+        state = self.state
         outputs = self._outputs(ending)
         state.graph.transforms.check(outputs, state.graph.made_at)
         place = ambiguous_result(self.evaluator, outputs)
@@ -311,31 +349,10 @@ class _Capture:
         asked = isinstance(ending, Break) and asks_for_histories(self.frame.code)
         if asked or self.frame.separate_histories:
             self._require_one_history(outputs)
-        # Every variable of a graph's value is one of the torch families.
-        graph = state.graph.finish(cast("Any", outputs))
-        state.graph.guard_written(self.evaluator)
-        guards = self._guards()
-        if graph is not None:
-            graph = dataclasses.replace(graph, guards=guards)
-            graph = with_given_layouts(graph, state.side_effects)
-        recovery = self._recovery() if graph is not None else None
-        state.shapes.note_relations()
-        return FrameResult(
-            graph,
-            outputs,
-            guards,
-            state.side_effects,
-            ending,
-            state.instruction_count,
-            recovery,
-            state.shapes,
-            state.release,
-            assumed=tuple(state.assumed),
-            has_tensors=state.graph.has_tensors(),
-        )
+        return outputs
 
     def _outputs(self, ending: Return | Raise | Break) -> tuple[Variable, ...]:
-        """The graph's values that the code after it loads."""
+        """The graph's values that the code after it loads, as things stand."""
         collector = OutputCollector()
         if isinstance(ending, Break):
             for cell in ending.cell_variables.values():

@@ -400,6 +400,7 @@ class GraphBuilder:
         arguments: Sequence[Variable],
         keywords: Keywords,
     ) -> Variable:
+        """What a call gives, which may be no node's: an override's result, or one of numbers."""
         if kind == "call_function" and target not in LEVEL_WRAPPERS:  # which torch asks no mode for
             found = evaluator.state.overrides.overridden(evaluator, target, arguments, keywords)
             if found is not None:
@@ -414,6 +415,17 @@ class GraphBuilder:
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and not self.is_in_region:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)
+        return self._call_of_tensors(evaluator, kind, target, arguments, keywords)
+
+    def _call_of_tensors(
+        self,
+        evaluator: Evaluator,
+        kind: str,
+        target: Any,
+        arguments: Sequence[Variable],
+        keywords: Keywords,
+    ) -> Variable:
+        """A node, whose value is what the call gives of fakes."""
         pairs = [graph_argument(evaluator, argument) for argument in arguments]
         named = {name: graph_argument(evaluator, value) for name, value in keywords.items()}
         nodes = tuple(pair[0] for pair in pairs)
