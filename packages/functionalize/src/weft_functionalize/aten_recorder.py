@@ -23,7 +23,6 @@ from ._torch import (
     is_list_operator,
     is_python_operator,
     run_by_element,
-    schema_arguments,
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
@@ -41,6 +40,7 @@ from .tensor_ssa.functional_counterparts import functional_counterpart, written_
 from .tensor_ssa.region_aliases import RegionAlias
 from .uninitialized_memory import fill_uninitialized
 from .unsupported import Unsupported
+from .written_operands import is_write, written_layouts, written_operand
 
 aten = torch.ops.aten
 
@@ -373,10 +373,10 @@ class AtenRecorder(TorchDispatchMode):
         check_overlaps(func, fake_args, fake_kwargs)
         node_args, node_kwargs = self._as_nodes(fake_args), self._as_nodes(fake_kwargs)
         written = written_arguments(func)
-        before = _written_layouts(func, written, fake_args, fake_kwargs) if written else ()
+        before = written_layouts(func, written, fake_args, fake_kwargs) if written else ()
         result = func(*fake_args, **fake_kwargs)
         check_numbers(func, fake_args, fake_kwargs, result)
-        if written and before != _written_layouts(func, written, fake_args, fake_kwargs):
+        if written and before != written_layouts(func, written, fake_args, fake_kwargs):
             raise Unsupported("write that resizes a tensor", str(func))
         self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)
@@ -478,8 +478,8 @@ class AtenRecorder(TorchDispatchMode):
         """Note which node each result is; an operator that returns what it wrote returns that object."""
         returns = func._schema.returns
         if isinstance(result, torch.Tensor):
-            if _is_write(returns[0]):
-                return _written_argument(func, returns[0], args, kwargs)
+            if is_write(returns[0]):
+                return written_operand(func, returns[0], args, kwargs)
             self._register_new(func, result, node)
             if is_python_operator(func) and written_arguments(func):
                 return self._copied(result)
@@ -516,8 +516,8 @@ class AtenRecorder(TorchDispatchMode):
     ) -> Any:
         if not isinstance(item, torch.Tensor):
             return item
-        if len(returns) > 1 and _is_write(returns[index]):
-            return _written_argument(func, returns[index], args, kwargs)
+        if len(returns) > 1 and is_write(returns[index]):
+            return written_operand(func, returns[index], args, kwargs)
         value = self._append(operator.getitem, (node, index), {}, item)
         self._register_new(func, item, value)
         return item
@@ -578,34 +578,3 @@ def _map_tensors(value: Any, function: Any) -> Any:
     if isinstance(value, dict):
         return {key: _map_tensors(item, function) for key, item in value.items()}
     return value
-
-
-def _is_write(result: Any) -> bool:
-    return result.alias_info is not None and bool(result.alias_info.is_write)
-
-
-def _argument(func: OpOverload, name: str, args: Any, kwargs: Any) -> Any:
-    for position, argument in enumerate(schema_arguments(func)):
-        if argument.name == name:
-            return args[position] if position < len(args) else kwargs.get(name)
-    raise KeyError(name)
-
-
-def _written_argument(func: OpOverload, result: Any, args: Any, kwargs: Any) -> Any:
-    for argument in schema_arguments(func):
-        info = argument.alias_info
-        if info is not None and set(info.before_set) & set(result.alias_info.before_set):
-            return _argument(func, argument.name, args, kwargs)
-    raise Unsupported("result of a write", str(func))
-
-
-def _written_layouts(
-    func: OpOverload, written: tuple[str, ...], args: Any, kwargs: Any
-) -> tuple[Any, ...]:
-    layouts: list[Any] = []
-    for name in written:
-        value = _argument(func, name, args, kwargs)
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(tensor, torch.Tensor):
-                layouts.append((tuple(tensor.shape), tensor.stride(), tensor.storage_offset()))
-    return tuple(layouts)

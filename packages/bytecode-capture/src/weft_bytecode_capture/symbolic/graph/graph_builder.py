@@ -7,7 +7,7 @@ import keyword
 import operator
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +23,8 @@ from weft_guards import (
 
 from ..._torch import forget_source_with
 from ..._torch.fakes import (
-    DynamicOutputShapeException,
     UnsupportedFakeTensorException,
     errors_unlogged,
-    needs_data,
-    runs_on_no_fakes,
 )
 from ..._torch.symbols import (
     deferred_checks,
@@ -61,6 +58,7 @@ from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .new_leaves import NewLeaves
 from .present_values import PresentValues
+from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
 from .size_nodes import size_node
 from .storages import Layout, guard_overlap, version_of
 from .transforms import TransformLevels
@@ -76,28 +74,6 @@ class _Input:
     fake: torch.Tensor
     version: int
     layout: Layout
-
-
-_QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4)
-
-
-def _require_dense(target: Any, values: Iterable[Any]) -> None:
-    """Refuse sparse tensors and quantized ones among values, and in their lists and tuples.
-
-    A fake sparse one has no elements, and one that is made quantized is a fake of floats: what is asked of
-    them would be answered wrongly.
-    """
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            _require_dense(target, value)
-            continue
-        dtype = value
-        if isinstance(value, torch.Tensor):
-            if value.layout is not torch.strided:
-                raise Unsupported("tensor of unusual kind", f"sparse, at {target}")
-            dtype = value.dtype
-        if isinstance(dtype, torch.dtype) and dtype in _QUANTIZED:
-            raise Unsupported("tensor of unusual kind", f"quantized, at {target}")
 
 
 def _version(fake: torch.Tensor) -> int:
@@ -410,8 +386,8 @@ class GraphBuilder:
             return changed
         if has_number((*arguments, *keywords.values())):
             return call_with_numbers(evaluator, target, arguments, keywords)
-        _refuse_start_in_tensor(target, arguments, keywords)
-        _refuse_no_classes(target, arguments, keywords)
+        refuse_start_in_tensor(target, arguments, keywords)
+        refuse_no_classes(target, arguments, keywords)
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and not self.is_in_region:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)
@@ -447,7 +423,7 @@ class GraphBuilder:
         require_held(target, value)
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
-        _require_dense(target, (value, *fakes, *fake_keywords.values()))
+        require_dense(target, (value, *fakes, *fake_keywords.values()))
         evaluator.note_handlers()
         self.shapes.note_relations()
         node = self.node(
@@ -484,12 +460,12 @@ class GraphBuilder:
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
             raise_for_view(evaluator, error, (fakes, keywords))
-            if _break_kind(error) == OPERATOR_REJECTS and self.shapes.data:
+            if break_kind(error) == OPERATOR_REJECTS and self.shapes.data:
                 raise DropDataDependence(str(error)) from error
-            if _break_kind(error) == OPERATOR_REJECTS and self.shapes.any_symbolic:
+            if break_kind(error) == OPERATOR_REJECTS and self.shapes.any_symbolic:
                 raise SpecialiseSizes from error  # it may be the symbols that the operator rejects
             raise Unsupported(
-                _break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
+                break_kind(error), f"{getattr(target, '__name__', target)}: {error}"
             ) from error
 
     def add_call(
@@ -544,28 +520,6 @@ class GraphBuilder:
                 raise Unsupported("symbolic number in a region", repr(argument))
 
 
-def _refuse_start_in_tensor(
-    target: Any, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
-) -> None:
-    """Break at ``narrow`` by a tensor: where its view begins, fakes make a number that nothing gives."""
-    if getattr(target, "__name__", target) != "narrow":
-        return
-    start = keywords.get("start", arguments[2] if len(arguments) > 2 else None)
-    if isinstance(start, TensorVariable):
-        raise Unsupported("value of a tensor as a Python object", "the start of narrow()")
-
-
-def _refuse_no_classes(
-    target: Any, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
-) -> None:
-    """Break at ``one_hot`` of no classes, which eager refuses; what it is made of takes them."""
-    if getattr(target, "__name__", target) != "one_hot" or not (arguments or keywords):
-        return
-    classes = keywords.get("num_classes", arguments[1] if len(arguments) > 1 else None)
-    if getattr(classes, "value", None) == 0:
-        raise Unsupported(OPERATOR_REJECTS, "one_hot of no classes")
-
-
 def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
     """The tensors that a call is to write its results to."""
     out = keywords.get("out")
@@ -584,17 +538,6 @@ def _is_idle(node: torch.fx.Node) -> bool:
 
 _IDLE = SWITCHES | LEVEL_CALLS.keys() | LEVEL_STATES.keys()
 _PASSIVE = ("placeholder", "get_attr", "output")
-
-
-def _break_kind(error: Exception) -> str:
-    """What it means that an operator raised ``error`` on fake tensors."""
-    if isinstance(error, DynamicOutputShapeException):
-        return "result whose size depends on data"
-    if needs_data(error):
-        return "number that depends on data"
-    if runs_on_no_fakes(error):
-        return "operator that cannot be evaluated on fake tensors"
-    return OPERATOR_REJECTS
 
 
 # What says nothing in the name of a parameter: L['self'].__dict__['_modules']['fc'] is self.fc.

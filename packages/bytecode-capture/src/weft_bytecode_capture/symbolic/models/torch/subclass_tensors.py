@@ -28,7 +28,8 @@ from ..objects.class_attributes import bind_attribute, raise_no_attribute
 from ..objects.classes import ClassVariable
 from ..objects.opaque import RefusedVariable
 from ..table import model
-from .tensor import TensorVariable, WithAttributes
+from .own_attributes import WithAttributes
+from .tensor import TensorVariable
 
 
 class SubclassTensorVariable(WithAttributes):

@@ -14,7 +14,6 @@ from weft_guards import (
     AttributeSource,
     ClosureSource,
     ConstantSource,
-    HasAttribute,
     IsObject,
     ItemSource,
     Scope,
@@ -44,6 +43,7 @@ from ..numbers.data_numbers import known_truth
 from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_integer import has_symbolic_integer
 from ..table import model_of
+from .own_attributes import WithAttributes
 from .tensor_subscripts import require_assignable, require_ordinary_slices, selected_part
 from .torch_values import SizeVariable, StructSequenceVariable
 
@@ -69,34 +69,6 @@ _REFUSED = {
     "retain_grad": _HOOK,
     "requires_grad_": "change of requires_grad",
 }
-
-
-class WithAttributes(Variable):
-    """A tensor to which a program may give attributes of its own."""
-
-    attributes: dict[str, Variable]  # given by captured code
-
-    def own_attribute(self, evaluator: Evaluator, name: str) -> Variable | None:
-        """One that a program gave it; None, guarded, if it has none of the name."""
-        if name in self.attributes:
-            return self.attributes[name]
-        if self.source is not None:
-            dictionary = evaluator.builder.value_of(self).__dict__
-            if name in dictionary:
-                return evaluator.builder.wrap(dictionary[name], AttributeSource(self.source, name))
-            evaluator.guard(self.source, HasAttribute(name, False))
-        return None
-
-    def write_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        """Give it an attribute."""
-        self.attributes[name] = value
-        evaluator.side_effects.mutated(self)
-
-    def emit_mutation(self, emitter: Emitter) -> None:
-        for name, value in self.attributes.items():
-            emitter.load_variable(value)
-            emitter.load_variable(self)
-            emitter.store_attribute(name)
 
 
 class TensorVariable(WithAttributes):

@@ -1,0 +1,44 @@
+"""Which operands an operator's call writes to, by its schema, and how these lie in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ._torch import OpOverload, schema_arguments
+from .unsupported import Unsupported
+
+
+def is_write(result: Any) -> bool:
+    """Whether a result, as the schema describes it, is an operand that was written to."""
+    return result.alias_info is not None and bool(result.alias_info.is_write)
+
+
+def _argument(func: OpOverload, name: str, args: Any, kwargs: Any) -> Any:
+    for position, argument in enumerate(schema_arguments(func)):
+        if argument.name == name:
+            return args[position] if position < len(args) else kwargs.get(name)
+    raise KeyError(name)
+
+
+def written_operand(func: OpOverload, result: Any, args: Any, kwargs: Any) -> Any:
+    """The operand that ``result``, as the schema describes it, is."""
+    for argument in schema_arguments(func):
+        info = argument.alias_info
+        if info is not None and set(info.before_set) & set(result.alias_info.before_set):
+            return _argument(func, argument.name, args, kwargs)
+    raise Unsupported("result of a write", str(func))
+
+
+def written_layouts(
+    func: OpOverload, written: tuple[str, ...], args: Any, kwargs: Any
+) -> tuple[Any, ...]:
+    """Size, stride and storage offset of each tensor among the operands of the names ``written``."""
+    layouts: list[Any] = []
+    for name in written:
+        value = _argument(func, name, args, kwargs)
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                layouts.append((tuple(tensor.shape), tensor.stride(), tensor.storage_offset()))
+    return tuple(layouts)
