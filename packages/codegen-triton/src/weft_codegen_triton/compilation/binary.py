@@ -58,12 +58,14 @@ _NUMBER = re.compile(r"(_(extern)?\d+)+$")
 class CompileJob:
     """One kernel to compile for ``capability`` (90 for compute capability 9.0).
 
-    ``module`` is the text of a Python module that defines the function ``name``.  ``signature`` gives each
-    parameter's type by Triton's names, ``constexpr`` for those in ``constants``.  Pointers and sizes named in
-    ``aligned`` are multiples of 16.  ``checks`` compiles assertions in.
+    ``module`` is the text of a Python module that defines the function ``name``; ``rolled`` is the same
+    without unrolled loops, None if it has none.  ``signature`` gives each parameter's type by Triton's names,
+    ``constexpr`` for those in ``constants``.  Pointers and sizes named in ``aligned`` are multiples of 16.
+    ``checks`` compiles assertions in.
     """
 
     module: str
+    rolled: str | None
     name: str
     signature: Mapping[str, str]
     constants: Mapping[str, int]

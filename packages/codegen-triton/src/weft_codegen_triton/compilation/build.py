@@ -42,21 +42,18 @@ class TargetOnly:
         return self._target
 
 
-UNROLLING = re.compile(r", loop_unroll_factor=\d+")
-
-
 def build(job: CompileJob, folder: Path) -> KernelBinary:
     """The machine code of ``job``'s kernel; its module's text stays in ``folder`` for debuggers.
 
     Loops are not unrolled where Triton fails on that: 3.6 loses values of a row that two unrolled loops use
     (``remove-layout-conversions``: "operand does not dominate this use").
     """
-    path, rolled = folder / f"{job.key()}.py", UNROLLING.sub("", job.module)
-    if rolled != job.module:
+    path = folder / f"{job.key()}.py"
+    if job.rolled is not None:
         with contextlib.suppress(RuntimeError), _no_diagnostics():
             return _build(job, job.module, path)
         path = path.with_stem(f"{path.stem}_rolled")
-    return _build(job, rolled, path)
+    return _build(job, job.rolled or job.module, path)
 
 
 @contextlib.contextmanager

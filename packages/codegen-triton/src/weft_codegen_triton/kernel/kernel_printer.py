@@ -108,9 +108,9 @@ class Function:
             alternatives=tuple(other.for_aligned(products) for other in self.alternatives),
         )
 
-    def module(self, name: str) -> str:
+    def module(self, name: str, *, unrolls: bool = True) -> str:
         """The text of a Python module that defines the function alone, called ``name``."""
-        return f"{KERNEL_IMPORTS}\n\n{kernel_text(self.template, name)}"
+        return f"{KERNEL_IMPORTS}\n\n{kernel_text(self.template, name, unrolls=unrolls)}"
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
 from weft_codegen_triton.kernel.recomputation import recomputable_rows
 from weft_codegen_triton.kernel.row_space import RowSpace, Span
 from weft_codegen_triton.kernel.row_vectors import row_start, row_vectors
+from weft_codegen_triton.kernel.templates import unrolled
 
 UNROLLED = 4
 """Steps of a loop over vectors that are done at once."""
@@ -388,11 +389,11 @@ class ReductionPrinter:
             self._loop(f"range(0, {elements}, {block})", stage, writes)
         elif space.vectors.start is None:
             space.span = Span.VECTORS
-            self._loop(_unrolled(f"0, {elements}, {block}"), stage, writes)
+            self._loop(unrolled(f"0, {elements}, {block}", UNROLLED), stage, writes)
         else:
             space.span = Span.ALL
             steps = f"{block}, math.bound({axis}last), {block}"
-            self._loop(_unrolled(steps), stage, writes)
+            self._loop(unrolled(steps, UNROLLED), stage, writes)
             accumulators.again()
             space.span = Span.ELEMENTS
             edges = f"range(0, math.bound({axis}end), math.bound(tl.maximum({axis}last, {block})))"
@@ -411,8 +412,3 @@ class ReductionPrinter:
             printer.replay(stage.body)
         for key in [k for k in printer.loaded if k[0] in writes]:
             del printer.loaded[key]
-
-
-def _unrolled(steps: str) -> str:
-    """The range of a loop of which several steps are done at once, so that their loads wait together."""
-    return f"tl.range({steps}, loop_unroll_factor={UNROLLED})"

@@ -29,7 +29,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     PrintedKernel,
     stores_half,
 )
-from weft_codegen_triton.kernel.templates import definition, program_id
+from weft_codegen_triton.kernel.templates import definition, program_id, unrolled
 from weft_codegen_triton.matmuls.contraction import BATCH, COLUMN, ROW, TAP, Loops
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
@@ -214,7 +214,7 @@ class _MatmulPrinter:
         inner, taps = self.contraction.inner, self.contraction.taps
         if self.contraction.by_channel:
             if self.matmul.tile.unrolls:
-                return [f"for tap in tl.range(0, {taps}, loop_unroll_factor={_root(int(taps))}):"]
+                return [f"for tap in {unrolled(f'0, {taps}', _root(int(taps)))}:"]
             return [f"for tap in range({loop_bound(self._size(taps))}):"]
         if taps == 1:
             return [f"for start in range(0, {loop_bound(self._size(inner))}, KBLOCK):"]

@@ -232,8 +232,10 @@ def _turn(device: int) -> threading.RLock:
 def compile_job(function: Function, capability: int) -> CompileJob:
     """What the compile server is told about ``function``, for ``capability`` (90 for 9.0)."""
     constants = dict(function.constants)
+    module, rolled = (function.module(ENTRY, unrolls=unrolls) for unrolls in (True, False))
     return CompileJob(
-        module=function.module(ENTRY),
+        module=module,
+        rolled=None if rolled == module else rolled,
         name=ENTRY,
         signature={**dict(function.parameters), **dict.fromkeys(constants, "constexpr")},
         constants=constants,
