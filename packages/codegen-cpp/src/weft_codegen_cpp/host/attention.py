@@ -12,7 +12,7 @@ import sympy
 import torch
 from weft_loop_ir import BufferView, ExternCall
 
-from weft_codegen_cpp.host.extern_calls import NativeCall
+from weft_codegen_cpp.host.extern_calls import AttentionCall
 from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
@@ -26,15 +26,13 @@ OPERATIONS_A_NANOSECOND = 80.0
 """Floating point operations, on one thread: what decides how many threads are used."""
 
 
-def has_kernel(writer: HostWriter, native: NativeCall) -> bool:
-    """Whether the runtime attends to the tensors of ``native``: query, key, value and mask or None."""
-    query, key, value, mask = native.tensors
-    assert query is not None and key is not None and value is not None
+def has_kernel(writer: HostWriter, native: AttentionCall) -> bool:
+    """Whether the runtime attends to the tensors of ``native``."""
+    query, key, value, mask = native.query, native.key, native.value, native.mask
     if writer.options.eager_numerics:
         return False
-    dropout, _, scale = native.scalars
-    depth = query.size[-1]
-    if dropout != 0 or not (scale is None or isinstance(scale, int | float)):
+    depth, scale = query.size[-1], native.scale
+    if native.dropout != 0 or not (scale is None or isinstance(scale, int | float)):
         return False
     if not depth.is_Integer or int(depth) % lanes(writer.options) or not 0 < depth <= MAX_DEPTH:
         return False
@@ -68,23 +66,21 @@ def _is_readable(mask: BufferView, dtype: torch.dtype) -> bool:
     return bool(mask.size[-1] == 1 or mask.stride[-1] in (0, 1))
 
 
-def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
+def print_attention(writer: HostWriter, call: ExternCall, native: AttentionCall) -> None:
     """Append the statements that allocate the results of ``call`` and compute them, if anything reads one."""
     if not any(call.outputs):
         return
-    query, key, _, mask = native.tensors
-    assert query is not None and key is not None
-    _, causal, scale = native.scalars
+    query, key, value, mask = native.query, native.key, native.value, native.mask
     out, log_sums = call.outputs
     for result in (out, log_sums):
         if result is not None:
             writer.allocate(result)
     depth = int(query.size[-1])
-    chosen = 1 / math.sqrt(depth) if scale is None else float(scale)
-    tensors = [None if t is None else _pointer(writer, t) for t in native.tensors]
-    pointers = [*(t or "nullptr" for t in tensors)]
+    chosen = 1 / math.sqrt(depth) if native.scale is None else float(native.scale)
+    tensors = query, key, value, mask
+    pointers = ["nullptr" if t is None else _pointer(writer, t) for t in tensors]
     pointers += ["nullptr" if r is None else f"c.{r}" for r in (out, log_sums)]
-    strides = [_numbers(writer, t.stride[:3]) for t in native.tensors[:3] if t is not None]
+    strides = [_numbers(writer, t.stride[:3]) for t in (query, key, value)]
     strides += [
         _result_strides(writer, out),
         _numbers(writer, () if mask is None else _mask_strides(mask)),
@@ -97,7 +93,7 @@ def print_attention(writer: HostWriter, call: ExternCall, native: NativeCall) ->
     batch, heads, queries, keys = (f"f64(call0.{n})" for n in ("batch", "heads", "queries", "keys"))
     cost = f"{4 * depth / OPERATIONS_A_NANOSECOND:.3f} * {batch} * {heads} * {queries} * {keys}"
     blocks = "((call0.queries + attention_queries - 1) / attention_queries)"
-    fields = [*pointers, *extents, *strides, number, str(bool(causal)).lower(), "&c.error"]
+    fields = [*pointers, *extents, *strides, number, str(native.causal).lower(), "&c.error"]
     task = f"attend<{types[0]}, {types[1]}, {depth}>, &call0, units, {cost}"
     writer.headers.add(HEADER)
     with writer.collected() as run:

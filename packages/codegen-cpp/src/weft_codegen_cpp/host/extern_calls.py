@@ -28,8 +28,6 @@ OUT_FUNCTIONS: dict[object, str] = {
 }
 """Operators whose ``out`` form takes tensors, then (for the ``add`` ones) ``beta`` and ``alpha``."""
 
-CONVOLUTION_SCALARS = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-
 
 def views_of(call: ExternCall) -> list[BufferView]:
     """The tensor arguments of ``call`` in the order in which a callback gets them."""
@@ -191,16 +189,50 @@ def _settle(
 
 
 @dataclass(frozen=True)
-class NativeCall:
-    """A call that the host program makes by itself: a function of the interface and its arguments.
-
-    ``into_memory``: it writes its result into a tensor that it is given.
-    """
+class MatmulCall:
+    """A ``function`` of the interface that writes into a tensor that it is given before all others."""
 
     function: str
-    scalars: tuple[Any, ...]
-    tensors: tuple[BufferView | None, ...]
-    into_memory: bool = False
+    scalars: tuple[float, ...]
+    tensors: tuple[BufferView, ...]
+
+
+@dataclass(frozen=True)
+class LinearCall:
+    """A linear layer in oneDNN: ``x [m, k]``, ``weight [n, k]`` and ``bias [n]``."""
+
+    x: BufferView
+    weight: BufferView
+    bias: BufferView | None
+
+
+@dataclass(frozen=True)
+class ConvolutionCall(LinearCall):
+    """A convolution of ``x``; its numbers are those of ``aten.convolution``."""
+
+    stride: Sequence[sympy.Integer]
+    padding: Sequence[sympy.Integer]
+    dilation: Sequence[sympy.Integer]
+    transposed: bool
+    output_padding: Sequence[sympy.Integer]
+    groups: int
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """Attention in torch's kernel for the CPU, or in one of the runtime."""
+
+    query: BufferView
+    key: BufferView
+    value: BufferView
+    mask: BufferView | None
+    dropout: float
+    causal: bool
+    scale: float | None
+
+
+NativeCall = MatmulCall | LinearCall | AttentionCall
+"""A call that the host program makes by itself."""
 
 
 def native_call(call: ExternCall) -> NativeCall | None:
@@ -217,7 +249,7 @@ def native_call(call: ExternCall) -> NativeCall | None:
     if call.out_variant is None:
         linear = linear_arguments(call)
         if linear is not None and _torch.has_linear():
-            return NativeCall("linear", (), linear)
+            return LinearCall(*linear)
     if operator in OUT_FUNCTIONS and all(isinstance(a, BufferView) for a in call.arguments):
         scalars: tuple[Any, ...] = ()
         if set(call.keywords) - {"beta", "alpha"}:
@@ -226,11 +258,10 @@ def native_call(call: ExternCall) -> NativeCall | None:
             scalars = tuple(call.keywords.get(k, 1) for k in ("beta", "alpha"))
             if not all(isinstance(s, int | float) for s in scalars):
                 return None
-        return NativeCall(OUT_FUNCTIONS[operator], scalars, tuple(call.arguments), True)
+        return MatmulCall(OUT_FUNCTIONS[operator], scalars, tuple(call.arguments))
     if operator is aten.convolution.default:
-        scalars = tuple(call.named_arguments[name] for name in CONVOLUTION_SCALARS)
-        tensors = tuple(call.named_arguments[name] for name in ("input", "weight", "bias"))
-        return NativeCall("convolution", scalars, tensors)
+        image, *others = (call.named_arguments[a.name] for a in operator._schema.arguments)
+        return ConvolutionCall(image, *others)
     if operator is aten._scaled_dot_product_flash_attention_for_cpu.default:
         return _attention(call)
     return None
@@ -240,8 +271,7 @@ def writes_into(call: ExternCall) -> bool:
     """Whether the call writes into memory that it is given."""
     if call.out_variant is not None and len(call.outputs) == 1 and call.outputs[0] is not None:
         return True
-    native = native_call(call)
-    return native is not None and native.into_memory
+    return isinstance(native_call(call), MatmulCall)
 
 
 def _scalar_leaves(call: ExternCall) -> list[Any]:
@@ -252,15 +282,12 @@ def _scalar_leaves(call: ExternCall) -> list[Any]:
     ]
 
 
-def _attention(call: ExternCall) -> NativeCall | None:
+def _attention(call: ExternCall) -> AttentionCall | None:
     """Natively where torch's kernel takes the operands in every call; a callback looks at them first."""
     named = call.named_arguments
-    scalars = (
-        float(named.get("dropout_p", 0.0)),
-        bool(named.get("is_causal", False)),
-        named.get("scale"),
-    )
-    query, key, value, mask = (named.get(n) for n in ("query", "key", "value", "attn_mask"))
+    query, key, value = (named[name] for name in ("query", "key", "value"))
+    mask = named.get("attn_mask")
     if not accepts(ATTENTION, query=query, key=key, value=value, attn_mask=mask):
         return None
-    return NativeCall("attention", scalars, (query, key, value, mask))
+    dropout, causal = float(named.get("dropout_p", 0.0)), bool(named.get("is_causal", False))
+    return AttentionCall(query, key, value, mask, dropout, causal, named.get("scale"))

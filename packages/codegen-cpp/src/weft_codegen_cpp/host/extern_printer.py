@@ -12,7 +12,10 @@ from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.attention import has_kernel, print_attention
 from weft_codegen_cpp.host.data_symbols import is_read
 from weft_codegen_cpp.host.extern_calls import (
-    NativeCall,
+    AttentionCall,
+    ConvolutionCall,
+    LinearCall,
+    MatmulCall,
     make_callback,
     native_call,
     symbols_of,
@@ -20,7 +23,7 @@ from weft_codegen_cpp.host.extern_calls import (
     writes_into,
 )
 from weft_codegen_cpp.host.linear import convolves_in_onednn
-from weft_codegen_cpp.host.packing import WEIGHT, packed_weight
+from weft_codegen_cpp.host.packing import packed_weight
 from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal
@@ -29,18 +32,19 @@ from weft_codegen_cpp.kernel.dtypes import literal
 def print_extern(writer: HostWriter, call: ExternCall) -> bool:
     """Append the statements that run ``call``; gives whether they need Python."""
     writer.comment(f"{call.name}: {call.operator} ({call.origin})")
-    native = native_call(call)
     if is_read(call):  # its definition reads the number
         return False
-    if native is None:
-        _callback(writer, call)
-    elif native.into_memory:
-        _native_into_memory(writer, call, native)
-    elif native.function == "attention" and has_kernel(writer, native):
-        print_attention(writer, call, native)
-    else:
-        _native(writer, call, native)
-    return native is None
+    match native_call(call):
+        case None:
+            _callback(writer, call)
+            return True
+        case MatmulCall() as native:
+            _matmul(writer, call, native)
+        case AttentionCall() as native if has_kernel(writer, native):
+            print_attention(writer, call, native)
+        case native:
+            _native(writer, call, native)
+    return False
 
 
 def _fail_if(writer: HostWriter, condition: str, call: ExternCall) -> None:
@@ -51,47 +55,44 @@ def _fail_if(writer: HostWriter, condition: str, call: ExternCall) -> None:
 # ---- through torch's C interface -------------------------------------------------------------------
 
 
-def _native_into_memory(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
+def _matmul(writer: HostWriter, call: ExternCall, native: MatmulCall) -> None:
     """A function that writes its result into a tensor that it is given."""
     (name,) = call.outputs
     if name is None:
         return
-    views = [writer.whole_view(name), *(t for t in native.tensors if t is not None)]
-    arguments = [writer.handle(view) for view in views]
+    arguments = [writer.handle(view) for view in (writer.whole_view(name), *native.tensors)]
     arguments += [_double(s) for s in native.scalars]
     _fail_if(writer, f"api.{native.function}({', '.join(arguments)})", call)
 
 
-def _native(writer: HostWriter, call: ExternCall, native: NativeCall) -> None:
+def _native(writer: HostWriter, call: ExternCall, native: LinearCall | AttentionCall) -> None:
     """A function that makes its results; the last of its tensors may be missing."""
-    packed = packed_weight(call, native, writer.schedule)
-    handles: list[str] = []
-    for position, tensor in enumerate(native.tensors[:-1]):
-        assert tensor is not None
-        if packed is not None and position == WEIGHT:
-            handles.append(writer.object(packed).handle)
-        else:
-            handles.append(writer.handle(tensor))
-    last = native.tensors[-1]
+    packed = None
+    if isinstance(native, AttentionCall):
+        handles = [writer.handle(tensor) for tensor in (native.query, native.key, native.value)]
+        last = native.mask
+    else:
+        packed = packed_weight(call, native, writer.schedule)
+        weight = native.weight
+        handles = [writer.handle(native.x)]
+        handles += [writer.handle(weight) if packed is None else writer.object(packed).handle]
+        last = native.bias
     mask = "nullptr" if last is None else writer.handle(last)
     slots = [writer.own(name or "unused") for name in call.outputs]
     writer.drop("owned", slots)
     optional = f"optional{writer.views}_{len(writer.owned)}"
     writer.emit(f"Handle {optional} = {mask};")
     pointer = f"&{optional}" if last is not None else "nullptr"
-    function = f"api.{native.function}"
-    match native.function:
-        case "convolution":
+    match native:
+        case ConvolutionCall():
             in_onednn = packed is not None or _convolves_in_onednn(writer, native)
-            if in_onednn:
-                function = "onednn_convolution"
-            arguments = [*handles, pointer, *_convolution(writer, native, in_onednn)]
-        case "linear":
-            function = "linear"
-            arguments = [*handles, pointer]
-        case _:
-            arguments = [*handles, *_attention(writer, native, pointer, optional)]
-    arguments += [f"&c.owned[{slot}]" for slot in slots]
+            function = "onednn_convolution" if in_onednn else "api.convolution"
+            arguments = [pointer, *_convolution(writer, native, in_onednn)]
+        case LinearCall():
+            function, arguments = "linear", [pointer]
+        case AttentionCall():
+            function, arguments = "api.attention", _attention(writer, native, pointer, optional)
+    arguments = [*handles, *arguments, *(f"&c.owned[{slot}]" for slot in slots)]
     _fail_if(writer, f"{function}({', '.join(arguments)})", call)
     for name, slot in zip(call.outputs, slots, strict=True):
         if name is not None:
@@ -102,37 +103,28 @@ def _double(number: float) -> str:
     return literal(float(number), torch.float64)
 
 
-def _convolves_in_onednn(writer: HostWriter, native: NativeCall) -> bool:
-    image, weight, bias = native.tensors
-    transposed = native.scalars[3]
-    assert image is not None and weight is not None
-    return not transposed and convolves_in_onednn(image, weight, bias, writer.options)
+def _convolves_in_onednn(writer: HostWriter, native: ConvolutionCall) -> bool:
+    tensors = native.x, native.weight, native.bias
+    return not native.transposed and convolves_in_onednn(*tensors, writer.options)
 
 
-def _convolution(writer: HostWriter, native: NativeCall, in_onednn: bool) -> list[str]:
+def _convolution(writer: HostWriter, native: ConvolutionCall, in_onednn: bool) -> list[str]:
     """The numbers of a convolution in the order of its function."""
-    stride, padding, dilation, transposed, output_padding, groups = native.scalars
-    rank = len(stride)
+    rank, groups = len(native.stride), str(int(native.groups))
+    lists = [writer.array(v) for v in (native.stride, native.padding, native.dilation)]
     if in_onednn:
-        lists = [writer.array(v) for v in (stride, padding, dilation)]
-        return [f"{lists[0]}, {rank}", *lists[1:], str(int(groups))]
-    lists = [f"{writer.array(v)}, {rank}" for v in (stride, padding, dilation)]
-    return [
-        *lists,
-        str(int(transposed)),
-        f"{writer.array(output_padding)}, {rank}",
-        str(int(groups)),
-    ]
+        return [f"{lists[0]}, {rank}", *lists[1:], groups]
+    lists = [f"{numbers}, {rank}" for numbers in (*lists, writer.array(native.output_padding))]
+    return [*lists[:3], str(int(native.transposed)), lists[3], groups]
 
 
-def _attention(writer: HostWriter, native: NativeCall, mask: str, prefix: str) -> list[str]:
+def _attention(writer: HostWriter, native: AttentionCall, mask: str, prefix: str) -> list[str]:
     """Dropout, causality, mask and scale of an attention; ``prefix`` begins names of its own."""
-    dropout, causal, scale = native.scalars
     pointer = "nullptr"
-    if scale is not None:
+    if native.scale is not None:
         pointer = f"&{prefix}_scale"
-        writer.emit(f"f64 {prefix}_scale = {_double(scale)};")
-    return [_double(dropout), str(int(causal)), mask, pointer]
+        writer.emit(f"f64 {prefix}_scale = {_double(native.scale)};")
+    return [_double(native.dropout), str(int(native.causal)), mask, pointer]
 
 
 def _settle(writer: HostWriter, call: ExternCall, name: str, slot: int) -> None:

@@ -10,28 +10,22 @@ import torch
 from weft_loop_ir import BufferView, ExternCall, Schedule, accepts
 
 from weft_codegen_cpp import _torch
-from weft_codegen_cpp.host.extern_calls import NativeCall
+from weft_codegen_cpp.host.extern_calls import ConvolutionCall, LinearCall
 from weft_codegen_cpp.host.linear import CONVOLUTION
 
-WEIGHT = 1
-"""The position of the weight among the tensors of a native convolution or linear layer."""
 
-
-def packed_weight(call: ExternCall, native: NativeCall, schedule: Schedule) -> torch.Tensor | None:
+def packed_weight(call: ExternCall, native: LinearCall, schedule: Schedule) -> torch.Tensor | None:
     """The weight of ``call`` in oneDNN's layout; None if it is not a constant or nothing is gained."""
-    if native.function not in ("convolution", "linear"):
-        return None
-    image, weight = native.tensors[0], native.tensors[WEIGHT]
-    assert image is not None and weight is not None
+    image, weight = native.x, native.weight
     constant = schedule.constants.get(weight.buffer)
     if constant is None or not _packs(weight.dtype) or any(n == 0 for n in image.size):
         return None
     value = _window(constant, weight)
-    if native.function == "linear":
-        rows = image.size[0]
-        known = int(rows) if rows.is_Integer else None
-        return _torch.packed_linear_weight(value.contiguous(), known)
-    return _packed_convolution(call, native, image, value, schedule)
+    if isinstance(native, ConvolutionCall):
+        return _packed_convolution(call, native, value, schedule)
+    rows = image.size[0]
+    known = int(rows) if rows.is_Integer else None
+    return _torch.packed_linear_weight(value.contiguous(), known)
 
 
 def _packs(dtype: torch.dtype) -> bool:
@@ -44,26 +38,24 @@ def _window(constant: torch.Tensor, view: BufferView) -> torch.Tensor:
 
 
 def _packed_convolution(
-    call: ExternCall,
-    native: NativeCall,
-    image: BufferView,
-    weight: torch.Tensor,
-    schedule: Schedule,
+    call: ExternCall, native: ConvolutionCall, weight: torch.Tensor, schedule: Schedule
 ) -> torch.Tensor | None:
-    stride, padding, dilation, transposed, _, groups = native.scalars
+    image = native.x
     (name,) = call.outputs
-    if transposed or name is None or not _torch.has_packed_convolution():
+    if native.transposed or name is None or not _torch.has_packed_convolution():
         return None
-    if not accepts(CONVOLUTION, X=image, W=native.tensors[WEIGHT], B=native.tensors[2]):
+    if not accepts(CONVOLUTION, X=image, W=native.weight, B=native.bias):
         return None
     result = schedule.buffers[name].layout
     if not (_is_channels_last(image.stride) and _is_channels_last(result.stride)):
         return None
     known = all(n.is_Integer for n in image.size)
     size = [int(n) for n in image.size] if known else None
-    numbers = [[int(n) for n in extents] for extents in (padding, stride, dilation)]
+    padding, stride, dilation = (
+        [int(n) for n in extents] for extents in (native.padding, native.stride, native.dilation)
+    )
     return _torch.packed_convolution_weight(
-        weight, numbers[0], numbers[1], numbers[2], int(groups), size
+        weight, padding, stride, dilation, int(native.groups), size
     )
 
 
