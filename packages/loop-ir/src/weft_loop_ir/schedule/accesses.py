@@ -11,6 +11,7 @@ import sympy
 
 from weft_loop_ir.expressions import to_int
 from weft_loop_ir.index_simplify import exact_quotient
+from weft_loop_ir.ir import LoopVariable
 
 Extent = Any
 """A Python int, or a SymPy expression where the size is symbolic."""
@@ -48,6 +49,29 @@ def linear_form(expression: sympy.Expr, symbols: tuple[sympy.Symbol, ...]) -> Li
     remainder = sympy.Add(*rest)
     opaque = any(s in positions for s in remainder.free_symbols)
     return LinearForm(tuple(coefficients), remainder, opaque)
+
+
+def runs_that_act_as_one(
+    order: Sequence[int], variables: Sequence[LoopVariable], forms: Sequence[LinearForm]
+) -> list[list[int]]:
+    """``order``, positions of loops, in runs: those of a run step through all ``forms`` as one loop does."""
+
+    def act_as_one(outer: int, inner: int) -> bool:
+        extent = to_int(variables[inner].size)
+        symbols = (variables[outer].symbol, variables[inner].symbol)
+        return all(
+            form.coefficients[outer] == form.coefficients[inner] * extent
+            and not (form.opaque and form.rest.free_symbols.intersection(symbols))
+            for form in forms
+        )
+
+    runs: list[list[int]] = []
+    for k in order:
+        if runs and act_as_one(runs[-1][-1], k):
+            runs[-1].append(k)
+        else:
+            runs.append([k])
+    return runs
 
 
 def divides(divisor: Extent, dividend: Extent) -> Extent | None:

@@ -15,6 +15,7 @@ from weft_loop_ir.schedule.accesses import (
     Extent,
     LinearForm,
     linear_form,
+    runs_that_act_as_one,
 )
 
 Row = tuple[Extent, ...]
@@ -159,40 +160,12 @@ def _merge(
     Returns the extents, and for each variable (its loop, its multiple of the loop).  Of the variables that a
     loop merges, the innermost stands for all of them and the others are 0: every form comes out the same.
     """
-    extents: list[Extent] = []
-    rows: dict[int, tuple[int, Extent]] = {}
-    previous: int | None = None
-    run_extent: Extent = 1
-    for k in reversed(keep):
-        extent = to_int(variables[k].size)
-        if previous is not None and _acts_as_one(forms, k, previous, run_extent, variables):
-            run_extent = run_extent * extent
-            extents[-1] = run_extent
-            rows[k] = (len(extents) - 1, 0)
-            continue
-        extents.append(extent)
-        run_extent = extent
-        previous = k
-        rows[k] = (len(extents) - 1, 1)
-    total = len(extents)
-    flipped = {k: (total - 1 - position, factor) for k, (position, factor) in rows.items()}
-    return tuple(reversed(extents)), flipped
-
-
-def _acts_as_one(
-    forms: list[LinearForm],
-    outer: int,
-    innermost: int,
-    run_extent: Extent,
-    variables: tuple[LoopVariable, ...],
-) -> bool:
-    symbols = (variables[outer].symbol, variables[innermost].symbol)
-    for form in forms:
-        if form.coefficients[outer] != form.coefficients[innermost] * run_extent:
-            return False
-        if form.opaque and not form.rest.free_symbols.isdisjoint(symbols):
-            return False
-    return True
+    runs = runs_that_act_as_one(keep, variables, forms)
+    extents = tuple(count([to_int(variables[k].size) for k in run]) for run in runs)
+    rows: dict[int, tuple[int, Extent]] = {
+        k: (position, int(k == run[-1])) for position, run in enumerate(runs) for k in run
+    }
+    return extents, rows
 
 
 def _group_access(

@@ -11,11 +11,11 @@ import torch
 
 from weft_loop_ir.bodies import IndexValue, Instruction, Store
 from weft_loop_ir.bodies.replay import Replayer
-from weft_loop_ir.expressions import loop_symbol, to_int
+from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import LoopVariable, Stage
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.accesses import LinearForm, linear_form
+from weft_loop_ir.schedule.accesses import LinearForm, linear_form, runs_that_act_as_one
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Nest:
 
 def arranged(nest: Nest, buffer_dtype: Callable[[str], torch.dtype]) -> Nest:
     """``nest`` with the best order of outer loops and every pair of loops merged that acts as one."""
-    forms = _forms(nest)
-    symbols = [v.symbol for v in nest.outer + nest.inner]
-    split = len(nest.outer)
-    order = list(range(split))
+    accesses = _accesses(nest)
+    variables, split = nest.outer + nest.inner, len(nest.outer)
+    order: Sequence[int] = range(split)
     if not nest.inner and len(nest.stages) == 1:
-        order = _vote(nest, forms)
-    outer_runs = _runs(order, nest.outer + nest.inner, forms)
-    inner_runs = _runs(list(range(split, len(symbols))), nest.outer + nest.inner, forms)
-    if list(outer_runs + inner_runs) == [[k] for k in range(len(symbols))]:
+        order = _vote(nest, accesses)
+    forms = [form for _, form in accesses]
+    outer_runs = runs_that_act_as_one(order, variables, forms)
+    inner_runs = runs_that_act_as_one(range(split, len(variables)), variables, forms)
+    if outer_runs + inner_runs == [[k] for k in range(len(variables))]:
         return nest
     return _rebuilt(nest, outer_runs, inner_runs, buffer_dtype)
 
@@ -46,13 +46,14 @@ def with_inner_loops_merged(nest: Nest, buffer_dtype: Callable[[str], torch.dtyp
     """``nest`` with every run of inner loops merged that acts as one."""
     split = len(nest.outer)
     variables = nest.outer + nest.inner
-    runs = _runs(range(split, len(variables)), variables, _forms(nest))
+    forms = [form for _, form in _accesses(nest)]
+    runs = runs_that_act_as_one(range(split, len(variables)), variables, forms)
     if len(runs) == len(nest.inner):
         return nest
     return _rebuilt(nest, [[k] for k in range(split)], runs, buffer_dtype)
 
 
-def _forms(nest: Nest) -> list[tuple[Instruction, LinearForm]]:
+def _accesses(nest: Nest) -> list[tuple[Instruction, LinearForm]]:
     symbols = tuple(v.symbol for v in nest.outer + nest.inner)
     return [
         (instruction, linear_form(instruction.index, symbols))
@@ -61,7 +62,7 @@ def _forms(nest: Nest) -> list[tuple[Instruction, LinearForm]]:
     ]
 
 
-def _vote(nest: Nest, forms: Sequence[tuple[Instruction, LinearForm]]) -> list[int]:
+def _vote(nest: Nest, accesses: Sequence[tuple[Instruction, LinearForm]]) -> list[int]:
     """Outer loops, outermost first: innermost the one along which most accesses are contiguous.
 
     Ties, and the other loops, go by the strides of the first store.
@@ -69,7 +70,7 @@ def _vote(nest: Nest, forms: Sequence[tuple[Instruction, LinearForm]]) -> list[i
     count = len(nest.outer)
     votes = [0] * count
     store: LinearForm | None = None
-    for instruction, form in forms:
+    for instruction, form in accesses:
         is_store = isinstance(instruction, Store)
         if is_store and store is None:
             store = form
@@ -90,37 +91,6 @@ def _vote(nest: Nest, forms: Sequence[tuple[Instruction, LinearForm]]) -> list[i
         order.remove(winner)
         order.append(winner)
     return order
-
-
-def _runs(
-    order: Sequence[int],
-    variables: Sequence[LoopVariable],
-    forms: Sequence[tuple[Instruction, LinearForm]],
-) -> list[list[int]]:
-    """Split ``order`` in runs of loops that act as one in every access."""
-    runs: list[list[int]] = []
-    for k in order:
-        if runs and _acts_as_one(runs[-1][-1], k, variables, forms):
-            runs[-1].append(k)
-        else:
-            runs.append([k])
-    return runs
-
-
-def _acts_as_one(
-    outer: int,
-    inner: int,
-    variables: Sequence[LoopVariable],
-    forms: Sequence[tuple[Instruction, LinearForm]],
-) -> bool:
-    extent = to_int(variables[inner].size)
-    symbols = (variables[outer].symbol, variables[inner].symbol)
-    for _, form in forms:
-        if form.coefficients[outer] != form.coefficients[inner] * extent:
-            return False
-        if form.opaque and not form.rest.free_symbols.isdisjoint(symbols):
-            return False
-    return True
 
 
 def _rebuilt(
