@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
@@ -83,16 +83,15 @@ def split_large_reductions(loop_graph: LoopGraph, options: ScheduleOptions) -> L
     hints = size_hints(loop_graph.symbols) if options.split_varying else {}
     nodes: list[Node] = []
     for node in loop_graph.nodes:
-        cut = None
+        parts: Sequence[Node] = (node,)
         if isinstance(node, LoopNode) and _is_splittable(node, options, hints):
-            cut = _short_rows(node, options)
+            merged, cut = node, _short_rows(node, options)
             if cut is None:
-                node = _with_reduction_merged(node, buffers)
-                cut = _parts(node, limit, options, hints)
-        if cut is None or not isinstance(node, LoopNode):
-            nodes.append(node)
-            continue
-        nodes.extend(_split(node, cut, buffers))
+                merged = _with_reduction_merged(node, buffers)
+                cut = _parts(merged, limit, options, hints)
+            if cut is not None:
+                parts = _split(merged, cut, buffers)
+        nodes.extend(parts)
     if len(nodes) == len(loop_graph.nodes):
         return loop_graph
     return replace(loop_graph, buffers=buffers, nodes=tuple(nodes))
@@ -133,8 +132,8 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -
         return None
     results = product(tuple(v.size.xreplace(hints) for v in node.loops))
     elements = product(tuple(v.size.xreplace(hints) for v in node.reduction_loops))
-    few = options.split_rows
-    if reads_columns(node):
+    few, of_columns = options.split_rows, reads_columns(node)
+    if of_columns:
         few, limit = options.split_columns, options.split_column_elements
     if not 0 < int(results) <= few or int(elements) < limit:
         return None
@@ -142,7 +141,7 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -
     if few > 1:
         wanted = min(wanted, few // int(results) * PARTS_OF_FEW)
     first = node.reduction_loops[0]
-    if first.size.is_Integer and reads_columns(node) and options.split_column_programs:
+    if first.size.is_Integer and of_columns and options.split_column_programs:
         parts = _parts_of_columns(int(first.size), int(results), options)
     elif first.size.is_Integer:
         parts = _divisor(int(first.size), wanted)
