@@ -64,7 +64,7 @@ class Found:
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
         functional = weft_functionalize.functionalize(graph, inputs)
         module = functional.graph_module
-        options = TritonCodegen.schedule_options
+        options = TritonCodegen().schedule_options
         schedule = weft_loop_ir.schedule(weft_loop_ir.lower(module), options)
         weft_loop_ir.fuse_attention(schedule, lambda a: bool(self.kernels.append(a) or True))  # type: ignore[func-returns-value]
         self.count += weft_loop_ir.use_library_attention(module.graph)

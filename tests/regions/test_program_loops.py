@@ -48,7 +48,6 @@ def compiled_schedule(
     function: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     *inputs: Any,
-    codegen: TritonCodegen = CODEGEN,
     tolerance: float = 1e-4,
 ) -> Schedule:
     """The program's schedule; the program agrees with eager, twice, and is one graph."""
@@ -59,7 +58,7 @@ def compiled_schedule(
         schedules.append(put_loops_into_programs(schedule))
         return compile_(self, schedule, constants)
 
-    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: codegen)
+    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: CODEGEN)
     monkeypatch.setattr(TritonCodegen, "compile", compiling)
     program = weft.compile(function, fullgraph=True)
     with torch.no_grad():
@@ -126,9 +125,9 @@ def test_integers(highest: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("scale", [0.1, 1e3, -1.0])
 def test_branches_inside(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.linspace(-0.5, 1, 24) * scale
-    codegen = TritonCodegen(TritonOptions(interpret=True))
-    codegen.schedule_options = replace(codegen.schedule_options, selected_elements=0)
-    schedule = compiled_schedule(bounded_walk, monkeypatch, x, codegen=codegen)
+    options = replace(CODEGEN.schedule_options, selected_elements=0)
+    monkeypatch.setattr(TritonCodegen, "schedule_options", options)
+    schedule = compiled_schedule(bounded_walk, monkeypatch, x)
     assert any(isinstance(item, Branch) for item in all_items(schedule.steps))
     assert is_recordable(schedule)
 

@@ -110,7 +110,7 @@ def data(rows: int, columns: int, dtype: torch.dtype) -> T:
 
 class SplitsSooner(TritonCodegen):
     schedule_options = dataclasses.replace(
-        TritonCodegen.schedule_options, split_reduction_elements=256, split_column_elements=256
+        TritonCodegen().schedule_options, split_reduction_elements=256, split_column_elements=256
     )
 
 

@@ -73,7 +73,6 @@ from weft_codegen_triton.kernel.kernel_printer import (
     PrintedKernel,
     print_kernel,
 )
-from weft_codegen_triton.kernel.look_back import MAX_ROWS, MIN_ROW
 from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.load_launches import Load, load_launches
 from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
@@ -96,6 +95,7 @@ from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_codegen_triton.runtime.cuda_graph import beside_recordings
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_codegen_triton.runtime.memory import copy_memory, empty_result, reserve
+from weft_codegen_triton.scheduling import scheduling_for
 
 NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Operators with these tags read a result back to the host."""
@@ -133,29 +133,21 @@ class TritonCodegen(Codegen):
 
     device_type = "cuda"
     writes_inputs = True
-    schedule_options = ScheduleOptions(
-        min_outer_iterations=128,
-        max_serial_elements=1 << 17,
-        max_local_bytes=1 << 24,
-        split_reduction_parts=512,
-        split_rows=128,
-        split_columns=1 << 14,
-        split_column_elements=1 << 11,
-        split_column_programs=2 * REFERENCE.multiprocessors,
-        split_varying=True,
-        split_scan_rows=MAX_ROWS,
-        whole_scan_elements=MIN_ROW,
-        parallel_kernels=32,
-        selected_elements=1 << 20,
-        early_bytes=1 << 26,
-        reuse_results=True,
-        own_bytes=1 << 21,
-        alignment=128,
-    )
-    """How to schedule loops for a GPU, which needs many outer iterations where there is much to do."""
 
     def __init__(self, options: TritonOptions | None = None) -> None:
         self.options = options if options is not None else TritonOptions()
+
+    @property
+    def schedule_options(self) -> ScheduleOptions:
+        """How to schedule loops for the GPU, which needs many outer iterations where there is much to do."""
+        return scheduling_for(self._gpu)
+
+    @property
+    def _gpu(self) -> Gpu:
+        """What graphs are scheduled for, before it is known where they run."""
+        if self.options.gpu is not None or self.interprets or not torch.cuda.is_available():
+            return self.options.gpu or REFERENCE
+        return CudaDevice(None, self._folder(), self.options).gpu
 
     @property
     def lowering_options(self) -> LoweringOptions:
@@ -438,7 +430,7 @@ class TritonCodegen(Codegen):
     ) -> Iterator[tuple[str, tuple[str, ...], PrintedKernel]]:
         """What a step launches; each with its name and the names of the nodes that it computes."""
         tile = step.tile if isinstance(step, ProgramLoop) else 0
-        limits = RowLimits(self.options.persistent_elements, self.options.loop_elements, tile)
+        limits = self._row_limits(gpu, tile)
         hints = size_hints(schedule.symbols)
         if isinstance(step, ProgramLoop):  # its parts are handed counters of 64 bits
             indices = ALWAYS_WIDE
@@ -456,7 +448,7 @@ class TritonCodegen(Codegen):
         if isinstance(step, Kernel):
             yield step.name, step.origins, printed(step)
         elif isinstance(step, ParallelKernels):
-            for merged in merge_kernels([printed(kernel) for kernel in step.kernels]):
+            for merged in merge_kernels([printed(kernel) for kernel in step.kernels], gpu):
                 members = [step.kernels[k] for k in merged.members]
                 origins = dict.fromkeys(o for kernel in members for o in kernel.origins)
                 yield members[0].name, tuple(origins), merged.printed
@@ -475,7 +467,9 @@ class TritonCodegen(Codegen):
         choose = None
         if chosen is None and self.options.autotune and isinstance(device, CudaDevice):
             folder = self._folder()
-            choose = AttentionChooser(device, folder, schedule.buffers, self._row_limits)
+            choose = AttentionChooser(
+                device, folder, schedule.buffers, self._row_limits(device.gpu)
+            )
 
         def fits(attention: AttentionKernel) -> bool:
             return bool(tiles_of(attention, schedule.buffers, device.gpu))
@@ -496,9 +490,8 @@ class TritonCodegen(Codegen):
             schedule = fuse_attention(schedule, accept, self.schedule_options)
         return fuse_attention_gradients(schedule, accept_gradients, self.schedule_options)
 
-    @property
-    def _row_limits(self) -> RowLimits:
-        return RowLimits(self.options.persistent_elements, self.options.loop_elements)
+    def _row_limits(self, gpu: Gpu, tile: int = 0) -> RowLimits:
+        return RowLimits(self.options.persistent_elements, self.options.loop_elements, tile, gpu)
 
     def _with_matmuls(
         self, schedule: Schedule, device: CudaDevice | InterpretedDevice, precision: Precision
@@ -512,7 +505,8 @@ class TritonCodegen(Codegen):
             return fuse_matmuls(schedule, choose_untimed, self.schedule_options, device.gpu)
         folder = self._folder()
         with device.guard():
-            choose = MatmulChooser(device, folder, schedule.buffers, self._row_limits, precision)
+            limits = self._row_limits(device.gpu)
+            choose = MatmulChooser(device, folder, schedule.buffers, limits, precision)
             choose.prepare(all_forms(schedule, device.gpu))
             return fuse_matmuls(schedule, choose, self.schedule_options, device.gpu)
 
@@ -523,7 +517,7 @@ class TritonCodegen(Codegen):
         """Where a program runs whose buffers are on ``devices``."""
         folder = self._folder()
         if self.interprets and all(d.type == "cpu" for d in devices):
-            return InterpretedDevice(folder, self.options.gpu or REFERENCE)
+            return InterpretedDevice(folder, self._gpu)
         if any(d.type != "cuda" for d in devices):
             raise Unsupported("not on a GPU", ", ".join(sorted(map(str, devices))))
         if len(devices) > 1:

@@ -70,11 +70,15 @@ class Codegen(ABC):
     """
 
     device_type: ClassVar[str]
-    schedule_options: ClassVar[ScheduleOptions] = ScheduleOptions()
     writes_inputs: ClassVar[bool] = False
     """Whether kernels may store to buffers of kind INPUT and CONSTANT (:func:`write_back`)."""
     checks_first: ClassVar[bool] = False
     """Whether programs raise for an index out of range, and so have to check before they write."""
+
+    @property
+    def schedule_options(self) -> ScheduleOptions:
+        """What loops are fused, split and kept for the device."""
+        return ScheduleOptions()
 
     @property
     def lowering_options(self) -> LoweringOptions:

@@ -9,6 +9,7 @@ import sympy
 from weft_loop_ir import Kernel, LoopBody, LoopVariable
 from weft_loop_ir.bodies import POSITIONS
 
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.expressions import unit_stride
 
 ELEMENTS_PER_WARP = 256
@@ -16,17 +17,16 @@ FULL_ELEMENTS_PER_WARP = 512
 """Where enough programs run to hide what each waits for: 16 elements a thread."""
 GRID_LIMIT = 65535
 """Programs along a grid's second axis."""
-PROGRAMS_THRESHOLD = 256
-"""Programs that keep a large GPU busy."""
-MANY_PROGRAMS = 4096
-"""Programs of which a large GPU runs many waves."""
+BUSY_TILES, MANY_PROGRAMS = 2, 32
+"""Programs for each multiprocessor that keep a GPU busy, and of which it runs many waves."""
 MAX_BLOCK_SCALE = 4
 """Tuning tries no blocks larger than the chosen ones by more."""
 VECTOR_BYTES = 16
 """What a thread reads at once, at most; kernels' buffers begin at a multiple of it."""
-LONG_ROW_BYTES = 56 << 10
-"""Of rows so long half as many are read at once, so that the cache keeps them until they are read again.
+LONG_ROWS = 4
+"""Of rows so long that a multiprocessor has memory for no more half as many are read at once.
 
+The cache keeps them then until they are read again.
 On an H200 that took softmax over rows of 64 KB from 93% to 99% of a copy's speed, group norm over rows of
 49 KB from 99% to 87%.
 """
@@ -40,13 +40,10 @@ COLUMN_ELEMENTS, COLUMN_ELEMENTS_OF_FEW = 2048, 4096
 On an H200 gradients of a layer norm's weight and bias of 8192 x 768 float32 took 22.4 us in 192 programs of
 32 columns and tiles of 4096 elements, 27.2 in tiles of 8192, 24 in 384 programs; 15 other sizes likewise.
 """
-COLUMN_PROGRAMS = 128
-"""Programs from which on each has 32 columns instead of 16."""
-FEW_PROGRAMS = 512
-"""Below that they leave most of a GPU's threads idle."""
+COLUMN_PROGRAMS, FEW_PROGRAMS = 1, 4
+"""For each multiprocessor: from which on each has 32 columns instead of 16, below which most threads idle."""
 SHORT_ROW = 1024
 """Elements of a row of which several fit in a few warps: 32 elements a thread then."""
-"""Reductions whose results are positions, which the order of loops defines."""
 TILE = 64
 """Points along each side of a tile of a transposition."""
 SYMBOLIC_EXTENT = 1 << 20
@@ -146,6 +143,7 @@ def reduction_blocks(
     kernel: Kernel,
     ranges: tuple[tuple[LoopVariable, ...], ...],
     limit: int,
+    gpu: Gpu,
     varies: bool = False,
     rows_vary: bool = False,
 ) -> ReductionBlocks:
@@ -159,12 +157,11 @@ def reduction_blocks(
     longest = max(static(e) for e in extents)
     by_columns = columns_are_contiguous(kernel)
     if by_columns:
-        block_rows = (
-            64 if rows >= 64 * PROGRAMS_THRESHOLD else 32 if rows >= 32 * COLUMN_PROGRAMS else 16
-        )
+        each = rows // gpu.many_tiles
+        block_rows = 64 if each >= 64 * BUSY_TILES else 32 if each >= 32 * COLUMN_PROGRAMS else 16
         block_rows = block_rows if rows_vary else min(block_rows, power_of_two(rows))
         persistent = longest <= 64 and not varies and all(e.is_Integer for e in extents)
-        is_few = rows // block_rows < FEW_PROGRAMS and not (varies or rows_vary)
+        is_few = rows // block_rows < FEW_PROGRAMS * gpu.many_tiles and not (varies or rows_vary)
         at_once = (COLUMN_ELEMENTS_OF_FEW if is_few else COLUMN_ELEMENTS) // block_rows
         loop = at_once if varies else min(at_once, power_of_two(longest))
         columns = tuple(power_of_two(static(e)) if persistent else loop for e in extents)
@@ -179,7 +176,7 @@ def reduction_blocks(
         if rows_vary:
             block_rows = max(block_rows, MIN_VARYING_PROGRAM // max(columns))
     elements = block_rows * max(columns)
-    fills = persistent and rows // block_rows >= MANY_PROGRAMS
+    fills = persistent and rows // block_rows >= MANY_PROGRAMS * gpu.many_tiles
     per_warp = FULL_ELEMENTS_PER_WARP if fills else ELEMENTS_PER_WARP
     if fills and not by_columns and max(columns) <= SHORT_ROW:
         per_warp = 2 * FULL_ELEMENTS_PER_WARP
@@ -188,7 +185,7 @@ def reduction_blocks(
 
 
 def vector_blocks(
-    kernel: Kernel, ranges: int, step: int, width: int, is_shifted: bool
+    kernel: Kernel, ranges: int, step: int, width: int, gpu: Gpu, *, is_shifted: bool
 ) -> ReductionBlocks:
     """Blocks for loops that read one row by vectors of ``width`` elements, ``step`` at once.
 
@@ -201,7 +198,8 @@ def vector_blocks(
     if any(finds_positions(stage.body) for stage in kernel.stages):
         step //= 2
     elif is_shifted or (
-        _is_read_again(kernel) and longest * VECTOR_BYTES // width >= LONG_ROW_BYTES
+        _is_read_again(kernel)
+        and longest * VECTOR_BYTES // width >= gpu.all_shared_bytes // LONG_ROWS
     ):
         step *= 2
     step = max(step, 2 * width)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from weft_loop_ir import Kernel, LoopVariable
 
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.blocks import MAX_BLOCK_SCALE, extent
 from weft_codegen_triton.kernel.body_printer import BodyPrinter
 from weft_codegen_triton.kernel.templates import program_id
@@ -16,12 +17,14 @@ class RowLimits:
     """Elements of a row: ``persistent`` at most are held in registers, a loop handles ``step`` at once.
 
     ``tile``: how many elements, of several rows, a program handles at least that runs the whole kernel, with
-    more threads than some tiles have elements; 0: as many programs run as there is work for.
+    more threads than some tiles have elements; 0: as many programs run as there is work for.  ``gpu`` is what
+    they run on.
     """
 
     persistent: int
     step: int
     tile: int = 0
+    gpu: Gpu = REFERENCE
 
 
 @dataclass
@@ -31,6 +34,7 @@ class KernelFrame:
     kernel: Kernel
     called: Kernel
     printer: BodyPrinter
+    gpu: Gpu
     constants: dict[str, int] = field(default_factory=dict)
     grid_axes: list[str] = field(default_factory=list)
     loop_axes: list[str] = field(default_factory=list)

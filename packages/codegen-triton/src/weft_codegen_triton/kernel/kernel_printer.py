@@ -14,8 +14,8 @@ from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
 from weft_codegen_triton.kernel.aligned_sizes import aligning_products, is_aligned
 from weft_codegen_triton.kernel.blocks import (
+    BUSY_TILES,
     GRID_LIMIT,
-    PROGRAMS_THRESHOLD,
     TILE,
     extent,
     pointwise_block,
@@ -171,7 +171,7 @@ def print_kernel(
         printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
         printer.numbers = SizeNumbers(symbols)
         printer.waits_to_store = limits.tile > 0 and bool(overwritten)
-        return KernelFrame(kernel, with_sizes(kernel, hints), printer)
+        return KernelFrame(kernel, with_sizes(kernel, hints), printer, limits.gpu)
 
     frame = new_frame()
     printer = frame.printer
@@ -369,11 +369,8 @@ def _print_pointwise(
         columns = (*others[:turned], *others[turned + 1 :], others[turned])
         printer.tile.axes, printer.tile.shape = ("y", "x"), "[YBLOCK, XBLOCK]"
         printer.tile.unit = "[1, 1]"
-        side = (
-            TILE
-            if static(extent(frame.called.outer)) >= PROGRAMS_THRESHOLD * TILE * TILE
-            else TILE // 2
-        )
+        is_large = static(extent(frame.called.outer)) >= BUSY_TILES * frame.gpu.many_tiles * TILE**2
+        side = TILE if is_large else TILE // 2
         printer.tile.masks = {"y": "ymask", "x": "xmask"}
         print_axis(frame, "y", 0, columns, side, "[:, None]")
         print_axis(frame, "x", 1, row, side, "[None, :]")

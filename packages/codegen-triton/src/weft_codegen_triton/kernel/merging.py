@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import sympy
 
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel
 from weft_codegen_triton.kernel.templates import NAME, definition, part_text, program_id
 
-MAX_PROGRAMS = 4096
-"""Programs of a kernel that fills a GPU for long enough without others."""
+MAX_PROGRAMS = 32
+"""Programs for each multiprocessor of a kernel that fills a GPU for long enough without others."""
 MAX_PARAMETERS = 256
 """Of a merged kernel: a launch hands over 4 KB at most."""
 
@@ -28,9 +29,9 @@ class MergedKernels:
     members: tuple[int, ...]
 
 
-def merge_kernels(kernels: Sequence[PrintedKernel]) -> list[MergedKernels]:
+def merge_kernels(kernels: Sequence[PrintedKernel], gpu: Gpu) -> list[MergedKernels]:
     """``kernels``, none of which touches what another one writes, in fewer ones."""
-    alone = [k for k, printed in enumerate(kernels) if not _may_merge(printed)]
+    alone = [k for k, printed in enumerate(kernels) if not _may_merge(printed, gpu)]
     found = [MergedKernels(kernels[k], (k,)) for k in alone]
     alike: dict[tuple[int, int], list[int]] = {}
     for k, printed in enumerate(kernels):
@@ -47,12 +48,12 @@ def merge_kernels(kernels: Sequence[PrintedKernel]) -> list[MergedKernels]:
     return found
 
 
-def _may_merge(printed: PrintedKernel) -> bool:
+def _may_merge(printed: PrintedKernel, gpu: Gpu) -> bool:
     """Whether the kernel has one axis of few programs, and no arguments but memory and floats."""
     is_static = all(count.is_Integer for count in printed.counts)
     if printed.scratch or printed.sizes or len(printed.counts) != 1 or not is_static:
         return False
-    return 0 < _programs(printed) <= MAX_PROGRAMS
+    return 0 < _programs(printed) <= MAX_PROGRAMS * gpu.many_tiles
 
 
 def _programs(printed: PrintedKernel) -> int:

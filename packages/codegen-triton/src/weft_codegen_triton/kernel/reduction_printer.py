@@ -46,7 +46,9 @@ def row_blocks(frame: KernelFrame, limits: RowLimits) -> ReductionBlocks:
     positions = [[stage.inner for stage in stages].index(inner) for inner in ranges]
     called = tuple(frame.called.stages[k].inner for k in positions)
     rows_vary = not extent(frame.kernel.outer).is_Integer
-    blocks = reduction_blocks(frame.called, called or ((),), limits.persistent, varies, rows_vary)
+    blocks = reduction_blocks(
+        frame.called, called or ((),), limits.persistent, frame.gpu, varies, rows_vary
+    )
     return widened(blocks, frame.called, limits.tile)
 
 
@@ -83,6 +85,7 @@ class ReductionPrinter:
                 len(self.ranges),
                 limits.step,
                 vectors.width,
+                frame.gpu,
                 is_shifted=vectors.start is not None,
             )
             if vectors.whole is not None and beside is None:

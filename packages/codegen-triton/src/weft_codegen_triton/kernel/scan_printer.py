@@ -15,6 +15,7 @@ import torch
 from weft_loop_ir import COMBINED, LEFT, RIGHT, CombineFunction, Kernel, LoopBody
 from weft_loop_ir.bodies import Combining, Fold, Indirect, Masked
 
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import (
     MAX_BLOCK_SCALE,
     accesses,
@@ -29,8 +30,8 @@ from weft_codegen_triton.kernel.frame import KernelFrame, print_axis
 
 ELEMENTS = 1024
 """Of a program's block where there are many rows."""
-MANY_ROWS = 2048
-"""Rows of which a GPU runs enough at once for blocks of :data:`ELEMENTS` to hide what each waits for."""
+MANY_ROWS = 16
+"""Rows for each multiprocessor, enough at once for blocks of :data:`ELEMENTS` to hide what each waits for."""
 ELEMENTS_OF_FEW = 2048
 COSTLY_ELEMENTS = 256
 """Of combine functions with many instructions, which are repeated for each step of a block's scan."""
@@ -38,8 +39,8 @@ MIN_VARYING_COLUMNS = 16
 """Elements of a row of any length in a block, at least."""
 SEGMENT_BYTES = 64
 """Side by side that a program reads of each row across, at least: two sectors of memory."""
-MANY_SEGMENTS = 1024
-"""Programs from which on each reads twice as much side by side."""
+MANY_SEGMENTS, AHEAD_SEGMENTS = 8, 2
+"""Programs for each multiprocessor from which on each reads twice as much side by side; if it loads ahead."""
 UNROLLED = 8
 """Elements of a column that a thread combines by itself, so that threads exchange the last ones alone."""
 UNROLLED_ELEMENTS = 4096
@@ -51,8 +52,6 @@ AHEAD = 128
 On an H200 sums along dimension 1 of 8 x 2048 x 1024 float32 took 37.2 µs in blocks of 32 x 128, 39.4 in those
 of 16 x 128 and 42.9 in those of 16 x 256; without loads ahead 44.1, 44.4 and 40.9.
 """
-AHEAD_SEGMENTS = 256
-"""Programs from which on each reads twice as much side by side then."""
 ELEMENTS_PER_WARP = 256
 
 
@@ -72,7 +71,7 @@ class ScanBlocks:
     loads_ahead: bool = False
 
 
-def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
+def scan_blocks(kernel: Kernel, items: Sequence[int], gpu: Gpu) -> ScanBlocks:
     """The block of a scan of elements of as many bytes as in ``items``, by buffer."""
     (stage,) = kernel.stages
     (loop,) = stage.inner
@@ -83,8 +82,8 @@ def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
     )
     if is_across:
         is_along = any(steps_by_one(e, loop.symbol) for e in indices)
-        return _blocks_across(kernel, items, rows, length, may_unroll=not is_along)
-    elements = ELEMENTS if rows >= MANY_ROWS else ELEMENTS_OF_FEW
+        return _blocks_across(kernel, items, rows, length, gpu, may_unroll=not is_along)
+    elements = ELEMENTS if rows >= MANY_ROWS * gpu.many_tiles else ELEMENTS_OF_FEW
     if combine_function_of(kernel).is_costly:
         elements = COSTLY_ELEMENTS
     whole = power_of_two(length)
@@ -95,12 +94,12 @@ def scan_blocks(kernel: Kernel, items: Sequence[int]) -> ScanBlocks:
 
 
 def _blocks_across(
-    kernel: Kernel, items: Sequence[int], rows: int, length: int, *, may_unroll: bool
+    kernel: Kernel, items: Sequence[int], rows: int, length: int, gpu: Gpu, *, may_unroll: bool
 ) -> ScanBlocks:
     """The block where neighbouring rows lie side by side in some memory, all if it ``may_unroll``."""
     (stage,) = kernel.stages
     block = max(4, SEGMENT_BYTES // max(items))
-    if rows // (2 * block) >= MANY_SEGMENTS:
+    if rows // (2 * block) >= MANY_SEGMENTS * gpu.many_tiles:
         block *= 2
     block = min(block, power_of_two(rows))
     whole = power_of_two(length)
@@ -117,7 +116,7 @@ def _blocks_across(
         and not combine_function_of(kernel).is_costly
     ):
         ahead = block
-        if rows // (2 * block) >= AHEAD_SEGMENTS:
+        if rows // (2 * block) >= AHEAD_SEGMENTS * gpu.many_tiles:
             ahead = max(block, 2 * SEGMENT_BYTES // max(items))
         fits = 2 * bytes_read * ahead * AHEAD <= UNROLLED_BYTES
         if length > AHEAD and fits and kernel.reads and _is_plain(kernel):
@@ -125,7 +124,8 @@ def _blocks_across(
             return ScanBlocks(ahead, AHEAD, False, warps, UNROLLED, loads_ahead=True)
         warps = max(1, min(8, block * columns // (4 * ELEMENTS_PER_WARP)))
         return ScanBlocks(block, columns, is_static and whole <= columns, warps, UNROLLED)
-    elements = ELEMENTS_OF_FEW if rows // block >= MANY_SEGMENTS else 2 * ELEMENTS_OF_FEW
+    is_busy = rows // block >= MANY_SEGMENTS * gpu.many_tiles
+    elements = ELEMENTS_OF_FEW if is_busy else 2 * ELEMENTS_OF_FEW
     if combine_function_of(kernel).is_costly:
         elements = COSTLY_ELEMENTS
     columns = min(whole, max(1, elements // block))
@@ -158,7 +158,7 @@ def print_scan(
     kernel, printer = frame.kernel, frame.printer
     combine_function = combine_function_of(kernel)
     items = [printer.dtype_of(n).itemsize for n in (*kernel.reads, *kernel.writes)]
-    blocks = scan_blocks(frame.called, items)
+    blocks = scan_blocks(frame.called, items, frame.gpu)
     if not kernel.stages[0].inner[0].size.is_Integer:  # rows may be longer than the first call's
         blocks = replace(blocks, is_whole=False, columns=max(blocks.columns, MIN_VARYING_COLUMNS))
     tile = printer.tile

@@ -1,0 +1,32 @@
+"""How schedules are made for a GPU."""
+
+from __future__ import annotations
+
+from weft_loop_ir import ScheduleOptions
+
+from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.kernel.look_back import MAX_ROWS, MIN_ROW
+
+
+def scheduling_for(gpu: Gpu) -> ScheduleOptions:
+    """How loops are scheduled for ``gpu``, by how many programs it has work for."""
+    many = gpu.many_tiles
+    return ScheduleOptions(
+        min_outer_iterations=many,
+        max_serial_elements=many << 10,
+        max_local_bytes=1 << 24,
+        split_reduction_parts=4 * many,
+        split_rows=many,
+        split_columns=many << 7,
+        split_column_elements=1 << 11,
+        split_column_programs=2 * gpu.multiprocessors,
+        split_varying=True,
+        split_scan_rows=MAX_ROWS,
+        whole_scan_elements=MIN_ROW,
+        parallel_kernels=32,
+        selected_elements=1 << 20,
+        early_bytes=1 << 26,
+        reuse_results=True,
+        own_bytes=1 << 21,
+        alignment=128,
+    )
