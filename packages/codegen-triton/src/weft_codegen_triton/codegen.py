@@ -48,8 +48,8 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.attention.choose_attention import AttentionChooser
-from weft_codegen_triton.attention.print_attention import has_template, print_attention, tiles_of
-from weft_codegen_triton.attention.print_gradients import has_gradient_template, print_gradients
+from weft_codegen_triton.attention.print_attention import print_attention, tiles_of
+from weft_codegen_triton.attention.print_gradients import gradient_tiles, print_gradients
 from weft_codegen_triton.attention.suitability import (
     has_enough_programs,
     suits_gradients,
@@ -471,20 +471,16 @@ class TritonCodegen(Codegen):
                 device, folder, schedule.buffers, self._row_limits(device.gpu)
             )
 
-        def fits(attention: AttentionKernel) -> bool:
-            return bool(tiles_of(attention, schedule.buffers, device.gpu))
-
         def accept(attention: AttentionKernel) -> bool:
-            if chosen is not None or not has_template(attention):
-                return has_template(attention) and fits(attention)
-            if not fits(attention):
-                return False
+            fits = bool(tiles_of(attention, schedule.buffers, device.gpu))
+            if chosen is not None or not fits:
+                return fits
             is_faster = None if choose is None else choose(attention)
             return suits_template(attention, schedule) if is_faster is None else is_faster
 
         def accept_gradients(kernel: AttentionGradientKernel) -> bool:
             is_busy = chosen is not None or has_enough_programs(kernel, device.gpu)
-            return is_busy and has_gradient_template(kernel)
+            return is_busy and bool(gradient_tiles(kernel, schedule.buffers, device.gpu))
 
         with device.guard():
             schedule = fuse_attention(schedule, accept, self.schedule_options)

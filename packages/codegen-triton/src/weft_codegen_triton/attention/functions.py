@@ -1,16 +1,19 @@
-"""The functions of kernels of attention: one for each tile, and how they are launched."""
+"""What printers of attention share: blocks of matrices, a function for each tile, how it is launched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import sympy
-from weft_loop_ir import MatrixOperand
+from weft_loop_ir import MatrixOperand, print_index
 
-from weft_codegen_triton.attention.score_tile import ScoreTile
+from weft_codegen_triton.attention.score_tile import ScoreTile, padded, within
+from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.kernel.dtypes import triton_dtype
+from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel
-from weft_codegen_triton.kernel.templates import definition
+from weft_codegen_triton.kernel.templates import definition, program_id
 
 MAX_WIDTH = 256
 """Elements of a row of any operand."""
@@ -30,6 +33,25 @@ class AttentionTile:
     keys: int
     warps: int
     stages: int
+
+
+MIN_TILES: tuple[AttentionTile, ...] = (
+    AttentionTile(32, 32, 4, 1),
+    AttentionTile(16, 32, 4, 1),
+    AttentionTile(16, 16, 4, 1),
+)
+"""For devices that have no memory for others."""
+
+
+def fitting_tiles(
+    tiles: Iterable[AttentionTile], bytes_of: Callable[[AttentionTile], int], gpu: Gpu
+) -> list[AttentionTile]:
+    """Those of ``tiles`` whose blocks, of so many bytes, ``gpu`` has memory for; else a small one or none."""
+
+    def fitting(some: Iterable[AttentionTile]) -> list[AttentionTile]:
+        return [tile for tile in some if bytes_of(tile) <= gpu.tile_bytes]
+
+    return fitting(tiles) or fitting(MIN_TILES)[:1]
 
 
 @dataclass(frozen=True)
@@ -98,3 +120,70 @@ def _functions(
             )
         )
     return made
+
+
+class MatrixPrinter:
+    """Prints blocks of matrices into ``tile``, whose rows are lines, or keys where it is turned.
+
+    Keys are rows of the tile in a kernel by columns: what is multiplied then lies as matmuls leave it.
+    """
+
+    def __init__(self, tile: ScoreTile) -> None:
+        self.tile = tile
+        self.queries, self.keys = (print_index(n, INDEX) for n in (tile.queries, tile.keys))
+        self.line_mask = "" if tile.is_whole(tile.queries) else "ymask"
+        self.key_mask = "" if tile.is_whole(tile.keys) else "xmask"
+        self.line_row_mask = self.line_mask and f"(y[:, None] < {self.queries})"
+        self.key_row_mask = self.key_mask and f"(x[:, None] < {self.keys})"
+
+    def begin(self, block: str, widths: Iterable[sympy.Expr], matrix: str = "batch") -> None:
+        """The matrix of a program, the ``first`` of its block, and positions within rows of ``widths``."""
+        tile = self.tile
+        block_axis = 1 - tile.batch_axis
+        number = program_id(block_axis)
+        if (
+            not tile.turned
+        ):  # the last lines may see most keys, the first keys be seen by most lines
+            number = f"(tl.num_programs({block_axis}) - 1 - {number})"
+        tile.emit(
+            f"{matrix} = {program_id(tile.batch_axis)}{tile.cast}",
+            f"first = {number}{tile.cast} * {block}",
+            *(f"depth{n} = tl.arange(0, {n})" for n in sorted(set(map(padded, widths)))),
+        )
+
+    def name_lines(self, first: str) -> None:
+        """The lines of the tile, from ``first`` on."""
+        tile = self.tile
+        row = "[None, :]" if tile.turned else "[:, None]"
+        tile.emit(f"y = {first} + tl.arange(0, YBLOCK){tile.cast}", f"yindex = y{row}")
+        if self.line_mask:
+            tile.emit(f"ymask = yindex < {self.queries}")
+        else:
+            tile.printer.tile.masks.pop("y", None)
+
+    def rows(self, operand: MatrixOperand, row: str, mask: str) -> str:
+        """A block of rows of ``operand``."""
+        depth = depth_of(operand.size[2], "[None, :]")
+        return self.tile.load(operand, row, depth, within(mask, depth, operand.size[2]))
+
+    def columns(self, operand: MatrixOperand, column: str, mask: str) -> str:
+        """A block of columns of ``operand``."""
+        depth = depth_of(operand.size[1], "[:, None]")
+        return self.tile.load(operand, depth, column, within(mask, depth, operand.size[1]))
+
+    def store(self, result: MatrixOperand, code: str, row: str, mask: str) -> None:
+        """Store a block of rows of ``result``."""
+        width = result.size[2]
+        depth = depth_of(width, "[None, :]")
+        place = self.tile.place(result, row, depth)
+        self.store_at(result.buffer, place, code, within(mask, depth, width))
+
+    def store_at(self, buffer: str, place: str, code: str, mask: str) -> None:
+        """Store elements of ``buffer``; ``mask`` may be empty."""
+        kind = triton_dtype(self.tile.buffers[buffer].layout.dtype)
+        self.tile.emit(f"tl.store({place}, {code}.to({kind}){mask and f', {mask}'})")
+
+
+def depth_of(width: sympy.Expr, shape: str) -> str:
+    """The positions within rows of ``width``."""
+    return f"depth{padded(width)}{shape}"

@@ -7,13 +7,16 @@ the kernel whose place it takes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from weft_loop_ir import AttentionKernel, Buffer, MatrixOperand, RowStatistic, print_index
 
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
+    MatrixPrinter,
+    depth_of,
+    fitting_tiles,
     has_short_rows,
     printed_kernel,
     with_batches,
@@ -25,7 +28,6 @@ from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
-from weft_codegen_triton.kernel.templates import program_id
 
 NARROW_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(128, 64, 8, 3),
@@ -59,23 +61,11 @@ FLOAT_TILES: tuple[AttentionTile, ...] = (
     AttentionTile(64, 64, 8, 2),
 )
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
-MIN_TILES: tuple[AttentionTile, ...] = (
-    AttentionTile(32, 32, 4, 1),
-    AttentionTile(16, 32, 4, 1),
-    AttentionTile(16, 16, 4, 1),
-)
-"""For devices that have no memory for others."""
-
 LINE_NUMBERS = {
     RowStatistic.LARGEST: "largest",
     RowStatistic.TOTAL: "total",
     RowStatistic.LOGARITHM: "tl.log(total)",
 }
-
-
-def has_template(attention: AttentionKernel) -> bool:
-    """Whether there is a function for ``attention``: rows of queries and values have known, short sizes."""
-    return has_short_rows((attention.query, attention.value))
 
 
 def print_attention(
@@ -88,13 +78,18 @@ def print_attention(
 
     ``indices``: how wide those are that only sizes bound.
     """
-    return _AttentionPrinter(attention, buffers, indices, gpu).print()
+    return _AttentionPrinter(attention, buffers, indices).print(tiles_of(attention, buffers, gpu))
 
 
 def tiles_of(
     attention: AttentionKernel, buffers: Mapping[str, Buffer], gpu: Gpu
 ) -> list[AttentionTile]:
-    """Those whose blocks ``gpu`` has memory for, the one that suits the size first."""
+    """Those whose blocks ``gpu`` has memory for, the one that suits the size first.
+
+    None where rows of queries and values have no known, short sizes.
+    """
+    if not has_short_rows((attention.query, attention.value)):
+        return []
     _, queries, width = attention.query.size
     depth, columns = padded(width), padded(attention.value.size[2])
     query, value = (
@@ -107,9 +102,9 @@ def tiles_of(
     else:
         tiles = NARROW_TILES if depth > 64 else SHORT_TILES
 
-    def fits(tile: AttentionTile) -> bool:
+    def bytes_of(tile: AttentionTile) -> int:
         moved = tile.keys * tile.stages * (depth * query + columns * value)
-        return tile.queries * depth * query + moved <= gpu.tile_bytes
+        return tile.queries * depth * query + moved
 
     few = queries.is_Integer and int(queries) <= tiles[1].queries
     batches = attention.lines.batches
@@ -118,94 +113,70 @@ def tiles_of(
         few = few or programs < gpu.multiprocessors
     is_bounded = attention.bounds is not None and tiles in (NARROW_TILES, SHORT_TILES)
     first = tiles[1] if few or is_bounded else tiles[0]
-    fitting = [t for t in tiles if fits(t)] or [t for t in MIN_TILES if fits(t)][:1]
-    return sorted(fitting, key=lambda t: t is not first)
+    return sorted(fitting_tiles(tiles, bytes_of, gpu), key=lambda t: t is not first)
 
 
-class _AttentionPrinter:
+class _AttentionPrinter(MatrixPrinter):
     def __init__(
         self,
         attention: AttentionKernel,
         buffers: Mapping[str, Buffer],
         indices: SymbolicIndices,
-        gpu: Gpu,
     ) -> None:
         self.attention = attention
-        self.gpu = gpu
-        self.buffers = buffers
-        _, self.queries, self.depth = attention.query.size
-        _, self.keys, self.columns = attention.value.size
         layout = buffers[attention.result].layout
         self.dtype = layout.dtype
+        _, queries, _ = attention.query.size
         self.result = replace(
             MatrixOperand.of(attention.result, layout),
-            size=(attention.lines.batches, self.queries, self.columns),
+            size=(attention.lines.batches, queries, attention.value.size[2]),
         )
         operands = (attention.query, attention.key, attention.value, self.result)
-        self.tile = ScoreTile(
-            attention,
-            buffers,
-            (attention.scores,),
-            (attention.score,),
-            operands,
-            self.dtype.itemsize == 2,
-            indices,
-        )
+        in_half = self.dtype.itemsize == 2
+        scores, bodies = (attention.scores,), (attention.score,)
+        super().__init__(ScoreTile(attention, buffers, scores, bodies, operands, in_half, indices))
+        self.line_mask = "ymask"
 
-    def print(self) -> PrintedKernel:
+    def print(self, tiles: Sequence[AttentionTile]) -> PrintedKernel:
+        """With the first of ``tiles``, and the others as alternatives."""
         self._begin()
-        self._step()
+        with self.tile.printer.loop(f"for start in {seen_keys(self.tile, self.attention.bounds)}:"):
+            self._step()
         self._end()
-        tiles = tiles_of(self.attention, self.buffers, self.gpu)
-        grid = with_batches(self.tile, self.queries, "YBLOCK", tiles[0].queries)
+        grid = with_batches(self.tile, self.tile.queries, "YBLOCK", tiles[0].queries)
         return printed_kernel(self.tile, tiles, grid, ("XBLOCK",))
-
-    # -- before the keys ---------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         attention, tile = self.attention, self.tile
-        block_axis = 1 - tile.batch_axis
+        depth, columns = attention.query.size[2], attention.value.size[2]
+        self.begin("YBLOCK", (depth, columns))
+        self.name_lines("first")
         tile.emit(
-            f"batch = {program_id(tile.batch_axis)}{tile.cast}",
-            f"block = tl.num_programs({block_axis}) - 1 - {program_id(block_axis)}",
-            f"first = block{tile.cast} * YBLOCK",
-            "y = first + tl.arange(0, YBLOCK)",
-            "yindex = y[:, None]",
-            f"ymask = yindex < {print_index(self.queries, INDEX)}",
-            f"depth = tl.arange(0, {padded(self.depth)})",
-            f"column = tl.arange(0, {padded(self.columns)})[None, :]",
-        )
-        query_mask = within("ymask", "depth[None, :]", self.depth)
-        tile.emit(
-            f"query = {tile.load(attention.query, 'yindex', 'depth[None, :]', query_mask)}",
-            f"key_column = {tile.place(attention.key, 'depth[:, None]', None)}",
-            f"value_row = {tile.place(attention.value, None, 'column')}",
+            f"query = {self.rows(attention.query, 'yindex', 'ymask')}",
+            f"key_column = {tile.place(attention.key, depth_of(depth, '[:, None]'), None)}",
+            f"value_row = {tile.place(attention.value, None, depth_of(columns, '[None, :]'))}",
             'largest = tl.full([YBLOCK, 1], float("-inf"), tl.float32)',
             "total = tl.zeros([YBLOCK, 1], dtype=tl.float32)",
-            f"sums = tl.zeros([YBLOCK, {padded(self.columns)}], dtype=tl.float32)",
+            f"sums = tl.zeros([YBLOCK, {padded(columns)}], dtype=tl.float32)",
         )
         tile.name_loops(of_lines=True, of_batches=True)
         tile.print_invariant({attention.key_loop.symbol})
 
-    # -- a block of keys ---------------------------------------------------------------------------------
-
     def _step(self) -> None:
+        """A block of keys."""
         attention, tile = self.attention, self.tile
-        is_whole = tile.is_whole(self.keys)
-        keys = print_index(self.keys, INDEX)
         key_step = print_index(attention.key.steps[1], INDEX)
         value_step = print_index(attention.value.steps[0], INDEX)
-        key_mask = within("" if is_whole else "xmask", "depth[:, None]", self.depth)
-        value_mask = within("" if is_whole else f"x[:, None] < {keys}", "column", self.columns)
-        tile.emit(f"for start in {seen_keys(tile, attention.bounds)}:")
-        tile.printer.indent += 1
+        depth, columns = attention.query.size[2], attention.value.size[2]
+        key_mask = within(self.key_mask, depth_of(depth, "[:, None]"), depth)
+        value_mask = within(self.key_row_mask, depth_of(columns, "[None, :]"), columns)
         tile.name_keys("start")
         tile.emit(
             f"keys = tl.load(key_column + xindex * {key_step}{masked(key_mask)})",
             'score = tl.dot(query, keys, input_precision="ieee")',
         )
         (element,) = tile.print_elements({attention.scores: "score"})
-        if not is_whole:
+        if self.key_mask:
             element = f'tl.where(xmask, {element}, float("-inf"))'
         tile.emit(
             f"element = {element}",
@@ -218,7 +189,6 @@ class _AttentionPrinter:
             f"weight = weight.to({triton_dtype(self.dtype)})",
             'sums = tl.dot(weight, values, sums * factor, input_precision="ieee")',
         )
-        tile.printer.indent -= 1
 
     def _exponentials(self) -> tuple[str, ...]:
         """Those of what has been the largest, and of the elements, relative to ``shift``."""
@@ -230,16 +200,12 @@ class _AttentionPrinter:
             f"weight = tl.exp2(element * {LOG2_E} - shift)",
         )
 
-    # -- after the keys ----------------------------------------------------------------------------------
-
     def _end(self) -> None:
         attention, tile = self.attention, self.tile
         tile.emit("result = sums / total")
         if attention.hidden_are_zero:
             tile.emit("result = tl.where(total == 0.0, 0.0, result)")
-        mask = within("ymask", "column", self.columns)
-        place = tile.place(self.result, "yindex", "column")
-        tile.emit(f"tl.store({place}, result.to({triton_dtype(self.dtype)}), {mask})")
-        lines = f"batch * {print_index(self.queries, INDEX)} + yindex"
+        self.store(self.result, "result", "yindex", "ymask")
+        lines = f"batch * {self.queries} + yindex"
         for number, name in attention.kept:
             tile.emit(f"tl.store({tile.pointers[name]} + {lines}, {LINE_NUMBERS[number]}, ymask)")

@@ -108,7 +108,7 @@ class ScoreTile:
         self.buffers = buffers
         self.scores = frozenset(scores)
         self.operands = operands
-        self.key_row = "[:, None]" if turned else "[None, :]"
+        self.turned = turned
         self.names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
         self.pointers = {
             n: f"{'out' if n in kernel.writes else 'in'}{k}_ptr" for k, n in enumerate(self.names)
@@ -123,7 +123,7 @@ class ScoreTile:
         if not self.wide:
             self.bodies = tuple(with_narrow_positions(body, self.sizes) for body in bodies)
         self.scales_exponents = half and not any(map(self._may_be_lowest, self.bodies))
-        self.printer = self._body_printer(half, turned)
+        self.printer = self._body_printer(half)
 
     def emit(self, *lines: str) -> None:
         for line in lines:
@@ -212,7 +212,8 @@ class ScoreTile:
 
     def name_keys(self, first: str) -> None:
         """The keys of the tile, from ``first`` on."""
-        self.emit(f"x = {first} + tl.arange(0, XBLOCK){self.cast}", f"xindex = x{self.key_row}")
+        row = "[:, None]" if self.turned else "[None, :]"
+        self.emit(f"x = {first} + tl.arange(0, XBLOCK){self.cast}", f"xindex = x{row}")
         if self.is_whole(self.keys):
             self.printer.tile.masks.pop("x", None)
         else:
@@ -240,10 +241,10 @@ class ScoreTile:
 
     # -- facts -------------------------------------------------------------------------------------------
 
-    def _body_printer(self, half: bool, turned: bool) -> BodyPrinter:
-        axes, shape = (
-            (("x", "y"), "[XBLOCK, YBLOCK]") if turned else (("y", "x"), "[YBLOCK, XBLOCK]")
-        )
+    def _body_printer(self, half: bool) -> BodyPrinter:
+        axes, shape = ("y", "x"), "[YBLOCK, XBLOCK]"
+        if self.turned:
+            axes, shape = ("x", "y"), "[XBLOCK, YBLOCK]"
         tile = Tile(axes, shape, "[1, 1]", sizes=self.sizes)
         tile.masks = {"y": "ymask", "x": "xmask"}
 
