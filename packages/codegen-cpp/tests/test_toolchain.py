@@ -19,6 +19,7 @@ from weft_codegen_cpp import (
     CppOptions,
     toolchain,
 )
+from weft_codegen_cpp.cpu import Cpu, cpu_of
 from weft_codegen_cpp.toolchain import find_toolchain
 
 REAL = shutil.which("g++") or shutil.which("clang++") or ""
@@ -110,6 +111,13 @@ def test_text_of_no_encoding(tmp_path: Path) -> None:
     run(tmp_path / "cache", compiler)
     with pytest.raises(CompileError, match=r"gar.bage"):
         run(tmp_path / "cache", wrapper(tmp_path / "fails", f"{garbage} >&2; exit 1"))
+
+
+def test_what_stays_in_the_nearest_cache() -> None:
+    """A power of two, so that processors whose caches differ a little have one program."""
+    kept = [Cpu(16, cache_bytes=kib << 10).near_bytes >> 10 for kib in (32, 48, 64, 128)]
+    assert kept == [16, 16, 32, 64]
+    assert cpu_of(CppOptions(lanes=8)).operations_a_nanosecond == 40
 
 
 def test_a_process_that_a_compiler_leaves_behind(tmp_path: Path) -> None:

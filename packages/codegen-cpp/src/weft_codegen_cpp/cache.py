@@ -25,8 +25,9 @@ from weft_loop_ir.disk_cache import (
     write_entry,
 )
 
+from weft_codegen_cpp.cpu import cpu_flags
 from weft_codegen_cpp.errors import CompileError
-from weft_codegen_cpp.toolchain import HOST_OBJECT, PRECOMPILED, RUNTIME, Toolchain, cpu_flags
+from weft_codegen_cpp.toolchain import HOST_OBJECT, PRECOMPILED, RUNTIME, Toolchain
 
 _MARK = b"weft library "
 FULL = 1 << 20

@@ -43,6 +43,7 @@ from weft_codegen_cpp.cache import (
     library_key,
     precompiled_headers,
 )
+from weft_codegen_cpp.cpu import cpu_flags, cpu_of
 from weft_codegen_cpp.errors import CodegenError, CompilerNotFound
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
@@ -51,7 +52,7 @@ from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.program import CppProgram, GeneratedProgram
-from weft_codegen_cpp.toolchain import cpu_flags, find_toolchain, idle_processes, lanes
+from weft_codegen_cpp.toolchain import find_toolchain, idle_processes
 from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit
 
 LAID_DTYPES = (torch.float32, torch.bfloat16)
@@ -258,13 +259,14 @@ class CppCodegen(Codegen):
             remedy = "install g++ or clang++, or name one in the environment variable CXX"
             return (Prerequisite("C++ compiler", str(error).partition(":")[0], remedy),)
         found = f"{shlex.join(toolchain.compiler)} ({toolchain.version})"
-        vectors = f"{lanes(self.options)} values of 32 bits"
+        vectors = f"{cpu_of(self.options).lanes} values of 32 bits"
         return Prerequisite("C++ compiler", found), Prerequisite("vectors", vectors)
 
     def environment(self) -> str:
         """What generated programs depend on besides their schedules: options, compiler, processor."""
         options = replace(self.options, cache_limit=None)
-        return f"{options} {library_key('', find_toolchain(self.options))}"
+        key = library_key("", find_toolchain(self.options))
+        return f"{options} {cpu_of(self.options)} {key}"
 
     def export(self, generated: GeneratedProgram) -> ExportedProgram:
         """The program without its source, and its library."""
@@ -321,7 +323,7 @@ class CppCodegen(Codegen):
             return print_kernel(
                 kernel,
                 schedule.buffers,
-                lanes(self.options),
+                cpu_of(self.options),
                 shares_memory=_shares_memory(kernel, schedule),
                 out_of_line=out_of_line,
             )

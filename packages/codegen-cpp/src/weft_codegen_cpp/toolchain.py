@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft_codegen_cpp.compiler_process import run_compiler
+from weft_codegen_cpp.cpu import cpu_of
 from weft_codegen_cpp.errors import CompileError, CompilerNotFound, CompilerTimeout
 from weft_codegen_cpp.options import CppOptions
 
@@ -43,46 +44,6 @@ FLAGS = (
     "-shared",
     "-fPIC",
 )
-
-
-@functools.cache
-def cpu_flags() -> frozenset[str]:
-    """The CPU's features as the operating system names them."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return frozenset(value.split())
-    except OSError:
-        return frozenset()
-    return frozenset()
-
-
-@functools.cache
-def cpu_vendor() -> str | None:
-    """Who made the CPU, as it calls itself (``GenuineIntel``, ``AuthenticAMD``); None if unknown."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "vendor_id":
-                return value.strip()
-    except OSError:
-        return None
-    return None
-
-
-_AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
-
-
-def lanes(options: CppOptions) -> int:
-    """How many values, of whatever type, a vector holds."""
-    if options.lanes is not None:
-        return options.lanes
-    if options.architecture not in (None, "native"):
-        return 16 if options.architecture == "x86-64-v4" else 8
-    if cpu_flags() >= _AVX512:
-        return 16
-    return 8 if "avx2" in cpu_flags() else 4
 
 
 @dataclass(frozen=True)
@@ -255,12 +216,9 @@ def _version(command: tuple[str, ...]) -> str | None:
 
 def _flags(options: CppOptions, clang: bool) -> tuple[str, ...]:
     machine = "-mcpu" if platform.machine() in ("aarch64", "arm64") else "-march"
-    flags = [
-        *FLAGS,
-        f"{machine}={options.architecture or 'native'}",
-        f"-DWEFT_LANES={lanes(options)}",
-    ]
-    if lanes(options) == 16 and platform.machine() in ("x86_64", "AMD64"):
+    lanes = cpu_of(options).lanes
+    flags = [*FLAGS, f"{machine}={options.architecture or 'native'}", f"-DWEFT_LANES={lanes}"]
+    if lanes == 16 and platform.machine() in ("x86_64", "AMD64"):
         flags.append("-mprefer-vector-width=512")
     if platform.system() == "Darwin":
         flags.append("-Wl,-undefined,dynamic_lookup")

@@ -12,18 +12,15 @@ import sympy
 import torch
 from weft_loop_ir import BufferView, ExternCall
 
+from weft_codegen_cpp.cpu import cpu_of
 from weft_codegen_cpp.host.extern_calls import AttentionCall
 from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
-from weft_codegen_cpp.toolchain import lanes
 
 DTYPES = (torch.float32, torch.bfloat16)
 MAX_DEPTH = 256
 HEADER = "weft_attention.h"
-
-OPERATIONS_A_NANOSECOND = 80.0
-"""Floating point operations, on one thread: what decides how many threads are used."""
 
 
 def has_kernel(writer: HostWriter, native: AttentionCall) -> bool:
@@ -34,7 +31,8 @@ def has_kernel(writer: HostWriter, native: AttentionCall) -> bool:
     depth, scale = query.size[-1], native.scale
     if native.dropout != 0 or not (scale is None or isinstance(scale, int | float)):
         return False
-    if not depth.is_Integer or int(depth) % lanes(writer.options) or not 0 < depth <= MAX_DEPTH:
+    lanes = cpu_of(writer.options).lanes
+    if not depth.is_Integer or int(depth) % lanes or not 0 < depth <= MAX_DEPTH:
         return False
     for view in (query, key, value):
         is_row = len(view.size) == 4 and view.stride[-1] == 1 and view.size[-1] == depth
@@ -91,7 +89,8 @@ def print_attention(writer: HostWriter, call: ExternCall, native: AttentionCall)
     types = [memory_type(t.dtype) for t in (query, mask or query)]
     number = literal(chosen, torch.float32)
     batch, heads, queries, keys = (f"f64(call0.{n})" for n in ("batch", "heads", "queries", "keys"))
-    cost = f"{4 * depth / OPERATIONS_A_NANOSECOND:.3f} * {batch} * {heads} * {queries} * {keys}"
+    each = 4 * depth / cpu_of(writer.options).operations_a_nanosecond
+    cost = f"{each:.3f} * {batch} * {heads} * {queries} * {keys}"
     blocks = "((call0.queries + attention_queries - 1) / attention_queries)"
     fields = [*pointers, *extents, *strides, number, str(native.causal).lower(), "&c.error"]
     task = f"attend<{types[0]}, {types[1]}, {depth}>, &call0, units, {cost}"

@@ -22,8 +22,8 @@ import torch
 from weft_loop_ir import BufferView, ExternCall, Schedule, accepts, matmul_operands, plan_memory
 
 from weft_codegen_cpp import _torch
+from weft_codegen_cpp.cpu import cpu_of
 from weft_codegen_cpp.options import CppOptions
-from weft_codegen_cpp.toolchain import cpu_vendor
 
 aten = torch.ops.aten
 
@@ -57,7 +57,7 @@ def uses_onednn(options: CppOptions) -> bool:
     if options.eager_numerics or not _torch.has_linear():
         return False
     if options.matmul_library == "auto":
-        return cpu_vendor() not in (None, "GenuineIntel")
+        return cpu_of(options).vendor not in (None, "GenuineIntel")
     return options.matmul_library == "onednn"
 
 

@@ -27,7 +27,7 @@ from weft_loop_ir import (
     trip_count,
 )
 
-from weft_codegen_cpp.host.attention import OPERATIONS_A_NANOSECOND
+from weft_codegen_cpp.cpu import cpu_of
 from weft_codegen_cpp.host.extern_calls import native_call
 from weft_codegen_cpp.host.statements import Statement, failures_of, joined, lines_of
 from weft_codegen_cpp.host.writer import HostWriter
@@ -132,7 +132,7 @@ class _Costs(StepVisitor[list[str]]):
 
     def extern_call(self, call: ExternCall) -> list[str]:
         operations = f"2 * f64({self.writer.index(_products(call, self.writer.schedule))})"
-        work = f"{operations} / {OPERATIONS_A_NANOSECOND}"
+        work = f"{operations} / {cpu_of(self.writer.options).operations_a_nanosecond}"
         return [f"{self.cost} += {CALL_NANOSECONDS} + {work};"]
 
     def branch(self, branch: Branch) -> list[str]:

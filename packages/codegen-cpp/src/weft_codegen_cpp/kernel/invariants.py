@@ -17,11 +17,9 @@ from weft_loop_ir import Instruction, Kernel, LoopBody, LoopVariable, Value
 from weft_loop_ir.bodies import LOAD, STORE, Cost, Indirect, Load, Store
 from weft_loop_ir.bodies.edit import chosen
 
+from weft_codegen_cpp.cpu import Cpu
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
-
-TABLE_BYTES = 16384
-"""All tables of a kernel together: they lie on the stack and should stay in the nearest cache."""
 
 MIN_ITERATIONS = 32
 """Iterations of the other loops from which tables pay, where several threads fill one each."""
@@ -48,7 +46,9 @@ class Tables:
     dtypes: dict[str, torch.dtype]
 
 
-def with_tables(kernel: Kernel, vector: sympy.Symbol | None) -> tuple[Kernel, Tables | None]:
+def with_tables(
+    kernel: Kernel, vector: sympy.Symbol | None, cpu: Cpu
+) -> tuple[Kernel, Tables | None]:
     """``kernel`` reading its invariant values from tables, where that pays; else as it is.
 
     ``vector`` is its vectorised outer loop.
@@ -68,7 +68,7 @@ def with_tables(kernel: Kernel, vector: sympy.Symbol | None) -> tuple[Kernel, Ta
     known_dtypes = {name: dtype for name, dtype in dtypes.items() if dtype in COMPUTE_TYPE}
     if not roots or len(known_dtypes) < len(dtypes):
         return kernel, None
-    if size * sum(dtype.itemsize for dtype in known_dtypes.values()) > TABLE_BYTES:
+    if size * sum(dtype.itemsize for dtype in known_dtypes.values()) > cpu.near_bytes:
         return kernel, None
     names = dict(zip(roots, dtypes, strict=True))
     tables = Tables(variable, _filling(body, names, vector), known_dtypes)

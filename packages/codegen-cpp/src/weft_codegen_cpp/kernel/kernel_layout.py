@@ -9,6 +9,7 @@ import sympy
 from weft_loop_ir import Buffer, Kernel, LoopVariable
 from weft_loop_ir.bodies import Reduction, Scalar
 
+from weft_codegen_cpp.cpu import Cpu
 from weft_codegen_cpp.kernel.body_printer import Memory, Scope
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
 from weft_codegen_cpp.kernel.invariants import Tables, with_tables
@@ -37,16 +38,17 @@ class KernelLayout:
     """
 
     def __init__(
-        self, kernel: Kernel, buffers: Mapping[str, Buffer], lanes: int, out_of_line: bool = False
+        self, kernel: Kernel, buffers: Mapping[str, Buffer], cpu: Cpu, out_of_line: bool = False
     ) -> None:
         self.buffers = buffers
-        self.lanes = lanes
+        self.cpu = cpu
+        self.lanes = cpu.lanes
         self.out_of_line = out_of_line
         self.large_functions: list[str] = []
-        self.plan: VectorPlan = plan_vectors(kernel, lanes)
+        self.plan: VectorPlan = plan_vectors(kernel, cpu.lanes)
         self.kernel: Kernel
         self.tables: Tables | None
-        self.kernel, self.tables = with_tables(kernel, self.plan.outer)
+        self.kernel, self.tables = with_tables(kernel, self.plan.outer, cpu)
         self.bodies = [stage.body for stage in kernel.stages]
         self.symbols = kernel.free_sizes
         self.numbers = itertools.count()
@@ -60,7 +62,7 @@ class KernelLayout:
         self.has_loop = any(s.is_sequential for s in kernel.stages)
         self.tiles = None
         if not (self.has_reduction or self.has_loop):
-            self.tiles = plan_tiles(kernel, self.plan.outer, dtypes, lanes)
+            self.tiles = plan_tiles(kernel, self.plan.outer, dtypes, cpu.lanes)
         self.columns = self._column_blocks()
         self.pointers = {name: f"p{k}" for k, name in enumerate(self.used)}
         self.rows = {b.name: f"row{k}" for k, b in enumerate(kernel.local_buffers)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import sympy
 from weft_loop_ir import Buffer, Kernel, LoopVariable, SizeFloat, print_index
 
+from weft_codegen_cpp.cpu import Cpu
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import (
@@ -67,7 +68,7 @@ class PrintedKernel:
 def print_kernel(
     kernel: Kernel,
     buffers: Mapping[str, Buffer],
-    lanes: int,
+    cpu: Cpu,
     *,
     shares_memory: bool = False,
     out_of_line: bool = False,
@@ -77,7 +78,7 @@ def print_kernel(
     ``shares_memory`` says that a buffer that it writes lies in the memory of one that it reads,
     ``out_of_line`` that large functions are called, not inlined.
     """
-    layout = KernelLayout(merge_loops(kernel), buffers, lanes, out_of_line)
+    layout = KernelLayout(merge_loops(kernel), buffers, cpu, out_of_line)
     return _KernelPrinter(layout, shares_memory).print()
 
 

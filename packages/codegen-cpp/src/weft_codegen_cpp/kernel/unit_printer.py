@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft_loop_ir import LoopVariable
 
+from weft_codegen_cpp.cpu import CACHE_LINE
 from weft_codegen_cpp.kernel.expressions import size_of, static_int
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
 from weft_codegen_cpp.kernel.stage_printer import StagePrinter
@@ -11,7 +12,6 @@ from weft_codegen_cpp.statements import indent
 
 POINTWISE_BLOCK = 1024  # elements in the unit of work of a one-loop kernel
 TILES_ABREAST = 4  # tiles that one block of columns runs through: whole cache lines
-TILED_COLUMNS = 256  # columns in such a block: their lines stay in the cache for the next tile
 UNITS_THRESHOLD = 32  # how many units to split a kernel into before the loops inside a unit begin
 
 
@@ -153,10 +153,11 @@ class UnitPrinter:
             *indent(self._vectors(f"{name}_block", f"{name}_end")),
             "}",
         ]
+        columns = self.layout.cpu.near_bytes // CACHE_LINE  # stay in the cache for the next tile
         return [
             f"const i64 {tiled}_end = min_index({end}, {size_of(self.tiles.variable)});",
-            f"for (i64 {name}_block = {low}; {name}_block < {high}; {name}_block += {TILED_COLUMNS}) {{",
-            f"  const i64 {name}_end = min_index({name}_block + {TILED_COLUMNS}, {high});",
+            f"for (i64 {name}_block = {low}; {name}_block < {high}; {name}_block += {columns}) {{",
+            f"  const i64 {name}_end = min_index({name}_block + {columns}, {high});",
             *indent(inner),
             "}",
         ]
