@@ -9,8 +9,7 @@ import sympy
 import torch
 
 from weft_loop_ir import ops
-from weft_loop_ir.bodies import COMBINED, LEFT, RIGHT, CombineFunction
-from weft_loop_ir.bodies.operations import POSITIONS
+from weft_loop_ir.bodies import COMBINED, LEFT, REDUCTIONS, RIGHT, CombineFunction
 from weft_loop_ir.evaluate_index import evaluate_index
 from weft_loop_ir.random_numbers import normal, uniform
 from weft_loop_ir.size_float import SizeFloat
@@ -31,7 +30,19 @@ DIRECT: dict[str, Callable[..., Tensor]] = {
 
 
 _ATOMIC = {"atomic_mul": "prod", "atomic_max": "amax", "atomic_min": "amin"}
-EMPTY = {"max": 0, "min": 0, "argmax": 0, "argmin": 0}
+
+_REDUCE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
+    "sum": lambda grid, dtype: grid.sum(1, keepdim=True, dtype=dtype),
+    "prod": lambda grid, dtype: grid.prod(1, keepdim=True, dtype=dtype),
+    "max": lambda grid, dtype: grid.amax(1, keepdim=True),
+    "min": lambda grid, dtype: grid.amin(1, keepdim=True),
+    "any": lambda grid, dtype: grid.any(1, keepdim=True),
+    "all": lambda grid, dtype: grid.all(1, keepdim=True),
+    "argmax": lambda grid, dtype: grid.argmax(1, keepdim=True),
+    "argmin": lambda grid, dtype: grid.argmin(1, keepdim=True),
+    "welford_mean": lambda grid, dtype: grid.mean(1, keepdim=True),
+    "welford_m2": lambda grid, dtype: ((grid - grid.mean(1, keepdim=True)) ** 2).sum(1, True),
+}
 """Reductions that torch refuses over no elements: eager has raised, or nothing reads the result."""
 
 
@@ -121,24 +132,9 @@ class TorchOps:
 
     def reduction(self, kind: str, dtype: torch.dtype, value: Tensor) -> Tensor:
         grid = value.expand(self.shape)
-        if self.shape[1] == 0 and kind in EMPTY:
-            return grid.new_full(
-                (self.shape[0], 1), EMPTY[kind], dtype=torch.int64 if kind in POSITIONS else dtype
-            )
-        if kind == "sum":
-            return grid.sum(1, keepdim=True, dtype=dtype)
-        if kind == "prod":
-            return grid.prod(1, keepdim=True, dtype=dtype)
-        if kind in ("max", "min"):
-            return getattr(torch, "a" + kind)(grid, dim=1, keepdim=True)  # type: ignore[no-any-return]
-        if kind in ("any", "all", *POSITIONS):
-            return getattr(torch, kind)(grid, dim=1, keepdim=True)  # type: ignore[no-any-return]
-        mean = grid.mean(1, keepdim=True)
-        if kind == "welford_mean":
-            return mean
-        if kind == "welford_m2":
-            return ((grid - mean) ** 2).sum(1, keepdim=True)
-        raise ValueError(f"unknown reduction {kind}")
+        if self.shape[1] == 0 and REDUCTIONS[kind].needs_elements:
+            return grid.new_zeros((self.shape[0], 1), dtype=REDUCTIONS[kind].result(dtype))
+        return _REDUCE[kind](grid, dtype)
 
     def scan(self, combine_function: CombineFunction, number: int, *values: Tensor) -> Tensor:
         grids = [value.expand(self.shape) for value in values]

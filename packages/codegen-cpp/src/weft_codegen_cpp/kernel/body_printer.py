@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import sympy
 import torch
 from weft_loop_ir import SizeFloat, Unsupported, ops, print_index
-from weft_loop_ir.bodies import POSITIONS, Cost, operation_named
+from weft_loop_ir.bodies import REDUCTIONS, Cost, operation_named
 
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE, NARROW_FLOATS, literal, memory_type
@@ -376,8 +376,7 @@ class BodyPrinter:
         if self._reduce is None or self._tag_is_partial:
             raise CodegenError(f"a reduction ({kind}) outside of a reduction stage")
         key = self._reduce(self, kind, dtype, self.to_dtype(value, dtype))
-        result = torch.int64 if kind in POSITIONS else dtype
-        return Text(key, result, False, reduction=key)
+        return Text(key, REDUCTIONS[kind].result(dtype), False, reduction=key)
 
 
 def _elementwise(name: str, to_bool: bool) -> Callable[..., Text]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import sympy
 import torch
-from weft_loop_ir.bodies import POSITIONS
+from weft_loop_ir.bodies import REDUCTIONS
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Text
@@ -71,7 +71,8 @@ class ReductionSet:
 
     def reduce(self, printer: BodyPrinter, kind: str, dtype: torch.dtype, value: Text) -> str:
         """Print the step of one reduction; gives the key of its result."""
-        if kind in ("any", "all"):
+        rule = REDUCTIONS[kind]
+        if rule.connective is not None:
             value = printer.to_dtype(value, torch.bool)
         shared = "moments" if kind in MOMENTS else kind
         known = self._by_value.get((shared, value.code))
@@ -80,11 +81,10 @@ class ReductionSet:
             self._by_value[shared, value.code] = name
             self._step(printer, kind, name, value)
         key = f"{name}.{kind}"
-        is_position = kind in POSITIONS
-        result = torch.int64 if is_position else (torch.bool if kind in ("any", "all") else dtype)
+        result = rule.result(dtype if rule.connective is None else torch.bool)
         if self.accumulators[name].is_wide:
             result = torch.float64
-        self.results[key] = Result(name, MOMENTS.get(kind, "value"), result, is_position)
+        self.results[key] = Result(name, MOMENTS.get(kind, "value"), result, rule.finds_position)
         return key
 
     def _step(self, printer: BodyPrinter, kind: str, name: str, value: Text) -> None:
@@ -95,7 +95,7 @@ class ReductionSet:
         if kind in SIMPLE:
             type_name = f"Accumulator<{SIMPLE[kind]}, {x}>"
             arguments = operand
-        elif kind in POSITIONS:
+        elif REDUCTIONS[kind].finds_position:
             type_name = f"ArgAccumulator<{'true' if kind == 'argmax' else 'false'}, {x}>"
             position = printer.index_expr(self._position, torch.int64)
             arguments = f"{operand}, {printer.vector(position) if self._varying else position.code}"

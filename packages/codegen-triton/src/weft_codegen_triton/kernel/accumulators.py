@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from weft_loop_ir.bodies import REDUCTIONS
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text
 from weft_codegen_triton.kernel.dtypes import highest, lowest, triton_dtype
@@ -86,9 +87,10 @@ class Accumulators:
         """Accumulate ``value``."""
         number = self._next
         self._next += 1
-        if kind in ("welford_mean", "welford_m2"):
+        rule = REDUCTIONS[kind]
+        if rule.is_moment:
             names, finish = self._welford(number, kind, dtype, value)
-        elif kind in ("argmax", "argmin"):
+        elif rule.finds_position:
             names, finish = self._position(number, kind, value)
         else:
             names, finish = self._simple(number, kind, dtype, value)
@@ -120,7 +122,7 @@ class Accumulators:
         self, number: int, kind: str, dtype: torch.dtype, value: Text
     ) -> tuple[tuple[str, ...], Callable[[], Text]]:
         printer, space = self.printer, self.space
-        result_dtype = torch.bool if kind in ("any", "all") else dtype
+        result_dtype = dtype if REDUCTIONS[kind].connective is None else torch.bool
         logical = result_dtype is torch.bool
         held = "tl.int32" if logical else triton_dtype(dtype)
         operand = value.code

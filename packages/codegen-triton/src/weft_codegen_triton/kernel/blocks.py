@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 from weft_loop_ir import Kernel, LoopBody, LoopVariable
-from weft_loop_ir.bodies import POSITIONS
+from weft_loop_ir.bodies import REDUCTIONS
 
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.expressions import unit_stride
@@ -216,7 +216,7 @@ def _is_read_again(kernel: Kernel) -> bool:
 
 def finds_positions(body: LoopBody) -> bool:
     """Whether a reduction of ``body`` gives a position."""
-    return any(reduction.kind in POSITIONS for reduction in body.reductions())
+    return any(REDUCTIONS[reduction.kind].finds_position for reduction in body.reductions())
 
 
 def columns_are_contiguous(kernel: Kernel) -> bool:

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 import sympy
 import torch
 from weft_loop_ir import Kernel, LoopBody, LoopVariable
-from weft_loop_ir.bodies import Masked
+from weft_loop_ir.bodies import REDUCTIONS, Masked
 
 from weft_codegen_triton.kernel.aligned_sizes import divides
 from weft_codegen_triton.kernel.blocks import VECTOR_BYTES, extent
-
-BY_LANES = ("welford_mean", "welford_m2")
-"""Reductions that count what each lane has seen, which must be the same for all elements of a vector."""
 
 
 @dataclass(frozen=True)
@@ -98,4 +95,5 @@ def _is_multiple(expression: sympy.Expr, width: int, whole: sympy.Expr | None = 
 
 
 def _reduces_by_lanes(body: LoopBody) -> bool:
-    return any(reduction.kind in BY_LANES for reduction in body.reductions())
+    """Whether it counts what each lane has seen, which must be the same for all elements of a vector."""
+    return any(REDUCTIONS[reduction.kind].is_moment for reduction in body.reductions())

@@ -7,6 +7,7 @@ own tables; tests hold these against this one.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -45,13 +46,6 @@ STORAGE_ONLY = (*HALVES, *FLOAT8)
 
 ATOMIC_MODES = ("atomic_add", "atomic_mul", "atomic_max", "atomic_min")
 """Modes of ``store``.  NaN propagates through the last two; all but the first are for the CPU only."""
-
-REDUCTIONS = ("sum prod max min any all argmax argmin welford_mean welford_m2").split()
-"""``argmax`` and ``argmin`` give the int64 position in the row-major order of the stage's inner loops, the
-first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the same value share one pass."""
-
-POSITIONS = ("argmax", "argmin")
-"""Reductions whose result is a position."""
 
 
 class Cost(enum.IntEnum):
@@ -105,6 +99,62 @@ class Connective(enum.Enum):
     AND = "and"
     OR = "or"
     XOR = "xor"
+
+
+@dataclass(frozen=True)
+class ReductionKind:
+    """How elements are reduced to one.
+
+    ``identity`` changes no result; infinite where the least or the largest number of a dtype does.
+    ``connective`` is what joins truth values.  ``finds_position``: the result is a position.  ``is_moment``:
+    it depends on how many elements there are.
+    """
+
+    identity: float = 0
+    connective: Connective | None = None
+    finds_position: bool = False
+    is_moment: bool = False
+
+    @property
+    def needs_elements(self) -> bool:
+        """Whether it has no result of no elements."""
+        return self.finds_position or math.isinf(self.identity)
+
+    @property
+    def joins_itself(self) -> bool:
+        """Whether partial results reduce again by the same kind."""
+        return not (self.finds_position or self.is_moment)
+
+    def identity_of(self, dtype: torch.dtype) -> bool | int | float:
+        """What changes no result of values of ``dtype``."""
+        if not math.isinf(self.identity):
+            return int(self.identity)
+        if dtype is torch.bool:
+            return self.identity > 0
+        if dtype.is_floating_point:
+            return self.identity
+        limits = torch.iinfo(dtype)
+        return limits.min if self.identity < 0 else limits.max
+
+    def result(self, accumulated: torch.dtype) -> torch.dtype:
+        """The dtype of the result."""
+        return torch.int64 if self.finds_position else accumulated
+
+
+REDUCTIONS = {
+    "sum": ReductionKind(),
+    "prod": ReductionKind(1),
+    "max": ReductionKind(-math.inf),
+    "min": ReductionKind(math.inf),
+    "any": ReductionKind(0, Connective.OR),
+    "all": ReductionKind(1, Connective.AND),
+    "argmax": ReductionKind(finds_position=True),
+    "argmin": ReductionKind(finds_position=True),
+    "welford_mean": ReductionKind(is_moment=True),
+    "welford_m2": ReductionKind(is_moment=True),
+}
+"""``argmax`` and ``argmin`` give the int64 position in the row-major order of the stage's inner loops, the
+first of equals, NaN first of all.  ``welford_mean`` and ``welford_m2`` of the same value share one pass."""
 
 
 class Dtypes(Protocol):
@@ -249,7 +299,7 @@ def _none(arguments: tuple[Any, ...], dtypes: Dtypes) -> None:
 
 
 def _reduced(arguments: tuple[Any, ...], dtypes: Dtypes) -> torch.dtype:
-    return torch.int64 if arguments[0] in POSITIONS else _given(arguments, dtypes)
+    return REDUCTIONS[arguments[0]].result(_given(arguments, dtypes))
 
 
 def _combined(arguments: tuple[Any, ...], dtypes: Dtypes) -> torch.dtype:

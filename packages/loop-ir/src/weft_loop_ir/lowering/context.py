@@ -43,12 +43,10 @@ from weft_loop_ir.lowering.tensors import (
     TensorValue,
     whole,
 )
-from weft_loop_ir.ops import STORAGE_ONLY
+from weft_loop_ir.ops import REDUCTIONS, STORAGE_ONLY
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
-
-_WITHOUT_IDENTITY = frozenset({"max", "min", "argmax", "argmin"})
 
 ReductionFunction = Callable[[BodyRecorder, Index, Index], Value]
 
@@ -329,7 +327,7 @@ class LoweringContext:
         ``function(ops, kept_index, reduced_index)`` gives the value, of dtype ``accumulate``.  The results
         have that dtype, or int64 for a position.
         """
-        if not _WITHOUT_IDENTITY.isdisjoint(kinds):
+        if any(REDUCTIONS[kind].needs_elements for kind in kinds):
             self.data.require_some(self.open_blocks, reduced)
         loops = tuple(LoopVariable(loop_symbol("i", k), extent) for k, extent in enumerate(size))
         extents_reduced = reduced or (
@@ -344,7 +342,7 @@ class LoweringContext:
         stride = contiguous_stride(size)
         results = []
         for kind in kinds:
-            dtype = torch.int64 if kind in ("argmax", "argmin") else accumulate
+            dtype = REDUCTIONS[kind].result(accumulate)
             name = self.new_buffer(size, stride, dtype, device)
             ops.store(
                 name, dot(index, stride, sympy.S.Zero), ops.reduction(kind, accumulate, value)

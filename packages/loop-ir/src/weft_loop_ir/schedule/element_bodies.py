@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sympy
 import torch
 
-from weft_loop_ir.bodies import Combining, Reduction, Value
+from weft_loop_ir.bodies import REDUCTIONS, Combining, Connective, Reduction, Value
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
@@ -26,7 +26,7 @@ class Unproved(Exception):
 class Test:
     """A reduction over all elements to one flag, ``any`` or ``all`` of ``operand``, and its ``result``."""
 
-    kind: str
+    connective: Connective
     operand: Value
     result: Value
 
@@ -165,10 +165,11 @@ class _Recording:
 
     def _tested(self, name: str, where: sympy.Expr, test: Reduction) -> Value:
         """What stands for the result of a reduction, which is in the buffer ``name``."""
-        if test.kind not in ("any", "all") or test.accumulated is not torch.bool:
+        connective = REDUCTIONS[test.kind].connective
+        if connective is None or test.accumulated is not torch.bool:
             raise Unproved
         result = test.value if self.in_kernel else self.ops.load(name, where)
-        self.tests.append(Test(test.kind, test.value, result))
+        self.tests.append(Test(connective, test.value, result))
         return result
 
     def _note_place(self, name: str, where: sympy.Expr) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Set
 
-from weft_loop_ir.bodies import ADD, IndexValue, Load, Value, Where
+from weft_loop_ir.bodies import ADD, Connective, IndexValue, Load, Value, Where
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.element_bodies import ElementBody, Test, Unproved
 from weft_loop_ir.schedule.simplify_values import Simplifier, constant_of
@@ -40,9 +40,9 @@ def _of_element(body: ElementBody, test: Test, flag: Value) -> Value:
     """The value that says whether an element goes on, if the loop does while one of them does."""
     simple = Simplifier(body.ops, {})
     outcome = simple(flag)
-    if test.kind == "any" and outcome == test.result:
+    if test.connective is Connective.OR and outcome == test.result:
         return simple(test.operand)
-    if test.kind == "all" and outcome == simple.negation(test.result):
+    if test.connective is Connective.AND and outcome == simple.negation(test.result):
         return simple.negation(test.operand)
     raise Unproved
 

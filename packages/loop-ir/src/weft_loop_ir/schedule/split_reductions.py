@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import sympy
 import torch
 
-from weft_loop_ir.bodies import LoopBody, Value
+from weft_loop_ir.bodies import REDUCTIONS, LoopBody, Value
 from weft_loop_ir.bodies.replay import IndexFunction, Replayer, StoreFunction
 from weft_loop_ir.expressions import (
     FloorDiv,
@@ -30,9 +30,6 @@ from weft_loop_ir.schedule.options import ScheduleOptions
 
 PARTS_OF_FEW = 4
 """Where results count as few below some number, so many times that number of partial results are wanted."""
-
-SPLITTABLE = frozenset("sum prod max min any all".split())
-"""Kinds whose partial results reduce again by the same kind."""
 
 MOMENTS = ("welford_mean", "welford_m2")
 """The kinds of a node of moments, whose partial results are joined by Chan's rule."""
@@ -101,7 +98,7 @@ def _is_splittable(node: LoopNode, options: ScheduleOptions, hints: Hints) -> bo
     """Whether partial results of ``node`` can be joined, and how many there are is known, or likely."""
     kinds = _kinds(node)
     has_moments = kinds == MOMENTS and (options.split_rows > 1 or options.split_short_rows > 0)
-    if not has_moments and not (len(kinds) == 1 and kinds[0] in SPLITTABLE):
+    if not has_moments and not (len(kinds) == 1 and REDUCTIONS[kinds[0]].joins_itself):
         return False
     sizes = [v.size for v in node.loops + node.reduction_loops]
     if has_moments and not node.reduction_loops[0].size.is_Integer:
@@ -297,21 +294,9 @@ def _replay_within(
         assert value is not None
         return value
 
-    value = ops.masked(inside, computed, _identity(reduction.kind, value_dtype))
+    value = ops.masked(inside, computed, REDUCTIONS[reduction.kind].identity_of(value_dtype))
     result = ops.reduction(reduction.kind, reduction.accumulated, value)
     store(ops, target.buffer, index(target.index), result, None)
-
-
-def _identity(kind: str, dtype: torch.dtype) -> bool | int | float:
-    """What changes no result of a reduction of values of ``dtype``."""
-    if kind not in ("max", "min"):
-        return int(kind in ("prod", "all"))
-    if dtype is torch.bool:
-        return kind == "min"
-    if dtype.is_floating_point:
-        return -math.inf if kind == "max" else math.inf
-    limits = torch.iinfo(dtype)
-    return limits.min if kind == "max" else limits.max
 
 
 @dataclass(frozen=True)
