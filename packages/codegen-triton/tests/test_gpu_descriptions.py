@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.cuda_device import compile_job
 from weft_codegen_triton.runtime.cuda_driver import gpu_of_device
+from weft_loop_ir import Kernel
 
 KIB = 1 << 10
 GPUS = {
@@ -28,6 +30,22 @@ GPUS = {
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.softmax(torch.tanh(q @ k.transpose(-1, -2)), -1) @ v
+
+
+def gradients(
+    tangent: torch.Tensor,
+    result: torch.Tensor,
+    largest: torch.Tensor,
+    logarithm: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
+    """Backward of attention, which knows the largest score of a row and its sum's logarithm."""
+    weights = torch.exp((q @ k.mT).float() - largest - logarithm)
+    sums = (result * tangent).float().sum(-1, keepdim=True)
+    of_scores = (weights * ((tangent @ v.mT).float() - sums)).to(q.dtype)
+    return of_scores @ k, of_scores.mT @ q, weights.to(q.dtype).mT @ tangent
 
 
 def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -46,6 +64,11 @@ def heads(width: int, dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.randn(2, 3, 80, width).to(dtype) for _ in range(3)]
 
 
+def given_to_gradients(width: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    kept = [torch.randn(2, 3, 80, 1) for _ in range(2)]
+    return [*heads(width, dtype)[:2], *kept, *heads(width, dtype)]
+
+
 HALF, FLOAT, DOUBLE = torch.float16, torch.float32, torch.float64
 CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = {
     "large": (linear, lambda: matrices(4096, 512, 2048, HALF)),
@@ -62,6 +85,12 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = 
     "heads": (attention, lambda: heads(128, HALF)),
     "wide heads": (attention, lambda: heads(256, HALF)),
     "heads in float32": (attention, lambda: heads(64, FLOAT)),
+    "gradients of narrow heads": (gradients, lambda: given_to_gradients(64, HALF)),
+    "gradients of wide heads": (gradients, lambda: given_to_gradients(256, HALF)),
+    "gradients in float32": (gradients, lambda: given_to_gradients(64, FLOAT)),
+    "wide gradients in float32": (gradients, lambda: given_to_gradients(256, FLOAT)),
+    "scanned rows": (lambda x: x.cumsum(1), lambda: [torch.randn(64, 3000)]),
+    "scanned columns": (lambda x: x.cumsum(0), lambda: [torch.randn(3000, 64)]),
     "rows": (lambda x: x.softmax(-1), lambda: [torch.randn(64, 5000)]),
     "columns": (lambda x: x.sum(0), lambda: [torch.randn(3000, 64)]),
     "transposed": (lambda x: x.t() + 1, lambda: [torch.randn(200, 300)]),
@@ -105,6 +134,27 @@ def test_smaller_tiles_give_the_same(gpu: str, name: str, cache: Path) -> None:
     codegen = TritonCodegen(options(GPUS[gpu], cache))
     program = codegen.compile(schedule_of(function, given, codegen), {})
     assert_equals_eager(program(*given), function, given)
+
+
+def test_gradients_that_no_tile_is_small_enough_for(cache: Path) -> None:
+    """Such a GPU has the library's matmuls instead."""
+    function, inputs = CASES["wide gradients in float32"]
+    for gpu, is_fused in (("48 KiB", False), ("reference", True)):
+        codegen = TritonCodegen(options(GPUS[gpu], cache))
+        program = codegen.compile(schedule_of(function, inputs(), codegen), {})
+        assert ("attention_backward" in program.source) == is_fused
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_sums_of_columns_are_for_the_gpu(gpu: str, cache: Path) -> None:
+    """They are split for about as many programs as run at once on that GPU."""
+    codegen = TritonCodegen(options(GPUS[gpu], cache))
+    kernel, _ = schedule_of(lambda x: x.sum(0), [torch.randn(1 << 15, 64)], codegen).steps
+    assert isinstance(kernel, Kernel)
+    columns, _ = codegen.schedule_options.split_column_tile
+    programs = math.prod(int(loop.size) for loop in kernel.outer) // columns
+    wanted = 2 * GPUS[gpu].multiprocessors
+    assert wanted / 2 < programs < 2 * wanted
 
 
 def test_a_choice_is_one_gpus(cache: Path) -> None:
