@@ -7,6 +7,7 @@ of threads, and runs in lanes.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -73,6 +74,29 @@ def picked_gradient(
     return picked(ops) if mask is None else ops.masked(mask, picked, 0.0)
 
 
+def _added_up(
+    context: LoweringContext,
+    tensor: TensorValue,
+    containing: Containing,
+    term: Callable[[BodyRecorder, Index, Index], Value],
+    inputs: Sequence[TensorValue],
+) -> TensorValue:
+    """The gradient of ``tensor``, of the dtype of the first of ``inputs``, that of windows' results."""
+    dtype = inputs[0].dtype
+    total = fold(
+        context,
+        "sum",
+        tensor.size,
+        containing.extents,
+        term,
+        inputs,
+        compute_dtype(dtype),
+        limit=MAX_CONTAINING_WINDOWS,
+        instructions=8,
+    )
+    return cast(context, total, dtype)
+
+
 def _max_pool_backward(
     rank: int,
     context: LoweringContext,
@@ -99,18 +123,7 @@ def _max_pool_backward(
         position = flat_position(index[-rank:], windows.extent)
         return picked_gradient(ops, grad, indices, where, mask, position, compute)
 
-    total = fold(
-        context,
-        "sum",
-        tensor.size,
-        containing.extents,
-        term,
-        [grad, indices],
-        compute,
-        limit=MAX_CONTAINING_WINDOWS,
-        instructions=8,
-    )
-    return cast(context, total, grad.dtype)
+    return _added_up(context, tensor, containing, term, [grad, indices])
 
 
 def _avg_pool_backward(
@@ -143,18 +156,7 @@ def _avg_pool_backward(
 
         return share(ops) if mask is None else ops.masked(mask, share, 0.0)
 
-    total = fold(
-        context,
-        "sum",
-        tensor.size,
-        containing.extents,
-        term,
-        [grad],
-        compute,
-        limit=MAX_CONTAINING_WINDOWS,
-        instructions=8,
-    )
-    return cast(context, total, grad.dtype)
+    return _added_up(context, tensor, containing, term, [grad])
 
 
 _RULES = (

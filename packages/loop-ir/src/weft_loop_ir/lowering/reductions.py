@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
@@ -111,32 +112,14 @@ def is_empty(size: Sequence[sympy.Expr]) -> bool:
     return any(n == 0 for n in size)
 
 
-@register_lowering(aten.sum.default, aten.sum.dim_IntList)
-def sum_(
+def _sum_or_product(
+    kind: str,
     context: LoweringContext,
     tensor: TensorValue,
     dim: Any = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> TensorValue:
-    return _accumulated(context, tensor, "sum", dim, keepdim)
-
-
-@register_lowering(aten.prod.default, aten.prod.dim_int)
-def prod(
-    context: LoweringContext,
-    tensor: TensorValue,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> TensorValue:
-    return _accumulated(context, tensor, "prod", dim, keepdim)
-
-
-def _accumulated(
-    context: LoweringContext, tensor: TensorValue, kind: str, dim: Any, keepdim: bool
 ) -> TensorValue:
     target = context.meta_dtype()
     check_supported(target)
@@ -150,6 +133,10 @@ def _accumulated(
         rounded = _round_to(target)
     (result,) = over_dims(context, tensor, [kind], dims, keepdim, accumulate, rounded)
     return cast(context, result, target)
+
+
+register_lowering(aten.sum.default, aten.sum.dim_IntList)(partial(_sum_or_product, "sum"))
+register_lowering(aten.prod.default, aten.prod.dim_int)(partial(_sum_or_product, "prod"))
 
 
 def _round_to(dtype: torch.dtype) -> Transform:
