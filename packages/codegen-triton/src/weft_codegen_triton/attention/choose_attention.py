@@ -45,34 +45,27 @@ class AttentionTimes:
         return min(known) < MIN_GAIN * self.apart_ms
 
 
+@dataclass(eq=False)
 class AttentionChooser:
     """Chooses by times on ``device``; ``folder`` holds what is known."""
 
-    def __init__(
-        self,
-        device: KernelLoader,
-        folder: Path,
-        buffers: Mapping[str, Buffer],
-        limits: RowLimits,
-        clock: Clock = milliseconds,
-    ) -> None:
-        self._device = device
-        self._folder = folder
-        self._buffers = buffers
-        self._limits = limits
-        self._clock = clock
+    device: KernelLoader
+    folder: Path
+    buffers: Mapping[str, Buffer]
+    limits: RowLimits
+    clock: Clock = milliseconds
 
     def __call__(self, attention: AttentionKernel) -> bool | None:
         """Whether the kernel of ``attention`` is faster than its steps; None where that can't be timed."""
         if not self._can_be_timed(attention):
             return None
-        printed = print_attention(attention, self._buffers, gpu=self._device.gpu)
+        printed = print_attention(attention, self.buffers, gpu=self.device.gpu)
         tiles = [printed.function, *printed.function.alternatives]
         kernels = [
             replace(printed, function=replace(f, alternatives=()), blocks=grid_blocks(f))
             for f in tiles
         ]
-        apart = print_kernel(attention.apart[1], self._buffers, self._limits)
+        apart = print_kernel(attention.apart[1], self.buffers, self.limits)
         path = self._path([*kernels, apart])
         times = _read(path)
         if times is None or len(times.tiles_ms) != len(kernels):
@@ -87,14 +80,14 @@ class AttentionChooser:
         if any(body.holds(Scalar) for body in bodies):
             return False
         names = {*attention.reads, *attention.writes, *kernel.reads, *kernel.writes}
-        layouts = [self._buffers[name].layout for name in names]
+        layouts = [self.buffers[name].layout for name in names]
         return all(n.is_Integer for layout in layouts for n in (*layout.size, *layout.stride))
 
     def _path(self, printed: list[PrintedKernel]) -> Path:
         text = [f"{p.function.template} {p.function.constants} {p.function.warps}" for p in printed]
-        text += [str(p.function.stages) for p in printed] + [self._device.name, torch.__version__]
+        text += [str(p.function.stages) for p in printed] + [self.device.name, torch.__version__]
         digest = hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
-        return self._folder / f"{digest}.attention"
+        return self.folder / f"{digest}.attention"
 
     def _time(
         self, attention: AttentionKernel, kernels: list[PrintedKernel], apart: PrintedKernel
@@ -103,13 +96,13 @@ class AttentionChooser:
         steps = attention.apart
         printed = {form.name: p for form, p in zip(forms, kernels, strict=True)}
         printed[steps[1].name] = apart
-        launchers = self._device.load_each({name: p.function for name, p in printed.items()})
+        launchers = self.device.load_each({name: p.function for name, p in printed.items()})
         loaded: dict[str, Loaded] = {
             name: (printed[name], launcher)
             for name, launcher in launchers.items()
             if launcher is not None
         }
-        timer = StepTimer([attention, *steps], self._buffers, self._device, {}, self._clock)
+        timer = StepTimer([attention, *steps], self.buffers, self.device, {}, self.clock)
         fits = timer.bytes <= MAX_BYTES
 
         def time(*timed: Kernel) -> float | None:

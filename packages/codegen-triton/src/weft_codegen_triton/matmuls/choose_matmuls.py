@@ -67,26 +67,18 @@ class _Trial:
     times: dict[int, float] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class MatmulChooser:
     """Chooses forms by their times on ``device``; ``folder`` holds what is known."""
 
-    def __init__(
-        self,
-        device: KernelLoader,
-        folder: Path,
-        buffers: Mapping[str, Buffer],
-        limits: RowLimits,
-        precision: Precision,
-        clock: Clock = milliseconds,
-    ) -> None:
-        self._device = device
-        self._folder = folder
-        self._buffers = buffers
-        self._limits = limits
-        self._precision = precision
-        self._clock = clock
-        self._candidates_left = MAX_CANDIDATES
-        self._timed: set[Path] = set()
+    device: KernelLoader
+    folder: Path
+    buffers: Mapping[str, Buffer]
+    limits: RowLimits
+    precision: Precision
+    clock: Clock = milliseconds
+    candidates_left: int = field(default_factory=lambda: MAX_CANDIDATES, init=False)
+    timed: set[Path] = field(default_factory=set, init=False)
 
     def prepare(self, problems: Iterable[Sequence[MatmulKernel]]) -> None:
         """Decide about those of a program's ``problems`` that do most, as far as there are candidates."""
@@ -126,18 +118,18 @@ class MatmulChooser:
     def _is_timed(self, forms: Sequence[MatmulKernel]) -> bool:
         """Whether ``forms`` are among what is timed of this program, known before or not."""
         path, count = self._path(forms), len(_tiles(forms[0])) + len(forms) - 1
-        if path not in self._timed and count <= self._candidates_left:
-            self._candidates_left -= count
-            self._timed.add(path)
-        return path in self._timed
+        if path not in self.timed and count <= self.candidates_left:
+            self.candidates_left -= count
+            self.timed.add(path)
+        return path in self.timed
 
     def _path(self, forms: Sequence[MatmulKernel]) -> Path:
-        printed = [print_matmul(form, self._buffers, self._precision) for form in forms]
+        printed = [print_matmul(form, self.buffers, self.precision) for form in forms]
         text = [p.function.template for p in printed]
-        text += [str(forms[0].call.operator), self._device.name, torch.__version__]
+        text += [str(forms[0].call.operator), self.device.name, torch.__version__]
         text += [str(tile) for tile in _tiles(forms[0])]
         return (
-            self._folder / f"{hashlib.sha256(chr(10).join(text).encode()).hexdigest()[:32]}.matmul"
+            self.folder / f"{hashlib.sha256(chr(10).join(text).encode()).hexdigest()[:32]}.matmul"
         )
 
     def _time(self, problems: Sequence[Sequence[MatmulKernel]]) -> list[Choice]:
@@ -173,11 +165,9 @@ class MatmulChooser:
 
     def _trials(self, problems: Sequence[Sequence[MatmulKernel]], size: int) -> list[_Trial]:
         """``problems`` with what varies of size ``size``, the library's calls timed."""
-        symbols = {s for b in self._buffers.values() for n in b.layout.size for s in n.free_symbols}
+        symbols = {s for b in self.buffers.values() for n in b.layout.size for s in n.free_symbols}
         sizes = dict.fromkeys(symbols, size)
-        made = [
-            Problem(forms, self._buffers, self._device, sizes, self._clock) for forms in problems
-        ]
+        made = [Problem(forms, self.buffers, self.device, sizes, self.clock) for forms in problems]
         around = [[s for s in problem.steps if isinstance(s, Kernel)] for problem in made]
         trials = [
             _Trial(forms, problem, kernels, failed)
@@ -193,13 +183,13 @@ class MatmulChooser:
     def _load(self, groups: Sequence[Sequence[Kernel]]) -> list[tuple[dict[str, Loaded], int]]:
         """Those kernels of each group that can be run, by name, and how many can't; compiled together."""
         printed = {
-            (number, kernel.name): print_step(kernel, self._buffers, self._limits, self._precision)
+            (number, kernel.name): print_step(kernel, self.buffers, self.limits, self.precision)
             for number, kernels in enumerate(groups)
             for kernel in kernels
         }
         names = {key: f"{key[0]}_{key[1]}" for key in printed}
         functions = {names[key]: p.function for key, p in printed.items()}
-        launchers = self._device.load_each(functions) if functions else {}
+        launchers = self.device.load_each(functions) if functions else {}
         found: list[tuple[dict[str, Loaded], int]] = []
         for number, kernels in enumerate(groups):
             loaded: dict[str, Loaded] = {}
