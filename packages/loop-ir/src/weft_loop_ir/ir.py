@@ -130,6 +130,12 @@ class Kernel:
         return (*self.outer, *(v for stage in self.stages for v in stage.inner))
 
     @property
+    def pointwise_body(self) -> LoopBody | None:
+        """Its body, if it is one that runs once for each outer iteration."""
+        is_pointwise = len(self.stages) == 1 and not self.stages[0].inner
+        return self.stages[0].body if is_pointwise else None
+
+    @property
     def free_sizes(self) -> tuple[sympy.Symbol, ...]:
         """The sizes and numbers of the program that it depends on: what no loop and no value binds."""
         bodies = [stage.body for stage in self.stages]

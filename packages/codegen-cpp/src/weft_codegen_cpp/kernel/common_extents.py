@@ -30,7 +30,7 @@ def with_common_extents(
 
 def _length(kernel: Kernel) -> int | None:
     """The elements of a pointwise kernel with one loop over one or more, as far as they are known."""
-    if len(kernel.outer) != 1 or len(kernel.stages) != 1 or kernel.stages[0].inner:
+    if len(kernel.outer) != 1 or kernel.pointwise_body is None:
         return None
     return static_int(kernel.outer[0].size) or None
 

@@ -53,7 +53,8 @@ def with_tables(
 
     ``vector`` is its vectorised outer loop.
     """
-    if vector is None or len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
+    body = kernel.pointwise_body
+    if vector is None or body is None or kernel.local_buffers:
         return kernel, None
     variable = next(v for v in kernel.outer if v.symbol == vector)
     others = [v for v in kernel.outer if v is not variable]
@@ -62,7 +63,6 @@ def with_tables(
     known = math.prod(n for n in iterations if n is not None)
     if size is None or not others or (None not in iterations and known < MIN_ITERATIONS):
         return kernel, None
-    body = kernel.stages[0].body
     roots = _roots(body, vector, {v.symbol for v in others}, kernel.writes)
     dtypes = {f"table{k}": body.instructions[root].dtype for k, root in enumerate(roots)}
     known_dtypes = {name: dtype for name, dtype in dtypes.items() if dtype in COMPUTE_TYPE}

@@ -34,10 +34,8 @@ def plan_tiles(
     kernel: Kernel, vector: sympy.Symbol | None, dtypes: dict[str, torch.dtype], lanes: int
 ) -> TilePlan | None:
     """The transposed reads of a pointwise kernel, None if it has none."""
-    if vector is None or len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
-        return None
-    body = kernel.stages[0].body
-    if body.bound_symbols:
+    body = kernel.pointwise_body
+    if vector is None or body is None or kernel.local_buffers or body.bound_symbols:
         return None
     candidates = {v.symbol: v for v in kernel.outer if v.symbol != vector and _pays(v, lanes)}
     found: dict[sympy.Symbol, list[tuple[str, sympy.Expr]]] = {s: [] for s in candidates}

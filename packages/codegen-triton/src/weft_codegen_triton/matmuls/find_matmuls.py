@@ -127,9 +127,9 @@ def _reader(call: ExternCall, steps: Sequence[Step], schedule: Schedule) -> Kern
     (kernel,) = readers
     if not isinstance(kernel, Kernel) or type(kernel) is not Kernel:
         return None
-    if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
+    body = kernel.pointwise_body
+    if body is None or kernel.local_buffers:
         return None
-    body = kernel.stages[0].body
     reads_positions = any(isinstance(i, Indirect) for i in body.instructions)
     return None if body.accumulates or reads_positions else kernel
 

@@ -86,9 +86,9 @@ def _producer(
     (kernel,) = writers
     if schedule.buffers[name].kind is not BufferKind.INTERMEDIATE or type(kernel) is not Kernel:
         return None
-    if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.local_buffers:
+    body = kernel.pointwise_body
+    if body is None or kernel.local_buffers:
         return None
-    body = kernel.stages[0].body
     if len(body.stores()) != 1 or body.accumulates or body.holds(Indirect, Reduction, Combining):
         return None
     between = steps[steps.index(kernel) + 1 : steps.index(last) + 1]

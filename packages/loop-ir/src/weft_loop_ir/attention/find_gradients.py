@@ -137,7 +137,7 @@ def fuse_attention_gradients(
     """
     around = ReplacedSteps(schedule)
     for place, step in enumerate(around.steps):
-        if type(step) is Kernel and len(step.stages) == 1 and not step.stages[0].inner:
+        if type(step) is Kernel and step.pointwise_body is not None:
             for found in _Finder(schedule, around, place, step).find():
                 if all(map(accept, found.kernels)):
                     around.put(found.places, place, found.kernels)

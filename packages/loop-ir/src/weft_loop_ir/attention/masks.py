@@ -64,11 +64,9 @@ def _producer(
     kernel: Kernel, name: str, buffers: Mapping[str, Buffer]
 ) -> tuple[LoopBody, sympy.Expr, tuple[LoopVariable, ...]] | None:
     """What computes an element of ``name``, where it is stored, and the loops; None if that is costly."""
-    if len(kernel.stages) != 1 or kernel.stages[0].inner:
-        return None
-    body = kernel.stages[0].body
-    store = body.only_store(name)
-    if store is None:
+    body = kernel.pointwise_body
+    store = None if body is None else body.only_store(name)
+    if body is None or store is None:
         return None
     part = part_of(body, store.value)
     ranges = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))

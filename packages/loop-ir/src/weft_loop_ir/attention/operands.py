@@ -114,11 +114,9 @@ def _copied(
     kernel: Kernel, name: str, before_widening: bool
 ) -> tuple[str, sympy.Expr, sympy.Expr] | None:
     """The buffer that ``kernel`` copies to ``name``, where it loads and where it stores."""
-    if len(kernel.stages) != 1 or kernel.stages[0].inner:
-        return None
-    body = kernel.stages[0].body
-    store = body.only_store(name)
-    if store is None:
+    body = kernel.pointwise_body
+    store = None if body is None else body.only_store(name)
+    if body is None or store is None:
         return None
     load = body.at(store.value)
     if before_widening and isinstance(load, Conversion) and load.dtype == torch.float32:

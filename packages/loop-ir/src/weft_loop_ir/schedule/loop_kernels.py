@@ -58,10 +58,8 @@ def _with_loop(
     kernel: Kernel, loop: Loop, count: Count, buffers: Mapping[str, Buffer]
 ) -> Kernel | None:
     """``kernel`` with the loop inside."""
-    if len(kernel.stages) != 1 or kernel.stages[0].inner or kernel.stages[0].is_sequential:
-        return None
-    body = kernel.stages[0].body
-    if body.accumulates:
+    body = kernel.pointwise_body
+    if body is None or kernel.stages[0].is_sequential or body.accumulates:
         return None
     if any(count.symbol in v.size.free_symbols for v in kernel.outer):
         return None
