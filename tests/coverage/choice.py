@@ -2,7 +2,8 @@
 
 ``python -m tests.coverage.choice FOLDER...``: each has what ``tests.coverage.probes`` wrote of a part of the
 suite.  A case is left out where every branch of weft and every operator that it reaches is reached by
-cases of the same part that stay; of a function's cases at least ``LEAST`` stay, whatever they reach.
+cases of the same part that stay.  Of a function's cases at least ``LEAST`` stay, whatever they reach, and one
+of each value of several parameters and of each dtype, by their names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +22,9 @@ LIST = Path(__file__).parent / "like_others.txt"
 LEAST = 0.25
 UNSEEN = "unseen"
 """The feature of a test that starts a process of Python, or fails."""
+
+DTYPE = re.compile(r" (torch\.)?(dtype|b?float|u?int|complex)\d+$")
+"""At the end of a value's feature: how pytest names a dtype."""
 
 FIRST = 0.05
 """Seconds that every test is taken to need besides its own, so that the quickest don't all come first."""
@@ -43,6 +48,23 @@ def function_of(test: str) -> str:
     return test.partition("[")[0]
 
 
+def with_values(reached: Mapping[str, Reached]) -> dict[str, Reached]:
+    """Each case's values, among what it reaches: those that other cases of its function have, and dtypes."""
+
+    def values(test: str) -> list[str]:
+        function = function_of(test)
+        return [f"{function} {value}" for value in test[len(function) + 1 : -1].split("-")]
+
+    count = Counter(value for test in reached for value in values(test))
+    return {
+        test: Reached(
+            one.seconds,
+            one.features.union(v for v in values(test) if count[v] > 1 or DTYPE.search(v)),
+        )
+        for test, one in reached.items()
+    }
+
+
 def read_reached(folder: Path) -> dict[str, Reached]:
     """What each test of a part reached, by its id."""
     found = {}
@@ -50,7 +72,7 @@ def read_reached(folder: Path) -> dict[str, Reached]:
         for line in file.read_text().splitlines():
             test, seconds, *features = line.split("\t")
             found[test] = Reached(float(seconds), frozenset(features))
-    return found
+    return with_values(found)
 
 
 def kept(reached: Mapping[str, Reached]) -> set[str]:

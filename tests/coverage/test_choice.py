@@ -43,6 +43,16 @@ def test_what_is_not_seen_stays() -> None:
     assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(1, f"x {unseen}"))) == "f[a] f[c]"
 
 
+def test_values_of_products_and_dtypes_stay() -> None:
+    cases = ("a-x", "a-y", "b-x", "torch.int8", "p", "q")
+    found = {f"{FILE}::f[{case}]": Reached(1, frozenset({"reached"})) for case in cases}
+    left = choice.with_values(found)
+    features = [
+        sorted(f.partition(" ")[2] for f in one.features if " " in f) for one in left.values()
+    ]
+    assert features == [["a", "x"], ["a"], ["x"], ["torch.int8"], [], []]
+
+
 def test_the_list_is_read_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "LIST", tmp_path / "list.txt")
     assert choice.read_list() == {}
