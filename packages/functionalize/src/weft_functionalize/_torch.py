@@ -49,6 +49,7 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "TorchDispatchMode",
+    "as_symbol",
     "assume",
     "enter_autocast",
     "exit_autocast",
@@ -363,6 +364,13 @@ class _NodeAnalysis(PythonReferenceAnalysis):
         for value, condition in reversed(pairs[:-1]):
             result = _called(torch.sym_ite, condition, value, result)
         return result
+
+
+def as_symbol(part: Any, expression: Any) -> tuple[Any, Any]:
+    """A symbol that stands for ``part``, an expression, and ``expression`` with it in the place of that."""
+    kind = type(next(iter(part.free_symbols)))
+    symbol = kind(f"({part})", integer=True, nonnegative=True)
+    return symbol, expression.subs(part, symbol)
 
 
 def expression_nodes(

@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from ._torch import (
+    as_symbol,
     data_dependent_symbols,
     expression_nodes,
     expression_of,
@@ -114,11 +115,39 @@ class NumberNodes:
         if self._nodes is None:
             self._nodes = self._find()
         node = self._nodes.get(expression)
+        unknown = expression.free_symbols - self._nodes.keys()
+        if node is None and not unknown <= self._sizes.keys():
+            node = self._of_products(expression, self._nodes)
         if node is None:
-            for symbol in expression.free_symbols - self._nodes.keys():
+            for symbol in unknown:
                 self._read(symbol, self._nodes)
             node = self._nodes.get(expression)
         return self._make(expression, self._nodes) if node is None else node
+
+    def _of_products(self, expression: Any, nodes: dict[Any, torch.fx.Node]) -> Any:
+        """The node of an expression of a placeholder's size that is no symbol; None if there is none.
+
+        A region that is given the rows of ``x.view(-1, 4)`` knows how many these are, and not the factors.
+        """
+        for placeholder in self._graph.find_nodes(op="placeholder"):
+            value = placeholder.meta.get("val")
+            for dimension, size in enumerate(
+                value.shape if isinstance(value, torch.Tensor) else ()
+            ):
+                if not isinstance(size, torch.SymInt):
+                    continue
+                product = expression_of(size)
+                whole, rest = as_symbol(product, expression)
+                if not rest.free_symbols <= {*nodes, whole}:
+                    continue
+                if product not in nodes:
+                    query = (placeholder, dimension)
+                    nodes[product] = self._insert(aten.sym_size.int, query, placeholder)
+                if rest != whole:
+                    known = {symbol: nodes[symbol] for symbol in rest.free_symbols - {whole}}
+                    nodes[expression] = self._made(rest, known | {whole: nodes[product]})
+                return nodes[expression]
+        return None
 
     def determines(self, number: Any) -> bool:
         """Whether the graph so far gives all that a symbolic number is computed from."""
@@ -231,10 +260,13 @@ class NumberNodes:
 
     def _make(self, expression: Any, nodes: dict[Any, torch.fx.Node]) -> torch.fx.Node:
         known = {symbol: nodes[symbol] for symbol in expression.free_symbols}
+        nodes[expression] = self._made(expression, known)
+        return nodes[expression]
+
+    def _made(self, expression: Any, known: dict[Any, torch.fx.Node]) -> torch.fx.Node:
         place = self._place([*known.values()])
         node = expression_nodes(expression, known, self._graph, place.next)
         self._evaluate(place, node)
-        nodes[expression] = node
         return node
 
     def _evaluate(self, place: torch.fx.Node, node: torch.fx.Node) -> None:

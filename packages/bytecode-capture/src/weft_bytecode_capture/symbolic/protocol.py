@@ -299,6 +299,7 @@ class Graph(Protocol):
     counters: dict[Any, Any]
     gradients_depend_on_data: bool
     in_handled_code: bool
+    is_repeated: bool
     data_place: DataSymbolSource | None
     rules: Any  # the GradientRules
     present_values: Any

@@ -54,6 +54,7 @@ from .data_dependence import (
 )
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .histories import GradientRules, raise_for_view
+from .hoisting import placed
 from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .new_leaves import NewLeaves
@@ -118,6 +119,7 @@ class GraphBuilder:
         self.present_values = PresentValues(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.gradients_depend_on_data = False  # whether some tensor has any does
+        self.is_repeated = False  # the graph at hand is inside a loop that is kept
         self.in_handled_code = False  # some node was made where the program catches exceptions
 
     def add_input(
@@ -426,17 +428,17 @@ class GraphBuilder:
         require_dense(target, (value, *fakes, *fake_keywords.values()))
         evaluator.note_handlers()
         self.shapes.note_relations()
-        node = self.node(
-            evaluator, kind, target, nodes, {name: pair[0] for name, pair in named.items()}
-        )
-        if deferred_checks(self.shapes.environment) != checks:
-            if self.is_in_region:
-                raise Unsupported("symbolic number in a region", f"checked by {node.name}")
-            node.meta["checks"] = node.meta["data_dependent"] = True
-        if isinstance(value, tuple):
-            node.meta["example_value"] = tuple(value)
         given = given_tensors(evaluator, [*arguments, *keywords.values()])
-        result = wrap_graph_result(evaluator, node, value, given)
+        node_keywords = {name: pair[0] for name, pair in named.items()}
+        with placed(evaluator, target, (nodes, node_keywords), value) as (nodes, node_keywords):
+            node = self.node(evaluator, kind, target, nodes, node_keywords)
+            if deferred_checks(self.shapes.environment) != checks:
+                if self.is_in_region:
+                    raise Unsupported("symbolic number in a region", f"checked by {node.name}")
+                node.meta["checks"] = node.meta["data_dependent"] = True
+            if isinstance(value, tuple):
+                node.meta["example_value"] = tuple(value)
+            result = wrap_graph_result(evaluator, node, value, given)
         if is_marked:
             assert isinstance(result, TensorVariable)
             if not result.becomes_leaf(evaluator):

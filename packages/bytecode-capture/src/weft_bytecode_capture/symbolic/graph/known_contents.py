@@ -49,11 +49,17 @@ def has_small_integers(graph: Graph) -> bool:
 
 
 def known_contents(evaluator: Evaluator, tensor: Tensor) -> torch.Tensor | None:
-    """What ``tensor`` holds in this call, which guards on the contents of inputs make sure of; or None."""
+    """What ``tensor`` holds in this call, which guards on the contents of inputs make sure of; or None.
+
+    Without leave to read inputs only what a branch makes of constants is known.
+    """
     graph = evaluator.graph
-    if not evaluator.state.options.read_contents or graph.is_in_region or graph.transforms.active:
+    reads_inputs = bool(evaluator.state.options.read_contents)
+    if graph.is_repeated or graph.transforms.active:
         return None
-    evaluation = _Evaluation(graph)
+    if not reads_inputs and not graph.is_in_region:
+        return None
+    evaluation = _Evaluation(graph, reads_inputs)
     try:
         with torch.no_grad():
             found = evaluation.value(tensor.node)
@@ -99,8 +105,9 @@ class _Attribute:
 class _Evaluation:
     """Values of nodes in this call, by the tensors that the frame was given."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, reads_inputs: bool) -> None:
         self._graph = graph
+        self._reads_inputs = reads_inputs
         self._inputs = graph.inputs_by_node()
         self._values: dict[torch.fx.Node, Any] = {}
         self.read: list[Any] = []
@@ -115,6 +122,8 @@ class _Evaluation:
     def _computed(self, node: torch.fx.Node) -> Any:
         example = node.meta.get("example_value")
         if isinstance(example, (torch.SymInt, torch.SymBool)):
+            if not self._reads_inputs:
+                raise _Unknown
             return self._graph.shapes.specialise(example)
         parts: Sequence[Any] = example if isinstance(example, (tuple, list)) else (example,)
         if not parts or not all(isinstance(p, torch.Tensor) for p in parts):
@@ -140,7 +149,7 @@ class _Evaluation:
     def _attribute(self, fake: torch.Tensor) -> torch.Tensor:
         """A module's own tensor: sizes of a convolution, which it keeps in buffers."""
         for source, tensor, known in self._graph.given:
-            if known is fake and _is_small(tensor):
+            if known is fake and self._reads_inputs and _is_small(tensor):
                 self.read.append(_Attribute(source, tensor))
                 return tensor
         raise _Unknown
@@ -156,7 +165,9 @@ class _Evaluation:
 
     def _given(self, node: torch.fx.Node, example: torch.Tensor) -> torch.Tensor:
         given = self._inputs.get(node)
-        if given is None or not _is_small(given.tensor) or self._may_be_written(node, given):
+        if given is None or not self._reads_inputs or not _is_small(given.tensor):
+            raise _Unknown
+        if self._may_be_written(node, given):
             raise _Unknown
         for size in example.shape:
             self._graph.shapes.specialise(size)

@@ -8,6 +8,7 @@ from ..models.iterators.joint_iterators import note_creation
 from ..models.numbers.data_numbers import decision
 from ..regions.branches.branch import keep_branch
 from ..regions.branches.raising_branches import rely_on_other_branch
+from ..regions.loops.candidates import keep_candidate
 from ..regions.loops.loop import loop_iterator, roll_loop
 from ..regions.loops.unrolled import note_element, note_repeated_test
 from ..variables.constant import ConstantVariable
@@ -79,6 +80,8 @@ def _get_iter(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> Non
 def _for_iter(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     iterator = evaluator.stack[-1]
     assert iterator is not None
+    if keep_candidate(evaluator, instruction, iterator):
+        return
     if roll_loop(evaluator, instruction, iterator):
         return
     element = iterator.next_or_none(evaluator)

@@ -7,6 +7,7 @@ the graph reads.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,7 @@ from ..._torch import storage_identity
 from ..._torch.symbols import assume, constant_term
 from ...unsupported import Unsupported
 from ..graph.data_dependence import can_read, read_number
+from ..graph.known_contents import known_contents
 from ..graph.storages import version_of
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.containers.slices import SliceVariable
@@ -126,14 +128,21 @@ def has_position(key: Variable) -> bool:
 
 def with_numbers(evaluator: Frame, key: Variable) -> Variable:
     """The subscript with numbers that the graph reads in the place of integers in tensors."""
+    if not has_position(key):
+        return key
     if isinstance(key, SliceVariable):
         return SliceVariable(*[with_numbers(evaluator, part) for part in key.parts])
     if is_tuple(key):
-        return TupleVariable([with_numbers(evaluator, item) for item in key._items])
+        items = [with_numbers(evaluator, item) for item in key._items]
+        is_same = all(map(operator.is_, items, key._items))
+        return key if is_same else TupleVariable(items)
     if not is_position(key):
         return key
     tensor = key.tensor if isinstance(key, TensorNumberVariable) else key
     assert isinstance(tensor, TensorVariable)
+    contents = known_contents(evaluator, tensor) if evaluator.graph.is_in_region else None
+    if contents is not None:
+        return ConstantVariable(int(contents))
     return read_number(evaluator, tensor) if can_read(evaluator, tensor) else key
 
 

@@ -59,7 +59,7 @@ def call_branch(
         states = ObjectStates(evaluator)
         branches = []
         for function in functions:
-            subgraph = Subgraph(evaluator)
+            subgraph = Subgraph(evaluator, is_branch=True)
             with subgraph.active():
                 result = evaluator.call_function(function, operands)
             branches.append(BranchEnd(subgraph, [], {}, result))

@@ -13,6 +13,7 @@ import torch.fx
 
 from ..._torch.symbols import guard_or_false
 from ...unsupported import Unsupported
+from ..graph.hoisting import HOISTED
 from ..graph.modes import SWITCHED_IN_REGION
 from ..graph.unread_results import read_what_may_raise
 from ..models.torch.tensor import TensorVariable
@@ -29,9 +30,13 @@ class Carried:
 
 
 class Subgraph:
-    """The graph that nodes go to while a region is evaluated."""
+    """The graph that nodes go to while a region is evaluated.
 
-    def __init__(self, evaluator: Frame) -> None:
+    ``is_branch``: it runs once at most, on what is outside as that is then.
+    """
+
+    def __init__(self, evaluator: Frame, *, is_branch: bool = False) -> None:
+        self._is_loop = not is_branch
         self._builder = evaluator.graph
         self._devices = evaluator.state.options.region_devices
         self.graph = torch.fx.Graph()
@@ -43,12 +48,15 @@ class Subgraph:
         """Nodes go here.  Those that must be in the outermost graph end the attempt."""
         builder = self._builder
         outer, builder.graph = builder.graph, self.graph
+        repeated, builder.is_repeated = builder.is_repeated, builder.is_repeated or self._is_loop
+        if outer is builder.outermost:
+            self._aliases.note_entry()
         calls = None if may_add_outside else _calls(builder.outermost)
         try:
             with builder.modes.inside(self.graph):
                 yield
         finally:
-            builder.graph = outer
+            builder.graph, builder.is_repeated = outer, repeated
         if calls is not None and _calls(builder.outermost) != calls:
             raise Unsupported(SWITCHED_IN_REGION)
 
@@ -103,9 +111,10 @@ class Subgraph:
 
 
 def _calls(graph: torch.fx.Graph) -> int:
-    """How many calls there are in a graph, without those that compute sizes: these may stand anywhere."""
+    """How many calls there are in a graph, without those that may stand anywhere, as what computes sizes."""
     return sum(
         node.op not in ("placeholder", "get_attr")
+        and not node.meta.get(HOISTED)
         and not isinstance(node.meta.get("example_value"), (torch.SymInt, torch.SymFloat))
         for node in graph.nodes
     )

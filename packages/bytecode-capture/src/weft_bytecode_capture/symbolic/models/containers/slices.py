@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import operator as operators
+from typing import cast
 
 from weft_guards import AttributeSource, Source, TypeIs
 
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
+from ...graph.known_contents import known_contents
+from ...graph.storages import Tensor
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
@@ -24,6 +27,8 @@ def index_value(evaluator: Evaluator, key: Variable, what: str | None = None) ->
     """``operator.index`` of a subscript of ``what``, of "slice"'s parts, or of an argument (None)."""
     kind = key.python_type()
     if key.node is not None:
+        if known_contents(evaluator, cast("Tensor", key)) is not None:
+            return int(key.call_method(evaluator, "__index__", [], {}).as_constant())
         raise Unsupported("subscript that the graph computes", f"{what}[{key!r}]")
     if find_raw(kind, "__index__") is None:
         if what is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
+from ...._torch.symbols import expression_of
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
+from ...graph.hoisting import before_branches, is_in_branch
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
@@ -192,7 +195,10 @@ def tested_tensor(evaluator: Evaluator, variable: Variable) -> Variable:
     """
     if isinstance(variable, DataBooleanVariable):
         kind = float if float in {v.python_type() for v in variable.operands} else int
-        variable = _compared(evaluator, variable.function.__name__, variable.operands, kind)
+        # The operands are numbers of the outermost graph.
+        outside = before_branches(evaluator) if is_in_branch(evaluator) else nullcontext()
+        with outside:
+            variable = _compared(evaluator, variable.function.__name__, variable.operands, kind)
     return variable.tensor if isinstance(variable, TensorNumberVariable) else variable
 
 
@@ -240,6 +246,9 @@ def _is_within(evaluator: Evaluator, variable: Variable, bound: int) -> bool:
     """Whether an integer that no region computes is from ``-bound`` to ``bound``, guarded; others are."""
     if not isinstance(variable, SymbolicNumberVariable):
         return not variable.is_constant() or abs(variable.as_constant()) <= bound
+    symbol = expression_of(variable.value)
+    if bound == _MAX_INTEGER and symbol in evaluator.graph.shapes.data.are_sizes():
+        return True
     return _holds(evaluator, "le", variable, bound) and _holds(evaluator, "ge", variable, -bound)
 
 

@@ -354,9 +354,9 @@ class TensorVariable(WithAttributes):
         from ...regions.elements import has_position, symbolic_subscript, with_numbers
 
         has_positions = has_position(arguments[0])
-        if has_positions and not evaluator.graph.is_in_region:
+        if has_positions:
             arguments = [with_numbers(evaluator.frame, arguments[0]), *arguments[1:]]
-            has_positions = False
+            has_positions = evaluator.graph.is_in_region and has_position(arguments[0])
         if has_positions or has_symbolic_integer(arguments[0]):
             return symbolic_subscript(evaluator.frame, self, arguments)
         require_ordinary_slices(evaluator, arguments[0])

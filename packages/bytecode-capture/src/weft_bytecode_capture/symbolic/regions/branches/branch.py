@@ -15,6 +15,8 @@ import torch.fx
 
 from ....unsupported import Unsupported
 from ...decode import DecodedInstruction, after_loop
+from ...graph.known_contents import known_contents
+from ...graph.purity import is_effectful
 from ...models.containers.sequences import TupleVariable
 from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
 from ...models.numbers.tensor_number import (
@@ -84,6 +86,8 @@ def keep_branch(
         condition = tested_tensor(evaluator, condition)
         if not isinstance(condition, TensorVariable) or known_truth(condition.node) is not None:
             return False
+        if evaluator.graph.is_in_region and known_contents(evaluator, condition) is not None:
+            return False
         predicate = as_predicate(evaluator, condition)
         rolled = left_loop(evaluator, instruction)
         loop = None if rolled is not None else find_while(evaluator, instruction, jump_if)
@@ -94,7 +98,7 @@ def keep_branch(
             if returned is not None:
                 ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
         else:
-            _Conditional(evaluator, instruction, predicate, jump_if, place).run()
+            Conditional(evaluator, instruction, predicate, jump_if, place).run()
     return True
 
 
@@ -117,7 +121,7 @@ class BranchEnd:
     changed: dict[int, Variable] = field(default_factory=dict)
 
 
-class _Conditional:
+class Conditional:
     def __init__(
         self,
         evaluator: Frame,
@@ -200,7 +204,7 @@ class _Conditional:
 
     def _evaluate(self, start: int) -> BranchEnd:
         evaluator = self.evaluator
-        subgraph = Subgraph(evaluator)
+        subgraph = Subgraph(evaluator, is_branch=True)
         evaluator.next_index = start
         with subgraph.active():
             self.evaluate_branch(start)
@@ -344,7 +348,8 @@ def emit_branch(
         branch.subgraph.close((), list(taken), tuple(nodes))
         for branch, nodes in zip((true, false), results, strict=True)
     ]
-    effects = any(n.op not in ("placeholder", "output") for m in modules for n in m.graph.nodes)
+    inner = (node for module in modules for node in module.graph.nodes)
+    effects = any(n.op not in ("placeholder", "output") and is_effectful(n) for n in inner)
     if not pairs and not effects:
         return []
     regions = [
@@ -376,7 +381,7 @@ def _joined_fake(evaluator: Frame, left: torch.Tensor, right: torch.Tensor) -> t
     return fresh_like(evaluator, left if left.requires_grad else right)
 
 
-class _ConditionalInLoop(_Conditional):
+class _ConditionalInLoop(Conditional):
     """A conditional whose branches may end an iteration of the kept loop ``around``, if there is one."""
 
     def evaluate_branch(self, start: int) -> None:

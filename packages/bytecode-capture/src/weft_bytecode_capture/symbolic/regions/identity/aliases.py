@@ -93,6 +93,7 @@ class AliasLedger:
         self.elements: list[Any] = []
         self.writes_by_type: collections.Counter[torch.dtype] = collections.Counter()
         self.written: list[int] = []
+        self._entered = 0  # how many writes there were where the outermost region begins
         self.attributes: set[int] = set()  # storages of the program's tensors that regions name
         self._regions: dict[int, _Region] = {}  # by each result
         self._viewed: dict[int, list[tuple[ProgramPoint, int]]] = {}
@@ -114,6 +115,14 @@ class AliasLedger:
         if not is_in_region:
             for element in self.elements:
                 element.check()
+
+    def note_entry(self) -> None:
+        """A region of the outermost graph begins here."""
+        self._entered = len(self.written)
+
+    def written_since_entry(self, storages: Collection[int]) -> bool:
+        """Whether the region at hand may have written to a tensor of ``storages``."""
+        return self.may_be_among(storages, self.written[self._entered :])
 
     def may_be_among(
         self, storages: Collection[int], others: Collection[int], base: int | None = None

@@ -43,6 +43,7 @@ from ..filled_lists.shared_rows import LeadingRows, RowSharing
 from ..state.python_state import ObjectStates
 from ..state.slots import CarriedSlots
 from ..subgraph import Subgraph, parameter
+from .candidates import candidate_iterator
 from .carried import CarriedLocals
 from .counted_loops import (
     CountedIterator,
@@ -80,7 +81,10 @@ def loop_iterator(
 ) -> IteratorVariable | None:
     """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one."""
     place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
-    return kept_iterator(evaluator, iterated) if may_attempt(evaluator, place) else None
+    if not may_attempt(evaluator, place):
+        return None
+    candidates = candidate_iterator(evaluator, instruction, iterated)
+    return kept_iterator(evaluator, iterated) if candidates is None else candidates
 
 
 def _counted(evaluator: Frame, iterator: Variable) -> tuple[CountedIterator, Span] | None:

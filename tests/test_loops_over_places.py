@@ -1,0 +1,266 @@
+"""Loops over what ``nonzero`` finds: a branch for each place there may be, one graph, equal to eager.
+
+Float64 throughout, so that results and gradients are compared to the last digits.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+import weft
+from torch import nn
+from weft.report import CompileLog, observe
+
+NUMBER = 4
+
+
+class Experts(nn.Module):
+    """A mixture as the library writes it: weights of all experts in one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(NUMBER, 6, 3))
+        self.down = nn.Parameter(torch.randn(NUMBER, 3, 3))
+        self.experts = nn.ModuleList(nn.Linear(3, 3) for _ in range(NUMBER))
+
+    def forward(self, x, index, weights):
+        out = torch.zeros_like(x)
+        with torch.no_grad():
+            mask = F.one_hot(index, num_classes=NUMBER + 1).permute(2, 1, 0)
+            hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+        for number in hit:
+            number = number[0]
+            if number == NUMBER:
+                continue
+            position, token = torch.where(mask[number])
+            gate, up = F.linear(x[token], self.up[number]).chunk(2, dim=-1)
+            current = F.linear(F.silu(gate) * up, self.down[number])
+            current = current * weights[token, position, None]
+            out.index_add_(0, token, current)
+        return out
+
+
+class Modules(Experts):
+    """A module for each expert: those of which no token is have no gradient, None."""
+
+    def forward(self, x, index, weights):
+        out = torch.zeros_like(x)
+        for number in (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero().squeeze(-1):
+            token, position = torch.where(index == number)
+            out.index_add_(
+                0, token, self.experts[number](x[token]) * weights[token, position, None]
+            )
+        return out
+
+
+class Numbers(Experts):
+    """The number as Python's, and rows that are skipped where there are none."""
+
+    def forward(self, x, index, weights):
+        out = x * 2
+        hits = F.one_hot(index, NUMBER).sum((0, 1)) > 0
+        for place in torch.where(hits)[0]:
+            number = int(place.item())
+            rows = torch.nonzero(index[:, 0] == number, as_tuple=True)[0]
+            if rows.numel() == 0:
+                continue
+            out[rows] = self.experts[number](x[rows]) + number
+        return out
+
+
+class Order(Experts):
+    """What one iteration leaves is what the next begins with."""
+
+    def forward(self, x, index, weights):
+        out, count = x.sum(), 0
+        for number in (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero(as_tuple=True)[0]:
+            out = out * weights[0, 0] + number
+            count += 1
+        return out, torch.tensor(count) + 0
+
+
+class WrittenAfterwards(Experts):
+    """The places are those of when they were found."""
+
+    def forward(self, x, index, weights):
+        flags = torch.zeros(NUMBER, dtype=torch.int64)
+        flags[1] = index[0, 0] + 1
+        found = flags.nonzero()
+        flags.fill_(1)
+        out = x.sum()
+        for place in found:
+            flags[place[0]] = 0
+            out = out + place[0] + flags.sum()
+        return out
+
+
+class WrittenInside(Experts):
+    def forward(self, x, index, weights):
+        flags = (F.one_hot(index, NUMBER).sum((0, 1)) > 0).to(torch.int64)
+        out = x.sum()
+        for place in flags.nonzero():
+            flags.fill_(0)
+            out = out * 2 + place[0]
+        return out, flags
+
+
+class NestedLoops(Experts):
+    def forward(self, x, index, weights):
+        out = x.sum()
+        for place in (x[0] > 0).nonzero():
+            for other in (x[1] > 0).nonzero():
+                out = out * 1.5 + x[other[0], place[0]] * 2
+        return out
+
+
+MODULES = [Experts, Modules, Numbers, Order, NestedLoops]
+
+
+class Leaves(Experts):
+    def forward(self, x, index, weights):
+        out = x.sum()
+        for number in (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero():
+            out = out + self.experts[number](x).sum()
+            if number[0] > 1:
+                break
+        return out
+
+
+class Appends(Experts):
+    def forward(self, x, index, weights):
+        found = []
+        for number in (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero():
+            found.append(self.experts[number](x))
+        return torch.stack(found).sum(0), len(found)
+
+
+class WritesPlace(Experts):
+    """An iterated row is a view of what ``nonzero`` has given."""
+
+    def forward(self, x, index, weights):
+        places = (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero()
+        out = x.sum()
+        for number in places:
+            out = out + number[0]
+            number += 1
+        return out, places
+
+
+class ReturnsPlace(Experts):
+    def forward(self, x, index, weights):
+        places = (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero()
+        last = places
+        for number in places:
+            last = number
+        return places, last
+
+
+class AfterLoop(Experts):
+    def forward(self, x, index, weights):
+        kept = x
+        for number in (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero():
+            kept = self.experts[number](x)
+        return kept, number * 2
+
+
+BROKEN = [WrittenAfterwards, WrittenInside, Leaves, Appends, WritesPlace, ReturnsPlace, AfterLoop]
+
+
+def inputs():
+    """Tokens of some experts, of all, and of one."""
+    generator = torch.Generator().manual_seed(1)
+    for rows, chosen in ((5, (0, 2)), (5, (0, 1, 2, 3)), (7, (3,)), (5, (1, 2, 3))):
+        x = torch.randn(rows, 3, generator=generator, dtype=torch.float64)
+        place = torch.randint(len(chosen), (rows, 2), generator=generator)
+        weights = torch.rand(rows, 2, generator=generator, dtype=torch.float64)
+        yield x, torch.tensor(chosen)[place], weights
+
+
+def outcome(model, call, arguments, *, train):
+    """Results and gradients, None for parameters that have none."""
+    given = [a.clone() for a in arguments]
+    for tensor in given:
+        tensor.requires_grad_(train and tensor.is_floating_point())
+    model.zero_grad()
+    with torch.set_grad_enabled(train):
+        found = call(*given)
+    results = list(found) if isinstance(found, tuple) else [found]
+    if not train:
+        return results
+    tensors = [result for result in results if isinstance(result, torch.Tensor)]
+    total = sum(result.sum() for result in tensors if result.requires_grad)
+    if isinstance(total, torch.Tensor):
+        total.backward()
+    return results + [p.grad for p in [*given, *model.parameters()]]
+
+
+def require_equal(found, wanted):
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        if not isinstance(other, torch.Tensor):
+            assert one == other
+            continue
+        assert isinstance(one, torch.Tensor)
+        torch.testing.assert_close(one, other)
+        assert one.stride() == other.stride()
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("kind", MODULES, ids=lambda kind: kind.__name__)
+def test_one_graph_runs_the_branches_of_the_places_that_are_found(kind, train):
+    torch.manual_seed(0)
+    model = kind().double()
+    compiled = weft.compile(copy.deepcopy(model), fullgraph=True)
+    log = CompileLog()
+    with observe(log):
+        for arguments in inputs():
+            found = outcome(compiled, compiled, arguments, train=train)
+            require_equal(found, outcome(model, model, arguments, train=train))
+    assert len(log.graphs) <= 2  # the second for another number of rows
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
+def test_loops_that_are_not_kept_break_and_are_eager(kind, train):
+    torch.manual_seed(0)
+    model = kind().double()
+    compiled = weft.compile(copy.deepcopy(model))
+    for arguments in inputs():
+        found = outcome(compiled, compiled, arguments, train=train)
+        require_equal(found, outcome(model, model, arguments, train=train))
+
+
+def test_what_a_loop_returns_of_its_places_is_theirs():
+    """A row of the places is a view of them: written to after the call, it shows there."""
+
+    def program(x):
+        places = (x > 0).nonzero()
+        last = places[:0]
+        for place in places:
+            last = place
+        return places, last
+
+    compiled = weft.compile(program)
+    for x in (torch.tensor([1.0, -1.0, 2.0]), torch.tensor([-1.0, 3.0, 1.0])):
+        results = []
+        for function in (compiled, program):
+            places, last = function(x)
+            last.fill_(7)
+            results.append(places)
+        torch.testing.assert_close(*results)
+
+
+def test_more_places_than_branches_are_kept_for():
+    def program(x):
+        out = x.sum()
+        for place in (x > 0).nonzero():
+            out = out + place[0]
+        return out
+
+    compiled = weft.compile(program)
+    x = torch.full((400,), -1.0)
+    x[[3, 399]] = 1.0
+    torch.testing.assert_close(compiled(x), program(x))
