@@ -7,25 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.fx
-import weft_aot_autograd
-import weft_functionalize
-import weft_loop_ir
-from torch._subclasses.fake_tensor import FakeTensorMode
-from weft_bytecode_capture import capture
-from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.codegen import is_recordable
 from weft_codegen_triton.host.steps_of_each_call import tail_length
 from weft_codegen_triton.program_loops.find_loops import put_loops_into_programs
-from weft_loop_ir import Schedule, copied_results, devices_of
+from weft_loop_ir import copied_results, devices_of
 
+from tests.elsewhere import META, schedule_elsewhere
 from tests.regions.iterative_programs import counted_tensor, rows_up_to_a_counter, steps_taken
-
-META = torch.device("meta")
-
-
-class Seen(Exception):
-    """Ends a capture whose schedule is known."""
 
 
 def settle(x: torch.Tensor) -> torch.Tensor:
@@ -50,40 +38,6 @@ def until_small(x: torch.Tensor) -> torch.Tensor:
             x = -x
         x = x * 0.5
     return x
-
-
-def move(module: torch.fx.GraphModule, mode: FakeTensorMode) -> None:
-    """Have a captured graph work on a device without memory, as if it were a GPU."""
-
-    def moved(value: Any) -> Any:
-        with mode:
-            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)
-
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            node.meta["example_value"] = moved(node.meta["example_value"])
-
-
-def schedule_elsewhere(function: Callable[..., Any]) -> Schedule:
-    """The schedule of ``function`` for a tensor on another device than the CPU."""
-    schedules: list[Schedule] = []
-
-    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
-        (first, *_) = module.graph.find_nodes(op="placeholder")
-        move(module, first.meta["example_value"].fake_mode)
-        fakes = [n.meta["example_value"] for n in module.graph.find_nodes(op="placeholder")]
-        functional = weft_functionalize.functionalize(module, fakes)
-        graph = weft_aot_autograd.trace_inference(functional).graph_module
-        codegen = TritonCodegen()
-        codegen.rewrite(graph)
-        lowered = weft_loop_ir.lower(graph, constant_inputs=frozenset(functional.lifted))
-        schedules.append(weft_loop_ir.schedule(lowered, codegen.schedule_options))
-        raise Seen
-
-    with torch.no_grad(), pytest.raises(Seen):
-        capture(function, backend=backend)(torch.rand(6, 4))
-    (schedule,) = schedules
-    return schedule
 
 
 @pytest.mark.parametrize(

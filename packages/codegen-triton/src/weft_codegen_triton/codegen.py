@@ -39,6 +39,7 @@ from weft_loop_ir import (
     devices_of,
     fuse_attention,
     fuse_attention_gradients,
+    is_on_several_devices,
     merge_matmuls,
     raises_by_value,
     recompute_shares,
@@ -556,6 +557,8 @@ def is_recordable(schedule: Schedule) -> bool:
         return False
     if not is_repeatable(schedule) or not tail_takes_copies(schedule):
         return False
+    if is_on_several_devices(schedule):
+        return False
     operators = [call.operator for call in _calls(schedule)]
     return not any(
         operator.namespace == COMMUNICATES or tag in operator.tags
@@ -565,11 +568,13 @@ def is_recordable(schedule: Schedule) -> bool:
 
 
 def _scalars(names: Sequence[str | SymbolInput], schedule: Schedule) -> tuple[int, ...]:
-    """The positions of buffers without dimensions."""
+    """The positions of buffers without dimensions that are to be where the kernels run."""
+    devices = devices_of(schedule)
+    layouts = [schedule.buffers[n].layout if isinstance(n, str) else None for n in names]
     return tuple(
         position
-        for position, name in enumerate(names)
-        if isinstance(name, str) and not schedule.buffers[name].layout.size
+        for position, layout in enumerate(layouts)
+        if layout is not None and not layout.size and layout.device in devices
     )
 
 

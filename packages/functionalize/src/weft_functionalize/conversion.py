@@ -16,6 +16,7 @@ from .aten_recorder import AtenRecorder, RecordedInput, RegionEffort
 from .functional_graph import FunctionalGraph, InputDescriptor, InputKind, SharedBase
 from .gradient_history import refusing_unknown_histories
 from .gradient_rules import convert_gradient_rules
+from .literal_copies import hold_literal_copies
 from .options import FunctionalizeOptions
 from .shared_inputs import SharedInputs
 from .symbolic_numbers import SYMBOLIC_TYPES
@@ -103,6 +104,7 @@ def _convert(
         versions = rename(graph)
         _set_outputs(graph, plan, versions)
         recorder.note_step("renamed")
+        hold_literal_copies(recorder)
         eliminate_dead_code(graph)
         recorder.note_step("converted")
     return _result(graph_module, normalized, plan, mutated, bool(written))

@@ -184,9 +184,22 @@ def _changes_device(program: LoopGraph | Schedule, name: str) -> bool:
 
 
 def devices_of(program: LoopGraph | Schedule) -> set[torch.device]:
-    """The devices that a program works on: those of its buffers, but for results that it copies elsewhere."""
+    """The devices that kernels run on: those of the program's buffers.
+
+    Results that it copies elsewhere don't count, nor does the CPU beside another device: what is there,
+    operators compute.
+    """
     copied = copied_results(program)
-    return {b.layout.device for name, b in program.buffers.items() if name not in copied}
+    found = {b.layout.device for name, b in program.buffers.items() if name not in copied}
+    return {device for device in found if device.type != "cpu"} or found
+
+
+def is_on_several_devices(program: LoopGraph | Schedule) -> bool:
+    """Whether a step touches what is on none of :func:`devices_of`, but to copy a result there."""
+    devices, copied = devices_of(program), copied_results(program)
+    items = program.nodes if isinstance(program, LoopGraph) else program.steps
+    touched = touches(items).keys() - copied
+    return any(program.buffers[name].layout.device not in devices for name in touched)
 
 
 def touches(nodes: Iterable[Item]) -> Counter[str]:

@@ -30,7 +30,7 @@ def move_scalars(graph: torch.fx.Graph) -> None:
         (node, value)
         for part in (graph, *_regions(graph))
         for node in part.nodes
-        if node.op != "output"
+        if node.op != "output" and not _is_unread_input(node, graph)
         for value in tree_leaves(node.meta.get("val"))
         if isinstance(value, torch.Tensor)
     ]
@@ -65,6 +65,10 @@ def _regions(graph: torch.fx.Graph) -> Iterator[torch.fx.Graph]:
 
 def _stays(node: torch.fx.Node, value: torch.Tensor) -> bool:
     return value.dim() > 0 or node.op == "get_attr"
+
+
+def _is_unread_input(node: torch.fx.Node, graph: torch.fx.Graph) -> bool:
+    return node.op == "placeholder" and node.graph is graph and not node.users
 
 
 def _is_on_cpu(value: object) -> bool:

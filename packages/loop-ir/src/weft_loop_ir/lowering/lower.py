@@ -34,6 +34,7 @@ from weft_loop_ir.lowering.buffer_names import safe_buffer_name
 from weft_loop_ir.lowering.collectives import with_held_arguments
 from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, storage_stride
 from weft_loop_ir.lowering.data_dependence import ASSERTION, READ
+from weft_loop_ir.lowering.devices import check_loops, device_of_loops, is_elsewhere
 from weft_loop_ir.lowering.eager_numerics import is_eagers
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
@@ -96,6 +97,7 @@ class Driver:
         self.counters: frozenset[sympy.Symbol] = frozenset()  # of the loops around this block
         self.carried: frozenset[str] = frozenset()  # buffers that the block may overwrite in place
         self.versions: set[str] = set()  # buffers that the block itself has made for that
+        self.device = device_of_loops(graph_module.graph)
 
     def run(self) -> LoopGraph:
         placeholders = self.graph_module.graph.find_nodes(op="placeholder")
@@ -345,6 +347,8 @@ class Driver:
         exact = not context.options.eager_numerics or is_view_operator(target)
         if rule is not None and not exact and not is_eagers(target, arguments, keywords):
             rule, reason = None, "eager's bits"
+        if is_elsewhere(node, self.device):
+            rule, reason = None, f"not on {self.device}"
         if rule is not None:
             try:
                 return rule(context, *arguments, **keywords)
@@ -451,6 +455,7 @@ class Driver:
         self._check_strides()
         returned = [o.buffer for o in self.outputs if isinstance(o, BufferView)]
         nodes = _live_nodes(with_held_arguments(context.nodes), returned)
+        check_loops(nodes, context.buffers, self.device)
         buffers = dict(context.buffers)
         used = set(returned)
         for node in nodes:

@@ -73,7 +73,7 @@ def _run_block(
     inner = type(driver)(driver.name, module, frozenset(), context.options)
     inner.context = context
     inner.symbols, inner.floats, inner.constants = driver.symbols, driver.floats, driver.constants
-    inner.fallbacks = driver.fallbacks
+    inner.fallbacks, inner.device = driver.fallbacks, driver.device
     inner.counters, inner.carried = driver.counters | counters, carried
     outer_node = context.node
     placeholders = module.graph.find_nodes(op="placeholder")
