@@ -143,9 +143,8 @@ def _relation(target: Any, operand: torch.Tensor) -> _Relation:
     if not written.elements or not read.elements:
         return _Relation.APART
     if written == read:
-        differ = (
-            written.is_dense and written.strides != read.strides
-        )  # of single elements: eager asks
+        # Eager asks for the strides of single elements too.
+        differ = written.is_dense and written.strides != read.strides
         return _Relation.PARTIAL if differ else _Relation.SAME
     if max(written.begin, read.begin) >= min(written.end, read.end):
         return _Relation.APART

@@ -80,9 +80,8 @@ class Node:
 
     access: Access
     operand: Any
-    above: (
-        weakref.ref[Node] | None
-    )  # weak, or the objects that guards know would wait for a collection
+    # Weak, or the objects that guards know would wait for a collection.
+    above: weakref.ref[Node] | None
     source: Source | None  # None for a place that only lies on the way (an instance's dict)
     guards: list[Guard] = field(default_factory=list)
     children: dict[Hashable, Node] = field(default_factory=dict)

@@ -211,10 +211,8 @@ def _opened(url: str, mode: str) -> Any:
 
     try:
         return fsspec.open(url, mode)
-    except (
-        ImportError,
-        ValueError,
-    ) as error:  # a protocol that nobody knows, or a driver that lacks
+    except (ImportError, ValueError) as error:
+        # A protocol that nobody knows, or whose driver is not installed.
         raise ArchiveError(f"{url} cannot be opened: {error}") from error
 
 

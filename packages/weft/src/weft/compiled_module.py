@@ -127,9 +127,8 @@ class CompiledModule(torch.nn.Module):
         ):
             return self.forward(*args, **kwargs)
         own = self.__dict__
-        if (
-            "forward" in own or "_call_impl" in own
-        ):  # assigned: it is called instead, as for any module
+        if "forward" in own or "_call_impl" in own:
+            # Assigned: it is called instead, as for any module.
             return super().__call__(*args, **kwargs)
         if module.forward != own["_forward"]:  # the module, or its class, was given another
             own["_forward"] = module.forward

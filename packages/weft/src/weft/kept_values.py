@@ -67,9 +67,8 @@ class ValuePickler(pickle.Pickler):
             return "fake tensor", *layout_of(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
-        if isinstance(
-            value, torch.memory_format | torch.layout
-        ):  # they do not say where they are found
+        if isinstance(value, torch.memory_format | torch.layout):
+            # They do not say where they are found.
             return "format", str(value)
         if isinstance(value, sympy.Basic):
             return "expression", *expression_parts(value)

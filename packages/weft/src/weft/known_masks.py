@@ -64,9 +64,8 @@ def drop_known_masks(graph_module: torch.fx.GraphModule) -> None:
         if hides_nothing or _is_causal(value, visible):
             _replace(node, not hides_nothing)
             replaced = True
-    if (
-        replaced
-    ):  # printing and compiling thousands of nodes takes a tenth of the time of a first call
+    if replaced:
+        # Printing and compiling thousands of nodes takes a tenth of the time of a first call.
         graph_module.recompile()
 
 

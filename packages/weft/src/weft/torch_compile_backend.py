@@ -33,11 +33,8 @@ def weft_backend(
     pipeline = Pipeline(resolved, raise_errors=resolved.strict, observers=watch.observers)
     try:
         return pipeline(graph_module, example_inputs)
-    except (
-        DropControlFlow,
-        DropDataDependence,
-        SpecialiseSizes,
-    ) as request:  # torch does not capture again
+    except (DropControlFlow, DropDataDependence, SpecialiseSizes) as request:
+        # Torch does not capture again.
         if resolved.strict and request.__cause__ is not None:
             raise request.__cause__ from None
         hint = ""

@@ -436,9 +436,8 @@ class BreakEmission:
         lasting = {name for name, value in self.restored.items() if is_lasting(value, stack)}
         lasting.update(stored)
         if last.name == "STORE_FAST" and last.local is not None:
-            if (
-                stack[-1] is None
-            ):  # an inlined comprehension ends, whose variable was unbound before
+            if stack[-1] is None:
+                # An inlined comprehension ends, whose variable was unbound before.
                 bound.discard(last.local)
             else:
                 bound.add(last.local)

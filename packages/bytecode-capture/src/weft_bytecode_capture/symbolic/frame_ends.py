@@ -13,9 +13,8 @@ from .protocol import Frame
 from .regions.branches.join_points import always_raises
 from .variables.base import Variable
 
-_EXIT_BELOW = (
-    2 if DIALECT.null_above_exit else 1
-)  # in the stack that a ``with`` block's handler has
+# In the stack that a ``with`` block's handler has.
+_EXIT_BELOW = 2 if DIALECT.null_above_exit else 1
 
 
 def handler_sees(frame: Frame) -> bool:

@@ -235,9 +235,8 @@ def _assign_strided(
         raise Unsupported("write through overlapping elements", str(edge.access.target))
     base = with_placement_of(emit, base, old)
     placed = base.meta["val"]
-    if (
-        placed.requires_grad and not placed.is_contiguous()
-    ):  # torch's operator has an assertion there
+    if placed.requires_grad and not placed.is_contiguous():
+        # Torch's operator has an assertion there.
         raise Unsupported("write through as_strided of a tensor with gradients", "not contiguous")
     offset = view.storage_offset() - old.storage_offset()
     return emit.call(

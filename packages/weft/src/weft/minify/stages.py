@@ -49,9 +49,8 @@ def first_failure(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> 
             run = pipeline(copied(graph_module), _fresh(inputs))
     except StageError as error:
         return StageFault(error.stage, f"{type(error.__cause__).__name__}: {error.__cause__}")
-    except (
-        Exception
-    ) as error:  # a request for another capture, which has its stage's error as its cause
+    except Exception as error:
+        # A request for another capture, which has its stage's error as its cause.
         cause = error.__cause__
         if isinstance(cause, StageError):
             return StageFault(cause.stage, f"{type(cause.__cause__).__name__}: {cause.__cause__}")

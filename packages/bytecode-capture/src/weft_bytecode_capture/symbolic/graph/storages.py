@@ -85,9 +85,8 @@ def guard_overlap(evaluator: Evaluator, inputs: Sequence[Given]) -> None:
     storages: dict[object, list[Given]] = {}
     for given in inputs:
         address = storage_address(given[1])
-        storages.setdefault(address or given[0], []).append(
-            given
-        )  # without memory: shared by nobody
+        # What has no memory is shared by nobody.
+        storages.setdefault(address or given[0], []).append(given)
     apart_written: list[Source] = []
     apart_read: list[Source] = []
     for sharing in storages.values():

@@ -48,9 +48,8 @@ from .history import ValueHistory
 
 Number = Any  # int, float, torch.SymInt or torch.SymFloat
 
-_MAX_INTEGER = (
-    2**62 - 1
-)  # of a symbolic number that is passed: the native check computes in 64 bits
+# Of a symbolic number that is passed: the native check computes in 64 bits.
+_MAX_INTEGER = 2**62 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,9 +282,8 @@ class ShapeSymbols:
         kind = kinds.get(type(number))
         try:
             value: int | float | bool = number if kind is None else kind(number)
-        except (
-            AssertionError
-        ) as error:  # the environment's own check of ranges near the largest integer
+        except AssertionError as error:
+            # The environment's own check of ranges near the largest integer.
             raise SpecialiseSizes(str(error)) from error
         except GuardOnDataDependentSymNode as error:
             raise Unsupported("decision by a number that depends on data", str(number)) from error

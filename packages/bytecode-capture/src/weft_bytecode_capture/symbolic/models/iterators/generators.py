@@ -105,9 +105,8 @@ class GeneratorVariable(IteratorVariable):
                 self.running = False
         if frame.handled is not None and frame.handled is not exception:
             exception.set_context(evaluator, frame.handled)
-        frame.stack.append(
-            ConstantVariable(None)
-        )  # what the yield would have given: handlers count it
+        # What the yield would have given: handlers count it.
+        frame.stack.append(ConstantVariable(None))
         try:
             frame.unwind(CapturedException(exception), frame.decoded.instructions[frame.index])
         except CapturedException as error:

@@ -195,9 +195,8 @@ def _range(argument: Any) -> _Range | None:
     if not isinstance(argument, torch.fx.Node) or argument.target is not torch.rand:
         return None
     is_plain = argument.kwargs.get("dtype") in (None, torch.float32, torch.float64)
-    only_compared = all(
-        user.target in _COMPARISONS for user in argument.users
-    )  # and not written to
+    # Then none of its users writes to it.
+    only_compared = all(user.target in _COMPARISONS for user in argument.users)
     return _Range(0, 1, below=True) if is_plain and only_compared else None
 
 

@@ -89,9 +89,8 @@ def symbolic_range(evaluator: Evaluator, arguments: Arguments) -> Variable | Non
         return None
     made = SymbolicRangeVariable(start, stop, step, ascends)
     if any(map(depends_on_data, arguments)):
-        made.has_from(
-            evaluator, start
-        )  # a break here lets the loop have a number, not one further on
+        # A break here lets the loop have a number, not one further on.
+        made.has_from(evaluator, start)
     return made
 
 

@@ -534,9 +534,8 @@ class Joined:
             raise Unsupported("value that differs by branch", f"{what}: {left!r}, {right!r}")
         problem = difference(left, right)
         if problem is None and left.node.graph is not right.node.graph:
-            problem = stride_difference(
-                left, right
-            )  # of two that are made: data would say how it lies
+            # Of two that are made: data would say how it lies.
+            problem = stride_difference(left, right)
         if problem is not None:
             raise Unsupported("tensor that differs by branch", f"{what}: {problem}")
         key = (id(left), id(right))

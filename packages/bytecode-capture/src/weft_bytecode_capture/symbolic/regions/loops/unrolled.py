@@ -24,9 +24,8 @@ def note_element(evaluator: Frame, head: DecodedInstruction, iterator: Variable)
     """At FOR_ITER, of a loop that is not kept."""
     if is_in_generator(evaluator):
         _note(evaluator, head.index, "loop in a generator")
-    elif not isinstance(
-        iterator, RangeIteratorVariable
-    ):  # where such a one is not kept, that is noted
+    elif not isinstance(iterator, RangeIteratorVariable):
+        # Where a loop over a range is not kept, that is noted elsewhere.
         _note(evaluator, head.index, "loop over neither a range nor a tensor's rows")
 
 
