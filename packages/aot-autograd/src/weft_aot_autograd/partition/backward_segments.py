@@ -46,7 +46,7 @@ def segment_backward(partitioned: PartitionedGraph, nbytes: int) -> tuple[Backwa
     done = set(values)
     for number, group in enumerate(groups):
         wanted = [gradients[k] for k in group]
-        nodes = _missing(graph, wanted, done)
+        nodes = _missing(wanted, done)
         done |= nodes
         later = [gradients[k] for other in groups[number + 1 :] for k in other]
         kept = _kept(nodes, later, done)
@@ -78,9 +78,7 @@ def _groups(
     return groups
 
 
-def _missing(
-    graph: torch.fx.Graph, wanted: Sequence[torch.fx.Node], done: set[torch.fx.Node]
-) -> set[torch.fx.Node]:
+def _missing(wanted: Sequence[torch.fx.Node], done: set[torch.fx.Node]) -> set[torch.fx.Node]:
     """What is still to compute for ``wanted``; all results of an operator come together."""
     pending = [node for node in wanted if node not in done]
     found = set(pending)

@@ -224,7 +224,7 @@ class FrameEvaluator:
         exception.traceback = object()
         handled = self.handled_exception()
         if handled is not None and handled is not exception:
-            exception.set_context(self, handled)
+            exception.set_context(handled)
         raise CapturedException(exception)
 
     def raise_error(

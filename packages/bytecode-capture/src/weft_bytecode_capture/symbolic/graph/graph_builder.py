@@ -133,7 +133,7 @@ class GraphBuilder:
         evaluator.guard(source, TensorMatches(metadata))
         self._inputs.append(_Input(source, tensor, fake, _version(fake), Layout(fake)))
         self.given.append((source, tensor, fake))
-        return self._variable(evaluator, self._placeholder(source, fake), fake, source)
+        return self._variable(self._placeholder(source, fake), fake, source)
 
     def add_placeholder(self, source: Source, fake: torch.Tensor) -> torch.fx.Node:
         """A placeholder for what the frame's code makes before it calls the graph."""
@@ -231,7 +231,7 @@ class GraphBuilder:
         with self._after(self._last_attribute or self._last_placeholder):
             node = self.outermost.get_attr(target)
         self._last_attribute = node
-        return self._variable(evaluator, node, fake, source)
+        return self._variable(node, fake, source)
 
     def pass_attribute(self, tensor: TensorVariable, value: torch.Tensor) -> None:
         """Take an attribute as an input instead: each call may find it with another layout."""
@@ -364,7 +364,7 @@ class GraphBuilder:
         return fake
 
     def _variable(
-        self, evaluator: Evaluator, node: torch.fx.Node, fake: torch.Tensor, source: Source | None
+        self, node: torch.fx.Node, fake: torch.Tensor, source: Source | None
     ) -> TensorVariable:
         node.meta["example_value"] = fake
         self.first_versions[node] = version_of(fake)

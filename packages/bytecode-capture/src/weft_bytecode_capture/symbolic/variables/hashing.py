@@ -89,7 +89,7 @@ KeyOf = Callable[["Evaluator", Variable], HashedKey]
 """Gives the key that a variable is, as ``hashed_key`` does."""
 
 
-def identity_key(evaluator: Evaluator, variable: Variable, value: Any) -> HashedKey:
+def identity_key(variable: Variable, value: Any) -> HashedKey:
     """The key of an object that is hashed by identity: ``value`` is it, None if it is new."""
     return HashedKey(variable, None if value is None else (value,))
 
@@ -101,7 +101,7 @@ def outside_key(evaluator: Evaluator, variable: Variable) -> HashedKey:
     """
     state, source = evaluator.state, variable.source
     if source is None:
-        return identity_key(evaluator, variable, None)
+        return identity_key(variable, None)
     value = evaluator.builder.value_of(variable)
     if not state.is_identified(source) and variable not in state.hashed:
         others = [other for other in state.hashed if other.source is not None]

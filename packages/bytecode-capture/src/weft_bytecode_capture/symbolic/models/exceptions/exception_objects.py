@@ -70,7 +70,7 @@ class ExceptionVariable(UserObjectVariable):
         self.cause = cause
         self.has_cause = True
 
-    def set_context(self, evaluator: Evaluator, context: Variable) -> None:
+    def set_context(self, context: Variable) -> None:
         """Set ``__context__``, broken where it would close a cycle, as CPython does."""
         seen: set[int] = set()  # a cycle that the program made by assignment stays
         current: Variable | None = context
@@ -216,7 +216,7 @@ def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> ExceptionVar
         return raised
     error = ExceptionVariable(RuntimeError, [ConstantVariable("generator raised StopIteration")])
     error.set_cause(raised)
-    error.set_context(evaluator, raised)
+    error.set_context(raised)
     return error
 
 

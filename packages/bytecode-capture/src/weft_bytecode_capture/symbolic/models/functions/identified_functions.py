@@ -31,7 +31,7 @@ class IdentifiedFunctionVariable(Variable):
         return type(self.value)
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        return identity_key(evaluator, self, self.value)
+        return identity_key(self, self.value)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in _DESCRIPTIONS and hasattr(self.value, name):

@@ -129,7 +129,7 @@ class KnownFunctionVariable(FunctionVariable):
         return evaluator.builder.wrap(defaults[name], ItemSource(self._own("__kwdefaults__"), name))
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        return identity_key(evaluator, self, self.value)
+        return identity_key(self, self.value)
 
     def guard_signature(self, evaluator: Evaluator) -> None:
         """Guard everything that ``inspect.signature`` reads."""

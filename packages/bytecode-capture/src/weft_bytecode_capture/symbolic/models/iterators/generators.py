@@ -104,7 +104,7 @@ class GeneratorVariable(IteratorVariable):
             finally:
                 self.running = False
         if frame.handled is not None and frame.handled is not exception:
-            exception.set_context(evaluator, frame.handled)
+            exception.set_context(frame.handled)
         # What the yield would have given: handlers count it.
         frame.stack.append(ConstantVariable(None))
         try:

@@ -21,15 +21,15 @@ from .builtin_iterators import LazyIteratorVariable, NextItem
 
 @model(itertools.chain)
 def _chain(evaluator: Evaluator, *iterables: Variable) -> Variable:
-    return _chained(evaluator, TupleVariable(iterables).iterator(evaluator))
+    return _chained(TupleVariable(iterables).iterator(evaluator))
 
 
 @model(vars(itertools.chain)["from_iterable"])
 def _chain_from_iterable(evaluator: Evaluator, kind: type, iterables: Variable, /) -> Variable:
-    return _chained(evaluator, iterables.iterator(evaluator))
+    return _chained(iterables.iterator(evaluator))
 
 
-def _chained(evaluator: Evaluator, iterables: Variable) -> Variable:
+def _chained(iterables: Variable) -> Variable:
     current: Variable | None = None
 
     def step(evaluator: Evaluator) -> Variable | None:

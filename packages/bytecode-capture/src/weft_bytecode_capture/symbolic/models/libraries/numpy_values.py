@@ -114,14 +114,14 @@ def elementwise(
     if not plain or len(kinds) != 1 or not kinds <= set(_FLOATING):
         raise Unsupported(_NUMPY, f"{function.__name__}({', '.join(map(repr, arguments))})")
     operands = [v.tensor if isinstance(v, ArrayVariable) else v for v in arguments]
-    return array_of(evaluator, evaluator.graph.call_function(evaluator, function, operands, {}))
+    return array_of(evaluator.graph.call_function(evaluator, function, operands, {}))
 
 
 def _is_python_number(variable: Variable) -> bool:
     return variable.is_constant() and type(variable.as_constant()) in (int, float)
 
 
-def array_of(evaluator: Evaluator, result: Variable) -> Variable:
+def array_of(result: Variable) -> Variable:
     """The array of a new tensor; NumPy gives scalars where no dimension is left."""
     if not isinstance(result, TensorVariable):
         raise Unsupported(_NUMPY, repr(result))
@@ -158,7 +158,7 @@ class ArrayVariable(Variable):
         if name == "dtype":
             return ConstantVariable(self._dtype())
         if name == "T" and self.tensor.fake.dim() == 2:
-            return array_of(evaluator, self.tensor.get_attribute(evaluator, "T"))
+            return array_of(self.tensor.get_attribute(evaluator, "T"))
         if name in _METHODS:
             return BuiltinMethodVariable(self, name)
         raise Unsupported(_NUMPY, f"{self!r}.{name}")
@@ -173,7 +173,7 @@ class ArrayVariable(Variable):
             if not all(_is_view_index(part) for part in (key if type(key) is tuple else (key,))):
                 raise Unsupported(_NUMPY, f"{self!r}[{arguments[0]!r}]")
         method, own_name = _METHODS[name]
-        return array_of(evaluator, method(self, own_name, evaluator, arguments, keywords))
+        return array_of(method(self, own_name, evaluator, arguments, keywords))
 
     def _reduce(
         self, name: str, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
@@ -256,7 +256,7 @@ def wrap_array(evaluator: Evaluator, value: Any) -> Variable:
     tensor = evaluator.graph.call_function(
         evaluator, torch.tensor, [literal], {"dtype": ConstantVariable(dtype)}
     )
-    return array_of(evaluator, tensor)
+    return array_of(tensor)
 
 
 @held_by_identity(register_object(torch.from_numpy, torch.as_tensor, torch.tensor))

@@ -70,7 +70,7 @@ class ClassVariable(Variable):
         return True
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
-        return identity_key(evaluator, self, self.value)
+        return identity_key(self, self.value)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         value = self.value

@@ -218,7 +218,7 @@ class UserObjectVariable(InstanceProtocols):
         found = evaluator.state.find_in_type(self.kind, name)
         if found is not None and is_data_descriptor(found[1]):
             if not isinstance(found[1], types.MemberDescriptorType):
-                self._set_through_descriptor(evaluator, name, *found, value)
+                self._set_through_descriptor(evaluator, name, found[1], value)
                 return
             if value is None and not self._slot_is_filled(evaluator, name):
                 evaluator.raise_error(AttributeError, name)
@@ -231,7 +231,7 @@ class UserObjectVariable(InstanceProtocols):
         self.write_attribute(evaluator, name, value)
 
     def _set_through_descriptor(
-        self, evaluator: Evaluator, name: str, owner: type, raw: Any, value: Variable | None
+        self, evaluator: Evaluator, name: str, raw: Any, value: Variable | None
     ) -> None:
         qualified = f"{self.kind.__qualname__}.{name}"
         what = "deleter" if value is None else "setter"
@@ -275,7 +275,7 @@ class UserObjectVariable(InstanceProtocols):
         if owner is object and raw is not None and equal is not None and equal[0] is object:
             if self.source is not None:
                 evaluator.guard(self.source, IsObject(self.value, weak=True))
-            return identity_key(evaluator, self, self.value)
+            return identity_key(self, self.value)
         if self.storage is not None and self.storage.is_constant() and is_builtin_descriptor(raw):
             return HashedKey(self, (self.storage.as_constant(),))
         if not is_silent(self.kind):

@@ -58,7 +58,7 @@ def _ends_loop(evaluator: Evaluator) -> bool:
     frame = evaluator.frame
     if "JUMP" not in frame.decoded.instructions[frame.index].name:
         return False
-    meeting = join_point(frame.decoded, frame.code, frame.index)
+    meeting = join_point(frame.decoded, frame.index)
     return leaves_loop(frame.decoded, frame.index, meeting)
 
 

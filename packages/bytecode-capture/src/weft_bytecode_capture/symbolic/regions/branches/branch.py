@@ -90,7 +90,7 @@ def keep_branch(
             return False
         predicate = as_predicate(evaluator, condition)
         rolled = left_loop(evaluator, instruction)
-        loop = None if rolled is not None else find_while(evaluator, instruction, jump_if)
+        loop = None if rolled is not None else find_while(evaluator, instruction)
         if rolled is not None:
             _Break(evaluator, instruction, predicate, jump_if, place, rolled).run()
         elif loop is not None:
@@ -143,7 +143,7 @@ class Conditional:
     def find_meeting(self) -> None:
         """Where the branches meet, and the locals that matter there."""
         evaluator, index = self.evaluator, self.instruction.index
-        self.meeting = join_point(evaluator.decoded, evaluator.code, index)
+        self.meeting = join_point(evaluator.decoded, index)
         if leaves_loop(evaluator.decoded, index, self.meeting):
             raise Unsupported("jump out of a loop on a tensor's value")
         self.live = frozenset() if self.meeting == EXIT else evaluator.decoded.live_at(self.meeting)

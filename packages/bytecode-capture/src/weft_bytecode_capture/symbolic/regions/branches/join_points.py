@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -43,7 +42,7 @@ def bound_names(
     return [n for n in bound if n in live], [n for n in bound if n not in live]
 
 
-def join_point(decoded: DecodedCode, code: types.CodeType, index: int) -> int:
+def join_point(decoded: DecodedCode, index: int) -> int:
     """The first instruction that every way from ``index`` to a return comes to; :data:`EXIT` if none.
 
     Jumps are followed: what meets at one back to an outer loop's head meets there, where that loop stops.

@@ -55,9 +55,7 @@ class WhileLoop:
     inside: frozenset[int]
 
 
-def find_while(
-    evaluator: Frame, instruction: DecodedInstruction, jump_if: bool
-) -> WhileLoop | None:
+def find_while(evaluator: Frame, instruction: DecodedInstruction) -> WhileLoop | None:
     """The loop of which the conditional jump at hand is the test; None for other branches."""
     decoded, index = evaluator.decoded, instruction.index
     jumped, passed = instruction.target, index + 1

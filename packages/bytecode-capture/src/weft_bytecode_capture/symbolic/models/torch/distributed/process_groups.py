@@ -60,7 +60,7 @@ class ProcessGroupVariable(OpaqueVariable):
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         self.identify(evaluator)
-        return identity_key(evaluator, self, self.value)
+        return identity_key(self, self.value)
 
 
 def _is_no_group(variable: Variable) -> bool:
