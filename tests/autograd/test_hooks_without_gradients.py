@@ -116,3 +116,29 @@ def test_hooks_of_intermediates(change: str, which: tuple[int, ...]) -> None:
             backward(call(x), which)
             seen.append(([*log], x.grad))
         torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("registered", ["before the call", "after it"])
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
+def test_hooks_of_arguments_that_are_computed(registered: str, which: tuple[int, ...]) -> None:
+    def heads(first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return first * 3, second.sin()
+
+    seen = []
+    for call in (heads, weft.compile(heads)):
+        log: list[tuple[int, torch.Tensor]] = []
+        leaves = [torch.full((3,), float(k + 1), requires_grad=True) for k in range(2)]
+        given = [leaf * 2 for leaf in leaves]
+
+        def register(given: list[torch.Tensor] = given, log: Any = log) -> None:
+            for k, tensor in enumerate(given):
+                tensor.register_hook(lambda g, k=k: log.append((k, g)))
+
+        if registered == "before the call":
+            register()
+        results = call(*given)
+        if registered == "after it":
+            register()
+        backward(results, which)
+        seen.append((log, [leaf.grad for leaf in leaves]))
+    torch.testing.assert_close(seen[1], seen[0])

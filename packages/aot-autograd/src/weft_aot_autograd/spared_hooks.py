@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ._torch import behind_backward, hooks_of
+from .saved_values import is_unchanged
 from .training_plan import Plan
 
 Hooks = dict[int, Any]
@@ -54,7 +55,7 @@ def spare_hooks(ctx: Any, returned: Sequence[Any]) -> None:
     for k, edge in plan.edges.items():
         if not needed[leading + k] or returned[leading + k] is not None:
             continue
-        hooks = ctx.hooks.get(k) or _hooks_of_leaf(ctx, edge)
+        hooks = ctx.hooks.get(k) or _hooks_of_leaf(ctx, edge) or _later_hooks(ctx, k)
         # Torch's own hooks for several tensors count the calls, those without a gradient too.
         own = [key for key, hook in hooks.items() if _is_programs_own(hook)]
         hooks.update({key: _Spared(hooks[key]) for key in own})
@@ -69,6 +70,19 @@ def _hooks_of_leaf(ctx: Any, edge: int) -> Hooks:
     function, _ = ctx.next_functions[edge]
     leaf = getattr(function, "variable", None)
     return {} if leaf is None else hooks_of(leaf)
+
+
+def _later_hooks(ctx: Any, k: int) -> Hooks:
+    """Those that argument ``k``, which is no leaf, got since forward, where the function keeps it.
+
+    Those of a tensor that was written to since are its new history's.
+    """
+    plan: Plan = ctx.plan
+    position = plan.position_kept.get(k)
+    if position is None:
+        return {}
+    value, version = ctx.kept[position], ctx.versions[position]
+    return {} if version is None or not is_unchanged(value, version) else hooks_of(value)
 
 
 def _is_programs_own(hook: Any) -> bool:

@@ -245,6 +245,7 @@ class Plan:
             for k, index in enumerate(self.argument_indices)
             if self.replayable and (index not in mutated or index not in free)
         )
+        self.position_kept = {k: position for position, k in enumerate(self.kept)}
         self.unread = tuple(
             position for position, k in enumerate(self.kept) if self.argument_indices[k] in mutated
         )
