@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from . import __version__
 
@@ -48,6 +49,28 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's own")
     explain.set_defaults(run=_explain)
 
+    _add_cache(commands)
+
+    report = commands.add_parser(
+        "report", help="make one HTML page of what a program run with WEFT_DUMP=DIR has written"
+    )
+    report.add_argument("directory", type=Path)
+    report.add_argument(
+        "--output", type=Path, help="where to write the page (default: DIR/report.html)"
+    )
+    report.set_defaults(run=_report)
+
+    _add_minify(commands)
+
+    demo = commands.add_parser(
+        "demo", help="compile a transformer and a convolutional network and compare with eager"
+    )
+    demo.add_argument("--runs", type=_positive, default=20, help="timed calls of each (default 20)")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_cache(commands: Any) -> None:
     cache = commands.add_parser("cache", help="look at what is kept on disk, empty or carry it")
     actions = cache.add_subparsers(dest="action", title="actions", metavar="ACTION", required=True)
     actions.add_parser("info", help="where the caches are, and what they hold").set_defaults(
@@ -66,15 +89,8 @@ def _parser() -> argparse.ArgumentParser:
         action.add_argument("file", help="a path, or a URL that fsspec knows")
         action.set_defaults(run=run)
 
-    report = commands.add_parser(
-        "report", help="make one HTML page of what a program run with WEFT_DUMP=DIR has written"
-    )
-    report.add_argument("directory", type=Path)
-    report.add_argument(
-        "--output", type=Path, help="where to write the page (default: DIR/report.html)"
-    )
-    report.set_defaults(run=_report)
 
+def _add_minify(commands: Any) -> None:
     minify = commands.add_parser(
         "minify", help="find the smallest part of a dumped graph on which a stage still fails"
     )
@@ -91,13 +107,6 @@ def _parser() -> argparse.ArgumentParser:
         "--output", type=Path, default=Path("minified.py"), help="default: minified.py"
     )
     minify.set_defaults(run=_minify)
-
-    demo = commands.add_parser(
-        "demo", help="compile a transformer and a convolutional network and compare with eager"
-    )
-    demo.add_argument("--runs", type=_positive, default=20, help="timed calls of each (default 20)")
-    demo.set_defaults(run=_demo)
-    return parser
 
 
 def _positive(text: str) -> int:

@@ -60,6 +60,32 @@ class _Recorder(ProgramCache):
         return ", ".join(reasons) or "it has no tensor operation"
 
 
+class _RecordingBackend:
+    """Compiles graphs, and keeps the example inputs of the last and each call's inputs and results."""
+
+    def __init__(self, options: CompileOptions, recorder: _Recorder) -> None:
+        chosen = CompileOptions(
+            activation_memory_budget=options.activation_memory_budget,
+            cache_limit=options.cache_limit,
+            numerics=options.numerics,
+            mode=options.mode,
+        )
+        self._pipeline = Pipeline(chosen, raise_errors=True, programs=recorder)
+        self.calls: list[tuple[tuple[Any, ...], Sequence[Any]]] = []
+        self.examples: list[Any] = []
+
+    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        self.examples = list(example_inputs)
+        run = self._pipeline(graph_module, example_inputs)
+
+        def recorded(*inputs: Any) -> Sequence[Any]:
+            results: Sequence[Any] = run(*inputs)
+            self.calls.append((inputs, results))
+            return results
+
+        return recorded
+
+
 def record_call(
     function: Any, arguments: Any, leaves: list[Any], options: CompileOptions
 ) -> RecordedCall:
@@ -68,28 +94,8 @@ def record_call(
     :raises SavedProgramError: what it does is not one graph from tensors to tensors.
     """
     recorder = _Recorder()
-    chosen = CompileOptions(
-        activation_memory_budget=options.activation_memory_budget,
-        cache_limit=options.cache_limit,
-        numerics=options.numerics,
-        mode=options.mode,
-    )
-    pipeline = Pipeline(chosen, raise_errors=True, programs=recorder)
-    calls: list[tuple[tuple[Any, ...], Sequence[Any]]] = []
+    backend = _RecordingBackend(options, recorder)
     reports: list[capture.CaptureReport] = []
-    examples: list[Any] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
-        examples[:] = example_inputs
-        run = pipeline(graph_module, example_inputs)
-
-        def recorded(*inputs: Any) -> Sequence[Any]:
-            results: Sequence[Any] = run(*inputs)
-            calls.append((inputs, results))
-            return results
-
-        return recorded
-
     settings = capture.CaptureOptions(
         fullgraph=True,
         keep_control_flow=options.keep_control_flow,
@@ -103,16 +109,17 @@ def record_call(
     except capture.GraphBreakError as error:
         text = f"only a program that is one graph can be saved: {error}"
         raise SavedProgramError(text) from error
-    if len(calls) != 1:
+    if len(backend.calls) != 1:
         raise SavedProgramError(
-            f"only a program that is one graph can be saved, this is {len(calls)}"
+            f"only a program that is one graph can be saved, this is {len(backend.calls)}"
         )
     if recorder.entry is None or recorder.source is None:
         raise SavedProgramError(f"this program can't be saved: {recorder.reason()}")
     _warn_of_changes(reports, function)
-    inputs, outputs = calls[0]
+    inputs, outputs = backend.calls[0]
     numbers = [_leaf_number(value, leaves) for value in inputs]
-    fakes = {n: f for n, f in zip(numbers, examples, strict=True) if isinstance(f, FakeTensor)}
+    examples = zip(numbers, backend.examples, strict=True)
+    fakes = {number: fake for number, fake in examples if isinstance(fake, FakeTensor)}
     varies = any(not isinstance(s, int) for fake in fakes.values() for s in fake.shape)
     found: list[Any] = []
     described = flatten(result, found)
