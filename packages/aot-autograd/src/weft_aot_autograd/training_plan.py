@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,6 +179,30 @@ class Plan:
         order = {index: k for k, index in enumerate((*self.lifted_indices, *users))}
         self.argument_indices = tuple(order)
         self.missing = MissingDerivatives(partitioned.missing, self.argument_indices)
+        self._examine_results(functional, partitioned, order)
+        self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
+        self.given = GivenGradients(partitioned, self.gradients)
+        if callable(backward):
+            backward = [(_whole_backward(partitioned), backward)]
+        self.segments = tuple(Segment(segment, run, self.gradients) for segment, run in backward)
+        self.argument_count = len(order)
+        self.edges = self._edges()
+        self.tensor_inputs = tuple(k for k in self.edges if k >= self.lifted_count)
+        self._partitioned, self._compile_later = partitioned, compile_later
+        self._partial: dict[tuple[frozenset[int], bool], Segment | None] = {}
+        self.repeated = RepeatedBackward(partitioned)
+        self._kept_for_others: dict[frozenset[int], Set[int]] = {}
+        self._is_linear = is_linear(functional)
+        self.warned = False
+        self._examine(functional)
+
+    def _examine_results(
+        self, functional: FunctionalGraph, partitioned: PartitionedGraph, order: Mapping[int, int]
+    ) -> None:
+        """What forward saves, and which results have gradients or are inputs' new values.
+
+        ``order`` has the arguments' positions by the graph's inputs.
+        """
         self.output_count = partitioned.output_count
         self.saved = tuple(
             (False, s.output_index or 0) if s.input_index is None else (True, order[s.input_index])
@@ -195,28 +219,15 @@ class Plan:
             _tangent(partitioned, position, tangent.output_index)
             for position, tangent in enumerate(partitioned.tangents)
         )
-        differentiated = {tangent.output_index for tangent in self.tangents}
+        self._differentiated = {tangent.output_index for tangent in self.tangents}
         self.returned_count = self.output_count - (partitioned.flags is not None)
-        self.constants = tuple(i for i in range(self.returned_count) if i not in differentiated)
+        self.constants = tuple(
+            i for i in range(self.returned_count) if i not in self._differentiated
+        )
         self.mutated = tuple(
             (output, functional.lifted.get(index), order.get(index, 0))
             for output, index in functional.mutated_inputs.items()
         )
-        self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
-        self.given = GivenGradients(partitioned, self.gradients)
-        if callable(backward):
-            backward = [(_whole_backward(partitioned), backward)]
-        self.segments = tuple(Segment(segment, run, self.gradients) for segment, run in backward)
-        self.argument_count = len(order)
-        self.edges = self._edges()
-        self.tensor_inputs = tuple(k for k in self.edges if k >= self.lifted_count)
-        self._partitioned, self._compile_later = partitioned, compile_later
-        self._partial: dict[tuple[frozenset[int], bool], Segment | None] = {}
-        self.repeated = RepeatedBackward(partitioned)
-        self._kept_for_others: dict[frozenset[int], Set[int]] = {}
-        self._is_linear = is_linear(functional)
-        self.warned = False
-        self._examine(functional, differentiated)
 
     def _edges(self) -> dict[int, int]:
         """The edges of the function's node in autograd's graph, by the positions of the tensor arguments.
@@ -231,12 +242,12 @@ class Plan:
         ]
         return {k: later + number for number, k in enumerate(tensors)}
 
-    def _examine(self, functional: FunctionalGraph, differentiated: set[int]) -> None:
+    def _examine(self, functional: FunctionalGraph) -> None:
         """What the forward graph writes to, where it runs and whether it draws random numbers."""
         graph = functional.graph_module.graph
         placeholders = graph.find_nodes(op="placeholder")
-        free = _without_influence(functional, differentiated, _influences)
-        unread = _without_influence(functional, differentiated, _values_read)
+        free = _without_influence(functional, self._differentiated, _influences)
+        unread = _without_influence(functional, self._differentiated, _values_read)
         mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
         sized = any(symbols_of(placeholders[i].meta["val"]) for i in mutated & free)
         self.replayable = mutated <= unread and not sized

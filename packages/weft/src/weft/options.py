@@ -100,35 +100,40 @@ def resolve_options(
         verify=strict,
         mode=mode or "default",
     )
-    known = {f.name: f for f in dataclasses.fields(CompileOptions) if f.name != "mode"}
-    changes: dict[str, object] = {}
     given = dict(options or {}) if numerics is None else {**(options or {}), "numerics": numerics}
-    for key, value in given.items():
-        if key not in known:
-            raise RuntimeError(
-                f"Unexpected optimization option {key}, known options are {sorted(known)}"
-            )
-        expected = _OPTIONAL.get(key) or type(getattr(defaults, key))
-        if key == "dump_directory":
-            value = None if value is None else Path(str(value))
-        elif key == "guard_filter_fn":
-            if value is not None and not callable(value):
-                raise RuntimeError(f"Unexpected type of attr {key}, got {type(value).__name__}")
-        elif key in _OPTIONAL and value is None:
-            pass
-        elif type(value) is not expected:
-            raise RuntimeError(
-                f"Unexpected type of attr {key}, got {type(value).__name__} "
-                f"should be {expected.__name__}"
-            )
-        if key == "cache_limit" and isinstance(value, int) and value < 0:
-            raise RuntimeError(f"Unexpected value of attr {key}, got {value}")
-        if key == "numerics" and value not in get_args(Numerics):
-            raise RuntimeError(
-                f"Unrecognized numerics={value}, should be one of: {', '.join(get_args(Numerics))}"
-            )
-        changes[key] = value
+    changes = {key: _checked(key, value, defaults) for key, value in given.items()}
     resolved = dataclasses.replace(defaults, **changes)  # type: ignore[arg-type]
     if resolved.freezing and resolved.numerics == "eager":
         raise RuntimeError("freezing changes bits: it can't be combined with numerics='eager'")
     return resolved
+
+
+def _checked(key: str, value: object, defaults: CompileOptions) -> object:
+    """The value of an option.
+
+    Raises RuntimeError for an unknown option, or a value that it cannot have.
+    """
+    known = {f.name for f in dataclasses.fields(CompileOptions) if f.name != "mode"}
+    if key not in known:
+        raise RuntimeError(
+            f"Unexpected optimization option {key}, known options are {sorted(known)}"
+        )
+    expected = _OPTIONAL.get(key) or type(getattr(defaults, key))
+    if key == "dump_directory":
+        return None if value is None else Path(str(value))
+    if key == "guard_filter_fn":
+        if value is not None and not callable(value):
+            raise RuntimeError(f"Unexpected type of attr {key}, got {type(value).__name__}")
+        return value
+    if type(value) is not expected and not (key in _OPTIONAL and value is None):
+        raise RuntimeError(
+            f"Unexpected type of attr {key}, got {type(value).__name__} "
+            f"should be {expected.__name__}"
+        )
+    if key == "cache_limit" and isinstance(value, int) and value < 0:
+        raise RuntimeError(f"Unexpected value of attr {key}, got {value}")
+    if key == "numerics" and value not in get_args(Numerics):
+        raise RuntimeError(
+            f"Unrecognized numerics={value}, should be one of: {', '.join(get_args(Numerics))}"
+        )
+    return value
