@@ -30,9 +30,24 @@ def branches(true: str, false: str) -> Callable[[torch.Tensor, torch.Tensor], to
     return program
 
 
+def choices(true: str, false: str) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """As branches, of two tensors that are there before."""
+
+    def program(x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        y, z = MAKERS[true](x), MAKERS[false](x)
+        if p.sum() > 0:
+            return y
+        return z
+
+    return program
+
+
+@pytest.mark.parametrize("kind", [branches, choices])
 @pytest.mark.parametrize("pair", list(itertools.permutations(MAKERS, 2)))
-def test_strides_are_those_of_the_branch_taken(pair: tuple[str, str]) -> None:
-    program = branches(*pair)
+def test_strides_are_those_of_the_branch_taken(
+    pair: tuple[str, str], kind: Callable[..., Callable[..., torch.Tensor]]
+) -> None:
+    program = kind(*pair)
     x = torch.randn(3, 4)
     compiled = weft.compile(program, backend=by_operators)
     for sign in (1.0, -1.0):

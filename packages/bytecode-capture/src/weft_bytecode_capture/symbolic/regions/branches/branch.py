@@ -532,10 +532,7 @@ class Joined:
             return left
         if not isinstance(left, TensorVariable) or not isinstance(right, TensorVariable):
             raise Unsupported("value that differs by branch", f"{what}: {left!r}, {right!r}")
-        problem = difference(left, right)
-        if problem is None and left.node.graph is not right.node.graph:
-            # Of two that are made: data would say how it lies.
-            problem = stride_difference(left, right)
+        problem = difference(left, right) or stride_difference(left, right)
         if problem is not None:
             raise Unsupported("tensor that differs by branch", f"{what}: {problem}")
         key = (id(left), id(right))
