@@ -186,6 +186,75 @@ def test_strides_of_nothing(name: str) -> None:
         assert compiled(given) == strides(given), given.stride()
 
 
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_losses_of_images_of_labels(loss: Callable[..., T], dynamic: bool) -> None:
+    def losses(x: T, labels: T) -> T:
+        return loss(x, labels, reduction="none")
+
+    labels = torch.arange(24).view(2, 3, 4) % 5
+    compiled = weft.compile(losses, dynamic=dynamic, options={"strict": True})
+    for lying in (labels, labels.mT.contiguous().mT, labels[:, :, :1].expand(2, 3, 4)):
+        for given in (torch.randn(2, 5, 3, 4), torch.randn(2, 3, 4, 5).permute(0, 3, 1, 2)):
+            found, expected = compiled(given, lying), losses(given, lying)
+            assert found.stride() == expected.stride()
+            torch.testing.assert_close(found, expected)
+
+
+def with_dims_of_one() -> Iterator[T]:
+    """Dims of one element whose strides are not those of a contiguous tensor or an image."""
+    yield torch.arange(1.0, 10.0).view(3, 1, 3, 1).permute(3, 2, 1, 0)
+    yield torch.arange(1.0, 25.0).view(4, 1, 3, 2).permute(1, 2, 0, 3)
+    yield torch.arange(1.0, 8.0).view(7, 1).t()
+    yield torch.arange(1.0, 8.0).as_strided((7, 1), (1, 7))
+    yield torch.arange(1.0, 25.0).view(6, 4)[:, 1:2]
+    yield torch.arange(1.0, 9.0).as_strided((1, 2, 4), (1, 4, 1))
+
+
+ON_DIMS_OF_ONE: dict[str, Callable[[T], T]] = {
+    "scaled": lambda x: x * 2,
+    "by a tensor": lambda x: x * torch.tensor(2.0),
+    "added": lambda x: x + x,
+    "angle": lambda x: torch.atan2(torch.tensor(3), x),
+    "sign": lambda x: torch.copysign(x, torch.tensor(-1.0)),
+    "step": lambda x: x.heaviside(x),
+    "rounded": lambda x: x // 2,
+    "both": lambda x: x.logical_and(x),
+    "compared": lambda x: x > 3,
+    "positive": torch.relu,
+    "filled": lambda x: x.masked_fill(x > 3, 1),
+    "chosen": lambda x: torch.where(x > 3, x, 1.0),
+    "finite": torch.nan_to_num,
+    "exponential": torch.exp,
+    "rolled": lambda x: (x * 2).roll(1, -1),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ON_DIMS_OF_ONE)
+def test_strides_of_dims_of_one(name: str, dynamic: bool) -> None:
+    function = ON_DIMS_OF_ONE[name]
+
+    def strides(x: T) -> tuple[Any, ...]:
+        y = function(x)
+        return y.stride(), y * 1
+
+    for given in with_dims_of_one():
+        compiled = weft.compile(strides, dynamic=dynamic, options={"strict": True})
+        (found, value), (expected, wanted) = compiled(given), strides(given)
+        assert (found, value.stride()) == (expected, wanted.stride()), given.stride()
+        torch.testing.assert_close(value, wanted)
+
+
+def test_strides_of_as_many_rows_as_data_says() -> None:
+    def strides(x: T) -> tuple[int, ...]:
+        return (x.nonzero() * 2).stride()
+
+    compiled = weft.compile(strides, options={"strict": True})
+    for x in (torch.arange(9.0), torch.ones(5), torch.ones(3, 4)):
+        assert compiled(x) == strides(x)
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -20,6 +20,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from .symbols import size_in_some_call
+
 __all__ = [
     "DynamicOutputShapeException",
     "FakeTensor",
@@ -90,7 +92,7 @@ def strides_of_kernel(
 ) -> tuple[int, ...] | None:
     """The strides of what ``operator`` gives of tensors on the CPU like these fakes; None if it refuses them.
 
-    What the tensors hold is whatever is in memory.
+    What the tensors hold is whatever is in memory, symbolic numbers are as in some call.
     """
     with torch._C._DisableTorchDispatch():
         values = [_like_fake(value) for value in args]
@@ -103,9 +105,14 @@ def strides_of_kernel(
 
 
 def _like_fake(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+    if isinstance(value, torch.Tensor):
+        layout = (
+            [size_in_some_call(n) for n in numbers] for numbers in (value.shape, value.stride())
+        )
+        return torch.empty_strided(*layout, dtype=value.dtype)
+    if isinstance(value, torch.SymFloat):
+        return 1.0
+    return size_in_some_call(value) if isinstance(value, torch.SymInt) else value
 
 
 def plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] | None:

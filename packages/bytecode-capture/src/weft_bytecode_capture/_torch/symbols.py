@@ -46,6 +46,20 @@ def size_hint(number: int | torch.SymInt) -> int | None:
     return int(number.node.hint) if known else None
 
 
+def size_in_some_call(number: int | torch.SymInt) -> int:
+    """A size in the call that is being captured, where what depends on data is as large as it may well be."""
+    known = size_hint(number)
+    if known is not None:
+        return known
+    assert isinstance(number, torch.SymInt)
+    unbacked = dict.fromkeys(unbacked_symbols(number), _ANY_SIZE)
+    found = substituted(number, unbacked)
+    return found if isinstance(found, int) else int(found.node.hint)
+
+
+_ANY_SIZE = 7
+
+
 def import_what_fake_tensors_need() -> None:
     """Import what torch imports when the first ``ShapeEnv`` and ``FakeTensorMode`` are made.
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..._torch import OpOverload, argument_names, checked_expand, suggested_format
-from ..._torch.fakes import FAKES_TAKE_SIZES_OF_DATA, strides_of_kernel
+from ..._torch.fakes import FAKES_TAKE_SIZES_OF_DATA
 from ..._torch.symbols import guard_or_false, has_unbacked_symbols
 
 aten = torch.ops.aten
@@ -42,42 +42,6 @@ def with_eager_strides(
         return result
     mended = promised.new_empty_strided(promised.shape, like.stride())
     return (mended, *result[1:]) if several else mended
-
-
-def with_strides_of_nothing(
-    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> torch.Tensor:
-    """A fake result without elements, with eager's strides: the kernel is asked, as it computes nothing.
-
-    Where a size is 0 it decides by other rules than elsewhere.  Asked of what computes by element, which
-    needs no element then, of sizes that are known.
-    """
-    if torch.Tag.pointwise not in operator.tags or operator._schema.is_mutable or result.dim() < 2:
-        return result
-    if torch.Tag.nondeterministic_seeded in operator.tags:
-        return result
-    operands = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
-    if not operands or not all(_is_known(x) and x.numel() <= _FEW for x in operands):
-        return result
-    strides = strides_of_kernel(operator, args, kwargs)
-    if strides is None or strides == result.stride():
-        return result
-    return result.new_empty_strided(result.shape, strides)
-
-
-def _is_known(tensor: torch.Tensor) -> bool:
-    """Whether it lies on the CPU, at strides that are numbers."""
-    numbers = (*tensor.shape, *tensor.stride()) if tensor.layout is torch.strided else (None,)
-    return tensor.device.type == "cpu" and all(type(n) is int for n in numbers)
-
-
-_FEW = 1 << 20
-"""What operands may have of elements that a kernel is given to ask for strides."""
-
-
-def is_known_and_empty(result: Any) -> bool:
-    """Whether a fake result is a tensor on the CPU that has no elements whatever the sizes' symbols are."""
-    return isinstance(result, torch.Tensor) and _is_known(result) and 0 in result.shape
 
 
 def _by_element(given: Given, promised: torch.Tensor) -> torch.Tensor:
@@ -169,6 +133,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.isin.Tensor_Tensor: _contiguous,
     aten.isin.Tensor_Scalar: _contiguous,
     aten.log_sigmoid_forward.default: _contiguous,
+    aten.nll_loss2d_forward.default: _contiguous,
     aten.rrelu_with_noise.default: _contiguous,
     aten.rrelu_with_noise_functional.default: _contiguous,
     aten.normal.Tensor_Tensor: _contiguous,

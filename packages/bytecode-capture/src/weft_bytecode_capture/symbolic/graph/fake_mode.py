@@ -35,11 +35,10 @@ from ..._torch.fakes import (
 from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import (
     has_eager_strides,
-    is_known_and_empty,
     rule_for,
     with_eager_strides,
-    with_strides_of_nothing,
 )
+from .kernel_strides import may_have_other_strides, with_kernel_strides
 from .storages import storages
 
 _DEVICE = torch.ops.prim.device.default
@@ -144,9 +143,9 @@ class RememberingFakeMode(FakeTensorMode):
         if not has_eager_strides(func):
             with self:
                 result = with_eager_strides(func, args, kwargs, result)
-        if isinstance(func, OpOverload) and is_known_and_empty(result):
+        if may_have_other_strides(func, result):
             with self:
-                return with_strides_of_nothing(func, args, kwargs, result)
+                return with_kernel_strides(func, args, kwargs, result)
         return result
 
     def _kind(self, func: Any) -> str | None:

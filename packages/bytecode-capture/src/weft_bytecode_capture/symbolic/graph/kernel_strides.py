@@ -1,0 +1,118 @@
+"""Strides of what computes by element where a size is 0 or 1: eager's kernel is asked.
+
+What computes by element lies as its operands do.  Where there is no element, kernels decide by other rules
+than meta functions.  Of a dim of one element the stride does not say where elements lie, but decides whether
+an operand is taken for contiguous or for channels-last: ``x * 2`` of a 38 x 1 matrix with strides (1, 38) has
+these strides, ``x.relu()`` has (1, 1).  A program may read them, and ``roll`` tells an image by them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..._torch import OpOverload
+from ..._torch.fakes import strides_of_kernel
+from ..._torch.symbols import has_symbolic_layout, size_in_some_call
+
+_FEW = 1 << 20
+"""What operands may have of elements that a kernel is given to ask for strides."""
+
+_MAX_ORDERED = 5
+"""Dims of which every order is tried."""
+
+_UNTAGGED = frozenset(
+    {
+        torch.ops.aten.floor_divide.default,
+        torch.ops.aten.masked_fill.Tensor,
+        torch.ops.aten.complex.default,
+        torch.ops.aten.polar.default,
+    }
+)
+"""Operators that compute by element and that torch does not mark so."""
+
+Strides = tuple[Any, ...]
+
+
+def may_have_other_strides(operator: Any, result: Any) -> bool:
+    """Whether what torch's fake mode gives for an operator may lie otherwise than what a kernel gives."""
+    if not isinstance(operator, OpOverload) or not isinstance(result, torch.Tensor):
+        return False
+    return (
+        result.dim() > 1
+        and result.device.type == "cpu"
+        and result.layout is torch.strided
+        and any(type(n) is int and n < 2 for n in result.shape)
+        and (torch.Tag.pointwise in operator.tags or operator in _UNTAGGED)
+        and torch.Tag.nondeterministic_seeded not in operator.tags
+        and not operator._schema.is_mutable
+    )
+
+
+def with_kernel_strides(
+    operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> torch.Tensor:
+    """A fake result for which :func:`may_have_other_strides` holds, with eager's strides.
+
+    The kernel computes nothing where a size is 0, and few numbers elsewhere.  Symbolic sizes are those of the
+    call that is captured, sizes that depend on data those of any call.
+    """
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    if not all(x.device.type == "cpu" and x.layout is torch.strided for x in tensors):
+        return result
+    if 0 not in result.shape and not any(_lies_oddly(x) for x in tensors):
+        return result
+    if any(math.prod(map(size_in_some_call, x.shape)) > _FEW for x in (result, *tensors)):
+        return result
+    found = strides_of_kernel(operator, args, kwargs)
+    promised = tuple(result.stride())
+    if found is None or _in_some_call(promised) == found:
+        return result
+    strides: Strides | None = found
+    if any(map(has_symbolic_layout, tensors)):
+        alike = (s for s in _candidates(result, tensors) if _in_some_call(s) == found)
+        strides = next(alike, None)
+    return result if strides is None else result.new_empty_strided(result.shape, strides)
+
+
+def _lies_oddly(tensor: torch.Tensor) -> bool:
+    """Whether a dim of one element has a stride that neither a contiguous tensor's nor an image's has."""
+    given = tuple(tensor.stride())
+    ones = [d for d, n in enumerate(tensor.shape) if type(n) is int and n == 1]
+    usual = [_dense(tensor.shape, order) for order in _usual_orders(tensor.dim())]
+    return bool(ones) and all(any(given[d] != s[d] for d in ones) for s in usual)
+
+
+def _usual_orders(rank: int) -> Iterator[list[int]]:
+    """Dims from the fastest: contiguous, and channels-last of images."""
+    yield list(range(rank))[::-1]
+    if rank in (4, 5):
+        yield [1, *range(2, rank)[::-1], 0]
+
+
+def _dense(shape: Sequence[Any], order: Sequence[int]) -> Strides:
+    """The strides of dims that follow one another in memory, the first of ``order`` the fastest."""
+    strides: list[Any] = [1] * len(shape)
+    step: Any = 1
+    for d in order:
+        strides[d] = step
+        step = step * (1 if type(shape[d]) is int and shape[d] == 0 else shape[d])
+    return tuple(strides)
+
+
+def _candidates(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> Iterator[Strides]:
+    """Strides that the result may have, the likeliest first; they may be symbolic."""
+    for operand in operands:
+        if operand.dim() == result.dim():
+            yield tuple(operand.stride())
+    rank = result.dim()
+    every = itertools.permutations(range(rank)) if rank <= _MAX_ORDERED else ()
+    yield from (_dense(result.shape, order) for order in (*_usual_orders(rank), *every))
+
+
+def _in_some_call(strides: Strides) -> tuple[int, ...]:
+    return tuple(map(size_in_some_call, strides))
