@@ -60,6 +60,38 @@ def _outcome(function: Callable[[Tensor, Tensor], Any], index: int) -> tuple[str
     return (*result, x.tolist())
 
 
+# Of a tensor without elements, or zeros, and indices.
+ON_NOTHING: dict[str, tuple[tuple[int, ...], Callable[[Tensor, Tensor], Any]]] = {
+    "index_select": ((0, 4), lambda x, k: x.index_select(1, k)),
+    "rows": ((4, 0), lambda x, k: x.index_select(0, k)),
+    "of three dims": ((2, 4, 0), lambda x, k: x.index_select(1, k)),
+    "embedding": ((4, 0), lambda x, k: F.embedding(k, x)),
+    "what data says": ((2, 4), lambda x, k: x[x[:, 0] > 0].index_select(1, k)),
+    "places": ((2, 3, 4, 5), lambda x, k: x.nonzero().index_select(1, k)),
+    "gather": ((0, 4), lambda x, k: x.gather(1, k[None][:0])),
+    "index": ((0, 4), lambda x, k: x[:, k]),
+    "index_fill": ((0, 4), lambda x, k: x.index_fill(1, k, 2.0)),
+    "index_add": ((0, 4), lambda x, k: x.index_add(1, k, x[:, :2])),
+    "index_copy": ((4, 0), lambda x, k: x.index_copy(0, k, x[:2])),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", ON_NOTHING)
+def test_indices_of_rows_without_elements(name: str, dynamic: bool) -> None:
+    size, call = ON_NOTHING[name]
+
+    def outcome(function: Callable[[Tensor, Tensor], Any], index: int) -> tuple[str, Any]:
+        try:
+            return "given", function(torch.zeros(size), torch.tensor([0, index])).shape
+        except (IndexError, RuntimeError) as error:
+            return type(error).__name__, str(error)
+
+    compiled = weft.compile(call, dynamic=dynamic)
+    for index in (1, 4, -1, -5):
+        assert outcome(compiled, index) == outcome(call, index)
+
+
 MARGIN_LOSSES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "function": F.multilabel_margin_loss,
     "module": torch.nn.MultiLabelMarginLoss(reduction="none"),

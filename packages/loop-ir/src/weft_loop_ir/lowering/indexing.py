@@ -47,6 +47,12 @@ def check_index(tensor: TensorValue) -> None:
         raise NoLowering(f"an index of dtype {tensor.dtype}")
 
 
+def check_row(context: LoweringContext, size: Index) -> None:
+    """A kernel checks indices of rows without elements too, which a loop over elements would not meet."""
+    if any(extent == 0 or extent.free_symbols & context.data.defined for extent in size):
+        raise NoLowering("indices of rows that may have no elements")
+
+
 @register_lowering(aten.embedding.default)
 def embedding(
     context: LoweringContext,
@@ -58,6 +64,7 @@ def embedding(
 ) -> TensorValue:
     check_index(indices)
     check_supported(weight.dtype)
+    check_row(context, weight.size[1:])
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         row = bound(ops, indices, index[:-1], weight.size[0], False)
@@ -76,6 +83,7 @@ def index_select(
     check_supported(tensor.dtype)
     indices, source = with_a_dim(indices), with_a_dim(tensor)
     d = normalize_dim(dim, len(source.size))
+    check_row(context, source.size[:d] + source.size[d + 1 :])
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         index = index or (sympy.S.Zero,)
