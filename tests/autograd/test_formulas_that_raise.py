@@ -60,6 +60,36 @@ def test_operands_that_formulas_refuse(
         torch.testing.assert_close(found, expected)
 
 
+def in_a_loop(x: torch.Tensor, other: torch.Tensor) -> Any:
+    for _ in range(25):
+        x = torch.atan2(other, x) * 0.5
+    return x
+
+
+def in_a_branch(x: torch.Tensor, other: torch.Tensor) -> Any:
+    return torch.atan2(other, x) if x.sum() < 1 else x * 2
+
+
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")
+@pytest.mark.parametrize("program", [in_a_loop, in_a_branch])
+def test_operands_that_formulas_refuse_in_regions(
+    program: Callable[..., Any], monkeypatch: Any
+) -> None:
+    monkeypatch.delenv("WEFT_STRICT", raising=False)
+    other = torch.tensor([True, False, True, True])
+    weft.reset()
+    expected = outcome(program, other, size=(4,))
+    assert isinstance(expected[0], type)
+    assert outcome(weft.compile(program), other, size=(4,)) == expected
+
+
+def test_formulas_of_a_loop_are_refused() -> None:
+    x, other = torch.ones(4, requires_grad=True), torch.tensor([True, False, True, True])
+    weft.reset()
+    with pytest.raises(weft.StageError, match="derivative whose formula raises"):
+        weft.compile(in_a_loop, fullgraph=True)(x, other)
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("size", [(0,), (0, 4), (3, 0)])

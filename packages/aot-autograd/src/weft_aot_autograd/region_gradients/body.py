@@ -10,6 +10,7 @@ import torch
 import torch.fx
 from weft_functionalize import InputDescriptor, InputKind, OutputDescriptor, OutputKind
 
+from ..formula_errors import refused_formulas
 from ..joint_graph import GradientDescriptor, JointGraph, PartitionedGraph, TangentDescriptor
 from ..joint_recorder import JointRecorder
 from ..partition import partition
@@ -89,7 +90,7 @@ def differentiate(
         given = [torch.empty_like(results[k], requires_grad=False) for k in tangents]
         for k, tangent in zip(tangents, given, strict=True):
             recorder.add_placeholder(f"tangent_{k}", tangent)
-        with recorder:
+        with recorder, refused_formulas():
             gradients: Sequence[torch.Tensor | None] = (
                 torch.autograd.grad(
                     [results[k] for k in tangents],

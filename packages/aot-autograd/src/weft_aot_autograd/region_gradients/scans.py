@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..formula_errors import refused_formulas
 from ..joint_recorder import JointRecorder
 from ..replay import GradientModeInterpreter
 from ..unsupported import Unsupported
@@ -147,9 +148,10 @@ class _Scan:
                 if not made[j].requires_grad:
                     continue
                 ones = torch.ones_like(made[j], requires_grad=False)
-                found = torch.autograd.grad(
-                    made[j], variables, ones, retain_graph=True, allow_unused=True
-                )
+                with refused_formulas():
+                    found = torch.autograd.grad(
+                        made[j], variables, ones, retain_graph=True, allow_unused=True
+                    )
                 pairs = zip([*tracked, *own], found, strict=True)
                 for number, (i, derivative) in enumerate(pairs):
                     if derivative is not None:
