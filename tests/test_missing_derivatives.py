@@ -49,6 +49,11 @@ WRITES: dict[str, Program] = {
     "bernoulli_ of a part": lambda x, y: _write_part(x, lambda part: part.bernoulli_(1.0)),
     "floor_divide_ of a part": lambda x, y: _write_part(x, lambda part: part.floor_divide_(2)),
     "nextafter_": lambda x, y: (x * 2).nextafter_(y),
+    "overwritten": lambda x, y: _written_over(x // 2, lambda z: z.fill_(3)),
+    "overwritten step": lambda x, y: _written_over(torch.heaviside(x, y), lambda z: z.zero_()),
+    "overwritten by another": lambda x, y: _written_over(x // y, lambda z: z.copy_(y)),
+    "overwritten variance": lambda x, y: _written_over(torch.unique(x).var(0), lambda z: z.zero_()),
+    "overwritten element by element": lambda x, y: _written_over(x // 2, _set_all),
     "complex part": lambda x, y: _write_part(torch.complex(x, y), lambda part: part.mul_(2)).real,
 }
 
@@ -57,6 +62,15 @@ def _write_part(x: torch.Tensor, write: Program) -> torch.Tensor:
     whole = x * 2
     write(whole[1])
     return whole
+
+
+def _written_over(value: torch.Tensor, write: Program) -> torch.Tensor:
+    write(value)
+    return value
+
+
+def _set_all(value: torch.Tensor) -> None:
+    value[:] = 2
 
 
 @pytest.fixture(autouse=True)

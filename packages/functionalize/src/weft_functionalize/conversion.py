@@ -94,6 +94,9 @@ def _convert(
         check_written_layouts(written)
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
         _check_shared_inputs(recorder, mutated, options)
+        if written and _has_gradients(recorder):
+            inputs = [recorder.inputs[i].value for i in mutated]
+            recorder.history.check_derivatives([*normalized.outputs, *inputs])
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
         kept = tuple(node for node, _ in plan.values)
         check_region_aliases(graph, shared, kept)

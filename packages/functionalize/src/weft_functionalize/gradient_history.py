@@ -49,6 +49,10 @@ _HISTORY_REFUSALS = (
 )
 
 
+# Beginnings of the names of nodes of autograd's whose gradient is an error.
+_WITHOUT_DERIVATIVE = ("torch::autograd::NotImplemented", "Unique", "GeqrfBackward")
+
+
 @contextlib.contextmanager
 def refusing_unknown_histories() -> Iterator[None]:
     """Turn autograd's refusal to say what a tensor is computed from into :class:`Unsupported`.
@@ -131,6 +135,23 @@ class GradientHistory:
             for tensors in (sources.certain, sources.possible)
         )
         self.made[leaf] = certain, possible
+
+    def check_derivatives(self, results: Sequence[Any]) -> None:
+        """:raises Unsupported: results have gradients by an operator that autograd has no derivative of.
+
+        What a program writes over what such an operator gave leaves eager's history in place, and no trace
+        in a graph without writes: ``(x // 2).zero_()`` raises in backward.
+        """
+        starts = [
+            get_gradient_edge(value).node
+            for value in results
+            if isinstance(value, torch.Tensor)
+            and value.requires_grad
+            and not is_unrecorded_view(value)
+        ]
+        for function in self._functions(starts):
+            if function.name().startswith(_WITHOUT_DERIVATIVE):
+                raise Unsupported("operator without a derivative", function.name())
 
     def changes(self, index: int, tensor: torch.Tensor) -> bool:
         """Whether the input, now ``tensor``, has gradients by another history than it came with."""
