@@ -13,6 +13,7 @@ from weft_loop_ir import BufferKind, BufferView, Kernel, ParallelKernels, Schedu
 
 from ..locations import UNKNOWN, describe_frames, frames_of_trace
 from .distance import FACTOR, distance, doubled, resolution, widened
+from .reduce import node_values
 
 Run = Callable[[Schedule], Callable[..., Sequence[Any]]]
 """What makes a function of all inputs of a schedule, which gives its outputs."""
@@ -39,7 +40,7 @@ def first_inaccurate_kernel(
     What it writes is compared with the last of its operators whose result has that shape and dtype; None
     where no kernel writes such.
     """
-    eager, exact = _values(forward, inputs), _values(doubled(forward), widened(inputs))
+    eager, exact = node_values(forward, inputs), node_values(doubled(forward), widened(inputs))
     order = {node.name: node for node in forward.graph.nodes}
     kernels = list(_kernels(schedule))
     written = [name for kernel in kernels for name in kernel.writes if name in schedule.buffers]
@@ -99,19 +100,3 @@ def _written(
 def _place(node: torch.fx.Node) -> str | None:
     place = describe_frames(frames_of_trace(node.meta.get("stack_trace") or ""))
     return None if place == UNKNOWN else place
-
-
-class _Recorder(torch.fx.Interpreter):
-    def __init__(self, graph_module: torch.fx.GraphModule) -> None:
-        super().__init__(graph_module)
-        self.values: dict[str, Any] = {}
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        value = self.values[n.name] = super().run_node(n)
-        return value
-
-
-def _values(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
-    recorder = _Recorder(graph_module)
-    recorder.run(*inputs)
-    return recorder.values

@@ -78,7 +78,8 @@ class _Recorder(torch.fx.Interpreter):
         return value
 
 
-def _values(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
+def node_values(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Any]:
+    """What each node of a graph gives, by its name."""
     recorder = _Recorder(graph_module)
     given = [value.clone() if isinstance(value, torch.Tensor) else value for value in inputs]
     with torch.no_grad():
@@ -88,7 +89,7 @@ def _values(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[s
 
 def _results(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[Candidate]:
     """Each value as the only result: the middle one first, then those around it."""
-    values = _values(graph_module, inputs)
+    values = node_values(graph_module, inputs)
     calls = [n for n in graph_module.graph.nodes if n.op.startswith("call_")]
     for node in _middle_first(calls):
         if isinstance(values.get(node.name), torch.Tensor):
@@ -97,7 +98,7 @@ def _results(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Itera
 
 def _given(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[Candidate]:
     """Each computed value as an input."""
-    values = _values(graph_module, inputs)
+    values = node_values(graph_module, inputs)
     calls = [n for n in graph_module.graph.nodes if n.op.startswith("call_")]
     for node in _middle_first(calls):
         value = values.get(node.name)
@@ -107,7 +108,7 @@ def _given(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterato
 
 def _skipped(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[Candidate]:
     """Each value replaced by one that it is computed from, of the same shape and dtype."""
-    values = _values(graph_module, inputs)
+    values = node_values(graph_module, inputs)
     for node in graph_module.graph.nodes:
         value = values.get(node.name)
         if not node.op.startswith("call_") or not isinstance(value, torch.Tensor):

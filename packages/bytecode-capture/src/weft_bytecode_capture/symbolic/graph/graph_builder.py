@@ -58,6 +58,7 @@ from .hoisting import placed
 from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .new_leaves import NewLeaves
+from .node_calls import run_call
 from .present_values import PresentValues
 from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
 from .size_nodes import size_node
@@ -456,9 +457,7 @@ class GraphBuilder:
         """What the call gives for fakes; where it raises, other sizes are tried, or eager decides."""
         try:
             with self.fake_mode, self.shapes.rules(), errors_unlogged():
-                if kind == "call_method":
-                    return getattr(fakes[0], target)(*fakes[1:], **keywords)
-                return target(*fakes, **keywords)
+                return run_call(kind, target, fakes, keywords)
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
             raise_for_view(evaluator, error, (fakes, keywords))

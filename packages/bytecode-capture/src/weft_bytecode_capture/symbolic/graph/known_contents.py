@@ -18,6 +18,7 @@ from ..._torch import storage_identity
 from ..._torch.symbols import substituted, unbacked_symbols
 from ...unsupported import Unsupported
 from ..protocol import Evaluator, Graph
+from .node_calls import run_call
 from .purity import has_effect
 from .storages import Tensor, version_of
 
@@ -141,10 +142,7 @@ class _Evaluation:
             raise _Unknown
         arguments: Any = torch.fx.map_arg(node.args, self.value)
         keywords: Any = torch.fx.map_arg(node.kwargs, self.value)
-        if node.op == "call_method":
-            return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
-        function: Any = node.target
-        return function(*arguments, **keywords)
+        return run_call(node.op, node.target, arguments, keywords)
 
     def _attribute(self, fake: torch.Tensor) -> torch.Tensor:
         """A module's own tensor: sizes of a convolution, which it keeps in buffers."""

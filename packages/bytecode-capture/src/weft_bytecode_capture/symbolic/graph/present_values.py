@@ -15,6 +15,7 @@ from ..._torch import HigherOrderOperator, set_grad_enabled, storage_identity
 from ...gradient_rule import GradientRule
 from ..protocol import Graph
 from .modes import MODE_CALLS
+from .node_calls import run_call
 from .purity import (
     draws,
     has_effect,
@@ -92,10 +93,7 @@ class PresentValues:
         keywords: Any = torch.fx.map_arg(node.kwargs, self._values.__getitem__)
         if isinstance(node.target, GradientRule):
             return arguments[0]
-        if node.op == "call_method":
-            return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
-        function: Any = node.target
-        return function(*arguments, **keywords)
+        return run_call(node.op, node.target, arguments, keywords)
 
     def _count(self, value: Any) -> None:
         if isinstance(value, torch.Tensor):

@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from ...._torch import HigherOrderOperator, storage_identity
+from ...graph.node_calls import run_call
 from ...graph.purity import writes
 from ...models.torch.tensor import TensorVariable
 from ...protocol import Frame
@@ -88,10 +89,7 @@ def _repeated(
     target: Any = step.node.target
     with builder.fake_mode, builder.shapes.rules():
         try:
-            if step.node.op == "call_method":
-                value = getattr(fakes[0], target)(*fakes[1:], **named)
-            else:
-                value = target(*fakes, **named)
+            value = run_call(step.node.op, target, fakes, named)
         except RuntimeError:  # a tensor of other strides has no such view
             return None
     node = builder.node(evaluator, step.node.op, target, arguments, keywords)
