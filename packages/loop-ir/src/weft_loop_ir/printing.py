@@ -95,7 +95,7 @@ def print_number(
     """A number of the call as a double, computed in the order of its operations."""
     if number.operation in ("input", "size"):
         text = print_index(number.leaf, spelling.index, names)
-        return text if number.operation == "input" else spelling.size.format(text)
+        return text if number.is_passed else spelling.size.format(text)
     if number.operation == "constant":
         return spelling.constant(float(number.leaf))
     form = spelling.operations[number.operation]

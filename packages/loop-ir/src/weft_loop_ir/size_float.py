@@ -57,6 +57,11 @@ class SizeFloat:
         return found
 
     @property
+    def is_passed(self) -> bool:
+        """Whether it is a float that a call is given."""
+        return self.operation == "input"
+
+    @property
     def leaf(self) -> Any:
         """The operand of an input, a size or a constant."""
         return self.operands[0]
@@ -68,7 +73,7 @@ class SizeFloat:
 
     def evaluate(self, numbers: Mapping[sympy.Symbol, Any]) -> float:
         """The number for these sizes and floats, as Python computes it."""
-        if self.operation == "input":
+        if self.is_passed:
             return float(numbers[self.leaf])
         if self.operation == "size":
             return float(evaluate_expression(self.leaf, numbers))

@@ -8,6 +8,7 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import (
+    Access,
     Combining,
     Indirect,
     Instruction,
@@ -297,7 +298,7 @@ class _Checker:
         written: set[str],
         kinds: dict[sympy.Symbol, SymbolKind],
     ) -> str | None:
-        if isinstance(instruction, Load | Store):
+        if isinstance(instruction, Access):
             name = instruction.buffer
             if name not in self.buffers and name not in self.local:
                 return f"buffer {name} is not declared"

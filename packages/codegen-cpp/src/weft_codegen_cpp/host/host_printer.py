@@ -234,9 +234,8 @@ class _HostPrinter(HostWriter):
         fields: list[Expression] = [Member(name) for name in one.buffers]
         fields += [one.values.get(s, Member(s.name)) for s in one.symbols]
         for number in one.scalars:
-            is_passed = number.operation == "input"
             text = print_number(number, NUMBER, self.names())
-            fields.append(Member(number.leaf.name) if is_passed else text)
+            fields.append(Member(number.leaf.name) if number.is_passed else text)
         return [*fields, "&c.error"]
 
     # -- inputs ------------------------------------------------------------------------------------------

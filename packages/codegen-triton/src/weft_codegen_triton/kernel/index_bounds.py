@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import sympy
 from weft_loop_ir import FloorDiv, LoopBody, Mod
-from weft_loop_ir.bodies import IndexValue, Indirect, Load, Store
+from weft_loop_ir.bodies import Access, IndexValue, Indirect
 
 from weft_codegen_triton.options import INT32_SAFE
 
@@ -77,7 +77,7 @@ def body_bounds(
     known = {**sizes, **{i.symbol: i.size for i in body.walk() if isinstance(i, Indirect)}}
     found = bounds_of(known.values(), known)
     for instruction in body.walk():
-        if isinstance(instruction, Load | Store) and instruction.buffer in registers:
+        if isinstance(instruction, Access) and instruction.buffer in registers:
             continue
         if isinstance(instruction, IndexValue) and is_beyond(instruction.index, known):
             continue  # computed in 64 bits in any kernel

@@ -11,7 +11,7 @@ import sympy
 
 from weft_loop_ir.attention.operands import MatrixOperand, covers
 from weft_loop_ir.attention.replaced_steps import ReplacedSteps
-from weft_loop_ir.bodies import Conversion, Load, Reduction, Store
+from weft_loop_ir.bodies import Access, Conversion, Load, Reduction, Store
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferKind, Kernel
@@ -135,12 +135,12 @@ def sum_of_load(kernel: Kernel, name: str) -> tuple[sympy.Expr, sympy.Expr, str]
     """
     local = {buffer.name for buffer in kernel.local_buffers}
     instructions = [i for stage in kernel.stages for i in stage.body.instructions]
-    accesses = [i for i in instructions if isinstance(i, Load | Store) and i.buffer not in local]
+    accesses = [i for i in instructions if isinstance(i, Access) and i.buffer not in local]
     reductions = [i.kind for i in instructions if isinstance(i, Reduction)]
     inner = [v for stage in kernel.stages for v in stage.inner if v.size != 1]
     if reductions != ["sum"] * bool(inner) or len(accesses) != 2:
         return None
-    if not all(isinstance(i, Load | Store | Conversion | Reduction) for i in instructions):
+    if not all(isinstance(i, Access | Conversion | Reduction) for i in instructions):
         return None
     if any(i.dtype is not None and not i.dtype.is_floating_point for i in instructions):
         return None

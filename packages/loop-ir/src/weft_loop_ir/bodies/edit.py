@@ -7,7 +7,14 @@ from typing import Any
 
 import sympy
 
-from weft_loop_ir.bodies.instructions import Indirect, Instruction, Load, LoopBody, Store, Value
+from weft_loop_ir.bodies.instructions import (
+    Access,
+    Indirect,
+    Instruction,
+    LoopBody,
+    Store,
+    Value,
+)
 
 
 def part_of(body: LoopBody, result: Value) -> LoopBody:
@@ -80,10 +87,8 @@ def with_buffers(body: LoopBody, names: Mapping[str, str]) -> LoopBody:
     """``body`` on buffers of other names, nested bodies included."""
 
     def changed(instruction: Instruction) -> Instruction:
-        if isinstance(instruction, Load | Store):
-            name = names.get(instruction.buffer, instruction.buffer)
-            arguments = (name, *instruction.arguments[1:])
-            return instruction.operation.instruction(arguments, instruction.dtype)
+        if isinstance(instruction, Access):
+            return instruction.to(names.get(instruction.buffer, instruction.buffer))
         if not instruction.bodies:
             return instruction
         return instruction.mapped(

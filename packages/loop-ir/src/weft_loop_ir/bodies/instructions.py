@@ -91,16 +91,22 @@ class Elementwise(Instruction):
     operands: tuple[Value, ...] = _arguments_from(0)
 
 
-class Load(Instruction):
+class Access(Instruction):
     buffer: str = _argument(0)
     index: sympy.Expr = _argument(1)
 
+    def to(self, buffer: str) -> Instruction:
+        """The same access to another buffer."""
+        return self.operation.instruction((buffer, *self.arguments[1:]), self.dtype)
 
-class Store(Instruction):
+
+class Load(Access):
+    """What is in memory."""
+
+
+class Store(Access):
     """``mode`` in :data:`~weft_loop_ir.ops.ATOMIC_MODES` combines the value with what is there."""
 
-    buffer: str = _argument(0)
-    index: sympy.Expr = _argument(1)
     value: Value = _argument(2)
     mode: str | None = _argument(3)
 
@@ -260,13 +266,13 @@ class LoopBody:
         stores = self.stores(buffer)
         return stores[0] if len(stores) == 1 and stores[0].mode is None else None
 
-    def accesses(self) -> list[Load | Store]:
+    def accesses(self) -> list[Access]:
         """Loads and stores in order, nested bodies included."""
-        return [i for i in self.walk() if isinstance(i, Load | Store)]
+        return [i for i in self.walk() if isinstance(i, Access)]
 
-    def indexed(self) -> list[Load | Store | IndexValue]:
+    def indexed(self) -> list[Access | IndexValue]:
         """What has an index: accesses, and values that are positions; nested bodies included."""
-        return [i for i in self.walk() if isinstance(i, Load | Store | IndexValue)]
+        return [i for i in self.walk() if isinstance(i, Access | IndexValue)]
 
     def only(self, form: type[Form]) -> Form | None:
         """The one instruction of a form; None where there are none or several."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from weft_loop_ir.bodies import Fold, IndexValue, Instruction, Load, LoopBody, Store
+from weft_loop_ir.bodies import Access, Fold, IndexValue, Instruction, LoopBody, Store
 from weft_loop_ir.expressions import to_int
 from weft_loop_ir.ir import LoopVariable
 from weft_loop_ir.loop_graph import LoopNode
@@ -169,7 +169,7 @@ def _merge(
 
 
 def _group_access(
-    access: Load | Store, form: LinearForm, mapping: tuple[Row, ...], rank: int
+    access: Access, form: LinearForm, mapping: tuple[Row, ...], rank: int
 ) -> GroupAccess:
     coefficients = combine(form.coefficients, mapping, rank)
     is_store = isinstance(access, Store)
