@@ -12,6 +12,7 @@ import torch
 from weft_codegen_triton._torch import set_grad_enabled
 from weft_codegen_triton.errors import IndicesTooLarge
 from weft_codegen_triton.generated import GeneratedProgram
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.runtime.cuda_graph import Compute
 from weft_codegen_triton.runtime.replays import Replays
 
@@ -28,6 +29,11 @@ class Device(Protocol):
 
     turn: threading.RLock
     asserts_later: bool
+
+    @property
+    def gpu(self) -> Gpu:
+        """What kernels are made for."""
+        ...
 
     def move(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor``, copied there if it is elsewhere."""
@@ -87,7 +93,7 @@ class TritonProgram:
             counts = len(host.returned), len(host.donated)
             is_dynamic = generated.is_dynamic
             self._replays = Replays(
-                compute, steps, *counts, is_dynamic, copied_bytes, written=host.written
+                compute, steps, *counts, is_dynamic, copied_bytes, device.gpu, host.written
             )
 
     @property

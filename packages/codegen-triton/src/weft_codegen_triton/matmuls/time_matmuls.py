@@ -23,8 +23,8 @@ from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.matmuls.print_matmul import print_matmul
 from weft_codegen_triton.runtime.device_clock import LAUNCHES, Clock, Run
 
-CACHED_BYTES = 128 << 20
-"""Of sets of memory, together, that no cache holds."""
+UNCACHED = 3
+"""Sets of memory as large as so many of a GPU's caches: none of them is in one when its turn comes."""
 MAX_BYTES = 8 << 30
 """Of the memory that a problem touches, to be timed."""
 
@@ -105,7 +105,8 @@ class StepTimer:
         self, steps: Sequence[Kernel | ExternCall], launchers: Mapping[str, Loaded]
     ) -> float:
         """The median time of ``steps``; ``launchers`` has the kernels among them, by name."""
-        count = max(1, min(LAUNCHES, CACHED_BYTES // max(self.bytes, 1)))
+        uncached = UNCACHED * self._device.gpu.l2_bytes
+        count = max(1, min(LAUNCHES, uncached // max(self.bytes, 1)))
         sets = [self._memory() for _ in range(count)]
         runs = [self._run(steps, memory, launchers) for memory in sets]
         return self._clock(runs, next(iter(sets[0].values())).device)

@@ -31,6 +31,7 @@ from weft_codegen_triton._torch import (
     current_device,
     free_library_workspaces,
 )
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.runtime.donations import DonatedInputs, Donation, SharedResults, alias
 from weft_codegen_triton.runtime.memory import (
     empty_memory,
@@ -46,7 +47,8 @@ Compute = Callable[[list[Any], Sequence[torch.Tensor], int], tuple[torch.Tensor,
 MODE = "thread_local"
 """Other threads may do what they like while this one records."""
 
-COPIED_BYTES_PER_SECOND = 1.5e12
+COPY_RATE = 5 / 16
+"""The part of a memory's bandwidth by which several tensors are copied, each byte read and written."""
 HOST_SECONDS_PER_STEP = 5e-6
 """What a step costs that the host launches, and what a copy of results costs that a recording needs."""
 
@@ -55,7 +57,9 @@ COPIED_PART = 2
 """More is copied than options say if it is at most one part in so many of what the call is given."""
 
 
-def pays_off(copied: int, steps: int, most: int, held: int, *, inputs_donated: bool) -> bool:
+def pays_off(
+    copied: int, steps: int, most: int, held: int, gpu: Gpu, *, inputs_donated: bool
+) -> bool:
     """Whether ``steps`` are worth replaying where so many bytes are copied in or out.
 
     Replaying must save twice the time of the copies.  They hold memory between calls: at most ``most`` bytes
@@ -67,7 +71,7 @@ def pays_off(copied: int, steps: int, most: int, held: int, *, inputs_donated: b
     Gradients in a recording's own memory are not asked about: a step ends with them anyway, and while
     forward runs they cost at most what it saves.
     """
-    seconds = copied / COPIED_BYTES_PER_SECOND
+    seconds = copied / (COPY_RATE * gpu.bandwidth * 1e6)
     part = held if inputs_donated else held // COPIED_PART
     return copied <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
 

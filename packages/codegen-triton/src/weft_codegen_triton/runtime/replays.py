@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.runtime.cuda_graph import (
     MAX_UNASKED_BYTES,
     Compute,
@@ -62,7 +63,7 @@ class Replays:
     copied for the caller, or shared with it, the next ``donated_count`` are donated (see
     :class:`GraphRecording`), others are read before the next call.
     ``refusal`` says why recording was given up, None if it wasn't.  ``copied_bytes`` is the option of that
-    name.
+    name, ``gpu`` what copies.
     """
 
     def __init__(
@@ -73,14 +74,14 @@ class Replays:
         donated_count: int,
         is_dynamic: bool,
         copied_bytes: int,
+        gpu: Gpu = REFERENCE,
         written: Sequence[int] = (),
     ) -> None:
         self.refusal: str | None = None
         self._compute = compute
-        self._steps = steps
         self._counts = returned_count, donated_count
         self._is_dynamic = is_dynamic
-        self._copied_bytes = copied_bytes
+        self._limits = _Limits(steps, copied_bytes, gpu)
         self._written = tuple(written)
         self._known: dict[Any, _Replay] = {}
         self._replays = 0
@@ -151,8 +152,8 @@ class Replays:
         donated = _bytes(buffers[returned_count : returned_count + donated_count])
         if self._is_dynamic and max(held, donated) > MAX_UNASKED_BYTES:
             return buffers  # each size would keep as much
-        limits = _Limits(self._steps, self._copied_bytes)
-        if limits.allow(0, _bytes(returned), held, inputs_donated, shares_results=inputs_donated):
+        limits, size = self._limits, _bytes(returned)
+        if limits.allow(0, size, held, inputs_donated, shares_results=inputs_donated):
             written = frozenset(self._written)
             replay = _Replay(
                 addresses, _addresses(constants), returned, donated_count, donated, limits, written
@@ -177,13 +178,15 @@ class _Limits:
 
     steps: int
     copied_bytes: int
+    gpu: Gpu
 
     def allow(
         self, moved: int, returned: int, held: int, inputs_donated: bool, *, shares_results: bool
     ) -> bool:
         """Whether it may copy ``moved`` bytes of inputs, and those ``returned`` unless it shares them."""
         copied = moved if shares_results else moved + returned
-        return pays_off(copied, self.steps, self.copied_bytes, held, inputs_donated=inputs_donated)
+        most = self.copied_bytes
+        return pays_off(copied, self.steps, most, held, self.gpu, inputs_donated=inputs_donated)
 
 
 class _Replay:
