@@ -118,15 +118,6 @@ class _Converted(Pattern):
         return self.value.matches(at, value, found) or super().matches(at, value, found)
 
 
-@dataclass(frozen=True, eq=False)
-class _OneOf(Pattern):
-    choices: tuple[Pattern, ...]
-
-    def matches(self, at: At, value: Value, found: Found) -> Found | None:
-        matched = (choice.matches(at, value, found) for choice in self.choices)
-        return next((m for m in matched if m is not None), None)
-
-
 def capture(dtype: torch.dtype | None = None) -> Pattern:
     """A value of any kind, of ``dtype`` if one is given."""
     return Pattern(dtype=dtype)
@@ -157,11 +148,6 @@ def at_least(value: Number) -> Pattern:
 def converted(value: Pattern) -> Pattern:
     """``value`` through any number of conversions."""
     return _Converted(value)
-
-
-def one_of(*choices: Pattern) -> Pattern:
-    """What the first of ``choices`` that matches does."""
-    return _OneOf(choices)
 
 
 def match(at: At, value: Value, pattern: Pattern) -> Found | None:

@@ -56,11 +56,6 @@ class OperandRule:
     last_bytes: int = 1
     max_last: int | None = None
 
-    @property
-    def asks_for_layout(self) -> bool:
-        """Whether a copy of an operand may be taken where the operand is not."""
-        return self.unit_stride or self.is_matrix or self.aligned > 1
-
     def takes(self, operand: OperandLayout) -> bool | None:
         """Whether the operand is such in every call; None where that is not known."""
         return _all(self.takes_value(operand), self.takes_layout(operand))
