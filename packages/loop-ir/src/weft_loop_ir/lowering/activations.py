@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 
 from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, gelu_is_nan_at_infinity
-from weft_loop_ir.bodies import Value
+from weft_loop_ir.bodies import Value, operation_named
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pointwise import convert, elementwise
 from weft_loop_ir.lowering.promotion import Operand, Promotion, promote, require_float
@@ -358,8 +359,8 @@ def _scaled(ops: BodyRecorder, factor: Any, value: Value) -> Value:
     return value if factor == 1 else ops.mul(_constant(ops, factor, value), value)
 
 
-@register_lowering(aten.addcmul.default)
-def addcmul(
+def _combined(
+    operation: str,
     context: LoweringContext,
     tensor: TensorValue,
     tensor1: TensorValue,
@@ -367,33 +368,21 @@ def addcmul(
     *,
     value: Any = 1,
 ) -> TensorValue:
+    """``tensor`` and ``value`` times a product or quotient."""
     compute, _ = promote([tensor, tensor1, tensor2], D)
-    if compute == torch.bool:
-        raise NoLowering("addcmul of bool")
+    if not operation_named(operation).takes(compute) or compute == torch.bool:
+        raise NoLowering(f"{operation} of {compute}")
 
     def formula(ops: BodyRecorder, a: Value, b: Value, c: Value) -> Value:
-        return ops.add(a, ops.mul(_scaled(ops, value, b), c))
+        return ops.add(a, getattr(ops, operation)(_scaled(ops, value, b), c))
 
-    return elementwise(context, [tensor, tensor1, tensor2], D, formula, instructions=3)
+    costly = operation_named(operation).is_costly
+    operands = [tensor, tensor1, tensor2]
+    return elementwise(context, operands, D, formula, instructions=3, costly=costly)
 
 
-@register_lowering(aten.addcdiv.default)
-def addcdiv(
-    context: LoweringContext,
-    tensor: TensorValue,
-    tensor1: TensorValue,
-    tensor2: TensorValue,
-    *,
-    value: Any = 1,
-) -> TensorValue:
-    compute, _ = promote([tensor, tensor1, tensor2], D)
-    if not compute.is_floating_point:
-        raise NoLowering("addcdiv of integers")
-
-    def formula(ops: BodyRecorder, a: Value, b: Value, c: Value) -> Value:
-        return ops.add(a, ops.truediv(_scaled(ops, value, b), c))
-
-    return elementwise(context, [tensor, tensor1, tensor2], D, formula, instructions=3, costly=True)
+register_lowering(aten.addcmul.default)(partial(_combined, "mul"))
+register_lowering(aten.addcdiv.default)(partial(_combined, "truediv"))
 
 
 # -- rounding, tests, others -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import sympy
@@ -33,8 +34,7 @@ def div_mode(
             context, [left, right], F, lambda ops, a, b: ops.truediv(a, b), costly=True
         )
     if rounding_mode == "floor":
-        result: TensorValue = floor_divide(context, left, right)
-        return result
+        return floor_divide(context, left, right)
     compute, _ = promote([left, right], D)
     _require_nonzero_divisor(compute, right)
     if compute.is_floating_point:
@@ -49,39 +49,27 @@ def div_mode(
     return elementwise(context, [left, right], D, lambda ops, a, b: ops.truncdiv(a, b), costly=True)
 
 
-@register_lowering(aten.floor_divide.default, aten.floor_divide.Scalar)
-def floor_divide(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
+def _divided(
+    operation: str, context: LoweringContext, left: Operand, right: Operand
+) -> TensorValue:
+    """Floors of quotients, and remainders, which round a number to the dtype of a tensor first."""
     compute, _ = promote([left, right], D)
     _require_nonzero_divisor(compute, right)
-    return elementwise(context, [left, right], D, lambda ops, a, b: ops.floordiv(a, b), costly=True)
+
+    def formula(ops: BodyRecorder, a: Value, b: Value) -> Value:
+        quotient: Value = getattr(ops, operation)(a, b)
+        return quotient
+
+    rounds = operation != "floordiv"
+    return elementwise(context, [left, right], D, formula, costly=True, rounds_numbers=rounds)
 
 
-@register_lowering(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
-def remainder(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
-    compute, _ = promote([left, right], D)
-    _require_nonzero_divisor(compute, right)
-    return elementwise(
-        context,
-        [left, right],
-        D,
-        lambda ops, a, b: ops.remainder(a, b),
-        costly=True,
-        rounds_numbers=True,
-    )
-
-
-@register_lowering(aten.fmod.Tensor, aten.fmod.Scalar)
-def fmod(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
-    compute, _ = promote([left, right], D)
-    _require_nonzero_divisor(compute, right)
-    return elementwise(
-        context,
-        [left, right],
-        D,
-        lambda ops, a, b: ops.fmod(a, b),
-        costly=True,
-        rounds_numbers=True,
-    )
+floor_divide = partial(_divided, "floordiv")
+register_lowering(aten.floor_divide.default, aten.floor_divide.Scalar)(floor_divide)
+register_lowering(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)(
+    partial(_divided, "remainder")
+)
+register_lowering(aten.fmod.Tensor, aten.fmod.Scalar)(partial(_divided, "fmod"))
 
 
 def _require_nonzero_divisor(compute: torch.dtype, divisor: Operand) -> None:

@@ -133,6 +133,7 @@ def _mean(
     return map_values(context, [total, counts], dtype, divided)
 
 
+@register_lowering(aten.scatter_reduce.two, aten.scatter.reduce, aten.scatter.value_reduce)
 def scatter_reduce(
     context: LoweringContext,
     tensor: TensorValue,
@@ -159,22 +160,6 @@ def scatter_reduce(
 
     scatter = Scatter(indices.size, place, value)
     return _combined(context, tensor, scatter, reduce, include_self)
-
-
-register_lowering(aten.scatter_reduce.two)(scatter_reduce)
-
-
-@register_lowering(aten.scatter.reduce, aten.scatter.value_reduce)
-def scatter_with_reduce(
-    context: LoweringContext,
-    tensor: TensorValue,
-    dim: int,
-    indices: TensorValue,
-    source: Any,
-    *,
-    reduce: str,
-) -> TensorValue:
-    return scatter_reduce(context, tensor, dim, indices, source, reduce)
 
 
 @register_lowering(aten.index_reduce.default)
