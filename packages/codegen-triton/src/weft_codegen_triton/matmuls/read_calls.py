@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy
@@ -110,13 +111,6 @@ def operand(view: BufferView, *places: sympy.Expr) -> Operand:
     return Operand(view.buffer, element(view, *places))
 
 
-def _views(call: ExternCall, count: int) -> tuple[BufferView, ...] | None:
-    """The first ``count`` arguments, if they are tensors of their buffers' dtypes and all there are."""
-    if len(call.arguments) != count or not all(isinstance(a, BufferView) for a in call.arguments):
-        return None
-    return call.arguments
-
-
 def _scaled(call: ExternCall, contraction: Contraction, bias: BufferView) -> Contraction | None:
     """``contraction`` by ``alpha`` and ``bias`` by ``beta``, the keywords."""
     factors = {"beta": 1, "alpha": 1, **call.keywords}
@@ -152,38 +146,6 @@ def _matmul(left: BufferView, right: BufferView) -> Contraction:
     )
 
 
-@rule(aten.mm.default, aten.bmm.default)
-def _mm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
-    views = _views(call, 2)
-    if views is None or call.keywords or not is_dense(buffers[str(call.outputs[0])]):
-        return None
-    return _matmul(*views)
-
-
-@rule(aten.addmm.default, aten.baddbmm.default)
-def _addmm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
-    views = _views(call, 3)
-    if views is None or not is_dense(buffers[str(call.outputs[0])]):
-        return None
-    return _scaled(call, _matmul(*views[1:]), views[0])
-
-
-@rule(aten.mv.default)
-def _mv(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
-    views = _views(call, 2)
-    if views is None or call.keywords or not is_dense(buffers[str(call.outputs[0])]):
-        return None
-    return _matrix_and_vector(*views)
-
-
-@rule(aten.addmv.default)
-def _addmv(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
-    views = _views(call, 3)
-    if views is None or not is_dense(buffers[str(call.outputs[0])]):
-        return None
-    return _scaled(call, _matrix_and_vector(*views[1:]), views[0])
-
-
 def _matrix_and_vector(matrix: BufferView, vector: BufferView) -> Contraction:
     """A row of results: the vector is the left operand, the matrix the right one, turned."""
     return Contraction(
@@ -197,14 +159,9 @@ def _matrix_and_vector(matrix: BufferView, vector: BufferView) -> Contraction:
     )
 
 
-@rule(aten.addbmm.default)
-def _addbmm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
-    """The sum of a batch of matmuls: the batch is one more place that is added up over."""
-    views = _views(call, 3)
-    if views is None or not is_dense(buffers[str(call.outputs[0])]):
-        return None
-    _, left, right = views
-    contraction = Contraction(
+def _sum_of_batch(left: BufferView, right: BufferView) -> Contraction:
+    """The batch is one more place that is added up over."""
+    return Contraction(
         sympy.S.One,
         left.size[1],
         right.size[2],
@@ -214,7 +171,31 @@ def _addbmm(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | No
         left.dtype,
         taps=left.size[0],
     )
-    return _scaled(call, contraction, views[0])
+
+
+def _multiplied(
+    contract: Callable[[BufferView, BufferView], Contraction],
+    call: ExternCall,
+    buffers: Mapping[str, Buffer],
+) -> Contraction | None:
+    """What ``contract`` says of the two last arguments, added to the first where there are three."""
+    views = call.arguments
+    if len(views) not in (2, 3) or not all(isinstance(a, BufferView) for a in views):
+        return None
+    if not is_dense(buffers[str(call.outputs[0])]):
+        return None
+    contraction = contract(*views[-2:])
+    if len(views) == 3:
+        return _scaled(call, contraction, views[0])
+    return None if call.keywords else contraction
+
+
+for _contract, _operators in (
+    (_matmul, (aten.mm, aten.bmm, aten.addmm, aten.baddbmm)),
+    (_matrix_and_vector, (aten.mv, aten.addmv)),
+    (_sum_of_batch, (aten.addbmm,)),
+):
+    rule(*(operator.default for operator in _operators))(partial(_multiplied, _contract))
 
 
 def _grouped(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
