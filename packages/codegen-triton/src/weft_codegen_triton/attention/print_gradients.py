@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import sympy
 from weft_loop_ir import (
@@ -144,7 +145,6 @@ class _GradientPrinter(MatrixPrinter):
         indices: SymbolicIndices,
     ) -> None:
         self.kernel = kernel
-        self.buffers = buffers
         tile = ScoreTile(
             kernel,
             buffers,
@@ -169,23 +169,15 @@ class _GradientPrinter(MatrixPrinter):
 
     # -- tiles -------------------------------------------------------------------------------------------
 
-    def _load_lefts(self) -> None:
-        """The operands of the scores' matmuls that give their lines."""
+    def _load(self, side: Literal["left", "right"]) -> None:
+        """The operands of the scores' matmuls that give their lines, or their columns."""
+        index, mask = ("yindex", self.line_mask) if side == "left" else ("xindex", self.key_mask)
+        is_turned = self.kernel.by_columns
+        block = self.columns if is_turned == (side == "left") else self.rows
         for number, score in enumerate(self.kernel.scores):
-            if self.kernel.by_columns:
-                code = self.columns(score.left.turned(), "yindex", self.line_mask)
-            else:
-                code = self.rows(score.left, "yindex", self.line_mask)
-            self.tile.emit(f"left{number} = {code}")
-
-    def _load_rights(self) -> None:
-        """The operands of the scores' matmuls that give their columns."""
-        for number, score in enumerate(self.kernel.scores):
-            if self.kernel.by_columns:
-                code = self.rows(score.right.turned(), "xindex", self.key_mask)
-            else:
-                code = self.columns(score.right, "xindex", self.key_mask)
-            self.tile.emit(f"right{number} = {code}")
+            operand = score.left if side == "left" else score.right
+            code = block(operand.turned() if is_turned else operand, index, mask)
+            self.tile.emit(f"{side}{number} = {code}")
 
     def _elements(self) -> list[str]:
         """The tiles of the matrices."""
@@ -209,13 +201,13 @@ class _GradientPrinter(MatrixPrinter):
         tile, kernel = self.tile, self.kernel
         self._begin("YBLOCK")
         self.name_lines("first")
-        self._load_lefts()
+        self._load("left")
         self._zeros("YBLOCK")
         tile.name_loops(of_lines=True, of_batches=True)
         tile.print_invariant({kernel.key_loop.symbol})
         with tile.printer.loop(f"for start in {seen_keys(tile, kernel.bounds, kernel.sight)}:"):
             tile.name_keys("start")
-            self._load_rights()
+            self._load("right")
             self._add("x[:, None]", self.key_mask, self.key_row_mask)
         self._store("yindex", self.line_mask)
         return with_batches(tile, tile.queries, "YBLOCK", first.queries)
@@ -243,7 +235,7 @@ class _GradientPrinter(MatrixPrinter):
             operand = self.kernel.matmuls[number].other
             other = self._known(operand) or self.rows(operand, row, row_mask)
             seen = f"tl.where({mask}, {element}, 0.0)" if mask else element
-            kind = triton_dtype(self.buffers[operand.buffer].layout.dtype)
+            kind = triton_dtype(self.tile.buffers[operand.buffer].layout.dtype)
             dot = f'tl.dot(matrix{number}, {other}, sums{number}, input_precision="ieee")'
             self.tile.emit(f"matrix{number} = ({seen}).to({kind})", f"sums{number} = {dot}")
 
@@ -271,12 +263,12 @@ class _GradientPrinter(MatrixPrinter):
     def _add_columns(self) -> None:
         """Add the matmuls of one matrix."""
         tile, kernel = self.tile, self.kernel
-        self._load_rights()
+        self._load("right")
         tile.name_loops(of_lines=False, of_batches=True)
         tile.print_invariant(kernel.lines.positions)
         with tile.printer.loop(f"for start in {seeing_lines(tile, kernel.bounds, kernel.sight)}:"):
             self.name_lines("start")
-            self._load_lefts()
+            self._load("left")
             tile.name_loops(of_lines=True, of_batches=False)
             self._add("y[:, None]", self.line_mask, self.line_row_mask)
 
@@ -313,8 +305,8 @@ class _GradientPrinter(MatrixPrinter):
             tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
             with self._members():
                 tile.name_loops(of_lines=True, of_batches=True)
-                self._load_lefts()
-                self._load_rights()
+                self._load("left")
+                self._load("right")
                 (element,) = self._elements()
                 tile.emit(f"sums += {element}")
             row = f"(kept.to(tl.int64) * {self.queries} + yindex) * {self.keys}"
