@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import weft_codegen_cpp.codegen as codegen_module
+import weft_codegen_cpp.printed_program as printed_program
 from comparison import schedule_of
 from weft_codegen_cpp import CompileError, CppCodegen, CppOptions
 from weft_codegen_cpp.program import CppProgram
@@ -70,8 +71,8 @@ def test_functions_out_of_line_are_the_same(
 
     results = []
     for most in (0, 1 << 30):
-        monkeypatch.setattr(codegen_module, "INLINED", most)
-        monkeypatch.setattr(codegen_module, "INLINED_IN_ALL", most)
+        monkeypatch.setattr(printed_program, "INLINED", most)
+        monkeypatch.setattr(printed_program, "INLINED_IN_ALL", most)
         program = compiled(codegen, every, x, y)
         assert ("far::tanh" in program.source) == (most == 0 or dtype == torch.float64)
         results.append(program(x, y))

@@ -9,17 +9,15 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import sympy
 import torch
 import torch.fx
 from weft_loop_ir import (
-    BufferKind,
     Codegen,
     ExportedProgram,
     ExternCall,
@@ -29,7 +27,6 @@ from weft_loop_ir import (
     Prerequisite,
     Schedule,
     ScheduleOptions,
-    Unsupported,
     all_items,
     convolve_channels_last,
     use_library_attention,
@@ -44,16 +41,15 @@ from weft_codegen_cpp.cache import (
     precompiled_headers,
 )
 from weft_codegen_cpp.cpu import cpu_flags, cpu_of
-from weft_codegen_cpp.errors import CodegenError, CompilerNotFound
-from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
-from weft_codegen_cpp.host.linear import with_linear_calls
-from weft_codegen_cpp.kernel.common_extents import with_common_extents
-from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel, print_kernel
+from weft_codegen_cpp.errors import CompilerNotFound
 from weft_codegen_cpp.loader import load_library, make_entry
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.program import CppProgram, GeneratedProgram
 from weft_codegen_cpp.toolchain import find_toolchain, idle_processes
-from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit
+from weft_codegen_cpp.translation_unit import TranslationUnit
+
+if TYPE_CHECKING:
+    from weft_codegen_cpp.host.host_printer import PrintedHost
 
 LAID_DTYPES = (torch.float32, torch.bfloat16)
 """Dtypes of the convolutions that oneDNN runs."""
@@ -77,15 +73,6 @@ INLINED_MATMULS = 1 << 15
 
 Measured on one thread, µs for the call of a program: 8 x 8 by 8 x 8 1.04 and 0.45, 32 x 32 by 32 x 32 1.73
 and 0.86, in bfloat16 12.5 and 1.3; a thousand of 3 x 3 by 3 x 3 27.9 and 4.0.
-"""
-
-
-INLINED = 16
-INLINED_IN_ALL = 192
-"""Functions as large as ``exp`` in a kernel, and in all kernels of a program, up to which they are inlined.
-
-The compiler takes 10 ms for each, half of one for a call.  What calls cost, measured on one thread: 3 percent
-of a chain of 40 operators, 6 to 9 of gelu, softmax and an LSTM's cell, 20 of sums of columns of tanh.
 """
 
 
@@ -298,72 +285,13 @@ class CppCodegen(Codegen):
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
     ) -> tuple[TranslationUnit, PrintedHost]:
         """The translation unit of ``schedule``, and its host program apart."""
-        bound = {**schedule.constants, **constants}
-        for name, buffer in schedule.buffers.items():
-            if buffer.kind is BufferKind.CONSTANT and name not in bound:
-                raise CodegenError(f"the constant {name} is not bound to a tensor")
-            if buffer.layout.device.type != "cpu":
-                raise Unsupported("not on the CPU", f"buffer {name}, on {buffer.layout.device}")
-        schedule = with_linear_calls(schedule, self.options)
-        kernels, kernels_printed = self._print_kernels(schedule)
-        host = print_host(schedule, kernels, bound, self.options)
-        unit = TranslationUnit(
-            schedule.name, kernels_printed, host.source, host.headers, host.table_length
-        )
-        return unit, host
+        # at the first use: a process that loads its programs prints none
+        from weft_codegen_cpp.printed_program import print_program
 
-    def _print_kernels(
-        self, schedule: Schedule
-    ) -> tuple[dict[str, PrintedKernel], tuple[KernelSource, ...]]:
-        """The printed kernel of each step, and one function for all that are alike."""
-        kernels: dict[str, PrintedKernel] = {}
-        alike: dict[tuple[tuple[str, ...], ...], list[Kernel]] = {}
-
-        def printed(kernel: Kernel, out_of_line: bool) -> PrintedKernel:
-            return print_kernel(
-                kernel,
-                schedule.buffers,
-                cpu_of(self.options),
-                shares_memory=_shares_memory(kernel, schedule),
-                out_of_line=out_of_line,
-            )
-
-        for kernel, values in _kernels(schedule):
-            one = printed(kernel, out_of_line=False)
-            users = alike.setdefault((one.fields, one.body), [])
-            users.append(kernel)
-            kernels[kernel.name] = replace(one, name=users[0].name, values=values)
-        counts = [kernels[users[0].name].large_functions for users in alike.values()]
-        are_many = sum(count for count in counts if count <= INLINED) > INLINED_IN_ALL
-        sources = []
-        for count, users in zip(counts, alike.values(), strict=True):
-            one = kernels[users[0].name]
-            if count > INLINED or (are_many and count):
-                one = printed(users[0], out_of_line=True)
-            comment = [f"// {s.name}: {', '.join(s.origins) or 'no origin'}\n" for s in users]
-            sources.append(KernelSource("".join(comment), one.declaration, one.definition))
-        return kernels, tuple(sources)
-
-
-def _kernels(schedule: Schedule) -> Iterator[tuple[Kernel, Mapping[sympy.Symbol, int]]]:
-    """Every kernel, with the values of symbols that stand for what the schedule knows."""
-    seen: set[str] = set()
-    for step in all_items(schedule.steps):
-        if isinstance(step, ParallelKernels):
-            yield from with_common_extents(step.kernels)
-            seen.update(kernel.name for kernel in step.kernels)
-        elif isinstance(step, Kernel) and step.name not in seen:
-            yield step, {}
+        return print_program(schedule, constants, self.options)
 
 
 def _processes(unit: TranslationUnit) -> int:
     """How many compilers work on a program; two on a long one, since this process does nothing meanwhile."""
     processes = idle_processes(max(len(unit.kernels), unit.length // CHARACTERS_A_KERNEL))
     return max(processes, min(2, os.cpu_count() or 1)) if unit.length > LONG else processes
-
-
-def _shares_memory(kernel: Kernel, schedule: Schedule) -> bool:
-    """Whether the memory plan puts a buffer that ``kernel`` writes where one lies that it reads."""
-    offsets = schedule.memory.offsets
-    written = {offsets[name] for name in kernel.writes if name in offsets}
-    return any(offsets.get(name) in written for name in kernel.reads if name not in kernel.writes)
