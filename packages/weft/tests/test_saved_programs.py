@@ -68,6 +68,30 @@ def grown(x):
     return x.to(torch.bfloat16)
 
 
+TABLE = torch.arange(12.0).view(3, 4)
+
+
+class Holder:
+    """An object that is neither a module nor an argument."""
+
+    def __init__(self) -> None:
+        self.offset = torch.full((4,), 0.5)
+
+
+HOLDER = Holder()
+
+
+def enclosing():
+    """A function with tensors from outside: it reads two, counts in another, and returns one that it has."""
+    scale, calls, row = torch.randn(4), torch.zeros(()), TABLE[1]
+
+    def inner(x):
+        calls.add_(1)
+        return x * scale + TABLE.sum(0) + row + HOLDER.offset * calls, {"scale": scale}
+
+    return inner
+
+
 NET = torch.nn.Sequential(
     torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()
 )
@@ -84,6 +108,7 @@ CASES = {
     "method": (torch.nn.Linear(4, 3).forward, [(2, 4)], {}),
     "literals": (literals, [(4,)], {}),
     "loop": (grown, [(3,)], {}),
+    "tensors from outside": (enclosing(), [(3, 4)], {}),
     "no elements": (counted, [(0, 3)], {}),
 }
 
@@ -236,6 +261,51 @@ def test_other_calls_are_refused(arguments, keywords, message, tmp_path) -> None
     for x in (torch.ones(3, 2).double(), torch.ones(2, 3).t()):
         with pytest.raises(weft.SavedProgramError, match="saved for"):
             program(x, scale=1.0)
+
+
+def test_tensors_from_outside_have_names_and_may_be_others(tmp_path) -> None:
+    scale = torch.ones(3)
+
+    def function(x):
+        return x * scale + TABLE[0, 0] + HOLDER.offset[0]
+
+    weft.save(function, tmp_path / "p", [torch.ones(3)])
+    program = weft.load(tmp_path / "p")
+    assert {"scale", "TABLE"} <= program.weights.keys()
+    scale.fill_(5)  # the file has what it was
+    assert program(torch.ones(3)).tolist() == [1.5] * 3
+    changed = weft.load(tmp_path / "p", weights={"scale": torch.full((3,), 2.0)})
+    assert changed(torch.ones(3)).tolist() == [2.5] * 3
+    program.weights["scale"].fill_(3)
+    assert program(torch.ones(3)).tolist() == [3.5] * 3
+
+
+def test_an_argument_that_is_a_tensor_from_outside_is_refused(tmp_path) -> None:
+    """One input of the graph stands for both; another call's argument would take the other's place."""
+    scale = torch.ones(3)
+
+    def function(x):
+        return x * scale
+
+    with pytest.raises(weft.SavedProgramError, match="save it for another argument"):
+        weft.save(function, tmp_path / "p", [scale])
+
+
+class _CallsBehind:
+    """Computes before it calls a function; the computing runs as it is."""
+
+    def __init__(self, function) -> None:
+        self._function = function
+        self._add = weft.disable(lambda x: x + 1)
+
+    def __call__(self, x):
+        return self._function(self._add(x))
+
+
+def test_what_was_made_before_the_graph_is_no_weight(tmp_path) -> None:
+    """It is made of this call's arguments, and would stay so in all others."""
+    with pytest.raises(weft.SavedProgramError, match="one graph|not an argument"):
+        weft.save(_CallsBehind(lambda made: made * 2), tmp_path / "p", [torch.ones(3)])
 
 
 SEEN: list[int] = []

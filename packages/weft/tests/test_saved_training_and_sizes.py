@@ -196,6 +196,47 @@ def test_given_parameters_get_the_gradients(tmp_path) -> None:
         assert not program(x).requires_grad
 
 
+def test_tensors_from_outside_get_gradients(tmp_path) -> None:
+    scale = torch.full((4,), 3.0, requires_grad=True)
+
+    def function(x):
+        return x.sum(0) * scale
+
+    weft.save(function, tmp_path / "p", [torch.ones(2, 4)], training=True, dynamic=True)
+    program = weft.load(tmp_path / "p")
+    for rows in (2, 5):
+        x = torch.randn(rows, 4)
+        program.weights["scale"].grad = None
+        program(x).sum().backward()
+        torch.testing.assert_close(program.weights["scale"].grad, x.sum(0))
+    assert scale.grad is None
+
+
+def test_tensors_from_outside_that_others_would_train_are_refused(tmp_path) -> None:
+    leaf = torch.ones(4, requires_grad=True)
+    scale = leaf * 2
+
+    def function(x):
+        return x * scale
+
+    with pytest.raises(weft.SavedProgramError, match="is computed from tensors"):
+        weft.save(function, tmp_path / "p", [torch.ones(4)], training=True)
+    with torch.no_grad():
+        weft.save(function, tmp_path / "p", [torch.ones(4)])
+    assert weft.load(tmp_path / "p")(torch.ones(4)).tolist() == [2.0] * 4
+
+
+def test_tensors_from_outside_whose_sizes_vary_are_refused(tmp_path) -> None:
+    scale = torch.ones(4, 3)
+    weft.mark_dynamic(scale, 0)
+
+    def function(x):
+        return x * scale.sum(0)
+
+    with pytest.raises(weft.SavedProgramError, match="sizes that vary"):
+        weft.save(function, tmp_path / "p", [torch.ones(3)])
+
+
 def test_gradients_of_gradients(tmp_path) -> None:
     weft.save(
         lambda x: x.pow(3).sum(), tmp_path / "p", [torch.ones(3, requires_grad=True)], training=True

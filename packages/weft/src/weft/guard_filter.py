@@ -30,7 +30,7 @@ GuardFilter = Callable[[list[GuardEntry]], Sequence[Any]]
 
 
 def entry_of(guard: Guard) -> GuardEntry:
-    root = _root(guard.source)
+    root = root_of(guard.source)
     return GuardEntry(
         guard.source.name(),
         type(guard.predicate).__name__,
@@ -52,7 +52,8 @@ def of_guards(keeps: GuardFilter | None) -> Callable[[Sequence[Guard]], Sequence
     return kept
 
 
-def _root(source: Source) -> Source:
+def root_of(source: Source) -> Source:
+    """Where the path to a value begins."""
     while isinstance(base := getattr(source, "base", None), Source):
         source = base
     return source

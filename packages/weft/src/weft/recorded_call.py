@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,18 @@ import torch
 import torch.fx
 import weft_bytecode_capture as capture
 from weft_functionalize import check_operands
+from weft_guards import (
+    ArgumentSource,
+    ClosureSource,
+    GlobalSource,
+    SameObject,
+    Source,
+)
 
 from ._torch import FakeTensor
 from .errors import WeftWarning
 from .graph_description import GraphDescription
+from .guard_filter import root_of
 from .options import CompileOptions
 from .pipeline import Pipeline
 from .program_cache import CachedProgram, ProgramCache
@@ -26,13 +35,16 @@ from .trees import flatten, unflatten
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """How the graph of a recorded call was called: ``inputs`` are leaves of the arguments, by number.
+    """How the graph of a recorded call was called.
 
-    ``outputs`` says what each leaf of ``result`` is: ``["output", n]``, ``["argument", n]`` or
-    ``["value", v]``.  ``fakes`` are what capture had for leaves, by number.
+    ``inputs`` are leaves of the arguments, ``["argument", n]``, or tensors that the program finds in a
+    closure, a global or an object: ``["weight", tensor]``, with their ``names`` beside.  ``outputs`` says
+    what each leaf of ``result`` is: ``["output", n]``, ``["value", v]``, or as an input.  ``fakes`` are what
+    capture had for leaves, by number.
     """
 
-    inputs: list[int]
+    inputs: list[list[Any]]
+    names: list[tuple[torch.Tensor, str]]
     fakes: dict[int, Any]
     result: Any
     outputs: list[list[Any]]
@@ -116,15 +128,25 @@ def record_call(
     if recorder.entry is None or recorder.source is None:
         raise SavedProgramError(f"this program can't be saved: {recorder.reason()}")
     _warn_of_changes(reports, function)
-    inputs, outputs = backend.calls[0]
-    numbers = [_leaf_number(value, leaves) for value in inputs]
-    examples = zip(numbers, backend.examples, strict=True)
-    fakes = {number: fake for number, fake in examples if isinstance(fake, FakeTensor)}
+    given, outputs = backend.calls[0]
+    frame = _Frame(function, next(report for report in reports if report.graph is not None))
+    frame.require_other_objects()
+    inputs = [_describe_input(value, leaves) for value in given]
+    fakes: dict[int, Any] = {}
+    names = []
+    known = zip(inputs, backend.examples, frame.graph.input_sources, strict=True)
+    for (kind, value), fake, source in known:
+        if kind == "argument" and isinstance(fake, FakeTensor):
+            fakes[value] = fake
+        elif kind == "weight":
+            frame.require_holdable(value, fake, source)
+            names.append((value, _name(source)))
     varies = any(not isinstance(s, int) for fake in fakes.values() for s in fake.shape)
     found: list[Any] = []
     described = flatten(result, found)
     return RecordedCall(
-        numbers,
+        inputs,
+        names,
         fakes,
         described,
         [_describe_output(leaf, outputs, leaves, varies) for leaf in found],
@@ -143,7 +165,7 @@ def _warn_of_changes(reports: Sequence[capture.CaptureReport], function: Any) ->
 
 def _own_dictionaries(function: Any) -> set[str]:
     """The names of the dictionaries and tuples that a call makes of its arguments."""
-    code = getattr(getattr(function, "forward", function), "__code__", None)
+    code = _code_of(function)
     if code is None:
         return set()
     first = code.co_argcount + code.co_kwonlyargcount
@@ -151,13 +173,70 @@ def _own_dictionaries(function: Any) -> set[str]:
     return {f"L[{name!r}]" for name in code.co_varnames[first : first + count]}
 
 
-def _leaf_number(value: Any, leaves: Sequence[Any]) -> int:
-    for number, other in enumerate(leaves):
-        if other is value and isinstance(value, torch.Tensor):
-            return number
-    raise SavedProgramError(
-        f"the graph takes {type(value).__name__} that is not an argument of the call"
-    )
+def _describe_input(value: Any, leaves: Sequence[Any]) -> list[Any]:
+    if not isinstance(value, torch.Tensor):
+        text = f"the graph takes a {type(value).__name__} that is no tensor of the call"
+        raise SavedProgramError(text)
+    return _argument(value, leaves) or ["weight", value]
+
+
+def _argument(tensor: torch.Tensor, leaves: Sequence[Any]) -> list[Any] | None:
+    """Which argument it is; None if it is none."""
+    numbers = (number for number, leaf in enumerate(leaves) if leaf is tensor)
+    return next((["argument", number] for number in numbers), None)
+
+
+class _Frame:
+    """The frame whose graph is saved, and what it finds apart from its arguments."""
+
+    def __init__(self, function: Any, report: capture.CaptureReport) -> None:
+        assert report.graph is not None
+        self.graph = report.graph
+        self._is_the_functions_own = _code_of(function) is report.code
+        is_method = isinstance(function, torch.nn.Module) or hasattr(function, "__self__")
+        names = report.code.co_varnames[: report.code.co_argcount]
+        self._object = names[0] if is_method and names else None
+
+    def _is_passed(self, source: Source) -> bool:
+        """Whether a call passes what is there; a method's own object it does not."""
+        root = root_of(source)
+        return isinstance(root, ArgumentSource) and root.argument != self._object
+
+    def require_holdable(self, tensor: torch.Tensor, fake: Any, source: Source) -> None:
+        """:raises SavedProgramError: a file can't hold what the program reads at ``source``.
+
+        What code before the frame may have made is none that another call finds.
+        """
+        if self._is_passed(source) or not self._is_the_functions_own:
+            text = f"the graph takes a tensor ({source.name()}) that is not an argument of the call"
+            raise SavedProgramError(text)
+        if any(not isinstance(size, int) for size in fake.shape):
+            raise SavedProgramError(f"{source.name()} has sizes that vary: make it an argument")
+        if tensor.requires_grad and not tensor.is_leaf and torch.is_grad_enabled():
+            text = "is computed from tensors that get gradients through it: make it an argument"
+            raise SavedProgramError(f"{source.name()} {text}")
+
+    def require_other_objects(self) -> None:
+        """:raises SavedProgramError: an argument is an object that the program also has by itself.
+
+        The graph has one input for both, and other calls pass another.
+        """
+        for guard in self.graph.guards:
+            if isinstance(guard.predicate, SameObject):
+                sources = guard.source, guard.predicate.other
+                if self._is_passed(sources[0]) is not self._is_passed(sources[1]):
+                    names = " is ".join(source.name() for source in sources)
+                    raise SavedProgramError(f"{names} in this call: save it for another argument")
+
+
+def _code_of(function: Any) -> types.CodeType | None:
+    """That of a function, a method or a module's forward."""
+    return getattr(getattr(function, "forward", function), "__code__", None)
+
+
+def _name(source: Source) -> str:
+    """The name of a weight: a variable's own, or where it is found."""
+    return source.variable if isinstance(source, ClosureSource | GlobalSource) else source.name()
 
 
 def _describe_output(
@@ -170,10 +249,7 @@ def _describe_output(
         if value is leaf:
             return ["output", number]
     if isinstance(leaf, torch.Tensor):
-        for number, value in enumerate(leaves):
-            if value is leaf:
-                return ["argument", number]
-        raise SavedProgramError("a result is a tensor that is neither computed nor an argument")
+        return _argument(leaf, leaves) or ["weight", leaf]
     if type(leaf) not in PLAIN:
         raise SavedProgramError(f"a result is a {type(leaf).__qualname__}, which can't be saved")
     if varies and type(leaf) in (int, float):

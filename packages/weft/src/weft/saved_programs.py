@@ -36,7 +36,7 @@ from .saved_file import SavedProgramError, read_file, write_file
 from .saved_weights import SavedWeights, load_weights
 from .trees import unflatten
 
-VERSION = 4
+VERSION = 5
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and named arguments."""
@@ -62,8 +62,9 @@ def save(
     The options that ``compiled`` was compiled with (``mode``, ``numerics``) are those of the saved program;
     under ``freezing`` its parameters are no constants, so that others may take their place.
 
-    The file has the parameters and buffers, and machine code for this kind of processor or GPU.  Programs
-    are saved that are one graph; a warning names what they change besides tensors, which is not saved.
+    The file has the parameters and buffers, other tensors that the program reads, and machine code for this
+    kind of processor or GPU.  Programs are saved that are one graph; a warning names what they change besides
+    tensors, which is not saved.
 
     :raises SavedProgramError: it can't be saved; the message says why.
     """
@@ -124,6 +125,13 @@ def _describe_program(
             needs[kind] = sorted({*needs.get(kind, ()), *names})
         return found.generated
 
+    for tensor, name in call.names:
+        weights.name(tensor, name)
+
+    def placed(described: Sequence[Any]) -> Sequence[Any]:
+        kind, value = described
+        return (kind, weights.number(value)) if kind == "weight" else described
+
     lifted = entry.functional(call.source).lifted
     names = {index: f"weight_{weights.number(tensor)}" for index, tensor in lifted.items()}
     saved = dataclasses.replace(entry, generated=exported(entry.generated), lifted=names)
@@ -134,9 +142,9 @@ def _describe_program(
     elif not _has_symbols((entry.outputs, entry.shared_bases)):
         saved = dataclasses.replace(saved, graph=None)  # of which nothing is read
     return {
-        "inputs": call.inputs,
+        "inputs": [placed(described) for described in call.inputs],
         "result": call.result,
-        "outputs": call.outputs,
+        "outputs": [placed(described) for described in call.outputs],
         "program": encode(saved, weights.number),
         "codes": codes,
         "device_type": entry.device_type,
@@ -250,9 +258,9 @@ class _Program:
         tensors: Sequence[torch.Tensor],
     ) -> None:
         self.arguments = Arguments(header)
-        self._inputs = header["inputs"]
+        self._inputs = [_placed(described, tensors) for described in header["inputs"]]
         self._result = header["result"]
-        self._outputs = header["outputs"]
+        self._outputs = [_placed(described, tensors) for described in header["outputs"]]
         self._gradients = bool(header["training"])
         codes = [[_piece(path, blocks, *piece) for piece in code] for code in header["codes"]]
         mode = functools.cache(lambda: fake_mode_of(decode_symbols(header)))
@@ -270,7 +278,7 @@ class _Program:
 
     def run(self, leaves: Sequence[Any]) -> Any:
         with torch.set_grad_enabled(self._gradients and torch.is_grad_enabled()):
-            results = self._run(*(leaves[number] for number in self._inputs))
+            results = self._run(*(_output(described, (), leaves) for described in self._inputs))
         return unflatten(
             self._result, lambda number: _output(self._outputs[number], results, leaves)
         )
@@ -332,6 +340,12 @@ def _codegen_for(path: str, header: Mapping[str, Any], program: Mapping[str, Any
                 f"{path} was saved for another machine: this one lacks {kind} {', '.join(missing)}"
             )
     return codegen
+
+
+def _placed(described: Sequence[Any], tensors: Sequence[torch.Tensor]) -> Sequence[Any]:
+    """A weight as a value, not by its number; what else there is stays."""
+    kind, value = described
+    return ("value", tensors[value]) if kind == "weight" else described
 
 
 def _output(described: Sequence[Any], results: Sequence[Any], leaves: Sequence[Any]) -> Any:

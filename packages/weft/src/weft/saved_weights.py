@@ -25,6 +25,11 @@ class SavedWeights:
         self._kept: list[torch.Tensor] = []
         self._names = _names_of(function)
 
+    def name(self, tensor: torch.Tensor, name: str) -> None:
+        """Let a tensor that has no name have this one, if no other has it."""
+        if name not in self._names.values():
+            self._names.setdefault(id(tensor), name)
+
     def add_code(self, content: bytes) -> tuple[int, str]:
         """The number of the block that is this piece of code, and its checksum; once in the file."""
         digest = hashlib.sha256(content).hexdigest()
