@@ -237,6 +237,76 @@ def test_tensors_from_outside_whose_sizes_vary_are_refused(tmp_path) -> None:
         weft.save(function, tmp_path / "p", [torch.ones(3)])
 
 
+class Cubed(torch.autograd.Function):
+    """Gradients that are not those of its operators, and that have gradients themselves."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        return x.pow(3), x * factor
+
+    @staticmethod
+    def backward(ctx, first, second):
+        (x,) = ctx.saved_tensors
+        return first * x.pow(2) * 5 + second * torch.tensor([2.0, 3.0, 4.0]) * ctx.factor, None
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sin()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * 7
+
+
+def test_gradients_that_the_program_wrote(tmp_path) -> None:
+    def function(x):
+        first, second = Cubed.apply(x * 2, 3)
+        return Once.apply(first).sum() + second.sum()
+
+    with torch.enable_grad():
+        weft.save(function, tmp_path / "p", [torch.ones(2, 3, requires_grad=True)], training=True)
+    program = weft.load(tmp_path / "p")
+    x = torch.randn(2, 3, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    program(x).backward()
+    function(y).backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.filterwarnings("ignore:.*gradients of gradients")
+def test_gradients_of_gradients_that_the_program_wrote(tmp_path) -> None:
+    def function(x):
+        return Cubed.apply(x, 3)[0].sum()
+
+    weft.save(function, tmp_path / "p", [torch.ones(3, requires_grad=True)], training=True)
+    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    for run in (function, weft.load(tmp_path / "p")):
+        (first,) = torch.autograd.grad(run(x), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+        assert first.tolist() == [5.0, 20.0, 45.0] and second.tolist() == [10.0, 20.0, 30.0]
+
+
+def test_a_forged_name_of_gradients_is_refused(tmp_path) -> None:
+    """torch prints graphs as source code, with the names of what they call."""
+    weft.save(
+        lambda x: Cubed.apply(x, 3)[0], tmp_path / "p", [torch.ones(3, requires_grad=True)],
+        training=True,
+    )  # fmt: skip
+    header, blocks = read_file(tmp_path / "p")
+    header.pop("blocks")
+    text = json.dumps(header)
+    assert '["rule", "Cubed"' in text
+    forged = json.loads(text.replace('["rule", "Cubed"', '["rule", "Cubed(); import os"'))
+    write_file(tmp_path / "q", forged, [bytes(block) for block in blocks])
+    with pytest.raises(weft.SavedProgramError, match="damaged"):
+        weft.load(tmp_path / "q")
+
+
 def test_gradients_of_gradients(tmp_path) -> None:
     weft.save(
         lambda x: x.pow(3).sum(), tmp_path / "p", [torch.ones(3, requires_grad=True)], training=True

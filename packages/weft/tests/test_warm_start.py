@@ -280,6 +280,71 @@ def test_branches_that_the_program_asks_for(tmp_path) -> None:
         assert programs.counts["hit"] == hits, programs.counts
 
 
+class Cubed(torch.autograd.Function):
+    """Gradients that are not those of its operators, and that have gradients themselves."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        return x.pow(3), x * factor
+
+    @staticmethod
+    def backward(ctx, first, second):
+        (x,) = ctx.saved_tensors
+        return first * x.pow(2) * 5 + second * torch.tensor([2.0, 3.0, 4.0]) * ctx.factor, None
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sin()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * 7
+
+
+def with_gradients_of_its_own(x):
+    first, second = Cubed.apply(x * 2, 3)
+    return Once.apply(first).sum() + second.sum()
+
+
+def test_gradients_that_the_program_wrote(tmp_path) -> None:
+    for hits in (0, 1):
+        run, programs, _ = compiled(with_gradients_of_its_own, tmp_path)
+        x = torch.randn(2, 3, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        torch.testing.assert_close(run(x), with_gradients_of_its_own(y))
+        run(x).backward()
+        with_gradients_of_its_own(y).backward()
+        torch.testing.assert_close(x.grad, y.grad)
+        assert programs.counts["hit"] == hits, programs.counts
+
+
+def test_other_gradients_are_another_program(tmp_path) -> None:
+    def rule_of(factor):
+        class Rule(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient * factor
+
+        return Rule
+
+    for factor in (3.0, 4.0):
+        rule = rule_of(factor)
+        run, programs, _ = compiled(lambda x, rule=rule: rule.apply(x).sum(), tmp_path)
+        x = torch.ones(3, requires_grad=True)
+        run(x).backward()
+        assert x.grad.tolist() == [factor] * 3
+        assert programs.counts["hit"] == 0
+
+
 NOT_KEPT: Sequence[tuple[Callable[..., object], dict[str, object]]] = (
     (that_writes, {}),
     (that_is_composite, {}),

@@ -26,7 +26,7 @@ class GradientRule:
     def __init__(self, name: str, backward: Backward, *, once: bool) -> None:
         self.__name__ = self.__qualname__ = name
         self.backward = backward
-        self._once = once
+        self.once = once
         base = _OnceDifferentiable if once else _Differentiable
         self._function: Any = type(name, (base,), {})
 
@@ -44,7 +44,7 @@ class GradientRule:
 
     def with_backward(self, backward: Backward) -> GradientRule:
         """The same rule by another form of its backward."""
-        return GradientRule(self.__name__, backward, once=self._once)
+        return GradientRule(self.__name__, backward, once=self.once)
 
     def __repr__(self) -> str:
         return f"GradientRule({self.__name__})"

@@ -33,7 +33,7 @@ from .functional_graph import (
     WholeOutput,
 )
 from .gradient_history import is_unrecorded_view
-from .gradient_rules import drop_gradient_rules, is_gradient_rule
+from .gradient_rules import FunctionalBackward, drop_gradient_rules, is_gradient_rule
 from .loop_reach import reached_after
 from .options import FunctionalizeOptions, StepObserver
 from .python_forms import as_kernels_compute
@@ -60,6 +60,7 @@ __all__ = [
     "GIVES_ZERO_GRADIENTS",
     "SYMBOLIC_TYPES",
     "Constant",
+    "FunctionalBackward",
     "FunctionalGraph",
     "FunctionalizeOptions",
     "InputDescriptor",

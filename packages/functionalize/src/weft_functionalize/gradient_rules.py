@@ -10,13 +10,14 @@ then ``kept``, and gives those of the inputs.  A functional graph holds the same
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
 from .aten_recorder import AtenRecorder
-from .functional_graph import FunctionalGraph, OutputKind
+from .functional_graph import FunctionalGraph, InputKind, OutputKind
 from .tensor_ssa.kept_history import drop_kept_histories
 from .unsupported import Unsupported
 
@@ -41,8 +42,15 @@ def convert_gradient_rules(recorder: AtenRecorder, functionalize: Functionalize)
         if functional.mutated_inputs or functional.shared_bases:
             raise Unsupported("backward that writes to what it is given", str(rule))
         results, inputs, saved, kept = node.args
-        literals = tuple(recorder.node_of(tensor) for tensor in functional.lifted.values())
-        node.target = rule.with_backward(_Backward(functional))
+        literals = tuple(
+            recorder.node_of(
+                recorder.fake_of_literal(tensor)
+                if functional.inputs[index].kind is InputKind.LITERAL
+                else tensor
+            )
+            for index, tensor in functional.lifted.items()
+        )
+        node.target = rule.with_backward(FunctionalBackward.of(functional))
         node.args = (results, inputs, saved, (*kept, *literals))
 
 
@@ -58,23 +66,33 @@ def _with_own_results(graph: torch.fx.Graph) -> torch.fx.Graph:
     return copy
 
 
-class _Backward:
-    """A functional backward as a function: its arguments, then its literals."""
+@dataclass(frozen=True)
+class FunctionalBackward:
+    """A functional backward as a function: its arguments, then its literals.
 
-    def __init__(self, functional: FunctionalGraph) -> None:
-        self._module = functional.graph_module
+    ``order`` says where each placeholder of ``graph_module`` is among these, ``indices`` which of the graph's
+    results each gradient is, None for one that is None.
+    """
+
+    graph_module: torch.fx.GraphModule
+    order: tuple[int, ...]
+    indices: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, functional: FunctionalGraph) -> FunctionalBackward:
+        """That of a backward that has been made functional."""
         users = functional.user_input_indices
         places = {index: k for k, index in enumerate((*users, *functional.lifted))}
-        self._order = [places[index] for index in range(len(places))]
-        self._indices = [
-            descriptor.graph_index
-            for descriptor in functional.outputs
-            if descriptor.kind is OutputKind.USER_OUTPUT
-        ]
+        results = (d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT)
+        return cls(
+            functional.graph_module,
+            tuple(places[index] for index in range(len(places))),
+            tuple(descriptor.graph_index for descriptor in results),
+        )
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:
-        results = torch.fx.Interpreter(self._module).run(*(values[k] for k in self._order))
-        return tuple(None if index is None else results[index] for index in self._indices)
+        results = torch.fx.Interpreter(self.graph_module).run(*(values[k] for k in self.order))
+        return tuple(None if index is None else results[index] for index in self.indices)
 
 
 def drop_gradient_rules(graph: torch.fx.Graph) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
-from weft_functionalize import storage_identity
+from weft_functionalize import is_gradient_rule, storage_identity
 
 from ._torch import (
     NATIVE_MODULES,
@@ -168,12 +168,20 @@ class _Describer:
                 raise NotDescribable(f"a node with {', '.join(sorted(unknown))}")
             arguments = f"{_argument(node.args)} {_argument(node.kwargs)}"
             yield f"{node.op} {node.name} {_target(node)} {arguments}"
+            if is_gradient_rule(node.target):
+                yield from self._rule(node.target)
             self._note_gradients(node)
             yield from (f"{k}: {node.meta[k]!r}" for k in sorted(DESCRIBED_META & node.meta.keys()))
             if node.op == "get_attr":
                 yield from self._attribute(graph_module, node)
             if "example_value" in node.meta:
                 yield _value(node.meta["example_value"], self._storages)
+
+    def _rule(self, rule: Any) -> Iterator[str]:
+        """The gradients that the program wrote for some results, as they were captured."""
+        yield "begin"
+        yield from self._nodes(rule.backward)
+        yield "end"
 
     def _note_gradients(self, node: torch.fx.Node) -> None:
         """Remember the user's operators, and whether autograd, which may call their formulas, is at work."""
@@ -302,6 +310,8 @@ def _target(node: torch.fx.Node) -> str:
     if node.op != "call_function":
         return str(node.target)
     target: Any = node.target
+    if is_gradient_rule(target):
+        return f"rule {target.__name__} {target.once}"
     overloads = _overloads(target)
     if overloads:
         return f"{target}: {[_operator(overload) for overload in overloads]}"

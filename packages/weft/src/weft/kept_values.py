@@ -15,7 +15,8 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
-from weft_functionalize import storage_identity
+from weft_bytecode_capture import GradientRule
+from weft_functionalize import FunctionalBackward, is_gradient_rule, storage_identity
 
 from ._torch import (
     SYMBOLIC_TYPES,
@@ -74,6 +75,8 @@ class ValuePickler(pickle.Pickler):
             return "expression", *expression_parts(value)
         if isinstance(value, torch.fx.GraphModule):
             return "graph", KeptGraph.of(value)
+        if is_gradient_rule(value):
+            return "rule", *parts_of_rule(value)
         return None
 
     def reducer_override(self, value: Any) -> Any:
@@ -116,6 +119,8 @@ class ValueUnpickler(pickle.Unpickler):
             return _attribute(torch.ops, parts[0])
         if kind == "graph":
             return parts[0].graph_module()
+        if kind == "rule":
+            return rule_of_parts(*parts)
         if kind == "format":
             return allowed(*parts[0].split("."))
         if kind == "expression":
@@ -127,6 +132,29 @@ class ValueUnpickler(pickle.Unpickler):
         if kind == "number":
             return symbolic_number(self._fake_mode.shape_env, *parts)
         return fake_tensor(self._fake_mode, *parts)
+
+
+def parts_of_rule(rule: Any) -> tuple[str, bool, FunctionalBackward]:
+    """Name, whether once, and backward; raises PicklingError for one that :func:`rule_of_parts` refuses."""
+    parts = rule.__name__, rule.once, rule.backward
+    try:
+        rule_of_parts(*parts)
+    except pickle.UnpicklingError as error:
+        raise pickle.PicklingError(str(error)) from error
+    return parts
+
+
+def rule_of_parts(name: Any, once: Any, backward: Any) -> GradientRule:
+    """The rule again; its name has to be one, since torch prints graphs as source code."""
+    is_name = isinstance(name, str) and name.isidentifier()
+    is_backward = isinstance(backward, FunctionalBackward)
+    if (
+        not is_name
+        or not is_backward
+        or not isinstance(backward.graph_module, torch.fx.GraphModule)
+    ):
+        raise pickle.UnpicklingError(f"the gradients of {name!r}")
+    return GradientRule(name, backward, once=bool(once))
 
 
 def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -20,6 +20,8 @@ import sympy
 import torch
 import torch.fx
 from torch.fx.immutable_collections import immutable_list
+from weft_bytecode_capture import GradientRule
+from weft_functionalize import is_gradient_rule
 
 from ._torch import (
     SYMBOLIC_TYPES,
@@ -33,7 +35,7 @@ from ._torch import (
     symbolic_number,
 )
 from .allowed_values import allowed, expression_of_parts, expression_parts
-from .kept_values import KeptGraph, NodeName, layout_of
+from .kept_values import KeptGraph, NodeName, layout_of, parts_of_rule, rule_of_parts
 
 Encoded = Any
 """What ``json`` writes as it is."""
@@ -66,6 +68,11 @@ def encode(value: Any, tensor: Callable[[torch.Tensor], Encoded]) -> Encoded:
         return ["number", type(value).__name__, inner(expression_of(value))]
     if isinstance(value, torch.fx.GraphModule):
         return ["graph", inner(KeptGraph.of(value))]
+    if is_gradient_rule(value):
+        try:
+            return ["rule", *map(inner, parts_of_rule(value))]
+        except pickle.PicklingError as error:
+            raise NotPlain(str(error)) from error
     if isinstance(value, types.BuiltinFunctionType | types.FunctionType):
         return ["function", *_name_of(value)]
     if isinstance(value, OpOverload):
@@ -176,6 +183,8 @@ def _decode(
         return slice(*map(inner, parts))
     if kind == "graph":
         return _graph(inner(parts[0]))
+    if kind == "rule":
+        return rule_of_parts(*map(inner, parts))
     if kind == "function":
         return allowed(parts[0], parts[1])
     if kind in ("fake", "number") and fake_mode is not None:
@@ -222,7 +231,7 @@ def _graph(kept: Any) -> torch.fx.GraphModule:
     for op, name, target, *arguments, meta in kept.nodes:
         if op == "call_function":
             is_known = isinstance(target, OpOverload | HigherOrderOperator | types.FunctionType)
-            is_known = is_known or isinstance(target, types.BuiltinFunctionType)
+            is_known = is_known or isinstance(target, types.BuiltinFunctionType | GradientRule)
         else:
             is_known = op in ("placeholder", "get_attr", "output") and _is_path(target)
         if not is_known or not _is_path(name) or type(meta) is not dict:
