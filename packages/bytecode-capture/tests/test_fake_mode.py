@@ -23,6 +23,7 @@ from weft_bytecode_capture._torch.symbols import (
 )
 from weft_bytecode_capture.symbolic.graph import fake_mode
 from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
+from weft_bytecode_capture.symbolic.graph.known_results import KnownResult
 
 Step = Callable[[list[Tensor]], Any]
 
@@ -167,6 +168,53 @@ def test_remembered_results_are_those_of_torch(seed: int, context: str) -> None:
     want = evaluated(FakeTensorMode(shape_env=ShapeEnv()), seed, CONTEXTS[context]())
     got = evaluated(RememberingFakeMode(shape_env=ShapeEnv()), seed, CONTEXTS[context]())
     assert got == want
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("seed", range(8))
+def test_what_another_mode_remembers_is_what_torch_gives(seed: int, context: str) -> None:
+    known: dict[str, KnownResult] = {}
+    want = evaluated(FakeTensorMode(shape_env=ShapeEnv()), seed, CONTEXTS[context]())
+    for _ in range(2):
+        mode = RememberingFakeMode(known=known, shape_env=ShapeEnv())
+        assert evaluated(mode, seed, CONTEXTS[context]()) == want
+    assert known
+
+
+def test_what_another_mode_remembers_is_not_computed(monkeypatch: Any) -> None:
+    asked = []
+    plain = FakeTensorMode.dispatch
+
+    def dispatch(self: Any, func: Any, *rest: Any) -> Any:
+        asked.append(func)
+        return plain(self, func, *rest)
+
+    known: dict[str, KnownResult] = {}
+    monkeypatch.setattr(fake_mode.FakeTensorMode, "dispatch", dispatch)
+    for _ in range(2):
+        asked.clear()
+        with RememberingFakeMode(known=known, shape_env=ShapeEnv()):
+            x = torch.ones(2, 3)
+            (x * x).t().add_(1).sort(0)
+    assert not {torch.ops.aten.mul.Tensor, torch.ops.aten.sort.default} & set(asked)
+
+
+def test_what_only_backward_asked_is_checked_in_another_mode() -> None:
+    """Formulas of gradients may call what the program may not; its call is refused as ever."""
+
+    def refuse(func: Any, args: Any, kwargs: Any) -> None:
+        if func is torch.ops.aten.neg.default:
+            raise NotImplementedError(func)
+
+    known: dict[str, KnownResult] = {}
+    with RememberingFakeMode(refuse, known, shape_env=ShapeEnv()):
+        x = torch.ones(3, requires_grad=True)
+        torch.autograd.grad(x.cos().sum(), x)
+    with (
+        RememberingFakeMode(refuse, known, shape_env=ShapeEnv()),
+        pytest.raises(NotImplementedError),
+    ):
+        torch.ones(3).neg()
 
 
 def test_an_operator_runs_once_for_operands_that_look_alike(monkeypatch: Any) -> None:

@@ -304,7 +304,7 @@ class _CallsBehind:
 
 def test_what_was_made_before_the_graph_is_no_weight(tmp_path) -> None:
     """It is made of this call's arguments, and would stay so in all others."""
-    with pytest.raises(weft.SavedProgramError, match="one graph|not an argument"):
+    with pytest.raises(weft.SavedProgramError, match=r"one graph|not an argument"):
         weft.save(_CallsBehind(lambda made: made * 2), tmp_path / "p", [torch.ones(3)])
 
 

@@ -6,6 +6,7 @@ protocol, later calls run compiled code wherever the guards hold.
 """
 
 from ._frame_hook import Context as Context
+from ._torch.fakes import FakeLayout as FakeLayout
 from .capture import CaptureResult as CaptureResult
 from .capture import allow_in_graph as allow_in_graph
 from .capture import assume_constant_result as assume_constant_result
@@ -36,6 +37,8 @@ from .marks import maybe_mark_dynamic as maybe_mark_dynamic
 from .stance import RecompileError as RecompileError
 from .stance import set_stance as set_stance
 from .symbolic.frame_result import CaptureOptions as CaptureOptions
+from .symbolic.graph.known_results import KnownResult as KnownResult
+from .symbolic.graph.known_results import KnownResults as KnownResults
 from .symbolic.graph.plain_runs import refused_by_torch as refused_by_torch
 from .unsupported import Unsupported as Unsupported
 from .user_location import UserLocation as UserLocation

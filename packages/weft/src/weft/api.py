@@ -23,6 +23,7 @@ from .pipeline import Pipeline
 from .program_cache import ProgramCache
 from .registry import BackendFunction, find_backend, stage_folders
 from .report import Watch
+from .results_on_disk import ResultsOnDisk
 from .shared_cache import shared_cache
 from .standing_observers import standing_observers
 
@@ -207,6 +208,7 @@ def _compile_frames(
             sparse_gradients=_SPARSE_GRADIENTS,
             backend_folders=stage_folders(),
             check_operands=check_operands,
+            known_results=_known_results(options, backend),
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or options.strict),
         observer=watch.frame_converted,
@@ -233,6 +235,13 @@ def _pipeline(options: CompileOptions, fullgraph: bool, watch: Watch) -> Pipelin
             shared=None if options.shared_cache is None else shared_cache(options.shared_cache),
         ),
     )
+
+
+def _known_results(options: CompileOptions, backend: str | BackendFunction) -> ResultsOnDisk | None:
+    """Results of operators for other processes, where programs are kept for them too."""
+    if callable(backend) or options.verify or options.dump_directory is not None:
+        return None
+    return ResultsOnDisk(limit=options.cache_limit)
 
 
 def _on_error(error: Exception, location: str, *, raise_errors: bool) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
@@ -30,19 +30,35 @@ __all__ = [
 ]
 
 
+class FakeLayout(NamedTuple):
+    """What a plain strided fake tensor looks like; ``offset`` in elements, as ``strides``."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, fake: FakeTensor) -> FakeLayout:
+        """That of ``fake``: strided, with sizes that are numbers."""
+        return cls(
+            tuple(fake.shape),
+            fake.stride(),
+            int(fake.storage_offset()),
+            fake.dtype,
+            fake.fake_device,
+        )
+
+
 class FakeForm:
-    """Makes fake tensors like a given one at a tenth of what computing them costs.
+    """Makes fake tensors of one layout at a tenth of what computing them costs.
 
     Each has memory of its own, or is a view of what ``storage_of`` is in the memory of.
     """
 
-    def __init__(self, mode: FakeTensorMode, like: FakeTensor) -> None:
-        """``like``: strided, with sizes that are numbers."""
-        self._shape = tuple(like.shape)
-        self._strides = like.stride()
-        self._offset = like.storage_offset()
-        self._dtype = like.dtype
-        self._device = like.fake_device
+    def __init__(self, mode: FakeTensorMode, layout: FakeLayout) -> None:
+        self._shape, self._strides, self._offset, self._dtype, self._device = layout
         self._mark: Callable[[torch.Tensor], None] = (
             torch._C._set_warn_deprecated_on_mutable_data_ptr
             if mode._allow_unsafe_data_ptr_access

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft_guards import Guard
 
+from .graph.known_results import ResultsOfFrame
 from .shapes.history import ValueHistory
 
 
@@ -58,6 +59,8 @@ class CaptureOptions:
     and is not captured.
     ``check_operands``: raises for an operator and fake arguments that eager refuses and the operator's fake
     lets pass; the program then runs as it is from there, with eager's own error.
+    ``known_results``: opens, for the capture of a frame of some code, what operators gave on fake tensors in
+    other captures, to which this one adds; None: what the frame's own evaluations find.
     ``python_limit``: a frame that evaluates so many instructions and meets no tensor is left to CPython; an
     element of a sequence from outside counts as ten.
     ``data_dependent_scalars``: numbers that the program reads from tensors (``item()``) are symbols of the
@@ -90,6 +93,7 @@ class CaptureOptions:
     sparse_gradients: Mapping[Callable[..., object], int] = field(default_factory=dict)
     backend_folders: frozenset[str] = frozenset()
     check_operands: Callable[[Any, Sequence[Any], Mapping[str, Any]], None] | None = None
+    known_results: ResultsOfFrame | None = None
     python_limit: int = 50_000
     data_dependent_scalars: bool = True
     data_dependent_sizes: bool = True

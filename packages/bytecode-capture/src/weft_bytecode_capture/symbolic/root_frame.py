@@ -31,6 +31,7 @@ from .graph.histories import (
     first_history,
 )
 from .graph.known_contents import READS, has_small_integers
+from .graph.known_results import KnownResults, known_in_one_capture
 from .graph.marked_leaves import KIND as LEAF_KIND
 from .graph.recovery import Recovery, find_recovery
 from .graph.storages import version_of
@@ -77,13 +78,21 @@ def capture_root_frame(frame: FrameInput, options: CaptureOptions) -> FrameResul
     """
     if frame.code.co_flags & _NOT_CAPTURED:
         return Skip("a generator or coroutine")
+    with (options.known_results or known_in_one_capture)(frame.code) as known:
+        return _until_it_ends(frame, options, known)
+
+
+def _until_it_ends(
+    frame: FrameInput, options: CaptureOptions, known: KnownResults
+) -> FrameResult | Skip:
+    """Evaluate the frame again at each break and refusal; ``known`` is what operators gave before."""
     global_state = GlobalState.current()
     cache = DecodeCache()
     breaks: dict[int, GraphBreak] = {}
     separate_in: dict[int, frozenset[types.CodeType]] = {}  # by instruction
     restarts = 0
     while restarts < _MAXIMAL_RESTARTS:
-        capture = _Capture(frame, options, cache, breaks, global_state)
+        capture = _Capture(frame, options, cache, breaks, global_state, known)
         try:
             result = capture.run()
             return dataclasses.replace(
@@ -177,11 +186,14 @@ class _Capture:
         cache: DecodeCache,
         breaks: dict[int, GraphBreak],
         global_state: GlobalState,
+        known: KnownResults,
     ) -> None:
         self.frame = frame
         self.breaks = breaks
         self.global_state = global_state
-        self.state = CaptureState(frame, options, GraphBuilder, cache)
+        self.state = CaptureState(
+            frame, options, functools.partial(GraphBuilder, known=known), cache
+        )
         self.evaluator = _RootEvaluator(self.state, frame.code, frame.globals)
         self.state.root = self.evaluator
         self.evaluator.breaks = breaks

@@ -2,13 +2,13 @@
 
 A model repeats its layers and an optimizer its update of each parameter, so most operators have been
 evaluated before on tensors of the same sizes.  Torch's fake mode has a cache too; finding a result in it
-costs ten times what making the result does.
+costs ten times what making the result does.  What a mode remembers, others may be given
+(:mod:`.known_results`): those of a frame's other evaluations, and of other processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from ..._torch import (
 )
 from ..._torch.fakes import (
     FakeForm,
+    FakeLayout,
     FakeTensor,
     FakeTensorMode,
     computed_constant,
@@ -39,6 +40,7 @@ from .fake_corrections import (
     with_eager_strides,
 )
 from .kernel_strides import may_have_other_strides, with_kernel_strides
+from .known_results import KnownResult, key_text
 from .storages import storages
 
 _DEVICE = torch.ops.prim.device.default
@@ -57,10 +59,16 @@ class RememberingFakeMode(FakeTensorMode):
     values but where an operator computes by element.
     """
 
-    def __init__(self, check_operands: OperandCheck | None = None, **options: Any) -> None:
-        """``options`` are the arguments of torch's mode."""
+    def __init__(
+        self,
+        check_operands: OperandCheck | None = None,
+        known: MutableMapping[str, KnownResult] | None = None,
+        **options: Any,
+    ) -> None:
+        """``options`` are torch's mode's; ``known`` is what other captures got, and this one adds to it."""
         super().__init__(**options)
         self._check_operands = check_operands
+        self._known = {} if known is None else known
         self._kinds: dict[OpOverload, str | None] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
         self._leaves: dict[tuple[Any, ...], FakeForm] = {}
@@ -74,7 +82,7 @@ class RememberingFakeMode(FakeTensorMode):
         with torch.inference_mode(tensor.is_inference()):
             fake: FakeTensor = self.from_tensor(tensor, static_shapes=True)
         if key is not None:
-            form = FakeForm(self, fake)
+            form = FakeForm(self, FakeLayout.of(fake))
             if same_dispatch(form.new(), fake):
                 self._leaves[key] = form
         return fake
@@ -95,15 +103,25 @@ class RememberingFakeMode(FakeTensorMode):
         if kind is None or key is None:
             self._check(func, args, kwargs)
             return self._dispatch_new(func, types, args, kwargs)
-        known = self._results.get(key)
-        if known is not None:
-            return known(args, kwargs)
+        again = self._results.get(key) or self._of_other_capture(func, key)
+        if again is not None:
+            return again(args, kwargs)
         self._check(func, args, kwargs)
         result = self._dispatch_plain(func, types, args, kwargs)
-        made = _MAKERS[kind](_Call(self, func, args, kwargs, result))
-        if made is not None and key == self._key(kind, func, args, kwargs):
-            self._results[key] = made
+        known = _looks(self, kind, args, kwargs, result)
+        if known is not None and key == self._key(kind, func, args, kwargs):
+            self._results[key] = _again(self, func, known)
+            if not runs_in_backward():  # whose operands are not checked
+                self._known[key_text(key)] = known
         return result
+
+    def _of_other_capture(self, func: Any, key: tuple[Any, ...]) -> _Result | None:
+        """What answers a call that an earlier capture has seen."""
+        known = self._known.get(key_text(key))
+        if known is None:
+            return None
+        again = self._results[key] = _again(self, func, known)
+        return again
 
     def _check(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raise what eager refuses and torch's mode lets pass."""
@@ -207,12 +225,12 @@ class RememberingFakeMode(FakeTensorMode):
             and not value.is_neg()
         )
 
-    def form_of(self, value: Any) -> FakeForm | None:
-        """What makes tensors like ``value``, None where that takes more than its layout."""
+    def layout_of(self, value: Any) -> FakeLayout | None:
+        """All that tells ``value`` from other fake tensors, None where that is more than a layout."""
         if type(value) is not FakeTensor or not self._is_plain(value) or value.requires_grad:
             return None
-        form = FakeForm(self, value)
-        return form if same_dispatch(form.new(), value) else None
+        layout = FakeLayout.of(value)
+        return layout if same_dispatch(FakeForm(self, layout).new(), value) else None
 
 
 def _require_no_gradients(result: torch.Tensor, operands: Sequence[Any]) -> None:
@@ -258,7 +276,7 @@ def _check_one_dtype(operator: OpOverload, first: torch.Tensor, second: torch.Te
 
 
 def _kind_of(operator: OpOverload) -> str | None:
-    """One of the kinds of :data:`_MAKERS`, None for an operator whose results may differ by call."""
+    """Fresh, view or in place; None for an operator whose results may differ by call."""
     if operator.namespace not in _NAMESPACES or _VARYING.intersection(operator.tags):
         return None
     if operator.is_view:
@@ -269,78 +287,61 @@ def _kind_of(operator: OpOverload) -> str | None:
     return None if shares_operands(operator) else _FRESH
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A call of an operator, and what it gave."""
-
-    mode: RememberingFakeMode
-    operator: Any
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    result: Any
-
-
-def _made_fresh(call: _Call) -> _Result | None:
-    """Results in memory of their own: one, or a tuple or list of them."""
-    result, operands = call.result, [*call.args, *call.kwargs.values()]
+def _looks(
+    mode: RememberingFakeMode,
+    kind: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+) -> KnownResult | None:
+    """What a call gave; None where another such call takes more than that to be answered."""
+    if kind == _IN_PLACE:  # not where a value is known, and will have changed
+        is_first = result is args[0] and result.constant is None
+        return KnownResult(kind, "first", (), False) if is_first else None
+    # Decompositions give tuples of classes of their own; who called the operator gets plain ones.
+    container = "tuple" if isinstance(result, tuple) else "list" if type(result) is list else "one"
+    results = (result,) if container == "one" else result
+    layouts = tuple(layout for value in results if (layout := mode.layout_of(value)) is not None)
+    if len(layouts) < len(results):
+        return None
+    places = [storage_identity(value) for value in results]
+    if kind == _VIEW:
+        is_of_first = all(place == storage_identity(args[0]) for place in places)
+        return KnownResult(kind, container, layouts, False) if is_of_first else None
+    operands = [*args, *kwargs.values()]
     operands += [item for value in operands if isinstance(value, (list, tuple)) for item in value]
-    taken = storages(operands)
-    forms: list[FakeForm] = []
-    results = result if type(result) in (tuple, list) else (result,)
-    for value in results:
-        form = call.mode.form_of(value)
-        if form is None or storage_identity(value) in taken:
-            return None
-        taken.add(storage_identity(value))
-        forms.append(form)
-    if results is not result:
-        return _made_one(call, operands, *forms)
-    if any(value.constant is not None for value in results):
+    if storages(operands) & {*places} or len({*places}) < len(places):
         return None
-    if type(result) is list:
-        return lambda args, kwargs: [form.new() for form in forms]
-    return lambda args, kwargs: tuple(form.new() for form in forms)
+    has_value = any(value.constant is not None for value in results)
+    if has_value and (container != "one" or not any(isinstance(o, FakeTensor) for o in operands)):
+        return None
+    return KnownResult(kind, container, layouts, has_value)
 
 
-def _made_one(call: _Call, operands: Sequence[Any], form: FakeForm) -> _Result | None:
-    """A new tensor, whose value is known where those of all operands are."""
-    if call.result.constant is None:
+def _again(mode: RememberingFakeMode, operator: Any, known: KnownResult) -> _Result:
+    """What answers another call that gives ``known``."""
+    forms = [FakeForm(mode, layout) for layout in known.layouts]
+    if known.kind == _IN_PLACE:
+        return lambda args, kwargs: args[0]
+    is_view = known.kind == _VIEW
+    if known.container != "one":
+        several = list if known.container == "list" else tuple
+        return lambda args, kwargs: several(f.new(args[0] if is_view else None) for f in forms)
+    (form,) = forms
+    if is_view:
+        return lambda args, kwargs: form.new(args[0])
+    if not known.has_value:
         return lambda args, kwargs: form.new()
-    if not any(isinstance(value, FakeTensor) for value in operands):
-        return None
 
-    def again(args: Sequence[Any], kwargs: Mapping[str, Any]) -> FakeTensor:
+    def with_value(args: Sequence[Any], kwargs: Mapping[str, Any]) -> FakeTensor:
         made = form.new()
-        hold_constant(call.mode, made, computed_constant(call.operator, args, kwargs))
+        hold_constant(mode, made, computed_constant(operator, args, kwargs))
         return made
 
-    return again
-
-
-def _made_view(call: _Call) -> _Result | None:
-    """A view of the first argument."""
-    form = call.mode.form_of(call.result)
-    if form is None or storage_identity(call.result) != storage_identity(call.args[0]):
-        return None
-    return lambda args, kwargs: form.new(args[0])
-
-
-def _made_in_place(call: _Call) -> _Result | None:
-    """The first argument itself, written to; not one whose value is known, and will have changed."""
-    return _first if call.result is call.args[0] and call.result.constant is None else None
-
-
-def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    return args[0]
+    return with_value
 
 
 _FRESH, _VIEW, _IN_PLACE = "fresh", "view", "in place"
-
-_MAKERS: dict[str, Callable[..., _Result | None]] = {
-    _FRESH: _made_fresh,
-    _VIEW: _made_view,
-    _IN_PLACE: _made_in_place,
-}
 
 _NAMESPACES = frozenset({"aten", "prims"})
 

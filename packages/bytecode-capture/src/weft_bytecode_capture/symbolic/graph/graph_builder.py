@@ -55,6 +55,7 @@ from .data_dependence import (
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .histories import GradientRules, raise_for_view
 from .hoisting import placed
+from .known_results import KnownResults
 from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .new_leaves import NewLeaves
@@ -86,10 +87,17 @@ def _version(fake: torch.Tensor) -> int:
 class GraphBuilder:
     """One frame's graph.  Placeholders are user tensors, attributes are tensors known by identity."""
 
-    def __init__(self, shapes: ShapeSymbols, check_operands: OperandCheck | None = None) -> None:
+    def __init__(
+        self,
+        shapes: ShapeSymbols,
+        check_operands: OperandCheck | None = None,
+        known: KnownResults | None = None,
+    ) -> None:
+        """``known``: results of operators that other evaluations got, and this one adds to."""
         self.shapes = shapes
         self.fake_mode = RememberingFakeMode(
             check_operands,
+            known,
             shape_env=shapes.environment,
             static_shapes=True,
             allow_non_fake_inputs=False,
