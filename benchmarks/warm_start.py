@@ -3,7 +3,9 @@
 Each process builds a model of :mod:`benchmarks.suite`, calls it once in eager, and takes the processor time,
 its compilers' too, of the first compiled call.  A round is a process with empty caches and one after it that
 finds what the first left; medians of the rounds count.  A later call's time, which is the model's own and not
-the compiler's, is taken off.  Imports of weft and of the model's library are outside.
+the compiler's, is taken off.  Imports of weft and of the model's library are outside.  Python finds its
+bytecode files, as in an installed package: a process before the rounds leaves them.  Under ``WEFT_STRICT`` no
+program is kept for other processes, so that variable is left out.
 """
 
 from __future__ import annotations
@@ -44,10 +46,14 @@ def first_call(subject: Subject) -> float:
     return times[0] - min(times[1:])
 
 
-def cold_and_warm(model: str, train: bool) -> tuple[float, float]:
-    """Seconds of the first calls of two processes in a row."""
+UNSET = frozenset({"WEFT_STRICT", "PYTHONDONTWRITEBYTECODE"})
+
+
+def cold_and_warm(model: str, train: bool, bytecode: str) -> tuple[float, float]:
+    """Seconds of the first calls of two processes in a row; ``bytecode``: the folder of Python's files."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "WEFT_CACHE_DIR": folder}
+        environment = {name: value for name, value in os.environ.items() if name not in UNSET}
+        environment |= {"WEFT_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": bytecode}
         command = [sys.executable, "-m", "benchmarks.warm_start", model, "--worker"]
         command += ["--train"] * train
         cold, warm = (
@@ -78,13 +84,20 @@ def main() -> None:
     if chosen.worker:
         print(first_call(Subject(chosen.models[0], "float32", chosen.train, processor=True)))
         return
+    with tempfile.TemporaryDirectory() as bytecode:
+        measure(chosen, bytecode)
+
+
+def measure(chosen: argparse.Namespace, bytecode: str) -> None:
+    """Print the table; ``bytecode`` is an empty folder for Python's files."""
     end = time.monotonic() + 60 * chosen.minutes
     print("| model | empty caches, s | filled caches, s | ratio |\n|---|---|---|---|")
     for model in chosen.models or (TRAINED if chosen.train else SUBJECTS):
         if time.monotonic() > end:
             print(f"| {model} | not measured | | |")
             continue
-        rounds = [cold_and_warm(model, chosen.train) for _ in range(chosen.rounds)]
+        cold_and_warm(model, chosen.train, bytecode)
+        rounds = [cold_and_warm(model, chosen.train, bytecode) for _ in range(chosen.rounds)]
         cold, warm = (statistics.median(times) for times in zip(*rounds, strict=True))
         print(f"| {model} | {cold:.2f} | {warm:.2f} | {warm / cold:.2f} |", flush=True)
 
