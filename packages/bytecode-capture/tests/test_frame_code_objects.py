@@ -8,7 +8,8 @@ import types
 from pathlib import Path
 
 import pytest
-from weft_bytecode_capture.code_objects.code_builder import CodeBuilder, is_code_constant, rebuild
+from rebuilt_code import rebuild
+from weft_bytecode_capture.code_objects.code_builder import CodeBuilder, is_code_constant
 from weft_bytecode_capture.code_objects.dialects import DIALECT
 from weft_bytecode_capture.code_objects.flow import (
     index_table,

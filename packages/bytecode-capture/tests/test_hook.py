@@ -9,8 +9,9 @@ import types
 import weakref
 
 import pytest
+from rebuilt_code import rebuild
 from weft_bytecode_capture import _frame_hook as hook
-from weft_bytecode_capture.code_objects.code_builder import CodeBuilder, rebuild
+from weft_bytecode_capture.code_objects.code_builder import CodeBuilder
 from weft_bytecode_capture.code_objects.instructions import decode
 
 

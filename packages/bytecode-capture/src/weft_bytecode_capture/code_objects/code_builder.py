@@ -15,7 +15,6 @@ from .instructions import (
     Instruction,
     Position,
     assemble,
-    decode,
 )
 from .reading import variable_names
 
@@ -188,10 +187,3 @@ class CodeBuilder:
             co_names=tuple(self._names),
             co_stacksize=max_depth(self.instructions),
         )
-
-
-def rebuild(code: types.CodeType) -> types.CodeType:
-    """Take apart and put together; equal to the original but for stack size and spelling."""
-    builder = CodeBuilder(code)
-    builder.instructions = decode(code).instructions
-    return builder.finish(code, code.co_varnames, code.co_cellvars, code.co_freevars)
