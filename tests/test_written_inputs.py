@@ -268,3 +268,43 @@ def test_autograd_is_told_of_writes_in_regions() -> None:
     p = torch.ones(2, requires_grad=True)
     weft.compile(program)(p)
     assert p._version
+
+
+def given_out_then_differentiable(x: Tensor, w: Tensor) -> Tensor:
+    """What is written to ``out=`` may require no gradient when it is."""
+    torch.sin(x, out=x)
+    x.sub_(w.mean())
+    return x * 2
+
+
+def a_part_becomes_differentiable(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.exp()
+    torch.mul(y, x, out=x)
+    x[1:] += w[1:] * y[1:]
+    return x.cos(), y
+
+
+def overlapping_becomes_differentiable(x: Tensor, w: Tensor) -> Tensor:
+    torch.neg(x[1:], out=x[1:])
+    x[:2].mul_(w[:2])
+    return x.sum()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        given_out_then_differentiable,
+        a_part_becomes_differentiable,
+        overlapping_becomes_differentiable,
+    ],
+)
+def test_an_argument_gets_gradients_by_a_write(program: Callable[..., Any]) -> None:
+    """Before the write it requires none, whatever that refuses of tensors that do."""
+    told = []
+    for run in (program, weft.compile(program, fullgraph=True)):
+        x, w = torch.arange(3.0), torch.ones(3, requires_grad=True)
+        results = run(x, w)
+        results = results if isinstance(results, tuple) else (results,)
+        sum(r.sum() for r in (*results, x)).backward()
+        told.append((*results, x, w.grad, [r.requires_grad for r in (*results, x)]))
+    torch.testing.assert_close(told[1], told[0])

@@ -53,7 +53,7 @@ from .data_dependence import (
     require_small,
 )
 from .fake_mode import OperandCheck, RememberingFakeMode
-from .histories import GradientRules, raise_for_view
+from .histories import GradientRules, as_given, raise_for_view
 from .hoisting import placed
 from .known_results import KnownResults
 from .marked_leaves import KIND, MarkedLeaves
@@ -300,7 +300,7 @@ class GraphBuilder:
                 self.graph.erase_node(node)
         module = torch.fx.GraphModule(self.root, self.graph, "CapturedGraph")
         forget_source_with(module)
-        examples = tuple(itertools.compress(self._examples, used))
+        examples = as_given(self.given, itertools.compress(self._examples, used))
         sources = tuple(itertools.compress(self._sources, used))
         return CapturedGraph(module, examples, sources, (), self.modes.graph_inference())
 

@@ -23,7 +23,7 @@ from ..._torch import pytree, storage_identity
 from ..._torch.symbols import has_symbolic_layout
 from ...unsupported import OPERATOR_REJECTS, BreakEarlier, BreakForHistory, Unsupported
 from ..protocol import Evaluator, Graph
-from .answers import guard_offset
+from .answers import Given, guard_offset
 from .purity import possibly_written, writes
 from .storages import Tensor, node_values, storages, version_of
 
@@ -136,6 +136,15 @@ def check_views(
         except (RuntimeError, ValueError) as error:
             # One that says so, or one of a view that is made anew of a base with other dims since.
             _break_before_view(evaluator, [tensor], str(error))
+
+
+def as_given(given: Iterable[Given], examples: Iterable[Any]) -> tuple[Any, ...]:
+    """The examples of a graph's inputs as they came: what the graph writes may have given them gradients."""
+    plain = {id(fake) for _, tensor, fake in given if not tensor.requires_grad}
+    return tuple(
+        example.detach() if id(example) in plain and example.requires_grad else example
+        for example in examples
+    )
 
 
 def check_hooks(evaluator: Evaluator) -> None:
