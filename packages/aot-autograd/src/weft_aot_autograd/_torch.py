@@ -160,6 +160,11 @@ def hooks_of(tensor: torch.Tensor) -> dict[int, Any]:
     return tensor._backward_hooks or {}
 
 
+def backward_number() -> int:
+    """Which of all backward passes, also of one in another, is running."""
+    return int(torch._C._current_graph_task_id())
+
+
 def behind_backward(callback: Callable[[], None]) -> None:
     """Call ``callback`` at the end of the backward that is running."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)

@@ -10,12 +10,19 @@ from typing import Any
 
 import torch
 
-from ._torch import keeps_graph, without_transforms
+from ._torch import without_transforms
 from .derivation import gradients_of
 from .kept_inputs import kept_inputs
 from .random_state import UNKNOWN_NUMBERS
 from .replay import without_autocast
-from .saved_values import SECOND_TIME, check_version, is_unchanged, release, take_saved
+from .saved_values import (
+    SECOND_TIME,
+    check_version,
+    is_kept,
+    is_unchanged,
+    release,
+    take_saved,
+)
 from .training_plan import Plan, placed
 
 
@@ -50,7 +57,7 @@ def backward_by_operators(
         for position, like, gradient in zip(plan.gradients, wanted, computed, strict=True)
     ]
     ctx.values.known = None
-    if not keeps_graph():
+    if not is_kept(ctx):
         release(ctx, present)
     return placed(plan, plan.gradients, computed)
 

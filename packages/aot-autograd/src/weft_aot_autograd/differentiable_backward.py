@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import HigherOrderOperator, OpOverload, will_visit, without_transforms
+from ._torch import HigherOrderOperator, OpOverload, without_transforms
 from .derivation import Step
 from .gradient_function import GradientFunction
 from .kept_inputs import kept_inputs
@@ -17,6 +17,7 @@ from .partial_backward import is_linear
 from .region_gradients.recording import HAS_SIZES_OF_DATA
 from .replay import without_autocast
 from .saved_values import check_version, take_saved
+from .separate_edges import leads_to
 from .tracing import fake_mode_of
 from .training_plan import Plan, placed
 
@@ -60,14 +61,14 @@ class DifferentiableBackward:
         """
         plan: Plan = ctx.plan
         if self._function is None:
-            self._function = _examined(plan)
+            self._function = _Function(_is_known(plan), _saved_nodes(plan))
         if ctx.remaining is not None or not self._function.is_known:
             return None
         tangents = [
             plan.tangents[k].prepare(gradients[plan.tangents[k].output_index], ctx.layouts[k])
             for k in sorted(present)
         ]
-        visited = self._function.visited(ctx)
+        visited = [k for k in plan.gradients if leads_to(ctx, k)]
         step = Step(
             tuple(plan.tangents[k].output_index for k in sorted(present)),
             tuple(plan.argument_indices[k] for k in visited),
@@ -109,26 +110,14 @@ class DifferentiableBackward:
 
 @dataclass(frozen=True)
 class _Function:
-    """What is known of a function: ``edges`` are those of its node by arguments of which there are gradients.
+    """What is known of a function.
 
     ``is_known``: torch's formulas for single operators say all about its gradients.  ``saved`` are the saved
     values that are tensors of forward's own, by position, where its graph is there.
     """
 
     is_known: bool
-    edges: dict[int, int]
     saved: dict[int, torch.fx.Node]
-
-    def visited(self, ctx: Any) -> list[int]:
-        """The arguments whose gradients the backward pass goes on with."""
-        following = ctx.next_functions
-        nodes = {k: following[edge][0] for k, edge in self.edges.items()}
-        return [k for k, node in nodes.items() if node is not None and will_visit(node)]
-
-
-def _examined(plan: Plan) -> _Function:
-    edges = {k: plan.edges[k] for k in plan.gradients}
-    return _Function(_is_known(plan), edges, _saved_nodes(plan))
 
 
 def _gradient(found: dict[int, torch.Tensor], index: int, every: Sequence[Any]) -> torch.Tensor:

@@ -56,6 +56,20 @@ class GivenGradients:
         values = flags.tolist()
         return [o for o, deciding in self._in_some.items() if not any(values[k] for k in deciding)]
 
+    def partly_reached(self) -> dict[int, frozenset[int]]:
+        """The arguments that not all outputs lead to, with those that do, in some calls at least."""
+        return {
+            argument: frozenset(outputs)
+            for argument, outputs in self._reaching or ()
+            if len(outputs) < len(self._outputs)
+        }
+
+    def leading_to(self, arguments: Set[int]) -> frozenset[int]:
+        """The outputs that lead to any of the arguments, in some calls at least."""
+        if self._reaching is None:
+            return frozenset(self._outputs)
+        return frozenset(o for a, outputs in self._reaching if a in arguments for o in outputs)
+
     def never(self, given: Set[int]) -> frozenset[int]:
         """The arguments that no data lets have a gradient where the outputs ``given`` have one."""
         if self._reaching is None:

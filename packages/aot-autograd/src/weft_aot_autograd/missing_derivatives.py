@@ -6,19 +6,19 @@ Autograd's formulas run when the graph is made: the error would come then, wheth
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from ._torch import OpOverload, inplace_variant, tree_leaves, tree_map, will_visit
+from ._torch import OpOverload, inplace_variant, tree_leaves, tree_map
 from .differentiable_forms import call_differentiably
 from .formula_errors import lacks_derivative
 from .joint_graph import MissingDerivative
 from .joint_recorder import JointRecorder
 from .region_gradients.undefined_gradients import GradientPaths
+from .separate_edges import leads_to
 from .unsupported import Unsupported
 
 
@@ -156,21 +156,15 @@ class MissingDerivatives:
         """Those that a missing derivative stands before."""
         return frozenset(k for _, arguments in self._missing for k in arguments)
 
-    def edges(self, later: Any, arguments: Sequence[Any]) -> list[int]:
-        """By argument, at which edge of the function's node it is: ``later`` and they have one if tensors."""
-        counts = itertools.accumulate(map(_is_tensor, arguments), initial=int(_is_tensor(later)))
-        return list(counts) if self._missing else []
-
     def check(self, ctx: Any, gradients: Sequence[Any]) -> None:
         """Raise eager's error if the engine is on its way to an input by way of a missing derivative.
 
-        ``ctx`` is the function's node in autograd's graph, with ``ctx.edges``.
+        ``ctx`` is the function's node in autograd's graph.
         """
         for missing, arguments in self._missing:
             if gradients[missing.output_index] is None:
                 continue
-            nodes = [ctx.next_functions[ctx.edges[k]][0] for k in arguments]
-            if any(will_visit(node) for node in nodes if node is not None):
+            if any(leads_to(ctx, k) for k in arguments):
                 raise missing.error(missing.message)
 
 

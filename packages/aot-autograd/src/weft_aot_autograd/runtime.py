@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph
 
-from ._torch import keeps_graph, packs_saved_tensors, stands_for_another
+from ._torch import behind_backward, keeps_graph, packs_saved_tensors, stands_for_another
 from .backward_by_operators import backward_by_operators
 from .derivation import Derivation
 from .differentiable_backward import CompileGradients, DifferentiableBackward
+from .hooks_of_arguments import hooked, spare_hooks
 from .joint_graph import PartitionedGraph
 from .partition import BackwardSegment
 from .random_state import RandomState
-from .saved_values import release, take_saved, versions_of
-from .spared_hooks import hooked, spare_hooks
+from .saved_values import is_kept, release, take_saved, versions_of
+from .separate_edges import leads_to, separate_edges
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
 
 
@@ -74,13 +76,41 @@ class TrainingProgram:
         later: Any = None
         for segment in reversed(self._plan.segments[1:]):
             later = LaterSegment.apply(segment, values, later, *segment.select(arguments))  # type: ignore[no-untyped-call]
-        results: tuple[Any, ...] = CompiledFunction.apply(self._plan, values, later, *arguments)  # type: ignore[no-untyped-call]
+        results = _applied(self._plan, values, later, arguments)
         written, values.written = values.written, {}
         return (
             tuple(written.get(k, result) for k, result in enumerate(results))
             if written
             else results
         )
+
+
+def _applied(plan: Plan, values: Values, later: Any, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """The results, with edges in autograd's graph to the arguments that each leads to."""
+    edges = separate_edges(plan.partly_reached, plan.gradients_device, arguments)
+    if edges is None:
+        results: tuple[Any, ...] = CompiledFunction.apply(plan, values, later, *arguments)  # type: ignore[no-untyped-call]
+        return results
+    values.arguments, values.separate_edges = arguments, edges
+    tickets = edges.open(arguments)
+    results = CompiledFunction.apply(plan, values, later, *edges.cut(arguments))  # type: ignore[no-untyped-call]
+    nodes = [r.grad_fn for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+    if not nodes:  # as data has decided
+        return results
+    return edges.join(tickets, results, functools.partial(_compute_early, nodes[0]))
+
+
+def _compute_early(ctx: Any, given: Mapping[int, Any]) -> None:
+    """Backward before the function's own turn in it, or in its stead; there may be more gradients later."""
+    plan: Plan = ctx.plan
+    gradients = tuple(given.get(k) for k in range(plan.returned_count))
+    ctx.values.is_kept = True
+    try:
+        CompiledFunction.backward(ctx, *gradients)
+    finally:
+        ctx.values.is_kept = False
+    if not keeps_graph():
+        behind_backward(functools.partial(release, ctx, plan.present(gradients)))
 
 
 def _unreached(plan: Plan, partitioned: PartitionedGraph) -> tuple[int, ...]:
@@ -99,6 +129,10 @@ def _unreached(plan: Plan, partitioned: PartitionedGraph) -> tuple[int, ...]:
     )
 
 
+_LEADING = 3
+"""What :class:`CompiledFunction` takes before the arguments."""
+
+
 class CompiledFunction(torch.autograd.Function):
     """One compiled graph in autograd, whose backward is the first of the plan's segments."""
 
@@ -110,6 +144,8 @@ class CompiledFunction(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.remaining = None
         ctx.hooks = hooked(plan, arguments)
+        if values.arguments is not None:
+            arguments, values.arguments = tuple(values.arguments), None
         ctx.kept = [arguments[k] for k in plan.kept]
         ctx.versions = versions_of(ctx.kept)
         for position in plan.unread:
@@ -130,7 +166,6 @@ class CompiledFunction(torch.autograd.Function):
         ctx.saved_versions = versions_of(saved)
         ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
         index = plan.given.flags_index
-        ctx.edges = plan.missing.edges(later, arguments)
         ctx.flags = None if index is None else results[index]
         values.written = written = plan.written_in_place(results, arguments)
         constants = [k for k in plan.constants if k not in written]
@@ -147,14 +182,15 @@ class CompiledFunction(torch.autograd.Function):
         plan: Plan = ctx.plan
         present = plan.present(gradients)
         if plan.is_unreached(present):
-            if not keeps_graph() and ctx.apart is not None:
+            if not is_kept(ctx) and ctx.apart is not None:
                 release(ctx, frozenset())
             returned = placed(plan, (), ())
         else:
             returned = CompiledFunction.gradients(ctx, gradients, present)
         if len(present) < len(plan.tangents) or ctx.flags is not None:
             spare_hooks(ctx, returned)
-        return returned
+        edges = ctx.values.separate_edges
+        return returned if edges is None else (*[None] * _LEADING, *edges.keep(returned[_LEADING:]))
 
     @staticmethod
     def gradients(ctx: Any, gradients: tuple[Any, ...], present: frozenset[int]) -> tuple[Any, ...]:
@@ -172,13 +208,7 @@ class CompiledFunction(torch.autograd.Function):
             if returned is None:
                 returned = backward_by_operators(ctx, gradients, present)
             return returned
-        tangents = (
-            tangent.prepare(gradients[tangent.output_index], layout)
-            for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
-        )
-        partial = plan.partial_stage(present, is_repeated=ctx.remaining is not None)
-        needed = None if partial is None else partial.inputs
-        ctx.values.known = [*take_saved(ctx, present, needed), *tangents]
+        partial = _take_known(ctx, gradients, present)
         ctx.values.absent = plan.absent(gradients, ctx.flags)
         if partial is not None:
             computed = partial.run(ctx.values, is_last=True)
@@ -186,6 +216,38 @@ class CompiledFunction(torch.autograd.Function):
         first = plan.segments[0]
         computed = first.run(ctx.values, is_last=len(plan.segments) == 1)
         return placed(plan, first.arguments, computed)
+
+
+def _take_known(ctx: Any, gradients: tuple[Any, ...], present: frozenset[int]) -> Segment | None:
+    """Take what backward reads; gives the part that does for the gradients there, None for the whole.
+
+    Nobody else holds what was saved, so that backward may let go of it.
+    """
+    plan: Plan = ctx.plan
+    part, ctx.values.known = _saved_for(ctx, present)
+    ctx.values.known += [
+        tangent.prepare(gradients[tangent.output_index], layout)
+        for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
+    ]
+    return part
+
+
+def _saved_for(ctx: Any, present: frozenset[int]) -> tuple[Segment | None, list[Any]]:
+    """A part of backward that does for the tangents that are there, None for the whole; what that reads.
+
+    Eager's autograd reads only what is saved on its way from results to what it computes gradients of.
+    """
+    plan: Plan = ctx.plan
+    part = plan.partial_stage(present, is_repeated=ctx.remaining is not None)
+    try:
+        return part, take_saved(ctx, present, None if part is None else part.inputs)
+    except RuntimeError:  # some of it was let go of, or written to
+        wanted = frozenset(k for k in plan.gradients if leads_to(ctx, k))
+        present = plan.leading_to(wanted, present)
+        part = plan.smallest_stage(present, wanted)
+        if part is None:
+            raise
+    return part, take_saved(ctx, present, part.inputs)
 
 
 class LaterSegment(torch.autograd.Function):

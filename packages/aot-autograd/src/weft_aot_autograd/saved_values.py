@@ -51,9 +51,14 @@ def take_saved(ctx: Any, present: frozenset[int], needed: Collection[int] | None
         saved = _take_remaining(ctx, present, needed)
     else:
         saved = _take_first(ctx, needed)
-    if not keeps_graph():
+    if not is_kept(ctx):
         release(ctx, present)
     return saved
+
+
+def is_kept(ctx: Any) -> bool:
+    """Whether the saved values may be read again after the backward that is running, or later in it."""
+    return ctx.values.is_kept or keeps_graph()
 
 
 def _take_first(ctx: Any, needed: Collection[int] | None) -> list[Any]:

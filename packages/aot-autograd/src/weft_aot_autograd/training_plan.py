@@ -19,6 +19,7 @@ from .partial_backward import is_linear, partial_backward
 from .partition import BackwardSegment
 from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter
+from .separate_edges import SeparateEdges
 
 Program = Callable[..., Sequence[Any]]
 
@@ -37,6 +38,11 @@ class Values:
         self.are_last_read = True
         # Results of forward that are inputs, written in place, by position.
         self.written: dict[int, torch.Tensor] = {}
+        # What forward takes in the place of arguments that are behind nodes of their own.
+        self.arguments: Sequence[Any] | None = None
+        self.separate_edges: SeparateEdges | None = None
+        # Whether backward may run again though the graph is not retained.
+        self.is_kept = False
 
 
 class Segment:
@@ -59,7 +65,8 @@ class Segment:
         if is_last:
             values.known = None
         call = getattr(self._program, "call_donated", None)
-        if call is None or not is_last or keeps_graph() or not values.are_last_read:
+        is_kept = values.is_kept or keeps_graph()
+        if call is None or not is_last or is_kept or not values.are_last_read:
             results = self._program(*inputs)
         else:
             results = call(inputs)
@@ -188,8 +195,12 @@ class Plan:
         self.argument_count = len(order)
         self.edges = self._edges()
         self.tensor_inputs = tuple(k for k in self.edges if k >= self.lifted_count)
+        # Arguments that have edges of their own, if they were computed; backward in segments has others.
+        self.partly_reached = self.given.partly_reached() if len(self.segments) == 1 else {}
+        devices = (tangent.device for tangent in self.tangents)
+        self.gradients_device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
         self._partitioned, self._compile_later = partitioned, compile_later
-        self._partial: dict[tuple[frozenset[int], bool], Segment | None] = {}
+        self._partial: dict[tuple[frozenset[int], frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)
         self._kept_for_others: dict[frozenset[int], Set[int]] = {}
         self._is_linear = is_linear(functional)
@@ -316,16 +327,37 @@ class Plan:
         )
         if not missing and not is_repeated:
             return None
-        key = missing, is_repeated
+        return self._part(missing, frozenset(), only_present=is_repeated)
+
+    def leading_to(self, wanted: Set[int], present: frozenset[int]) -> frozenset[int]:
+        """The tangents ``present`` that lead to any of the arguments ``wanted``."""
+        leading = self.given.leading_to(wanted)
+        return frozenset(k for k in present if self.tangents[k].output_index in leading)
+
+    def smallest_stage(self, present: Set[int], wanted: Set[int]) -> Segment | None:
+        """Backward from tangents ``present`` to arguments ``wanted``; None for the whole or unknown."""
+        missing = frozenset(k for k in range(len(self.tangents)) if k not in present)
+        unwanted = frozenset(self.gradients) - wanted
+        if not self._is_linear or len(self.segments) > 1 or not (missing or unwanted):
+            return None
+        return self._part(missing, unwanted, only_present=True)
+
+    def _part(
+        self, missing: frozenset[int], unwanted: frozenset[int], *, only_present: bool
+    ) -> Segment | None:
+        """Backward without the tangents ``missing`` and without the gradients of arguments ``unwanted``."""
+        key = missing, unwanted, only_present
         if key not in self._partial:
-            self._partial[key] = self._make_partial(*key)
+            self._partial[key] = self._make_part(*key)
         return self._partial[key]
 
-    def _make_partial(self, missing: frozenset[int], is_repeated: bool) -> Segment | None:
+    def _make_part(
+        self, missing: frozenset[int], unwanted: frozenset[int], only_present: bool
+    ) -> Segment | None:
         present = {t.output_index for k, t in enumerate(self.tangents) if k not in missing}
-        never = self.given.never(present)
+        never = self.given.never(present) | unwanted
         dropped = [k for k, argument in enumerate(self.gradients) if argument in never]
-        segment = partial_backward(self._partitioned, missing, dropped, only_present=is_repeated)
+        segment = partial_backward(self._partitioned, missing, dropped, only_present=only_present)
         if segment is None:
             return None
         placeholders = segment.graph_module.graph.find_nodes(op="placeholder")

@@ -1,0 +1,59 @@
+"""The hooks of a compiled function's arguments, for those that get no gradient in a backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ._torch import hooks_of
+from .saved_values import is_unchanged
+from .spared_hooks import Hooks, spare
+from .training_plan import Plan
+
+
+def hooked(plan: Plan, arguments: Sequence[Any]) -> dict[int, Hooks]:
+    """The hooks of those arguments that are no leaves of autograd's graph, by position.
+
+    To be asked in forward: a tensor that is written to later has other hooks then.
+    """
+    return {
+        k: hooks
+        for k in plan.tensor_inputs
+        if (hooks := hooks_of(arguments[k])) and not arguments[k].is_leaf
+    }
+
+
+def spare_hooks(ctx: Any, returned: Sequence[Any]) -> None:
+    """Have no hook called with None in the backward that is running.
+
+    ``returned`` are the gradients of what the function took whose context is ``ctx``: its last are the
+    arguments.
+    """
+    plan: Plan = ctx.plan
+    leading = len(returned) - plan.argument_count
+    needed = ctx.needs_input_grad
+    spare(
+        ctx.hooks.get(k) or _hooks_of_leaf(ctx, edge) or _later_hooks(ctx, k)
+        for k, edge in plan.edges.items()
+        if needed[leading + k] and returned[leading + k] is None
+    )
+
+
+def _hooks_of_leaf(ctx: Any, edge: int) -> Hooks:
+    """Those of the tensor behind an edge of the function's node, if it is a leaf."""
+    function, _ = ctx.next_functions[edge]
+    leaf = getattr(function, "variable", None)
+    return {} if leaf is None else hooks_of(leaf)
+
+
+def _later_hooks(ctx: Any, k: int) -> Hooks:
+    """Those that argument ``k``, which is no leaf, got since forward, where the function keeps it.
+
+    Those of a tensor that was written to since are its new history's.
+    """
+    plan: Plan = ctx.plan
+    position = plan.position_kept.get(k)
+    if position is None:
+        return {}
+    value, version = ctx.kept[position], ctx.versions[position]
+    return {} if version is None or not is_unchanged(value, version) else hooks_of(value)
