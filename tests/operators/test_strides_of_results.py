@@ -227,6 +227,11 @@ ON_DIMS_OF_ONE: dict[str, Callable[[T], T]] = {
     "finite": torch.nan_to_num,
     "exponential": torch.exp,
     "rolled": lambda x: (x * 2).roll(1, -1),
+    "flipped": lambda x: x.flip(0),
+    "zeros": torch.zeros_like,
+    "squares": lambda x: F.mse_loss(x, x + 1, reduction="none"),
+    "columns": lambda x: x[:, torch.tensor([0, 0])],
+    "put": lambda x: x.index_put((torch.tensor([0]),), x[0]),
 }
 
 

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from . import pytree
 from .symbols import size_in_some_call
 
 __all__ = [
@@ -108,24 +109,24 @@ def strides_of_kernel(
 ) -> tuple[int, ...] | None:
     """The strides of what ``operator`` gives of tensors on the CPU like these fakes; None if it refuses them.
 
-    What the tensors hold is whatever is in memory, symbolic numbers are as in some call.
+    The tensors are of zeros, so that integers are indices; symbolic numbers are as in some call.
     """
     with torch._C._DisableTorchDispatch():
-        values = [_like_fake(value) for value in args]
-        named = {name: _like_fake(value) for name, value in kwargs.items()}
+        values, named = pytree.tree_map(_like_fake, (list(args), dict(kwargs)))
         try:
             result: torch.Tensor = operator(*values, **named)
-        except (RuntimeError, NotImplementedError):  # as of a dtype that it has no kernel for
+        except (RuntimeError, NotImplementedError, IndexError):  # as of a dtype without a kernel
             return None
     return tuple(result.stride())
 
 
 def _like_fake(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        layout = (
+        shape, strides = (
             [size_in_some_call(n) for n in numbers] for numbers in (value.shape, value.stride())
         )
-        return torch.empty_strided(*layout, dtype=value.dtype)
+        span = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) + 1
+        return torch.zeros(max(span, 0), dtype=value.dtype).as_strided(shape, strides)
     if isinstance(value, torch.SymFloat):
         return 1.0
     return size_in_some_call(value) if isinstance(value, torch.SymInt) else value

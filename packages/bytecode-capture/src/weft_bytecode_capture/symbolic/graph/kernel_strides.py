@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..._torch import OpOverload
+from ..._torch import OpOverload, pytree
 from ..._torch.fakes import strides_of_kernel
 from ..._torch.symbols import has_symbolic_layout, size_in_some_call
 
@@ -25,15 +25,22 @@ _FEW = 1 << 20
 _MAX_ORDERED = 5
 """Dims of which every order is tried."""
 
-_UNTAGGED = frozenset(
+aten = torch.ops.aten
+
+_BY_PLACES = frozenset({aten.index.Tensor, aten.index_put.default})
+
+_FURTHER = frozenset(
     {
-        torch.ops.aten.floor_divide.default,
-        torch.ops.aten.masked_fill.Tensor,
-        torch.ops.aten.complex.default,
-        torch.ops.aten.polar.default,
+        *(aten.floor_divide.default, aten.masked_fill.Tensor),  # not marked as by element
+        *(aten.complex.default, aten.polar.default, aten.mse_loss.default, aten.huber_loss.default),
+        *(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default),
+        *(aten.full_like.default, aten.flip.default, aten.tril.default, aten.triu.default),
     }
+    | _BY_PLACES
 )
-"""Operators that compute by element and that torch does not mark so."""
+"""Operators that torch does not mark as computing by element, and whose results lie as those of such do."""
+
+_MASKS = (torch.bool, torch.uint8)
 
 Strides = tuple[Any, ...]
 
@@ -47,7 +54,7 @@ def may_have_other_strides(operator: Any, result: Any) -> bool:
         and result.device.type == "cpu"
         and result.layout is torch.strided
         and any(type(n) is int and n < 2 for n in result.shape)
-        and (torch.Tag.pointwise in operator.tags or operator in _UNTAGGED)
+        and (torch.Tag.pointwise in operator.tags or operator in _FURTHER)
         and torch.Tag.nondeterministic_seeded not in operator.tags
         and not operator._schema.is_mutable
     )
@@ -61,7 +68,10 @@ def with_kernel_strides(
     The kernel computes nothing where a size is 0, and few numbers elsewhere.  Symbolic sizes are those of the
     call that is captured, sizes that depend on data those of any call.
     """
-    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    leaves = pytree.tree_leaves((args, kwargs))
+    tensors = [value for value in leaves if isinstance(value, torch.Tensor)]
+    if operator in _BY_PLACES and any(x.dtype in _MASKS for x in tensors[1:]):
+        return result
     if not all(x.device.type == "cpu" and x.layout is torch.strided for x in tensors):
         return result
     if 0 not in result.shape and not any(_lies_oddly(x) for x in tensors):
