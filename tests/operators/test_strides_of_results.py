@@ -201,6 +201,20 @@ def test_losses_of_images_of_labels(loss: Callable[..., T], dynamic: bool) -> No
             torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_classes_of_labels(dynamic: bool) -> None:
+    def strides(labels: T) -> tuple[Any, ...]:
+        y = F.one_hot(labels, 6)
+        return y.stride(), y * 2
+
+    labels = torch.arange(24).view(2, 3, 4) % 6
+    compiled = weft.compile(strides, dynamic=dynamic, options={"strict": True})
+    for lying in (labels, labels.mT.contiguous().mT, labels.permute(2, 0, 1), labels[:, :1]):
+        (found, value), (expected, wanted) = compiled(lying), strides(lying)
+        assert (found, value.stride()) == (expected, wanted.stride()), lying.stride()
+        torch.testing.assert_close(value, wanted)
+
+
 def with_dims_of_one() -> Iterator[T]:
     """Dims of one element whose strides are not those of a contiguous tensor or an image."""
     yield torch.arange(1.0, 10.0).view(3, 1, 3, 1).permute(3, 2, 1, 0)

@@ -52,6 +52,7 @@ from .data_dependence import (
     require_selected_inside,
     require_small,
 )
+from .fake_corrections import as_kernel_lies
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .histories import GradientRules, as_given, raise_for_view
 from .hoisting import placed
@@ -465,7 +466,7 @@ class GraphBuilder:
         """What the call gives for fakes; where it raises, other sizes are tried, or eager decides."""
         try:
             with self.fake_mode, self.shapes.rules(), errors_unlogged():
-                return run_call(kind, target, fakes, keywords)
+                return as_kernel_lies(target, run_call(kind, target, fakes, keywords))
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
             raise_for_view(evaluator, error, (fakes, keywords))
