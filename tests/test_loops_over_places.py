@@ -253,6 +253,27 @@ def test_what_a_loop_returns_of_its_places_is_theirs():
         torch.testing.assert_close(*results)
 
 
+def test_more_branches_than_compile_soon(monkeypatch):
+    """All calls of a loop are refused then, unless the whole is to be one graph."""
+    monkeypatch.setattr("weft_bytecode_capture.symbolic.regions.loops.candidates._MAX_BRANCHES", 8)
+
+    def sum_of_places(x):
+        out = x.sum()
+        for place in (x > 0).nonzero():
+            out = out * 2 + place[0]
+        return out
+
+    def program(x):
+        return sum_of_places(x) + sum_of_places(x * 2 - 1)
+
+    x = torch.tensor([1.0, -1.0, 0.4, 3.0, -2.0])
+    for fullgraph in (False, True):
+        with observe(CompileLog()) as log:
+            found = weft.compile(program, fullgraph=fullgraph)(x)
+        torch.testing.assert_close(found, program(x))
+        assert bool(log.graph_breaks) is not fullgraph
+
+
 def test_more_places_than_branches_are_kept_for():
     def program(x):
         out = x.sum()

@@ -175,6 +175,7 @@ class CaptureState:
         self.hashed: dict[Variable, None] = {}  # tensors that are keys, in the order of first use
         self.instruction_count = 0
         self.element_count = 0
+        self.candidate_count = 0  # branches of loops over places
         self.generators: list[GeneratorVariable] = []
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}

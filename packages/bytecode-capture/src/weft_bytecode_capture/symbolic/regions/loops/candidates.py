@@ -29,6 +29,7 @@ from ..elements import ElementCopy
 from ..evaluation import attempted, may_attempt, run_until
 
 _MAX_CANDIDATES = 256
+_MAX_BRANCHES = 600  # of a graph, each of which takes a quarter of a second to compile, or more
 _SAME_ORDER = frozenset({"contiguous", "flatten", "ravel", "reshape", "squeeze", "view"})
 """Calls that change the shape of a tensor of places, if anything."""
 
@@ -71,8 +72,21 @@ def candidate_iterator(
     size = flags.meta["example_value"].shape[0]
     if type(size) is not int or not 0 < size <= _MAX_CANDIDATES:
         return None
+    _count_branches(evaluator, head, size)
     kept = TensorVariable(flags, flags.meta["example_value"], None)
     return CandidateIterator(iterated, tensor_of(evaluator, torch.ne, kept, 0), size)
+
+
+def _count_branches(evaluator: Frame, head: int, size: int) -> None:
+    """Refuse the loop, wherever it is called, where it would make the graph too large to compile soon.
+
+    With ``fullgraph=True`` any size is better than a break.
+    """
+    state = evaluator.state
+    state.candidate_count += size
+    if state.candidate_count > _MAX_BRANCHES and not state.options.fullgraph:
+        reason = f"more than {_MAX_BRANCHES} branches for the places of loops"
+        raise refuse(evaluator, (evaluator.code, head), reason)
 
 
 def _body(evaluator: Frame, head: int) -> frozenset[int] | None:
