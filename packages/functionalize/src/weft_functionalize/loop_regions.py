@@ -144,17 +144,11 @@ class _Loop:
         pairs = self._pairs(body)
         layouts = {k: body.recorder.inputs[k].value for k in carried}
         following = [flag_inside(body.recorder, self._following(tie)) for tie in flags]
-        converted = convert(
-            body,
-            [(body.outputs[k], layouts[k]) for k in carried] + [(f, f) for f in following],
-            [inputs[p] for p in written],
-            [*carried, *body.recorder.carried_flags, *(inputs[p] for p in rest)],
-            [*carried, *body.recorder.carried_flags],
+        outputs = [(body.outputs[k], layouts[k]) for k in carried] + [(f, f) for f in following]
+        converted = self._converted_body(
+            outputs, [inputs[p] for p in written], [inputs[p] for p in rest]
         )
-        predicate = [(self._test(), None)]
-        tested_order = [*carried, *self.condition.recorder.carried_flags]
-        tested_order += [tested_inputs[p] for p in rest]
-        tested = convert(self.condition, predicate, (), tested_order, is_condition=True)
+        tested = self._converted_condition([tested_inputs[p] for p in rest])
         graphs = [parent.add_region("condition", tested), parent.add_region("body", converted)]
         starts = [operand_node(parent, passed[k]) for k in carried]
         starts += [parent.node_of(flag_tensor(tie.flag)) for tie in flags]
@@ -188,6 +182,17 @@ class _Loop:
         known = {pair: final.get(tie) if tie else None for pair, tie in pairs.items()}
         note_aliases(parent, dict(zip(carried, items, strict=False)), values, known)
         return tuple(results.get(k, operands.values[k]) for k in range(self.count))
+
+    def _converted_body(
+        self, outputs: Sequence[tuple[Any, Any]], written: Sequence[int], rest: Sequence[int]
+    ) -> torch.fx.GraphModule:
+        """``outputs`` each with what it has to look like; ``written`` and ``rest`` are not carried."""
+        carried = [*self.carried, *self.body.recorder.carried_flags]
+        return convert(self.body, outputs, written, [*carried, *rest], carried)
+
+    def _converted_condition(self, rest: Sequence[int]) -> torch.fx.GraphModule:
+        order = [*self.carried, *self.condition.recorder.carried_flags, *rest]
+        return convert(self.condition, [(self._test(), None)], (), order, is_condition=True)
 
     def _test(self) -> Any:
         """The condition's result: a counter's comparison in terms of what the condition is given."""
