@@ -3,7 +3,7 @@
 ``python -m tests.coverage.choice FOLDER...``: each has what ``tests.coverage.probes`` wrote of a part of the
 suite.  A case is left out where every branch of weft and every operator that it reaches is reached by
 cases of the same part that stay.  Of a function's cases at least ``LEAST`` stay, whatever they reach, and one
-of each value of several parameters and of each dtype, by their names.
+of each value of several parameters and of each dtype, by their names; quick cases stay, too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LIST = Path(__file__).parent / "like_others.txt"
+QUICK = 0.05
+"""Seconds: a case that takes less stays, there is nothing to save."""
+
 LEAST = 0.25
 UNSEEN = "unseen"
 """The feature of a test that starts a process of Python, or fails."""
@@ -76,14 +79,15 @@ def read_reached(folder: Path) -> dict[str, Reached]:
 
 
 def kept(reached: Mapping[str, Reached]) -> set[str]:
-    """The tests that stay: all that are no cases or reach what isn't seen, then some cases of each function,
-    then those that reach more.
+    """The tests that stay: all that are no cases, quick or reach what isn't seen, then some cases of each
+    function, then those that reach more.
     """
     count = Counter(map(function_of, reached))
     cases: dict[str, list[str]] = {}
     stay, have = set[str](), set[str]()
     for test, one in reached.items():
-        if count[function_of(test)] > 1 and UNSEEN not in one.features:
+        costly = one.seconds >= QUICK and UNSEEN not in one.features
+        if count[function_of(test)] > 1 and costly:
             cases.setdefault(function_of(test), []).append(test)
         else:
             stay.add(test)

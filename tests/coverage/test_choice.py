@@ -38,6 +38,11 @@ def test_the_quicker_of_two_alike_stays() -> None:
     assert stay(reached(f_a=(2, "x"), f_b=(1, "x"), f_c=(2, "x y"), f_d=(1, "x y"))) == "f[d]"
 
 
+def test_what_takes_no_time_stays() -> None:
+    assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(0.01, "x"))) == "f[a] f[c]"
+    assert stay(reached(f_a=(0.01, "x"), f_b=(0.01, "x"), g=(1, "x"))) == "f[a] f[b] g"
+
+
 def test_what_is_not_seen_stays() -> None:
     unseen = choice.UNSEEN
     assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(1, f"x {unseen}"))) == "f[a] f[c]"
