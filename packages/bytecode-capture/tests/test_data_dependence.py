@@ -94,6 +94,13 @@ def positions(x, counts):
     return x[found] + 1, torch.where(x > 0), found.shape
 
 
+def column_and_row(x, counts):
+    """Dims of one element beside a size that data decides: their strides are a kernel's."""
+    (found,) = torch.where(x > 0)
+    column, row = x[found, None], x[None, found]
+    return column * 2, row + 1, x.view(-1, 1)[found].abs(), column.stride(), row.shape
+
+
 def repeated(x, counts):
     return torch.repeat_interleave(x[: counts.shape[0]], counts[: x.shape[0]])
 
@@ -104,7 +111,8 @@ def unique(x, counts):
 
 
 ONE_GRAPH = [number_as_operand, float_as_operand, number_as_size, number_kept, element]
-ONE_GRAPH += [several_numbers, write_to_a_part, masked, positions, repeated, unique]
+ONE_GRAPH += [several_numbers, write_to_a_part, masked, positions, column_and_row]
+ONE_GRAPH += [repeated, unique]
 
 
 @pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)

@@ -74,7 +74,8 @@ def with_kernel_strides(
         return result
     if not all(x.device.type == "cpu" and x.layout is torch.strided for x in tensors):
         return result
-    if 0 not in result.shape and not any(_lies_oddly(x) for x in tensors):
+    is_empty = any(type(n) is int and n == 0 for n in result.shape)
+    if not is_empty and not any(_lies_oddly(x) for x in tensors):
         return result
     if any(math.prod(map(size_in_some_call, x.shape)) > _FEW for x in (result, *tensors)):
         return result
@@ -91,9 +92,10 @@ def with_kernel_strides(
 
 def _lies_oddly(tensor: torch.Tensor) -> bool:
     """Whether a dim of one element has a stride that neither a contiguous tensor's nor an image's has."""
-    given = tuple(tensor.stride())
+    given = _in_some_call(tensor.stride())
     ones = [d for d, n in enumerate(tensor.shape) if type(n) is int and n == 1]
-    usual = [_dense(tensor.shape, order) for order in _usual_orders(tensor.dim())]
+    orders = _usual_orders(tensor.dim())
+    usual = [_in_some_call(_dense(tensor.shape, order)) for order in orders]
     return bool(ones) and all(any(given[d] != s[d] for d in ones) for s in usual)
 
 
@@ -124,5 +126,5 @@ def _candidates(result: torch.Tensor, operands: Sequence[torch.Tensor]) -> Itera
     yield from (_dense(result.shape, order) for order in (*_usual_orders(rank), *every))
 
 
-def _in_some_call(strides: Strides) -> tuple[int, ...]:
+def _in_some_call(strides: Sequence[Any]) -> tuple[int, ...]:
     return tuple(map(size_in_some_call, strides))

@@ -44,7 +44,12 @@ from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_integer import has_symbolic_integer
 from ..table import model_of
 from .own_attributes import WithAttributes
-from .tensor_subscripts import require_assignable, require_ordinary_slices, selected_part
+from .tensor_subscripts import (
+    places_behind_new_dim,
+    require_assignable,
+    require_ordinary_slices,
+    selected_part,
+)
 from .torch_values import SizeVariable, StructSequenceVariable
 
 if TYPE_CHECKING:
@@ -360,6 +365,10 @@ class TensorVariable(WithAttributes):
         if has_positions or has_symbolic_integer(arguments[0]):
             return symbolic_subscript(evaluator.frame, self, arguments)
         require_ordinary_slices(evaluator, arguments[0])
+        places = places_behind_new_dim(arguments[0]) if name == "__getitem__" else None
+        if places is not None:
+            rows = self._subscript(evaluator, name, [places], keywords)
+            return rows.call_method(evaluator, "unsqueeze", [ConstantVariable(0)], {})
         part = selected_part(evaluator, self, arguments[0])
         if part is not None and name == "__getitem__":
             return part

@@ -62,6 +62,20 @@ def selected_part(
     return tensor
 
 
+def places_behind_new_dim(key: Variable) -> Variable | None:
+    """``i`` of a subscript ``[None, i]``, a tensor of places of which data says how many; None for others.
+
+    Fake tensors compare that number with zero; ``x[i].unsqueeze(0)`` is the same tensor.
+    """
+    items = list(key._items) if is_tuple(key) else []
+    if len(items) != 2 or not items[0].is_none():
+        return None
+    fake = getattr(items[1], "fake", None)
+    if not isinstance(fake, torch.Tensor) or fake.dtype not in (torch.int64, torch.int32):
+        return None
+    return items[1] if any(map(unbacked_symbols, fake.shape)) else None
+
+
 def require_assignable(value: Variable) -> None:
     """Leave to eager what it refuses: a ``numpy.float32``, which is no float, assigned to a part."""
     number: Any = value.as_constant() if value.is_constant() else None
