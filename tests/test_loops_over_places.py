@@ -71,6 +71,24 @@ class Numbers(Experts):
         return out
 
 
+class Named(Experts):
+    """Modules by names that have the number in them; the mask by a tensor of one place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.named = nn.ModuleDict({f"expert_{n}": nn.Linear(3, 3) for n in range(NUMBER)})
+
+    def forward(self, x, index, weights):
+        out = torch.zeros_like(x)
+        mask = F.one_hot(index, NUMBER).permute(2, 1, 0)
+        for number in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
+            position, token = torch.where(mask[number].squeeze(0))
+            current = x[None, token].reshape(-1, 3)
+            current = self.named[f"expert_{number[0]}"](current) * weights[token, position, None]
+            out.index_add_(0, token, current)
+        return out
+
+
 class Order(Experts):
     """What one iteration leaves is what the next begins with."""
 
@@ -116,7 +134,7 @@ class NestedLoops(Experts):
         return out
 
 
-MODULES = [Experts, Modules, Numbers, Order, NestedLoops]
+MODULES = [Experts, Modules, Numbers, Named, Order, NestedLoops]
 
 
 class Leaves(Experts):

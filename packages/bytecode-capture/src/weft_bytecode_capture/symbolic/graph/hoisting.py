@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.fx
 
 from ..protocol import Evaluator, Graph
+from .known_contents import known_contents
 from .purity import has_effect
 from .storages import leaves, storages
 from .unread_results import may_raise
@@ -81,10 +83,19 @@ def _outside(evaluator: Evaluator, given: _Given, value: Any) -> _Given | None:
     return moved
 
 
+@dataclass
+class _Value:
+    """What a node gives."""
+
+    node: torch.fx.Node
+    fake: torch.Tensor
+
+
 class _Cone:
     """What a call in a branch is computed from, as nodes of the outermost graph."""
 
     def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
         self._graph: Graph = evaluator.graph
         self._aliases = evaluator.state.aliases
         self._copies: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -121,16 +132,17 @@ class _Cone:
     def _require_harmless(self, node: torch.fx.Node) -> None:
         if node.op not in ("call_function", "call_method"):
             raise _MustStay
-        if (
-            has_effect(node)
-            or may_raise(node)
-            or (node.target is operator.getitem and _reads(node))
-        ):
+        has_place = node.target is operator.getitem and len(node.all_input_nodes) > 1
+        if has_effect(node) or ((may_raise(node) or has_place) and not self._is_known_place(node)):
             raise _MustStay
 
-
-def _reads(node: torch.fx.Node) -> bool:
-    """Whether a subscript has a tensor in it, whose elements decide where it points."""
-    found: list[torch.fx.Node] = []
-    torch.fx.map_arg(node.args[1:], found.append)
-    return bool(found)
+    def _is_known_place(self, node: torch.fx.Node) -> bool:
+        """Whether a subscript is a tensor of places that are known, and inside."""
+        if node.target is not operator.getitem or not isinstance(node.args[1], torch.fx.Node):
+            return False
+        tensor, places = (argument.meta["example_value"] for argument in node.all_input_nodes)
+        size = tensor.shape[0] if isinstance(tensor, torch.Tensor) and tensor.dim() else None
+        contents = known_contents(self._evaluator, _Value(node.args[1], places))
+        if contents is None or contents.dtype is torch.bool or type(size) is not int:
+            return False
+        return all(0 <= place < size for place in contents.flatten().tolist())

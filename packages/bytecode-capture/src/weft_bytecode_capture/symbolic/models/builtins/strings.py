@@ -5,8 +5,12 @@ from __future__ import annotations
 import _string  # type: ignore[import-not-found]
 import operator as operators
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+import torch
+
+from ...graph.known_contents import known_contents
+from ...graph.storages import Tensor
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable, register_special
@@ -14,6 +18,7 @@ from ...variables.python_protocols import storage_of
 from ..containers.sequences import TupleVariable
 from ..numbers.data_texts import formatted_with, text_of_data
 from ..table import method_model, model
+from ..torch.tensor import TensorVariable
 
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {"str": str, "repr": repr, "ascii": ascii}
 
@@ -22,7 +27,9 @@ def format_value(
     evaluator: Evaluator, value: Variable, conversion: str | None, specification: Variable
 ) -> Variable:
     """``format(value, specification)`` after ``!s``, ``!r`` or ``!a``."""
-    if conversion is not None:
+    if conversion is None:
+        value = _known_number(evaluator, value)
+    else:
         convert = _CONVERSIONS[conversion]
         text = text_of_data(evaluator, convert, [value])
         value = text or evaluator.wrap_constant(evaluator.pure(convert, value.printable(evaluator)))
@@ -31,6 +38,15 @@ def format_value(
         return text
     plain = value.printable(evaluator)
     return evaluator.wrap_constant(evaluator.pure(format, plain, specification.as_constant()))
+
+
+def _known_number(evaluator: Evaluator, value: Variable) -> Variable:
+    """The number that a tensor without dims formats as, if a branch knows it; other values as they are."""
+    is_number = isinstance(value, TensorVariable) and value.fake.dim() == 0
+    if not is_number or not evaluator.graph.is_in_region or value.python_type() is not torch.Tensor:
+        return value
+    contents = known_contents(evaluator, cast("Tensor", value))
+    return value if contents is None else evaluator.wrap_result(contents.item())
 
 
 @model(_string.formatter_parser)
