@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.fx
 import weft
+import weft_aot_autograd
+import weft_functionalize
+from weft_bytecode_capture import capture
 from weft_codegen_triton.codegen import is_recordable
 from weft_loop_ir import ExternCall, Kernel, Schedule, Unsupported, all_items, devices_of
 
-from tests.elsewhere import META, schedule_elsewhere
+from tests.elsewhere import META, Seen, schedule_elsewhere
 
 
 def elsewhere_as(x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -81,6 +85,21 @@ def test_a_region_that_carries_tensors_elsewhere_is_refused() -> None:
 
     with pytest.raises(Unsupported, match="another device"):
         schedule_elsewhere(carried)
+
+
+def test_gradients_on_a_device_that_has_no_autocast() -> None:
+    joints: list[Any] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        functional = weft_functionalize.functionalize(module, inputs)
+        joints.append(weft_aot_autograd.trace_joint(functional))
+        raise Seen
+
+    x = torch.zeros(6, 4, device=META, requires_grad=True)
+    with pytest.raises(Seen):
+        capture(there_and_back, backend=backend)(x)
+    (joint,) = joints
+    assert joint is not None and joint.output_count == 1
 
 
 @pytest.mark.gpu

@@ -84,6 +84,7 @@ def without_autocast(device_types: Sequence[str]) -> Iterator[None]:
     """Run as written: a functional graph holds the casts that autocast made."""
     with contextlib.ExitStack() as stack:
         for device_type in device_types:
-            if torch.is_autocast_enabled(device_type):
+            has_autocast = torch.amp.is_autocast_available(device_type)
+            if has_autocast and torch.is_autocast_enabled(device_type):
                 stack.enter_context(torch.autocast(device_type, enabled=False))
         yield
