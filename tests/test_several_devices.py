@@ -44,7 +44,7 @@ def random(x: torch.Tensor) -> torch.Tensor:
 
 def there_and_back(x: torch.Tensor) -> torch.Tensor:
     rows = (x * 2).relu().cpu().cumsum(0)
-    return elsewhere_as(x, rows.flip(0).unsqueeze(0).expand(2, 6, 4) * 3).sum(0).exp()
+    return elsewhere_as(x, rows.flip(0).unsqueeze(0).expand(2, 6, 4) * 3).sum(0).sqrt()
 
 
 def results_on_both(x: torch.Tensor) -> Any:
