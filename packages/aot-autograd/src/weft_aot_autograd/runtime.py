@@ -60,7 +60,10 @@ class TrainingProgram:
         if compile_gradients is not None:
             self._plan.differentiable_backward = DifferentiableBackward(compile_gradients)
         self._lifted = tuple(functional.lifted[i] for i in self._plan.lifted_indices)
-        self._unreached = _unreached(self._plan, partitioned)
+        self._unreached = _unreached(self._plan)
+        written = {output.input_index for output in partitioned.outputs}
+        indices = enumerate(self._plan.argument_indices)
+        self._written = frozenset(k for k, index in indices if index in written)
         # What forward says of its errors, as a program without gradients says it of its own.
         self.may_fail: bool = getattr(forward, "may_fail", True)
         self.early_errors: type[Exception] | None = getattr(forward, "early_errors", None)
@@ -69,14 +72,15 @@ class TrainingProgram:
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         arguments = [*self._lifted, *inputs]
-        for k in self._unreached:
-            if isinstance(arguments[k], torch.Tensor) and arguments[k].requires_grad:
+        without_edges = [k for k in self._unreached if _requires_grad(arguments[k])]
+        for k in without_edges:
+            if k not in self._written:
                 arguments[k] = arguments[k].detach()
         values = Values()
         later: Any = None
         for segment in reversed(self._plan.segments[1:]):
             later = LaterSegment.apply(segment, values, later, *segment.select(arguments))  # type: ignore[no-untyped-call]
-        results = _applied(self._plan, values, later, arguments)
+        results = _applied(self._plan, values, later, arguments, without_edges)
         written, values.written = values.written, {}
         return (
             tuple(written.get(k, result) for k, result in enumerate(results))
@@ -85,15 +89,33 @@ class TrainingProgram:
         )
 
 
-def _applied(plan: Plan, values: Values, later: Any, arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The results, with edges in autograd's graph to the arguments that each leads to."""
+def _requires_grad(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _applied(
+    plan: Plan,
+    values: Values,
+    later: Any,
+    arguments: Sequence[Any],
+    without_edges: Sequence[int],
+) -> tuple[Any, ...]:
+    """The results, with edges in autograd's graph to the arguments that each leads to.
+
+    The arguments at the positions ``without_edges`` get none; what is written to is to stay the caller's.
+    """
+    passed = [*arguments]
+    for k in without_edges:
+        passed[k] = arguments[k].detach()
     edges = separate_edges(plan.partly_reached, plan.gradients_device, arguments)
+    tickets = {}
+    if edges is not None:
+        tickets = edges.open(arguments)
+        passed = edges.cut(passed)
+    values.arguments, values.separate_edges = tuple(arguments), edges
+    results: tuple[Any, ...] = CompiledFunction.apply(plan, values, later, *passed)  # type: ignore[no-untyped-call]
     if edges is None:
-        results: tuple[Any, ...] = CompiledFunction.apply(plan, values, later, *arguments)  # type: ignore[no-untyped-call]
         return results
-    values.arguments, values.separate_edges = arguments, edges
-    tickets = edges.open(arguments)
-    results = CompiledFunction.apply(plan, values, later, *edges.cut(arguments))  # type: ignore[no-untyped-call]
     nodes = [r.grad_fn for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
     if not nodes:  # as data has decided
         return results
@@ -113,20 +135,15 @@ def _compute_early(ctx: Any, given: Mapping[int, Any]) -> None:
         behind_backward(functools.partial(release, ctx, plan.present(gradients)))
 
 
-def _unreached(plan: Plan, partitioned: PartitionedGraph) -> tuple[int, ...]:
+def _unreached(plan: Plan) -> tuple[int, ...]:
     """The arguments that backward never goes on to: hooks of theirs would be called without a gradient.
 
     None where it goes on to none: results that lead nowhere require gradients as the arguments do.
     """
     if not plan.gradients:
         return ()
-    written = {output.input_index for output in partitioned.outputs}
     reached = {*plan.gradients, *plan.missing.arguments}
-    return tuple(
-        k
-        for k, index in enumerate(plan.argument_indices)
-        if k not in reached and index not in written
-    )
+    return tuple(k for k in range(len(plan.argument_indices)) if k not in reached)
 
 
 _LEADING = 3
@@ -145,7 +162,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.remaining = None
         ctx.hooks = hooked(plan, arguments)
         if values.arguments is not None:
-            arguments, values.arguments = tuple(values.arguments), None
+            arguments, values.arguments = values.arguments, None
         ctx.kept = [arguments[k] for k in plan.kept]
         ctx.versions = versions_of(ctx.kept)
         for position in plan.unread:

@@ -38,8 +38,8 @@ class Values:
         self.are_last_read = True
         # Results of forward that are inputs, written in place, by position.
         self.written: dict[int, torch.Tensor] = {}
-        # What forward takes in the place of arguments that are behind nodes of their own.
-        self.arguments: Sequence[Any] | None = None
+        # What forward takes: among what autograd sees, other tensors stand for some arguments.
+        self.arguments: tuple[Any, ...] | None = None
         self.separate_edges: SeparateEdges | None = None
         # Whether backward may run again though the graph is not retained.
         self.is_kept = False
