@@ -101,7 +101,34 @@ def transposed_in_place(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def with_a_dim_more(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(25):
+        y = (x[:1] * 2).expand(2, *x.shape[1:])
+    y.unsqueeze_(0)
+    return y
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    while x.sum() < 40:
+        x = x + 1
+        y = x[:1].expand(5, x.shape[1])
+    y.transpose_(0, 1)
+    return y
+
+
+def turned_in_a_branch(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        y = (x * 2)[:, :1].expand(*x.shape)
+    else:
+        y = (x * 3)[:, :1].expand(*x.shape)
+    y.t_()
+    return y
+
+
 PROGRAMS = (
+    with_a_dim_more,
+    turned,
+    turned_in_a_branch,
     squeezed_in_place,
     transposed_in_place,
     rows,

@@ -83,8 +83,8 @@ def _given_by(module: torch.fx.GraphModule) -> Sequence[Any]:
 def _expanded_as(result: Any, *values: Any) -> Any:
     """``result`` with the dimensions expanded that are in all of ``values``: a region gives a dense tensor.
 
-    ``values`` are the captured result, which may have lost dimensions since (``squeeze_``), and what each of
-    the regions gives for it.
+    ``values`` are the captured result and what each of the regions gives for it.  A tensor in a region may
+    have lost dimensions since (``squeeze_``).
     """
     if not isinstance(result, torch.Tensor):
         return result

@@ -154,7 +154,15 @@ def call_region(
     graph = evaluator.graph
     node = graph.node(evaluator, "call_function", target, arguments, {})
     node.meta["example_value"] = tuple(values)
-    return graph.items(node)
+    items = graph.items(node)
+    with (
+        graph.fake_mode,
+        torch.no_grad(),
+    ):  # as they lie now: ``y.unsqueeze_(0)`` changes a result's fake
+        node.meta["example_value"] = tuple(
+            value.detach() if isinstance(value, torch.Tensor) else value for value in values
+        )
+    return items
 
 
 def fresh_like(evaluator: Frame, fake: torch.Tensor) -> torch.Tensor:
