@@ -13,7 +13,7 @@ class Gpu:
     ``capability`` is 90 for 9.0.  ``shared_bytes`` is what one block may have, ``all_shared_bytes`` what a
     multiprocessor has, ``registers`` how many of 32 bits.  ``bandwidth`` counts bytes of memory a
     microsecond, ``half_rate`` and ``float_rate`` operations a microsecond: of matrices in 16 bits, and of
-    float32 outside tensor cores.  A thread loads ``vector_bytes`` at once.
+    float32 outside tensor cores.
     """
 
     capability: int
@@ -25,7 +25,6 @@ class Gpu:
     bandwidth: float
     half_rate: float
     float_rate: float
-    vector_bytes: int = 16
 
     @classmethod
     def of_attributes(cls, attribute: Callable[[int], int]) -> Gpu:
@@ -60,11 +59,6 @@ class Gpu:
     def many_tiles(self) -> int:
         """Tiles that give work to nearly every multiprocessor: powers of two often lie just below."""
         return self.multiprocessors - self.multiprocessors // 32
-
-    @property
-    def many_row_tiles(self) -> int:
-        """Those of one row, of which a multiprocessor works on eight at once."""
-        return 8 * self.many_tiles
 
 
 OPERATIONS_A_CYCLE = (

@@ -93,5 +93,6 @@ def _is_small(matmul: MatmulKernel) -> bool:
     rows = -(-int(contraction.rows) // tile.rows)
     columns = -(-int(contraction.columns) // tile.columns)
     gpu = matmul.gpu
-    many = gpu.many_row_tiles if tile.rows == 1 else gpu.many_tiles
+    at_once = 8 if tile.rows == 1 else 1  # tiles of a multiprocessor
+    many = at_once * gpu.many_tiles
     return int(contraction.batch) * rows * columns <= 2 * many
