@@ -1,4 +1,4 @@
-"""Run with ``failing_malloc.c`` preloaded: every allocation of a compile and of a call fails once.
+"""Every allocation of a compile and of a call fails once; the argument is the library of `failing_malloc.c`.
 
 Each program has an error or its right result, and its right result in the call after that.
 """
@@ -6,7 +6,6 @@ Each program has an error or its right result, and its right result in the call 
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ import weft
 from torch import Tensor
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.cache import cache_directory
+from weft_codegen_cpp.host.api import PYTHON_FUNCTIONS
 
 LIBRARIES = (
     "weft_guards/_native",
@@ -80,8 +80,8 @@ COMPILED = (pointwise, by_python, many_results)
 """Those of which the compile fails as well."""
 
 
-def fail_in_torch(library: ctypes.CDLL) -> None:
-    """Let the functions of torch that allocate fail too, where generated code calls them."""
+def fail_in_generated_code(library: ctypes.CDLL) -> None:
+    """Let the functions of torch and CPython that allocate fail too, which generated code has in a table."""
     functions = dict(_torch.torch_functions())
     for name in TORCH:
         ctypes.c_void_p.in_dll(library, f"real_{name}").value = functions[name]
@@ -89,6 +89,9 @@ def fail_in_torch(library: ctypes.CDLL) -> None:
         assert failing is not None
         functions[name] = failing
     _torch.torch_functions = lambda: functions
+    for name in PYTHON_FUNCTIONS:
+        if hasattr(library, f"failing_{name}"):
+            setattr(ctypes.pythonapi, name, getattr(library, f"failing_{name}"))
 
 
 def outcome(function: Callable[..., Any], x: Tensor, expected: Any) -> str:
@@ -126,11 +129,11 @@ def report(text: str) -> None:
 
 
 def main() -> None:
-    library = ctypes.CDLL(os.environ["LD_PRELOAD"])
+    library = ctypes.CDLL(sys.argv[1])
     library.fail_no_more.restype = ctypes.c_long
     for part in (*LIBRARIES, str(cache_directory(None))):
         library.failing_in(part.encode())
-    fail_in_torch(library)
+    fail_in_generated_code(library)
     x = torch.randn(16, 16)
     for program in PROGRAMS:
         compiled = weft.compile(program)
