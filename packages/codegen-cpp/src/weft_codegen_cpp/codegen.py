@@ -29,6 +29,7 @@ from weft_loop_ir import (
     ScheduleOptions,
     all_items,
     convolve_channels_last,
+    slice_known_indices,
     use_library_attention,
 )
 from weft_loop_ir.disk_cache import has_entry, private_folder, write_entry
@@ -132,8 +133,9 @@ class CppCodegen(Codegen):
     def rewrite_functional(
         self, graph_module: torch.fx.GraphModule, *, differentiated: bool
     ) -> None:
-        """Have the library run attention that is written out where scores are many."""
-        count = use_library_attention(
+        """Have the library run attention where scores are many, and read known places as slices."""
+        count = slice_known_indices(graph_module.graph)
+        count += use_library_attention(
             graph_module.graph,
             ATTENTION_DTYPES,
             min_scores=MIN_SCORES,

@@ -45,6 +45,7 @@ from weft_loop_ir import (
     recompute_shares,
     settle,
     size_hints,
+    slice_known_indices,
     use_library_attention,
 )
 
@@ -190,12 +191,13 @@ class TritonCodegen(Codegen):
     def rewrite_functional(
         self, graph_module: torch.fx.GraphModule, *, differentiated: bool
     ) -> None:
-        """Have the library run attention that is written out, before gradients are recorded.
+        """Have the library run attention that is written out, and read known places as slices.
 
-        Not where a kernel of our own takes its place, once the graph is scheduled.
+        Both before gradients are recorded.  Attention is left where a kernel of our own takes its place, once
+        the graph is scheduled.
         """
         has_kernel = self.options.fuse_attention is not False
-        count = 0
+        count = slice_known_indices(graph_module.graph)
         for dtype in (torch.float16, torch.bfloat16, torch.float32):
             in_half = dtype.itemsize == 2
             count += use_library_attention(

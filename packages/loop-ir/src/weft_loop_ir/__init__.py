@@ -94,6 +94,7 @@ from weft_loop_ir.rewriting.attention_gradients import (
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
 from weft_loop_ir.rewriting.constant_values import ConstantValues
 from weft_loop_ir.rewriting.freezing import freeze, has_effects
+from weft_loop_ir.rewriting.known_indices import slice_known_indices
 from weft_loop_ir.rewriting.merged_matmuls import merge_matmuls
 from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
 from weft_loop_ir.schedule.check_first import check_first
@@ -211,6 +212,7 @@ __all__ = [
     "settle",
     "size_hints",
     "sized_within",
+    "slice_known_indices",
     "trip_count",
     "use_library_attention",
     "verify",
