@@ -195,6 +195,28 @@ def test_columns_of_batches_are_split_in_as_many_parts_as_those_of_rows() -> Non
     scheduled(lambda x: x.exp().sum((0, 1)), [apart], options)
 
 
+@pytest.mark.parametrize("programs", [0, 64])
+def test_rows_that_are_read_in_two_orders_are_split(programs: int) -> None:
+    """As gradients of a norm's weight are where each head has its rows: no loop over rows is one of all."""
+    options = ScheduleOptions(
+        split_columns=64,
+        split_column_elements=100,
+        split_rows=8,
+        split_reduction_elements=100,
+        split_column_programs=programs,
+        split_column_tile=(8, 4),
+    )
+    batch, heads, length, width = 3, 5, 40, 16
+    by_head = torch.randn(batch, heads, length, width, dtype=torch.float64)
+    by_place = torch.randn(batch, length, heads, width, dtype=torch.float64)
+    schedule = scheduled(
+        lambda x, y: (x.transpose(1, 2) * y).sum((0, 1, 2)), [by_head, by_place], options
+    )
+    first, _ = kernels(schedule)
+    parts = int(first.outer[0].size)
+    assert parts > batch and length % parts == 0
+
+
 @pytest.mark.parametrize(("rows", "columns"), [(32, 32), (64, 16)])
 def test_reads_of_one_buffer_in_two_orders_are_two_kernels(rows: int, columns: int) -> None:
     """A sum over rows has the loops of what is computed row by row, in another order."""

@@ -124,43 +124,49 @@ def _with_reduction_merged(node: LoopNode, buffers: Mapping[str, Buffer]) -> Loo
 
 
 def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -> _Cut | None:
-    """How the outermost reduced loop is cut; None to leave the node whole."""
+    """Which reduced loop is cut, and into how many parts; None to leave the node whole."""
     if _kinds(node) == MOMENTS and options.split_rows <= 1:
         return None
-    results = product(tuple(v.size.xreplace(hints) for v in node.loops))
-    elements = product(tuple(v.size.xreplace(hints) for v in node.reduction_loops))
+    results = int(product(tuple(v.size.xreplace(hints) for v in node.loops)))
+    elements = int(product(tuple(v.size.xreplace(hints) for v in node.reduction_loops)))
     few, of_columns = options.split_rows, reads_columns(node)
     if of_columns:
         few, limit = options.split_columns, options.split_column_elements
-    if not 0 < int(results) <= few or int(elements) < limit:
+    if not 0 < results <= few or elements < limit:
         return None
     wanted = options.split_reduction_parts
     if few > 1:
-        wanted = min(wanted, few // int(results) * PARTS_OF_FEW)
+        wanted = min(wanted, few // results * PARTS_OF_FEW)
     first = node.reduction_loops[0]
-    if first.size.is_Integer and of_columns and options.split_column_programs:
-        parts = _parts_of_columns(int(first.size), int(results), options)
-    elif first.size.is_Integer:
-        parts = _divisor(int(first.size), wanted)
-    else:
+    if not first.size.is_Integer:
         parts = max(min(wanted, int(first.size.xreplace(hints)) // PART_MULTIPLE), 1)
-    return None if parts == 1 else _Cut(parts, first)
+        return None if parts == 1 else _Cut(parts, first)
+    # Loops that are read in different orders don't act as one: any of them may be the long one.
+    loops = [v for v in node.reduction_loops if v.size.is_Integer]
+    if of_columns and options.split_column_programs:
+        cut = max(loops, key=lambda v: int(v.size))
+        parts = _parts_of_columns(int(cut.size), elements, results, options)
+    else:
+        cut = max(loops, key=lambda v: _divisor(int(v.size), wanted))
+        parts = _divisor(int(cut.size), wanted)
+    return None if parts == 1 else _Cut(parts, cut)
 
 
-def _parts_of_columns(extent: int, results: int, options: ScheduleOptions) -> int:
+def _parts_of_columns(extent: int, elements: int, results: int, options: ScheduleOptions) -> int:
     """The divisor of ``extent`` that gives about as many programs as run at once, each some columns.
 
-    A program goes through the rows of its part a tile at a time, of which the last may reach beyond them.
+    A program goes through the rows of its part, of ``elements`` in all parts, a tile at a time, of which the
+    last may reach beyond them.
     """
     columns, rows = options.split_column_tile
 
     def loss(parts: int) -> float:
-        length = extent // parts
+        length = elements // parts
         in_tiles = length / (-(-length // rows) * rows)
         return abs(math.log(parts * results / columns / options.split_column_programs)) - in_tiles
 
-    most = min(options.split_reduction_parts, max(extent // rows, 1))
-    return min((k for k in range(1, most + 1) if extent % k == 0), key=loss)
+    most = min(options.split_reduction_parts, max(elements // rows, 1))
+    return min((k for k in range(1, min(most, extent) + 1) if extent % k == 0), key=loss)
 
 
 def _divisor(extent: int, wanted: int) -> int:
