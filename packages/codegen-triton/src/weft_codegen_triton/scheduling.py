@@ -24,6 +24,8 @@ def scheduling_for(gpu: Gpu) -> ScheduleOptions:
         split_scan_rows=MAX_ROWS,
         whole_scan_elements=MIN_ROW,
         parallel_kernels=32,
+        parallel_bytes=1 << 21,
+        moved_bytes=1 << 26,
         selected_elements=1 << 20,
         early_bytes=1 << 26,
         reuse_results=True,

@@ -6,7 +6,7 @@ the text: a program finds out whose it is and takes that one's addresses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
@@ -19,6 +19,8 @@ MAX_PROGRAMS = 32
 """Programs for each multiprocessor of a kernel that fills a GPU for long enough without others."""
 MAX_PARAMETERS = 256
 """Of a merged kernel: a launch hands over 4 KB at most."""
+LITTLE = 64
+"""Programs of kernels to which it doesn't matter how many warps each has."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def merge_kernels(kernels: Sequence[PrintedKernel], gpu: Gpu) -> list[MergedKern
         if k not in alone:
             function = printed.function
             alike.setdefault((function.warps, function.stages), []).append(k)
-    for members in alike.values():
+    for members in _with_little_ones_joined(alike, kernels):
         for batch in _batches(members, kernels):
             if len(batch) == 1:
                 found.append(MergedKernels(kernels[batch[0]], (batch[0],)))
@@ -46,6 +48,18 @@ def merge_kernels(kernels: Sequence[PrintedKernel], gpu: Gpu) -> list[MergedKern
                 ordered = _alike_together(batch, kernels)
                 found.append(MergedKernels(_merged([kernels[k] for k in ordered]), tuple(ordered)))
     return found
+
+
+def _with_little_ones_joined(
+    alike: Mapping[tuple[int, int], list[int]], kernels: Sequence[PrintedKernel]
+) -> Iterator[list[int]]:
+    """The groups of kernels by warps and stages, those of few programs in the largest of as many stages."""
+    programs = {key: sum(_programs(kernels[k]) for k in alike[key]) for key in alike}
+    for stages in dict.fromkeys(stages for _, stages in alike):
+        keys = sorted((k for k in alike if k[1] == stages), key=lambda k: -programs[k])
+        little = [k for key in keys[1:] if programs[key] <= LITTLE for k in alike[key]]
+        yield alike[keys[0]] + little
+        yield from (alike[key] for key in keys[1:] if programs[key] > LITTLE)
 
 
 def _may_merge(printed: PrintedKernel, gpu: Gpu) -> bool:
@@ -112,7 +126,7 @@ def _merged(kernels: Sequence[PrintedKernel]) -> PrintedKernel:
             template,
             parameters,
             (),
-            kernels[0].function.warps,
+            max(kernels, key=_programs).function.warps,
             any(p.function.checks_indices for p in kernels),
             (),
             (),

@@ -36,6 +36,8 @@ class ScheduleOptions:
     costly to combine, stay whole, for a kernel that scans parts of one at once; None: none do.
     ``parallel_kernels``: how many independent kernels become one step at most; 1 leaves each a step.
     ``parallel_bytes``: kernels that touch more bytes of intermediates stay apart, for memory's sake.
+    ``moved_bytes``: how many bytes all kernels that join others may hold longer; 0 also leaves what makes
+    results of inputs alone where it is.
     ``early_bytes``: fusion doesn't begin a larger buffer, of which it writes a part, long before its other
     parts; None: it may.
     ``expanded_bytes``: what a loop's iterations need for themselves, all together, for it to become a kernel
@@ -74,6 +76,7 @@ class ScheduleOptions:
     whole_scan_elements: int | None = None
     parallel_kernels: int = 1
     parallel_bytes: int = 1 << 20
+    moved_bytes: int = 0
     early_bytes: int | None = None
     expanded_bytes: int = 1 << 26
     selected_elements: int = 16
