@@ -40,6 +40,14 @@ def test_more_kernels_than_a_launch_has_parameters_for(codegen: TritonCodegen) -
     assert 2 < program.kernel_count < 12
 
 
+def test_little_kernels_join_those_of_more_warps(codegen: TritonCodegen) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x * 2, y.exp()
+
+    program = check(codegen, function, torch.randn(5), torch.randn(300, 1000))
+    assert program.kernel_count == 1
+
+
 def test_rows_beside_elements(codegen: TritonCodegen) -> None:
     def function(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.softmax(-1), y.sum(0), F.embedding(i, y), x.t().contiguous(), y.exp(), i.amax()

@@ -77,6 +77,53 @@ def test_large_intermediates_are_not_held_longer() -> None:
     )
 
 
+def sums_of_layers(x: torch.Tensor, *weights: torch.Tensor) -> list[torch.Tensor]:
+    sums = []
+    for weight in weights:
+        x = x @ weight
+        sums.append(x.sum(1))
+    return sums
+
+
+@pytest.mark.parametrize(("moved", "together"), [(0, []), (1 << 16, [3]), (1 << 20, [5])])
+def test_what_is_held_longer_is_limited(moved: int, together: list[int]) -> None:
+    """The last sum stands at the end anyway; each other one holds its product, of 25600 bytes."""
+    inputs = [torch.rand(80, 80) / 40 for _ in range(6)]
+    options = ScheduleOptions(parallel_kernels=256, moved_bytes=moved)
+    schedule = scheduled(sums_of_layers, inputs, options)
+    found = [len(s.kernels) for s in schedule.steps if isinstance(s, ParallelKernels)]
+    assert found == together
+
+
+def test_results_of_inputs_alone_come_first() -> None:
+    """As the casts of weights that backward reads again."""
+
+    def function(x: torch.Tensor, *weights: torch.Tensor) -> list[torch.Tensor]:
+        casts = []
+        for weight in weights:
+            casts.append(weight.double())
+            x = torch.tanh(x @ casts[-1])
+        return [x, *casts]
+
+    inputs = [torch.rand(80, 80, dtype=torch.float64), *(torch.rand(80, 80) for _ in range(5))]
+    options = ScheduleOptions(parallel_kernels=3, moved_bytes=1 << 20)
+    first, second, *rest = scheduled(function, inputs, options).steps
+    assert isinstance(first, ParallelKernels) and isinstance(second, ParallelKernels)
+    assert (len(first.kernels), len(second.kernels)) == (2, 3)
+    assert not any(isinstance(step, ParallelKernels) for step in rest)
+
+
+def test_what_several_steps_write_stays_in_order() -> None:
+    def function(x: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [x.scatter_add(0, i, y), torch.cat([x, y])]
+
+    inputs = [torch.rand(4, 3), torch.tensor([[0, 1, 2], [3, 3, 3]]), torch.rand(2, 3)]
+    options = ScheduleOptions(parallel_kernels=256, moved_bytes=1 << 20)
+    for step in scheduled(function, inputs, options).steps:
+        names = [n for k in getattr(step, "kernels", ()) for n in k.writes]
+        assert len(names) == len(set(names))
+
+
 def test_a_dependence_within_a_step_is_refused() -> None:
     schedule = scheduled(update, parameters(2), TOGETHER)
     (step,) = schedule.steps

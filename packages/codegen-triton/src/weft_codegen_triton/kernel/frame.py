@@ -8,7 +8,7 @@ from weft_loop_ir import Kernel, LoopVariable
 
 from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.blocks import MAX_BLOCK_SCALE, extent
-from weft_codegen_triton.kernel.body_printer import BodyPrinter
+from weft_codegen_triton.kernel.body_printer import NO_AXES, BodyPrinter
 from weft_codegen_triton.kernel.templates import program_id
 
 
@@ -41,15 +41,24 @@ class KernelFrame:
 
 
 def split_index(
-    printer: BodyPrinter, axis: str, flat: str, loops: tuple[LoopVariable, ...], prefix: str = ""
+    printer: BodyPrinter,
+    axis: str,
+    flat: str,
+    loops: tuple[LoopVariable, ...],
+    prefix: str = "",
+    *,
+    is_part: bool = False,
 ) -> None:
-    """Print the loop variables that the flat index ``flat`` along ``axis`` stands for, after ``prefix``."""
+    """Print the loop variables that the flat index ``flat`` along ``axis`` stands for, after ``prefix``.
+
+    ``is_part``: it also counts through loops outside of ``loops``.
+    """
     rest = flat
     for position in range(len(loops) - 1, -1, -1):
         loop = loops[position]
         name = f"{prefix}{loop.symbol.name}"
         size = printer.number(loop.size)
-        if position == 0:
+        if position == 0 and not is_part:
             printer.emit(f"{name} = {rest}")
         else:
             printer.emit(f"{name} = {rest} % {size}")
@@ -65,8 +74,14 @@ def print_axis(
     loops: tuple[LoopVariable, ...],
     block: int,
     index: str,
+    *,
+    scale: int = MAX_BLOCK_SCALE,
 ) -> None:
-    """Print the indices and the mask along a grid axis; ``index`` shapes a range as the tile needs it."""
+    """Print the indices and the mask along a grid axis; ``index`` shapes a range as the tile needs it.
+
+    ``scale``: how many times as large a block may be that is tried.  Where every block lies within the inner
+    loops, those outside are numbers of the program: what they alone decide is read once, not by each thread.
+    """
     printer = frame.printer
     name = f"{axis.upper()}BLOCK"
     frame.constants[name] = block
@@ -75,6 +90,23 @@ def print_axis(
     printer.emit(f"{axis}index = {program} * {name} + tl.arange(0, {name}){index}")
     count = extent(loops)
     printer.emit(f"{axis}mask = {axis}index < {printer.number(count)}")
-    if count.is_Integer and int(count) % (MAX_BLOCK_SCALE * block) == 0:
+    if count.is_Integer and int(count) % (scale * block) == 0:
         printer.tile.masks.pop(axis, None)  # every block is whole, larger ones that are tried too
-    split_index(printer, axis, f"{axis}index", loops)
+    outer = _loops_of_programs(loops, scale * block)
+    split_index(printer, axis, f"{axis}index", loops[outer:], is_part=outer > 0)
+    if outer:
+        printer.emit(f"{axis}outer = {program} * {name} // {printer.number(extent(loops[outer:]))}")
+        split_index(printer, axis, f"{axis}outer", loops[:outer])
+        for loop in loops[:outer]:
+            printer.tile.symbol_axes[loop.symbol] = NO_AXES
+
+
+def _loops_of_programs(loops: tuple[LoopVariable, ...], block: int) -> int:
+    """How many of the first loops are the same for all points of each block of ``block``."""
+    for outer in range(len(loops) - 1, 0, -1):
+        inside = extent(loops[outer:])
+        if not inside.is_Integer:
+            return 0
+        if int(inside) % block == 0:
+            return outer
+    return 0

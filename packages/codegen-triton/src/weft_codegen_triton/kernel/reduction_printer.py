@@ -17,6 +17,7 @@ from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_triton.kernel.accumulators import COLUMN, Accumulators, FoundVector
 from weft_codegen_triton.kernel.blocks import (
+    MAX_BLOCK_SCALE,
     VECTOR_BYTES,
     ReductionBlocks,
     extent,
@@ -135,7 +136,9 @@ class ReductionPrinter:
         self.cache_hints = CacheHints(kernel, printer.recomputed, read_again)
         printer.tile.unit = space.unit
         rows = self.blocks.rows
-        print_axis(self.frame, "x", 0, kernel.outer, rows, space.column)
+        # Where rows are gone through in a loop, its blocks are what varies.
+        scale = MAX_BLOCK_SCALE if self.blocks.persistent else 1
+        print_axis(self.frame, "x", 0, kernel.outer, rows, space.column, scale=scale)
         if space.vectors is not None:
             printer.emit(f"VECTOR: tl.constexpr = {space.vectors.width}")
             printer.emit("lane = tl.arange(0, VECTOR)[None, None, :]")

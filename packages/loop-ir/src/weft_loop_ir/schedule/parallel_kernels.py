@@ -9,6 +9,7 @@ What makes results of inputs alone, as the casts of weights that backward needs 
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -53,8 +54,8 @@ def run_in_parallel(
 def _first_kernels(
     steps: Sequence[Step], buffers: Mapping[str, Buffer], bytes_of: Mapping[str, int]
 ) -> dict[str, Kernel]:
-    """By name the kernels that make results of inputs that no step writes to."""
-    written = {name for step in steps for name in item_writes(step)}
+    """By name the kernels that alone make results, of inputs that no step writes to."""
+    written = Counter(name for step in steps for name in {*item_writes(step)})
 
     def is_given(name: str) -> bool:
         return name not in written and buffers[name].kind in (BufferKind.INPUT, BufferKind.CONSTANT)
@@ -65,7 +66,7 @@ def _first_kernels(
         if isinstance(step, Kernel)
         and step.reads
         and all(map(is_given, step.reads))
-        and all(buffers[name].kind is BufferKind.OUTPUT for name in step.writes)
+        and all(buffers[n].kind is BufferKind.OUTPUT and written[n] == 1 for n in step.writes)
         and sum(bytes_of[name] for name in {*step.reads, *step.writes}) <= FIRST_BYTES
     }
 
