@@ -330,3 +330,28 @@ def test_gradients_of_biases_are_sums_of_their_own(
     calls = externs(schedule, "convolution_backward")
     masks = [list(call.arguments[10]) for call in calls]
     assert masks == [[*wanted[:2], False]] * any(wanted[:2])
+
+
+JOINED = {
+    "stack": lambda x, y, z: torch.stack([x, y, z]).permute(1, 3, 0, 2, 4),
+    "stack inside": lambda x, y, z: torch.stack([x, y, z], -2).permute(0, 2, 3, 1, 4),
+    "cat": lambda x, y, z: torch.cat([x, y, z], 1).permute(0, 2, 1, 3),
+    "cat of others": lambda x, y, z: torch.cat([x, y.double(), x], -1).permute(3, 2, 1, 0),
+    "with an empty one": lambda x, y, z: torch.cat([x, x.new_zeros(0), y], 2).permute(2, 0, 1, 3),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_what_is_joined_is_turned_before(codegen: TritonCodegen, name: str) -> None:
+    x, y, z = (torch.randn(2, 3, 5, 4) for _ in range(3))
+
+    def function(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (JOINED[name](x, y.transpose(0, 1).contiguous().transpose(0, 1), z).contiguous(),)
+
+    graph = make_fx(function, tracing_mode="fake")(x, y, z)
+    codegen.rewrite(graph)
+    targets = [node.target for node in graph.graph.nodes]
+    join = torch.ops.aten.stack.default if "stack" in name else torch.ops.aten.cat.default
+    permutations = targets[targets.index(join) :].count(torch.ops.aten.permute.default)
+    assert permutations == ("empty" in name)
+    rewritten(codegen, function, x, y, z)

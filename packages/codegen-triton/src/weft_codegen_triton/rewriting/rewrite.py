@@ -17,9 +17,11 @@ from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.repeated_heads import share_heads
 from weft_codegen_triton.rewriting.scalars import move_scalars
 from weft_codegen_triton.rewriting.small_sums import widen_small_sums
+from weft_codegen_triton.rewriting.turned_joins import join_turned
 
 PASSES = (
     move_scalars,
+    join_turned,
     share_heads,
     draw_in_kernels,
     widen_small_sums,
