@@ -139,3 +139,23 @@ def test_an_error_function_that_saturates(codegen: TritonCodegen) -> None:
     x = torch.tensor([6.0, -6.0, 100.0, -100.0, -6e4]).half()
     (result,) = compiled(codegen, F.gelu, x)(x)
     assert torch.equal(result, F.gelu(x))  # nothing is left of what erf lacks to -1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_interleaved_rotations_are_one_kernel(codegen: TritonCodegen, dtype: torch.dtype) -> None:
+    """As rotary embeddings turn pairs of neighbours; each pair is stacked, then flattened."""
+
+    def function(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        turned = torch.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
+        return x * cos + turned * sin
+
+    inputs = [torch.randn(2, 3, 5, 8, dtype=dtype), *(torch.randn(5, 8, dtype=dtype) for _ in "cs")]
+    assert check(codegen, function, *inputs).kernel_count == 1
+
+
+def test_what_several_read_through_views_is_joined_once(codegen: TritonCodegen) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        joined = torch.cat([x, y, x], 1)
+        return joined.t().exp(), joined.view(3, -1).sin(), joined.t() @ x
+
+    check(codegen, function, torch.randn(6, 4), torch.randn(6, 5))

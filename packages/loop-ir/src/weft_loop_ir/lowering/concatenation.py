@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import OpOverload
+from weft_loop_ir._torch import OpOverload, is_view_operator
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import dot, product
 from weft_loop_ir.lowering.context import (
@@ -55,14 +55,23 @@ def join(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> Te
     A few parts that only pointwise operators read are selected by index; else each is copied to its place.
     """
     assert context.node is not None
-    users_are_pointwise = bool(context.node.users) and all(
-        isinstance(user.target, OpOverload) and torch.Tag.pointwise in user.target.tags
-        for user in context.node.users
-    )
     few = len(parts) <= context.options.max_lazy_concatenation
-    if few and users_are_pointwise:
+    if few and _only_pointwise_read(context.node, context.options.selects_through_views):
         return _selected(context, parts, dim)
     return _copied(context, parts, dim)
+
+
+def _only_pointwise_read(node: torch.fx.Node, through_views: bool) -> bool:
+    """Whether only pointwise operators read ``node``; one of them may read it through views, if so said."""
+    while through_views and len(node.users) == 1:
+        (user,) = node.users
+        if not isinstance(user.target, OpOverload) or not is_view_operator(user.target):
+            break
+        node = user
+    return bool(node.users) and all(
+        isinstance(user.target, OpOverload) and torch.Tag.pointwise in user.target.tags
+        for user in node.users
+    )
 
 
 def _copied(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> TensorValue:

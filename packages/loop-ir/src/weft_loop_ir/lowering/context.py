@@ -64,6 +64,7 @@ class LoweringOptions:
     chain of operators rounds once.
     ``max_lazy_concatenation``: the number of inputs up to which a concatenation that only pointwise operators
     use is computed in place by selection.
+    ``selects_through_views``: also where one such operator reads it through views, which may part its dims.
     ``deterministic``: keep float additions to an indexed place extern, where torch has an order for them; by
     default where torch's programs ask for it.
     ``inlined_matmuls``: matmuls with at most so many multiplications each are loops instead of
@@ -79,6 +80,7 @@ class LoweringOptions:
     shared_reads: int = 1
     round_low_precision: bool = True
     max_lazy_concatenation: int = 3
+    selects_through_views: bool = False
     deterministic: bool = field(default_factory=torch.are_deterministic_algorithms_enabled)
     inlined_matmuls: int = 0
     scans: bool = False
