@@ -75,7 +75,11 @@ def padded(x: torch.Tensor) -> torch.Tensor:
     return F.embedding(torch.arange(3), x[..., 0], padding_idx=1)
 
 
-LEFT = [uneven, repeated, negative, by_floats, padded]
+def padded_at_first(x: torch.Tensor) -> torch.Tensor:
+    return F.embedding(torch.arange(3), x[..., 0], padding_idx=0)
+
+
+LEFT = [padded_at_first, uneven, repeated, negative, by_floats, padded]
 LAYOUTS = {
     "contiguous": lambda: torch.rand(4, 5, 6),
     "transposed": lambda: torch.rand(6, 5, 4).permute(2, 1, 0),

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from weft_loop_ir._torch import OpOverload
+from weft_loop_ir._torch import OpOverload, named_arguments
 from weft_loop_ir.rewriting.constant_values import ConstantValues
 from weft_loop_ir.rewriting.fakes import computed, insert_call
 
@@ -63,10 +63,13 @@ def _select(node: Node) -> Read | None:
 
 
 def _embedding(node: Node) -> Read | None:
-    weight, index, *options = node.args
-    asked = [*options, *node.kwargs.values()]
-    if any(option not in (-1, False) for option in asked):
-        return None  # rows without gradients, or gradients in another form
+    assert isinstance(node.target, OpOverload)
+    given = named_arguments(node.target, node.args, node.kwargs)
+    weight, index = given["weight"], given["indices"]
+    if given.get("padding_idx", -1) >= 0:
+        return None  # a row without gradients
+    if given.get("scale_grad_by_freq") or given.get("sparse"):
+        return None
     assert isinstance(weight, Node) and isinstance(index, Node)
     return Read(weight, 0, index) if _rank(index) else None
 
