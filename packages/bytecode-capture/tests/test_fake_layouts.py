@@ -14,6 +14,8 @@ BY_TWO: tuple[Callable[[Tensor, Tensor], Any], ...] = (
     torch.add, torch.complex, torch.polar, torch.logaddexp, torch.logaddexp2, torch.logical_and,
     torch.logical_or, torch.logical_xor, torch.heaviside, torch.copysign, torch.xlogy, torch.atan2,
     torch.hypot, torch.floor_divide, torch.maximum, torch.isin, torch.where,
+    torch.ldexp, lambda x, y: torch.ldexp(x, y.long()),
+    lambda x, y: torch.ldexp(x.long(), y.long()),
 )  # fmt: skip
 
 BY_ONE: tuple[Callable[[Tensor], Any], ...] = (
@@ -60,7 +62,7 @@ def compared(function: Callable[..., Any], *operands: Tensor) -> tuple[Any, Any]
     return laid_out(found), laid_out(function(*operands))
 
 
-@pytest.mark.parametrize("operator", BY_TWO, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("operator", BY_TWO, ids=lambda f: f.__name__.strip("<>"))
 def test_of_two_operands(operator: Callable[..., Any]) -> None:
     function = operator
     if operator is torch.where:
@@ -76,3 +78,25 @@ def test_of_one_operand(number: int) -> None:
     for operand in images():
         found, expected = compared(BY_ONE[number], operand)
         assert found == expected, operand.stride()
+
+
+FILLED: tuple[Callable[[Tensor], Tensor], ...] = (
+    torch.empty_like,
+    torch.zeros_like,
+    torch.ops.aten.zero,
+    lambda x: torch.full_like(x, 2),
+    lambda x: torch.fill(x, 2),
+    lambda x: torch.fill(x, x.sum()),
+)
+
+
+@pytest.mark.parametrize("number", range(len(FILLED)))
+@pytest.mark.parametrize("shape", [(1, 0, 6), (0, 6), (3, 0, 6), (1, 3, 6)], ids=str)
+def test_filled_with_gaps_between_elements(number: int, shape: tuple[int, ...]) -> None:
+    """Where there is no element, kernels decide otherwise than meta functions; every stride counts."""
+    operand = torch.ones(shape)[..., ::2]
+    fake_mode = RememberingFakeMode(allow_non_fake_inputs=False)
+    fake = fake_mode.from_tensor(operand)
+    with fake_mode:
+        found = FILLED[number](fake)
+    assert found.stride() == FILLED[number](operand).stride()

@@ -103,6 +103,14 @@ def _outer(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     return torch.addr(given["self"], given["vec1"], given["vec2"])
 
 
+def _scaled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """``self * 2.0**other``, whose power is contiguous; floats by integers have a kernel by element."""
+    scaled, exponent = given["self"], given["other"]
+    if scaled.is_floating_point() and not exponent.is_floating_point():
+        return None
+    return torch.mul(scaled, torch.empty_like(exponent, memory_format=torch.contiguous_format))
+
+
 _LAYOUTS: dict[OpOverload, Layout] = {
     aten.copysign.Tensor: _by_element,
     aten.complex.default: _by_element,
@@ -137,6 +145,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten._upsample_nearest_exact1d.default: _contiguous,
     aten.angle.default: _contiguous_if_complex,
     aten.pow.Scalar: _contiguous,
+    aten.ldexp.Tensor: _scaled,
     aten.isin.Tensor_Tensor: _contiguous,
     aten.isin.Tensor_Scalar: _contiguous,
     aten.log_sigmoid_forward.default: _contiguous,

@@ -34,6 +34,7 @@ _FURTHER = frozenset(
         *(aten.floor_divide.default, aten.masked_fill.Tensor),  # not marked as by element
         *(aten.complex.default, aten.polar.default, aten.mse_loss.default, aten.huber_loss.default),
         *(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default),
+        *(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default),
         *(aten.full_like.default, aten.flip.default, aten.tril.default, aten.triu.default),
     }
     | _BY_PLACES
