@@ -367,3 +367,56 @@ def test_what_a_loop_takes_of_an_argument(name: str) -> None:
         x = _first(3, 4)
         found.append([_facts(result) for result in run(x)])
     assert found[0] == found[1]
+
+
+def _zipped(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = []
+    for row, _ in zip(x, x, strict=True):
+        x.t_()
+        rows.append(row)
+    return rows[1], rows[2]
+
+
+def _numbered(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    found = x[0] * 0
+    for i, row in enumerate(x):
+        found = found + row * i
+        x.transpose_(0, 1)
+    return (found,)
+
+
+def _of_its_own(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return _numbered(x.clone())
+
+
+def _held(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = enumerate(x)
+    first = next(rows)[1]
+    x.squeeze_().t_()
+    x[1] = -1  # its second column: what the rows have too
+    return first, next(rows)[1], next(rows)[1]
+
+
+def _given_back(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    own = x.clone()
+    rows = zip(own, own, strict=True)
+    own.t_()
+    return tuple(row for row, _ in _unchanged(rows))
+
+
+def _unchanged(rows: Any) -> Any:
+    torch.random.initial_seed()  # a break
+    return rows
+
+
+@pytest.mark.parametrize("function", [_zipped, _numbered, _of_its_own, _held, _given_back])
+@pytest.mark.parametrize("rows", [4, 24])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_rows_are_those_from_before_the_change(
+    function: Callable[..., Any], rows: int, dynamic: bool | None
+) -> None:
+    expected, x = _first(rows, rows), _first(rows, rows)
+    compiled = weft.compile(function, dynamic=dynamic)
+    for left, right in zip(function(expected), compiled(x), strict=True):
+        assert _facts(left) == _facts(right)
+    assert _facts(expected) == _facts(x)

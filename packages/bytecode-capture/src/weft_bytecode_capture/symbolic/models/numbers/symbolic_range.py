@@ -190,10 +190,17 @@ def _row_iterator(evaluator: Evaluator, iterated: Variable) -> IteratorVariable 
         return None
     count = iterated.fake.shape[0]
     if isinstance(count, int):
-        return TensorRowsVariable(iterated, count) if count >= options.rolled_loop_length else None
+        if count < options.rolled_loop_length:
+            return None
+        return TensorRowsVariable(_as_it_is(evaluator, iterated), count)
     number = iterated.call_method(evaluator, "size", [ConstantVariable(0)], {})
-    return (
-        SymbolicRowsVariable(iterated, number)
-        if isinstance(number, SymbolicNumberVariable)
-        else None
+    if not isinstance(number, SymbolicNumberVariable):
+        return None
+    return SymbolicRowsVariable(_as_it_is(evaluator, iterated), number)
+
+
+def _as_it_is(evaluator: Evaluator, tensor: Variable) -> Variable:
+    """A view that has the tensor's rows whatever ``t_`` and the like make of the tensor meanwhile."""
+    return evaluator.graph.call_method(
+        evaluator, "__getitem__", tensor, [ConstantVariable(...)], {}
     )
