@@ -21,6 +21,16 @@ def same_bits(found: Any, expected: Any) -> bool:
     return len(pairs[0]) == len(pairs[1]) and all(map(_same, *pairs))
 
 
+def same_strides(found: Any, expected: Any) -> bool:
+    """Whether the tensors in two results lie alike, also where a size is 0 or 1, and are views alike."""
+    pairs = zip(tensors_of(found), tensors_of(expected), strict=True)
+    return all(_lies(one) == _lies(other) for one, other in pairs)
+
+
+def _lies(tensor: torch.Tensor) -> tuple[tuple[int, ...], bool, bool]:
+    return tensor.stride(), tensor.is_conj(), tensor.is_neg()
+
+
 def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return False

@@ -13,7 +13,9 @@ pytest.importorskip("expecttest", reason="torch's operator database imports it")
 
 from tests.numerics.bits import same_bits
 from tests.numerics.operators import (
+    CHANGES,
     DTYPES,
+    FURTHER_DTYPES,
     Case,
     cases,
     check,
@@ -54,6 +56,29 @@ def test_samples(case: Case) -> None:
     assert not outcome.differing
     if case.operator.full_name in IN_LOOPS and outcome.compared:
         assert outcome.loops, "nothing is fused"
+
+
+FURTHER_SAMPLE = frozenset(
+    "abs sign add sub mul div where eq floor_divide remainder fill ldexp sum prod amax cumsum clamp pow "
+    "bitwise_and logical_not masked_fill sqrt mean angle".split()
+)
+FURTHER_CASES = [
+    pytest.param(
+        case,
+        id=str(case),
+        marks=()
+        if case.operator.full_name in FURTHER_SAMPLE and case.dtype in FURTHER_DTYPES[:3]
+        else pytest.mark.slow,
+    )
+    for case in cases(FURTHER_DTYPES)
+    if case.operator.full_name not in WITH_VECTORS
+]
+
+
+@pytest.mark.parametrize("case", FURTHER_CASES)
+def test_integers_and_complex_numbers(case: Case) -> None:
+    """Strides too; also without elements, without dimensions, expanded and conjugated."""
+    assert not check(case, limit=2, changes=CHANGES).differing
 
 
 X = torch.Tensor
