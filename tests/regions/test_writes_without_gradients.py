@@ -75,6 +75,23 @@ def disabled_and_enabled(x: Tensor, w: Tensor) -> Tensor:
     return h
 
 
+def logical_state(x: Tensor, w: Tensor) -> Tensor:
+    h = w * 1
+    for t in range(x.shape[0]):
+        h = h * x[t] + w
+        h.logical_xor_(w)
+    return h * 2
+
+
+def logical_on_a_side(x: Tensor, w: Tensor) -> Tensor:
+    h = w * x[0]
+    if x.sum() > 0:
+        h[1:].logical_not_()
+    else:
+        h.logical_and_(x[-1])
+    return h * 2
+
+
 PROGRAMS = [
     running_average,
     bounded_state,
@@ -82,6 +99,8 @@ PROGRAMS = [
     counted_signs,
     scaled_on_a_side,
     disabled_and_enabled,
+    logical_state,
+    logical_on_a_side,
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -117,6 +118,29 @@ def test_mutated_inputs() -> None:
         return y * y
 
     check_gradients(writes_what_it_needs, torch.ones(3, dtype=torch.float64), leaf(3))
+
+
+LOGICAL_WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "not": lambda h, x: h.logical_not_(),
+    "and": lambda h, x: h.logical_and_(x),
+    "or": lambda h, x: h.logical_or_(x - 1),
+    "xor": lambda h, x: h.logical_xor_(x),
+    "of a view": lambda h, x: h[1:].logical_not_(),
+    "of a view with another layout": lambda h, x: h.view(3, 1).T.logical_and_(x),
+}
+
+
+@pytest.mark.parametrize("name", LOGICAL_WRITES)
+def test_logical_writes_leave_the_history_as_it_is(name: str) -> None:
+    """Eager's autograd does not know them, of floats either: gradients are those from before the write."""
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        h, flags = x * 3, x.detach() * 1
+        LOGICAL_WRITES[name](h, x)
+        LOGICAL_WRITES[name](flags, x)
+        return h * 2, flags * x
+
+    check_gradients(program, leaf(3))
 
 
 def test_a_mutated_input_with_history() -> None:

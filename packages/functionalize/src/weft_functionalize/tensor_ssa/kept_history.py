@@ -7,10 +7,17 @@ from typing import Any
 import torch
 import torch.fx
 
+from .._torch import OpOverload
 from .alias_graph import ViewEdge
+from .custom_operators import is_custom
 from .emitter import GRADIENTS_DISABLED
 
 aten = torch.ops.aten
+
+_WITHOUT_AUTOGRAD = frozenset(
+    {aten.logical_and_, aten.logical_not_, aten.logical_or_, aten.logical_xor_}
+)
+"""Operators that write to floats too, and that eager's autograd has no kernel of."""
 
 
 def keep_history(value: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
@@ -44,6 +51,15 @@ def drop_kept_histories(graph: torch.fx.Graph) -> None:
 def runs_unseen(node: torch.fx.Node) -> bool:
     """Whether the program ran ``node`` with gradients disabled."""
     return GRADIENTS_DISABLED in node.meta
+
+
+def writes_unseen(node: torch.fx.Node) -> bool:
+    """Whether autograd does not see what ``node``, an operator or a region, writes itself."""
+    operator = node.target
+    if not isinstance(operator, OpOverload):
+        return runs_unseen(node)
+    below = is_custom(operator) or operator.overloadpacket in _WITHOUT_AUTOGRAD
+    return below or runs_unseen(node)
 
 
 def hides_writes(edge: ViewEdge) -> bool:

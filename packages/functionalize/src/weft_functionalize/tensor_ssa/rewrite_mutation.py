@@ -29,7 +29,7 @@ from .custom_operators import functional_form, is_custom
 from .emitter import Emitter
 from .expanded_writes import emit_written_copy, shows_copies
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
-from .kept_history import hides_writes, keep_history, runs_unseen
+from .kept_history import hides_writes, keep_history, writes_unseen
 from .layout import dense_order, memory_order
 from .random_slopes import RRELU, leave_unwritten, scale_at_random
 from .region_aliases import SharedValues, any_of
@@ -191,7 +191,7 @@ class _Rewrite:
     ) -> None:
         """``value`` is what ``variable`` now is; the origins ``known`` get their versions otherwise."""
         emit = self._emit
-        unseen = self._with_gradients and _writes_unseen(self._node)
+        unseen = self._with_gradients and writes_unseen(self._node)
         value = self._keep_history(_as_stored(emit, value, variable), variable, unseen)
         versions = {variable: value}
         below: list[ViewEdge] = []
@@ -268,11 +268,6 @@ class _Rewrite:
                         with self._emit.in_mode_of(edge.access):
                             new = emit_access(self._emit, value, edge)
                     pending.append((view, new))
-
-
-def _writes_unseen(node: torch.fx.Node) -> bool:
-    """Whether autograd does not see what ``node`` writes."""
-    return runs_unseen(node) or (isinstance(node.target, OpOverload) and is_custom(node.target))
 
 
 def _missing_defaults(node: torch.fx.Node, counterpart: OpOverload) -> dict[str, object]:

@@ -9,9 +9,8 @@ import torch.fx
 from .._torch import OpOverload
 from ..unsupported import Unsupported
 from .block_propagation import writes_seen
-from .custom_operators import is_custom
 from .functional_counterparts import written_arguments
-from .kept_history import hides_writes, runs_unseen
+from .kept_history import hides_writes, writes_unseen
 from .layout import overlaps_itself
 from .region_aliases import SharedValues
 from .writes import block_writes, written_variables
@@ -51,7 +50,7 @@ def seen_origins(graph: torch.fx.Graph, shared: SharedValues) -> frozenset[torch
     """The origins that ``graph`` writes to with autograd looking on, and what these may be one with."""
     found: set[torch.fx.Node] = set()
     for node in graph.nodes:
-        if runs_unseen(node):
+        if writes_unseen(node):
             continue
         for variable in _seen_variables(node):
             if any(map(hides_writes, shared.aliases.path_to_origin(variable))):
@@ -65,6 +64,4 @@ def seen_origins(graph: torch.fx.Graph, shared: SharedValues) -> frozenset[torch
 def _seen_variables(node: torch.fx.Node) -> Collection[torch.fx.Node]:
     if not isinstance(node.target, OpOverload):
         return writes_seen(node)
-    if is_custom(node.target):
-        return ()
     return written_variables(node, written_arguments(node.target))
