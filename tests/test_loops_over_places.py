@@ -134,7 +134,44 @@ class NestedLoops(Experts):
         return out
 
 
-MODULES = [Experts, Modules, Numbers, Named, Order, NestedLoops]
+class Scaled(torch.autograd.Function):
+    """What is done to inputs shows whether they need gradients."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, scale = ctx.saved_tensors
+        return gradient * scale * 2, gradient * x if ctx.needs_input_grad[1] else None
+
+
+class FunctionAfterwards(Experts):
+    """What experts add is not sure to have gradients; the sum with what is sure has."""
+
+    def forward(self, x, index, weights):
+        hidden = self.experts[0](x)
+        found = super().forward(hidden, index, weights)
+        hidden = hidden + found
+        return Scaled.apply(hidden, hidden.sigmoid()), hidden.requires_grad
+
+
+class FunctionOfWhatIsNotSure(Experts):
+    """Only a branch that runs gives the result gradients, by a view of it too."""
+
+    def forward(self, x, index, weights):
+        x = x.detach()
+        total, rows = torch.zeros_like(x), torch.zeros_like(x)
+        for number in (F.one_hot(index, NUMBER).sum((0, 1)) > 2).nonzero():
+            total.add_(self.experts[number[0]](x))
+            rows[0].add_(self.experts[number[0]](x)[0])
+        scaled = [Scaled.apply(part, part * 2) for part in (total * 3, rows * 3)]
+        return *scaled, *(part.requires_grad for part in scaled)
+
+
+MODULES = [Experts, Modules, Numbers, Named, Order, NestedLoops, FunctionAfterwards]
 
 
 class Leaves(Experts):
@@ -184,7 +221,16 @@ class AfterLoop(Experts):
         return kept, number * 2
 
 
-BROKEN = [WrittenAfterwards, WrittenInside, Leaves, Appends, WritesPlace, ReturnsPlace, AfterLoop]
+BROKEN = [
+    WrittenAfterwards,
+    WrittenInside,
+    Leaves,
+    Appends,
+    WritesPlace,
+    ReturnsPlace,
+    AfterLoop,
+    FunctionOfWhatIsNotSure,
+]
 
 
 def inputs():

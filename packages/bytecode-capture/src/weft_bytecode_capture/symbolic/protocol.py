@@ -299,7 +299,7 @@ class Graph(Protocol):
     made_at: dict[Any, int]
     inlined_at: dict[int, dict[int, types.CodeType]]
     counters: dict[Any, Any]
-    gradients_depend_on_data: bool
+    optional_gradients: Any  # the OptionalGradients
     in_handled_code: bool
     is_repeated: bool
     data_place: DataSymbolSource | None

@@ -21,7 +21,7 @@ from weft_guards import (
     TensorMetadata,
 )
 
-from ..._torch import forget_source_with
+from ..._torch import forget_source_with, pytree
 from ..._torch.fakes import (
     UnsupportedFakeTensorException,
     errors_unlogged,
@@ -61,6 +61,7 @@ from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .new_leaves import NewLeaves
 from .node_calls import run_call
+from .optional_gradients import OptionalGradients
 from .present_values import PresentValues
 from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
 from .size_nodes import size_node
@@ -128,7 +129,7 @@ class GraphBuilder:
         self.new_leaves = NewLeaves()
         self.present_values = PresentValues(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
-        self.gradients_depend_on_data = False  # whether some tensor has any does
+        self.optional_gradients = OptionalGradients(self.given)
         self.is_repeated = False  # the graph at hand is inside a loop that is kept
         self.in_handled_code = False  # some node was made where the program catches exceptions
 
@@ -429,9 +430,10 @@ class GraphBuilder:
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
-        without = _tensors_without_gradients(fakes) if self.is_in_region else ()
+        operands = _tensors((fakes, fake_keywords)) if self.is_in_region else ()
+        histories = self.optional_gradients.before_write(operands)
         value = self._fake_result(evaluator, kind, target, fakes, fake_keywords)
-        self.gradients_depend_on_data |= any(fake.requires_grad for fake in without)
+        self.optional_gradients.after_write(histories)
         require_held(target, value)
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
@@ -536,9 +538,8 @@ def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
     return [out] if isinstance(out, torch.Tensor) else list(out or ())
 
 
-def _tensors_without_gradients(arguments: Sequence[Any]) -> list[torch.Tensor]:
-    """The tensors of a call that have no gradients yet; a write may give them some."""
-    return [a for a in arguments if isinstance(a, torch.Tensor) and not a.requires_grad]
+def _tensors(arguments: Any) -> list[torch.Tensor]:
+    return [a for a in pytree.tree_leaves(arguments) if isinstance(a, torch.Tensor)]
 
 
 def _is_idle(node: torch.fx.Node) -> bool:

@@ -216,7 +216,8 @@ class TensorVariable(WithAttributes):
     def _check_gradients_known(self, evaluator: Evaluator, name: str) -> None:
         """Refuse to tell in a region what a later iteration may find otherwise."""
         builder, fake = evaluator.graph, self.fake
-        if builder.gradients_depend_on_data and fake.requires_grad and self.source is None:
+        optional = builder.optional_gradients
+        if fake.requires_grad and self.source is None and optional.may_lack(fake):
             raise Unsupported("question about gradients that depend on data", f"{self!r}.{name}")
         inside = builder.is_in_region and torch.is_grad_enabled()
         may_differ = fake.dtype.is_floating_point or fake.dtype.is_complex

@@ -377,7 +377,7 @@ def emit_branch(
 def _joined_fake(evaluator: Frame, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """What stands for the result of two branches: it has gradients if it has any in one."""
     if left.requires_grad != right.requires_grad:
-        evaluator.graph.gradients_depend_on_data = True
+        evaluator.graph.optional_gradients.depend_on_data = True
     return fresh_like(evaluator, left if left.requires_grad else right)
 
 

@@ -279,7 +279,7 @@ class CarriedLocals:
             carried.result = unchanged.get(id(carried.result), carried.result)
         gaining = (c.parameter.fake.requires_grad and not c.start.fake.requires_grad for c in kept)
         if may_be_empty and any(gaining):
-            self.evaluator.graph.gradients_depend_on_data = True
+            self.evaluator.graph.optional_gradients.depend_on_data = True
         return kept
 
     def _numbers(self, old: Variable, new: Variable) -> Iterator[tuple[Variable, Variable]]:

@@ -65,7 +65,8 @@ class GradientCapture:
             raise self._refusal("no backward of its own")
         if any(type(variable) is not TensorVariable for variable in self._wanted):
             raise self._refusal("inputs of a class of tensors")
-        if evaluator.graph.gradients_depend_on_data:
+        gradients = evaluator.graph.optional_gradients
+        if any(gradients.may_lack(variable.fake) for variable in self._wanted):
             raise self._refusal("whether inputs have gradients may depend on data")
 
     def _refusal(self, why: str) -> Unsupported:
