@@ -162,3 +162,69 @@ def test_an_argument_that_only_a_returned_view_leads_to_has_no_zeros(
             torch.stack([results[k].sum() for k in used]).sum().backward()
             found.append([None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves])
         assert found[1] == found[0]
+
+
+def held_for_the_second(y: Tensor, z: Tensor) -> Sequence[Tensor]:
+    return torch.tanh(y) * 2, z / (y.abs() + 1)
+
+
+def held_for_the_last(y: Tensor, z: Tensor) -> Sequence[Tensor]:
+    return y.exp(), (y.sigmoid() * z).sum(0), y * y
+
+
+def one_argument_each(y: Tensor, z: Tensor) -> Sequence[Tensor]:
+    return z.exp() + y.square(), y.exp() + z.square()
+
+
+def result_held_for_another(y: Tensor, z: Tensor) -> Sequence[Tensor]:
+    r = y * 2
+    return r, r.abs(), torch.tanh(r + z)
+
+
+def through_a_product(y: Tensor, z: Tensor) -> Sequence[Tensor]:
+    return (y.exp() @ z.T).tanh(), y.sin() + z
+
+
+def parts_of_one(y: Tensor, z: Tensor) -> Sequence[Tensor]:
+    r = torch.stack((y.tanh(), z))
+    return r[0], r[1].square(), y.cos()
+
+
+def alone(program: Function, used: int, written: int | str) -> Any:
+    """The gradients by one result, after a write to an argument, by number, or to result ``written``."""
+    leaves = [(torch.arange(6, dtype=torch.float64).view(2, 3) + k).sin() for k in range(2)]
+    given = [leaf.requires_grad_() * 1 for leaf in leaves]
+    results = program(*given)
+    target = given[written] if isinstance(written, int) else results[int(written)]
+    with torch.no_grad():
+        target.mul_(3)
+    try:
+        return torch.autograd.grad(results[used].sum(), leaves, allow_unused=True)
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        return "written to"
+
+
+HELD = [
+    *(held_for_the_second, held_for_the_last, one_argument_each, result_held_for_another),
+    *(through_a_product, parts_of_one),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["fixed sizes", "symbolic sizes"])
+@pytest.mark.parametrize("program", HELD)
+def test_what_eager_holds_for_other_results_may_be_written_to(
+    program: Function, dynamic: bool
+) -> None:
+    compiled = weft.compile(program, fullgraph=True, dynamic=dynamic)
+    without_error = 0
+    for written in (0, 1, "0", "1"):
+        for used in range(len(program(torch.ones(2, 3), torch.ones(2, 3)))):
+            want = alone(program, used, written)
+            if not isinstance(want, str):
+                torch.testing.assert_close(alone(compiled, used, written), want)
+                without_error += 1
+            elif isinstance(written, int):
+                assert alone(compiled, used, written) == want
+    assert without_error

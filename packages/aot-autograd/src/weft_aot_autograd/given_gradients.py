@@ -17,6 +17,7 @@ class GivenGradients:
 
     def __init__(self, partitioned: PartitionedGraph, arguments: Sequence[int]) -> None:
         flags = partitioned.flags
+        self._arguments = arguments
         self.flags_index = None if flags is None else flags.output_index
         positions = {} if flags is None else flags.positions
         outputs = [tangent.output_index for tangent in partitioned.tangents]
@@ -63,6 +64,10 @@ class GivenGradients:
             for argument, outputs in self._reaching or ()
             if len(outputs) < len(self._outputs)
         }
+
+    def reached_by(self, output: int) -> Sequence[int]:
+        """The arguments that an output leads to, in some calls at least; all where that is not known."""
+        return [a for a, outputs in self._reaching or () if output in outputs] or self._arguments
 
     def leading_to(self, arguments: Set[int]) -> frozenset[int]:
         """The outputs that lead to any of the arguments, in some calls at least."""

@@ -17,6 +17,7 @@ from .differentiable_backward import CompileGradients, DifferentiableBackward
 from .hooks_of_arguments import hooked, spare_hooks
 from .joint_graph import PartitionedGraph
 from .partition import BackwardSegment
+from .protected_arguments import check_protected
 from .random_state import RandomState
 from .saved_values import is_kept, release, take_saved, versions_of
 from .separate_edges import leads_to, separate_edges
@@ -217,6 +218,7 @@ class CompiledFunction(torch.autograd.Function):
         """
         plan: Plan = ctx.plan
         plan.missing.check(ctx, gradients)
+        check_protected(ctx, present)
         if any(g is not None and stands_for_another(g) for g in gradients):
             return backward_by_operators(ctx, gradients, present)
         if torch.is_grad_enabled():

@@ -268,6 +268,7 @@ class Plan:
             if self.replayable and (index not in mutated or index not in free)
         )
         self.position_kept = {k: position for position, k in enumerate(self.kept)}
+        self.protected = self._protected(functional)
         self.unread = tuple(
             position for position, k in enumerate(self.kept) if self.argument_indices[k] in mutated
         )
@@ -279,6 +280,19 @@ class Plan:
         self.random = bool(drawn)
         # A code generator's own random operators give other numbers.
         self.draws_alike = drawn == _draws(self._partitioned.forward)
+
+    def _protected(self, functional: FunctionalGraph) -> dict[int, frozenset[int]]:
+        """By position among ``kept``: the outputs that eager holds an argument for, if not for all.
+
+        Not those that are saved as they are, which autograd checks.
+        """
+        checked = {k for is_argument, k in self.saved if is_argument}
+        described = {k: functional.inputs[self.argument_indices[k]] for k in self.kept}
+        return {
+            self.position_kept[k]: frozenset(self._differentiated - descriptor.spared)
+            for k, descriptor in described.items()
+            if descriptor.spared and not descriptor.mutated and k not in checked
+        }
 
     def written_in_place(
         self, results: Sequence[Any], arguments: Sequence[Any]

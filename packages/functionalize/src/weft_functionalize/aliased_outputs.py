@@ -36,11 +36,18 @@ class OutputPlan:
     """What the functional graph returns, as values of the program before conversion.
 
     ``values`` are the graph's outputs in order: variables whose last version is returned, each with the
-    fake tensor whose layout it must have.
+    fake tensor whose layout it must have.  ``differentiated`` are the program's tensors that have gradients
+    by an output, by its index; ``spared`` says of a storage what :meth:`GradientHistory.spared` does.
     """
 
     values: list[tuple[torch.fx.Node, torch.Tensor | None]] = field(default_factory=list)
     descriptors: list[OutputDescriptor] = field(default_factory=list)
+    differentiated: dict[int, list[torch.Tensor]] = field(default_factory=dict)
+    spared: dict[int, frozenset[int]] = field(default_factory=dict)
+
+    def spared_by(self, tensor: torch.Tensor) -> frozenset[int]:
+        """The outputs whose gradients autograd does not hold ``tensor`` for, if it does for others."""
+        return self.spared.get(storage_identity(tensor), frozenset())
 
     def add(
         self, node: torch.fx.Node, layout: torch.Tensor | None, descriptor: OutputDescriptor
@@ -74,8 +81,16 @@ def plan_outputs(
             hidden=recorded.value._version == 0
             and not recorder.regions,  # whose writes no fake shows
         )
-        plan.add(recorded.node, None, described)
+        index = plan.add(recorded.node, None, described)
+        if described.requires_grad:
+            plan.differentiated[index] = [recorded.value]
     _UserOutputs(plan, recorder, aliases, outputs, written).add_all()
+    plan.spared = recorder.history.spared(plan.differentiated)
+    for k, descriptor in enumerate(plan.descriptors):
+        returned = descriptor.graph_index
+        if returned in plan.differentiated:
+            spared = plan.spared_by(plan.differentiated[returned][0])
+            plan.descriptors[k] = replace(descriptor, spared=spared)
     return plan
 
 
@@ -186,8 +201,14 @@ class _UserOutputs:
         if not self._needs_base(origin):
             index = len(self._plan.values)
             self._plan.values.append((node, self._recorder.result_layouts.get(node, value)))
+            self._note_gradients(index, [value])
             return replace(described, graph_index=index)
         return described  # regenerated from the base
+
+    def _note_gradients(self, index: int, tensors: Sequence[torch.Tensor]) -> None:
+        recorded = [t for t in tensors if t.requires_grad and not is_unrecorded_view(t)]
+        if recorded:
+            self._plan.differentiated[index] = recorded
 
     def _as_the_input(
         self, described: OutputDescriptor, index: int, value: torch.Tensor
@@ -200,6 +221,7 @@ class _UserOutputs:
         """The base has gradients as its views together have."""
         history = self._recorder.history
         views = list(self._groups[origin].values())
+        self._note_gradients(index, views)
         if len(views) == 1:
             reach = history.reach(views[0])
         else:

@@ -9,7 +9,12 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import DATA_DEPENDENT_ERRORS, LazyGraphModule, quiet_meta_failures
+from ._torch import (
+    DATA_DEPENDENT_ERRORS,
+    LazyGraphModule,
+    quiet_meta_failures,
+    storage_identity,
+)
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder, RecordedInput, RegionEffort
@@ -126,6 +131,13 @@ def _is_exposed(recorder: AtenRecorder, recorded: RecordedInput) -> bool:
     return not (holds(recorded.value) or (lifted is not None and holds(lifted)))
 
 
+def _spared(plan: OutputPlan, recorded: RecordedInput) -> frozenset[int]:
+    """The outputs whose gradients eager's autograd does not hold an input for, where it does for others'."""
+    known = [t for t in (recorded.value, recorded.tensor) if isinstance(t, torch.Tensor)]
+    spared = [plan.spared[s] for s in map(storage_identity, known) if s in plan.spared]
+    return frozenset.intersection(*spared) if spared else frozenset()
+
+
 def _check_shared_inputs(
     recorder: AtenRecorder, mutated: Sequence[int], options: FunctionalizeOptions
 ) -> None:
@@ -216,6 +228,7 @@ def _result(
             recorded.requires_grad,
             number if recorded.kind is InputKind.USER_INPUT else None,
             _is_exposed(recorder, recorded),
+            _spared(plan, recorded),
         )
         if recorded.tensor is not None:
             lifted[new_index[old]] = recorded.tensor

@@ -44,6 +44,7 @@ class InputDescriptor:
     tensor).  ``specialized_value`` is the number that a numeric user input was traced with, None
     for tensors and symbolic numbers: the graph is valid for this value only.  ``exposed``: somebody else may
     write to the tensor before backward runs, since eager's autograd does not hold it and so allows that.
+    ``spared`` are the graph's outputs that it does not hold it for, where it does for others.
     """
 
     kind: InputKind
@@ -54,6 +55,7 @@ class InputDescriptor:
     requires_grad: bool = False
     specialized_value: int | float | bool | None = None
     exposed: bool = False
+    spared: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,7 @@ class OutputDescriptor:
     ``reached_in_some`` only in some calls, as the branch taken or a loop's length says.  Where these are all,
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
     ``hidden``: autograd is not told of the writes to a mutated input, which are to its ``.data``.
+    ``exposed`` and ``spared`` are as for inputs.
     """
 
     kind: OutputKind
@@ -177,6 +180,7 @@ class OutputDescriptor:
     unrecorded: bool = False
     exposed: bool = False
     hidden: bool = False
+    spared: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ when a result has one; and whether an input that is written to gets another hist
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,8 @@ class GradientHistory:
     def __init__(self, made: Made | None = None) -> None:
         self.made: Made = TensorMap() if made is None else made
         self._held: dict[int, torch.Tensor] = {}  # by storage, which lives as long as this
+        self._held_in_regions: set[int] = set()
+        self._held_by: dict[_Function, frozenset[int]] = {}
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
         self._edges: dict[int, tuple[_Function, int]] = {}
@@ -90,23 +92,47 @@ class GradientHistory:
         if not saved_tensor_hooks_enabled():
             yield
             return
-        with torch.autograd.graph.saved_tensors_hooks(self._hold, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(self._hold_in_region, lambda tensor: tensor):
             yield
 
-    def _hold(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._held[storage_identity(tensor)] = tensor
+    def _hold_in_region(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._held_in_regions.add(self._hold(tensor))
         return tensor
+
+    def _hold(self, tensor: torch.Tensor) -> int:
+        storage = storage_identity(tensor)
+        self._held[storage] = tensor
+        return storage
 
     def note_results(self, results: Sequence[Any]) -> None:
         """Note the tensors that autograd has saved for the gradients of ``results``."""
         tensors = (value for value in results if isinstance(value, torch.Tensor))
         for function in self._functions([t.grad_fn for t in tensors if t.grad_fn is not None]):
-            for tensor in _saved_tensors(function):
-                self._hold(tensor)
+            self._held_by[function] = frozenset(map(self._hold, _saved_tensors(function)))
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether autograd saved a tensor in this memory: it raises if that is written to before backward."""
         return storage_identity(tensor) in self._held
+
+    def spared(self, results: Mapping[int, Sequence[torch.Tensor]]) -> dict[int, frozenset[int]]:
+        """By storage that autograd holds: the ``results`` whose gradients it holds others for, but not this.
+
+        What a region holds counts as held for all.  Each result is one tensor or more, by its number.
+        """
+        held = {
+            number: frozenset[int]().union(
+                *(
+                    self._held_by.get(function, ())
+                    for function in self._functions([t.grad_fn for t in tensors if t.grad_fn])
+                )
+            )
+            for number, tensors in results.items()
+        }
+        known = frozenset[int]().union(*held.values()) - self._held_in_regions
+        return {
+            storage: frozenset(number for number in held if storage not in held[number])
+            for storage in known
+        }
 
     def note_input(self, index: int, tensor: torch.Tensor) -> None:
         """``tensor`` stands for the input ``index``, before anything has used it."""

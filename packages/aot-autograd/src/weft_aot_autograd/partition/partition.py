@@ -27,6 +27,7 @@ from .recompute_policy import (
 )
 from .sides import Sides
 from .split import ancestors, split
+from .unprotected import unprotected
 
 
 def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> PartitionedGraph:
@@ -41,6 +42,8 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
     sizes = NumberNodes(joint.graph_module.graph).known()
     sides = Sides(joint, inputs_stay=options.activation_memory_budget < 1)
     recomputable = {n for n in sides.forward if may_recompute(n, sides)}
+    if options.activation_memory_budget == 1:
+        sides.exposed |= unprotected(joint, sides, recomputable)
     recomputable -= ends_of_long_chains(
         sides.depth,
         recomputable,
