@@ -71,7 +71,10 @@ def _rolled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     dims = given.get("dims")
     if not dims:
         return None
-    if any(s % promised.shape[d] == 0 for s, d in zip(given["shifts"], dims, strict=True)):
+    extents = promised.shape
+    if any(
+        extents[d] == 0 or s % extents[d] == 0 for s, d in zip(given["shifts"], dims, strict=True)
+    ):
         return _contiguous(given, promised)
     return _image(given, promised)
 

@@ -37,9 +37,18 @@ _FURTHER = frozenset(
         *(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default),
         *(aten.full_like.default, aten.flip.default, aten.tril.default, aten.triu.default),
     }
+    | {
+        *(aten.roll.default, aten.index_add.default, aten.index_copy.default, aten.renorm.default),
+        *(aten._log_softmax.default, aten._prelu_kernel.default, aten.sum.dim_IntList),
+        aten.binary_cross_entropy_with_logits.default,
+    }
     | _BY_PLACES
 )
-"""Operators that torch does not mark as computing by element, and whose results lie as those of such do."""
+"""Operators that torch does not mark as computing by element, and whose results lie as those of such do,
+or in rows where meta functions promise otherwise."""
+
+_RANDOM = frozenset({aten.rand_like.default, aten.randn_like.default, aten.randint_like.default})
+"""Operators whose results lie as those of ``empty_like``, which is asked: it draws no number."""
 
 _MASKS = (torch.bool, torch.uint8)
 
@@ -55,8 +64,8 @@ def may_have_other_strides(operator: Any, result: Any) -> bool:
         and result.device.type == "cpu"
         and result.layout is torch.strided
         and any(type(n) is int and n < 2 for n in result.shape)
-        and (torch.Tag.pointwise in operator.tags or operator in _FURTHER)
-        and torch.Tag.nondeterministic_seeded not in operator.tags
+        and (torch.Tag.pointwise in operator.tags or operator in _FURTHER | _RANDOM)
+        and (torch.Tag.nondeterministic_seeded not in operator.tags or operator in _RANDOM)
         and not operator._schema.is_mutable
     )
 
@@ -80,6 +89,8 @@ def with_kernel_strides(
         return result
     if any(math.prod(map(size_in_some_call, x.shape)) > _FEW for x in (result, *tensors)):
         return result
+    if operator in _RANDOM:
+        operator, args = aten.empty_like.default, args[:1]
     found = strides_of_kernel(operator, args, kwargs)
     promised = tuple(result.stride())
     if found is None or _in_some_call(promised) == found:
