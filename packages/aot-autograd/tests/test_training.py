@@ -127,6 +127,9 @@ LOGICAL_WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "xor": lambda h, x: h.logical_xor_(x),
     "of a view": lambda h, x: h[1:].logical_not_(),
     "of a view with another layout": lambda h, x: h.view(3, 1).T.logical_and_(x),
+    "as out": lambda h, x: torch.logical_not(x, out=h),
+    "of a comparison as out": lambda h, x: torch.gt(x, 0, out=h),
+    "as out, into a view": lambda h, x: torch.le(x[1:], 0, out=h[:2]),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .._torch import OpOverload
+from .._torch import OpOverload, schema_arguments
 from .alias_graph import ViewEdge
 from .custom_operators import is_custom
 from .emitter import GRADIENTS_DISABLED
@@ -59,7 +59,8 @@ def writes_unseen(node: torch.fx.Node) -> bool:
     if not isinstance(operator, OpOverload):
         return runs_unseen(node)
     below = is_custom(operator) or operator.overloadpacket in _WITHOUT_AUTOGRAD
-    return below or runs_unseen(node)
+    # where autograd knows an operator, eager has raised for an ``out`` or an operand with gradients
+    return below or runs_unseen(node) or any(a.is_out for a in schema_arguments(operator))
 
 
 def hides_writes(edge: ViewEdge) -> bool:
