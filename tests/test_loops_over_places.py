@@ -5,7 +5,9 @@ Float64 throughout, so that results and gradients are compared to the last digit
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import os
 
 import pytest
 import torch
@@ -171,7 +173,31 @@ class FunctionOfWhatIsNotSure(Experts):
         return *scaled, *(part.requires_grad for part in scaled)
 
 
-MODULES = [Experts, Modules, Numbers, Named, Order, NestedLoops, FunctionAfterwards]
+class SwallowedErrors(Experts):
+    """After a ``with`` block, what it binds may be as an iteration before has left it."""
+
+    def forward(self, x, index, weights):
+        out = torch.zeros_like(x)
+        mask = F.one_hot(index, NUMBER).permute(2, 1, 0)
+        for number in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
+            number = number[0]
+            with torch.no_grad():
+                position, token = torch.where(mask[number])
+            current = self.experts[number](x[token]) * weights[token, position, None]
+            out.index_add_(0, token, current)
+        return out
+
+
+MODULES = [
+    Experts,
+    Modules,
+    Numbers,
+    Named,
+    Order,
+    NestedLoops,
+    FunctionAfterwards,
+    SwallowedErrors,
+]
 
 
 class Leaves(Experts):
@@ -221,6 +247,37 @@ class AfterLoop(Experts):
         return kept, number * 2
 
 
+class ReadsIterationBefore(Experts):
+    """A later iteration reads what one before, if any, has bound; so does what comes after the loop."""
+
+    def forward(self, x, index, weights):
+        out = x.sum()
+        for number in (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero():
+            number = number[0]
+            if out is not None:
+                with contextlib.suppress(ZeroDivisionError):
+                    1 / (len(self.experts) - NUMBER)
+                    last = x
+            try:
+                out = out + last.sum()
+            except UnboundLocalError:
+                last = self.experts[number](x)
+        return out, last
+
+
+class BreakAfterLoop(Experts):
+    """A break takes all locals with it that the rest may read."""
+
+    def forward(self, x, index, weights):
+        kept = x
+        for number in (F.one_hot(index, NUMBER).sum((0, 1)) > 0).nonzero():
+            last = kept * 2
+            kept = self.experts[number](x)
+        with open(os.devnull):
+            kept = kept + 1
+        return kept, last
+
+
 BROKEN = [
     WrittenAfterwards,
     WrittenInside,
@@ -230,6 +287,8 @@ BROKEN = [
     ReturnsPlace,
     AfterLoop,
     FunctionOfWhatIsNotSure,
+    ReadsIterationBefore,
+    BreakAfterLoop,
 ]
 
 

@@ -10,6 +10,7 @@ from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.functions.cells import CellVariable, SavedCellVariable
 from ..models.objects.finalizers import check_dropped, has_observable_lifetime
+from ..regions.branches.unread_locals import ChosenLocal
 from ..variables.base import Variable
 from ..variables.wrap_results import wrap_code_constant
 
@@ -47,6 +48,8 @@ def _load_fast(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> No
         variable = evaluator.cells.get(instruction.operand)
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
+    if isinstance(variable, ChosenLocal):
+        variable.read()
     evaluator.stack.append(variable)
 
 
@@ -76,6 +79,8 @@ def _store_fast(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> N
 @handles("DELETE_FAST")
 def _delete_fast(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     variable = evaluator.locals.pop(instruction.operand, None)
+    if isinstance(variable, ChosenLocal):
+        variable.read()
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
         return

@@ -29,7 +29,8 @@ from ...models.numbers.tensor_number import (
 from ...models.torch.tensor import TensorVariable
 from ...protocol import Frame
 from ...variables.base import Variable
-from ..decisions import ProgramPoint
+from ...variables.constant import ConstantVariable
+from ..decisions import ProgramPoint, refuse
 from ..elements import note_element_result
 from ..evaluation import attempted, check_unchanged, every_instruction, may_attempt, run_until
 from ..identity.choices import Choice, note_choice
@@ -67,6 +68,7 @@ from ..subgraph import (
 )
 from .first_changes import FirstChanges
 from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
+from .unread_locals import ChosenLocal
 
 
 def keep_branch(
@@ -121,7 +123,14 @@ class BranchEnd:
     changed: dict[int, Variable] = field(default_factory=dict)
 
 
+_UNOBSERVED = (TensorVariable, ConstantVariable, ChosenLocal)  # of which no one sees when they end
+
+
 class Conditional:
+    """A conditional jump on a tensor, kept with both of its branches."""
+
+    may_choose_locals = False  # whether locals that one branch binds may stay unread
+
     def __init__(
         self,
         evaluator: Frame,
@@ -238,13 +247,12 @@ class Conditional:
                 joined.add_optional(a, b, "a value on the stack")
                 for a, b in zip(true.stack, false.stack, strict=True)
             ]
+            chosen = self._chosen_locals(true, false)
             both = [n for n in true.locals if n in self.live and n in false.locals]
+            both = [name for name in both if name not in chosen]
             local_variables = {
                 name: joined.add(true.locals[name], false.locals[name], name) for name in both
             }
-            only = (true.locals.keys() ^ false.locals.keys()) & self.live
-            if only:
-                raise Unsupported("local that one branch binds", ", ".join(sorted(only)))
         elements = {
             slot: joined.add_optional(value, false.elements[slot], "an element")
             for slot, value in true.elements.items()
@@ -262,7 +270,22 @@ class Conditional:
             name: _required(joined.resolve(v, values)) for name, v in local_variables.items()
         }
         if self.meeting != EXIT:
+            evaluator.locals |= chosen
+        if self.meeting != EXIT:
             evaluator.next_index = self.meeting
+
+    def _chosen_locals(self, true: BranchEnd, false: BranchEnd) -> dict[str, Variable]:
+        """The locals that may be read later and are bound in one branch alone, or were not joined before."""
+        only = (true.locals.keys() ^ false.locals.keys()) & self.live
+        found = {name: (true.locals.get(name), false.locals.get(name)) for name in self.live}
+        only |= {n for n, pair in found.items() if any(isinstance(v, ChosenLocal) for v in pair)}
+        if not only:
+            return {}
+        plain = all(v is None or isinstance(v, _UNOBSERVED) for name in only for v in found[name])
+        if not self.may_choose_locals or not plain:
+            raise Unsupported("local that one branch binds", ", ".join(sorted(only)))
+        refusal = refuse(self.evaluator, self.place, "local that one branch binds")
+        return {name: ChosenLocal(refusal) for name in sorted(only)}
 
     def _join_containers(
         self, true: BranchEnd, false: BranchEnd, joined: Joined

@@ -172,6 +172,8 @@ class _Candidate:
 class _Iteration(Conditional):
     """The body for one candidate as the true branch; both end where the next iteration begins."""
 
+    may_choose_locals = True
+
     def __init__(
         self,
         evaluator: Frame,
