@@ -42,6 +42,7 @@ def _same(found: torch.Tensor, expected: torch.Tensor) -> bool:
     if not torch.equal(found.isnan(), absent):
         return False
     bits = (
-        t.contiguous().view(_BITS[t.itemsize]).masked_fill(absent, 0) for t in (found, expected)
+        t.resolve_neg().contiguous().view(_BITS[t.itemsize]).masked_fill(absent, 0)
+        for t in (found, expected)
     )
     return torch.equal(*bits)

@@ -112,3 +112,17 @@ def test_without_elements_or_with_one_in_a_row(number: int, shape: tuple[int, ..
     with fake_mode:
         found = OF_LAYOUT[number](fake)
     assert found.stride() == OF_LAYOUT[number](operand).stride()
+
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("other", DTYPES, ids=str)
+def test_ldexp_of_two_dtypes(dtype: torch.dtype, other: torch.dtype) -> None:
+    if dtype.is_floating_point and other is torch.bool:
+        pytest.skip("eager refuses these")
+    first = torch.ones(10, 4, 5).permute(1, 2, 0).to(dtype)
+    second = torch.ones(10, 1, 5).permute(1, 2, 0).to(other)
+    found, expected = compared(torch.ldexp, first[:, :1], second)
+    assert found == expected

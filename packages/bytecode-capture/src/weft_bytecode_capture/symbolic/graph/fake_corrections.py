@@ -107,9 +107,14 @@ def _outer(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
 
 
 def _scaled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
-    """``self * 2.0**other``, whose power is contiguous; floats by integers have a kernel by element."""
+    """``self * 2.0**other``, whose power is contiguous unless eager computes it in the dtype of ``self``.
+
+    That is of floats of another dtype than the default, and by integers.
+    """
     scaled, exponent = given["self"], given["other"]
-    if scaled.is_floating_point() and not exponent.is_floating_point():
+    by_integers = not (exponent.is_floating_point() or exponent.is_complex())
+    is_default = scaled.dtype == torch.get_default_dtype() and not by_integers
+    if (scaled.is_floating_point() or scaled.is_complex()) and not is_default:
         return None
     return torch.mul(scaled, torch.empty_like(exponent, memory_format=torch.contiguous_format))
 
