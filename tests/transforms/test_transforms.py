@@ -147,3 +147,19 @@ def test_checkpoints_in_a_gradient_are_an_error() -> None:
 
     with pytest.raises(RuntimeError, match="saved tensor hooks"):
         weft.compile(program, backend=by_operators)(arguments()[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
+def test_numbers_beside_scalars_that_are_batched(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.vmap(lambda r: r * 2)(x),
+            torch.vmap(lambda r: r.cumsum(0) + 1)(x),
+            torch.vmap(lambda r: 0.5 - r)(x),
+            torch.vmap(lambda r: r < 1.5)(x),
+        )
+
+    x = torch.arange(4).to(dtype)
+    for found, wanted in zip(weft.compile(program, fullgraph=True)(x), program(x), strict=True):
+        assert found.dtype == wanted.dtype
+        torch.testing.assert_close(found, wanted)

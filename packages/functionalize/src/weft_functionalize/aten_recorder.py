@@ -438,6 +438,13 @@ class AtenRecorder(TorchDispatchMode):
         return node
 
     def _append(self, func: Any, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
+        if func is aten._to_copy.default and not isinstance(args[0], torch.fx.Node):
+            # a number, for which torch.vmap's rules make a tensor of the other operand's dtype
+            func, kwargs = (
+                aten.scalar_tensor.default,
+                {"dtype": value.dtype, "device": value.device},
+            )
+            args = args[:1]
         node = self.graph.call_function(func, args, kwargs)
         node.meta["val"] = value
         if self.with_gradients and not self._records_gradients(func):
