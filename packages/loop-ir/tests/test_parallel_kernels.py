@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import weft_loop_ir
 from scheduling import kernels, scheduled
 from torch.nn import functional as F
 from weft_loop_ir import Kernel, ParallelKernels, ScheduleOptions
+from weft_loop_ir.schedule.parallel_kernels import run_in_parallel
 
 TOGETHER = ScheduleOptions(parallel_kernels=256)
 
@@ -111,6 +113,16 @@ def test_results_of_inputs_alone_come_first() -> None:
     assert isinstance(first, ParallelKernels) and isinstance(second, ParallelKernels)
     assert (len(first.kernels), len(second.kernels)) == (2, 3)
     assert not any(isinstance(step, ParallelKernels) for step in rest)
+
+
+def test_what_only_checks_stays_where_it_is() -> None:
+    options = ScheduleOptions(parallel_kernels=256, moved_bytes=1 << 20)
+    schedule = scheduled(lambda x: [x.exp(), x.sum(0)], [torch.rand(80, 80)], ScheduleOptions())
+    made, checking = kernels(schedule)
+    checking = replace(checking, writes=())
+    sizes = dict.fromkeys(schedule.buffers, 1 << 10)
+    steps = run_in_parallel([checking, made], schedule.buffers, sizes, options, itertools.count())
+    assert steps == (checking, made)
 
 
 def test_what_several_steps_write_stays_in_order() -> None:

@@ -9,11 +9,12 @@ What makes results of inputs alone, as the casts of weights that backward needs 
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft_loop_ir.ir import Buffer, BufferKind, Kernel, ParallelKernels, Step
+from weft_loop_ir.ir import Buffer, BufferKind, ExternCall, Kernel, ParallelKernels, Step
 from weft_loop_ir.loop_graph import item_reads, item_writes
 from weft_loop_ir.schedule.options import ScheduleOptions
 
@@ -35,18 +36,18 @@ def run_in_parallel(
     if options.parallel_kernels < 2 or sum(isinstance(s, Kernel) for s in steps) < 2:
         return tuple(steps)
     placement = _Placement(options.parallel_kernels, options.moved_bytes)
-    first = _first_kernels(steps, buffers, bytes_of) if options.moved_bytes else ()
+    first = _first_kernels(steps, buffers, bytes_of) if options.moved_bytes else {}
     for step in reversed(steps):
-        held = _intermediate_bytes(item_reads(step), buffers, bytes_of)
-        made = _intermediate_bytes(item_writes(step), buffers, bytes_of)
-        checks = isinstance(step, Kernel) and not step.writes  # what follows relies on it
         if isinstance(step, Kernel) and step.name in first:
             continue
-        if not isinstance(step, Kernel) or checks or held + made > options.parallel_bytes:
+        held = _intermediate_bytes(item_reads(step), buffers, bytes_of)
+        made = _intermediate_bytes(item_writes(step), buffers, bytes_of)
+        is_large = held + made > options.parallel_bytes
+        if not isinstance(step, Kernel) or _is_relied_on(step) or is_large:
             placement.add_fixed(step)
         else:
             placement.add_kernel(step, 0 if held <= MOVABLE_BYTES else max(held - made, 0))
-    for kernel in reversed(first.values()) if first else ():
+    for kernel in reversed(first.values()):
         placement.add_first(kernel)
     return tuple(_as_step(slot, numbers) for slot in reversed(placement.slots))
 
@@ -54,7 +55,10 @@ def run_in_parallel(
 def _first_kernels(
     steps: Sequence[Step], buffers: Mapping[str, Buffer], bytes_of: Mapping[str, int]
 ) -> dict[str, Kernel]:
-    """By name the kernels that alone make results, of inputs that no step writes to."""
+    """By name the kernels that alone make results, of inputs that no step writes to.
+
+    Those that come after what they may rely on stay there.
+    """
     written = Counter(name for step in steps for name in {*item_writes(step)})
 
     def is_given(name: str) -> bool:
@@ -62,13 +66,20 @@ def _first_kernels(
 
     return {
         step.name: step
-        for step in steps
+        for step in itertools.takewhile(lambda step: not _is_relied_on(step), steps)
         if isinstance(step, Kernel)
         and step.reads
         and all(map(is_given, step.reads))
         and all(buffers[n].kind is BufferKind.OUTPUT and written[n] == 1 for n in step.writes)
         and sum(bytes_of[name] for name in {*step.reads, *step.writes}) <= FIRST_BYTES
     }
+
+
+def _is_relied_on(step: Step) -> bool:
+    """Whether what follows relies on a check or a size of ``step``, and need not read a buffer of it."""
+    if isinstance(step, Kernel):
+        return not step.writes
+    return isinstance(step, ExternCall) and bool(step.defines)
 
 
 def _intermediate_bytes(
