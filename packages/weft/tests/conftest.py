@@ -5,7 +5,12 @@ The fixture imports torch: of a run's processes the one that hands the tests out
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # the tests' own helper module
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import json
 import pytest
 import torch
 import weft
+from own_gradients import Cubed, Once
 from weft.plain_data import NotPlain, decode, encode
 from weft.saved_file import read_file, write_file
 
@@ -235,32 +236,6 @@ def test_tensors_from_outside_whose_sizes_vary_are_refused(tmp_path) -> None:
 
     with pytest.raises(weft.SavedProgramError, match="sizes that vary"):
         weft.save(function, tmp_path / "p", [torch.ones(3)])
-
-
-class Cubed(torch.autograd.Function):
-    """Gradients that are not those of its operators, and that have gradients themselves."""
-
-    @staticmethod
-    def forward(ctx, x, factor):
-        ctx.save_for_backward(x)
-        ctx.factor = factor
-        return x.pow(3), x * factor
-
-    @staticmethod
-    def backward(ctx, first, second):
-        (x,) = ctx.saved_tensors
-        return first * x.pow(2) * 5 + second * torch.tensor([2.0, 3.0, 4.0]) * ctx.factor, None
-
-
-class Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.sin()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, gradient):
-        return gradient * 7
 
 
 def test_gradients_that_the_program_wrote(tmp_path) -> None:

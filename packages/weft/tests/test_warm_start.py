@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import weft
+from own_gradients import Cubed, Once
 from torch import nn
 from weft._torch import rely_on
 from weft.graph_description import (
@@ -278,32 +279,6 @@ def test_branches_that_the_program_asks_for(tmp_path) -> None:
             function(y).sum().backward()
             torch.testing.assert_close(x.grad, y.grad)
         assert programs.counts["hit"] == hits, programs.counts
-
-
-class Cubed(torch.autograd.Function):
-    """Gradients that are not those of its operators, and that have gradients themselves."""
-
-    @staticmethod
-    def forward(ctx, x, factor):
-        ctx.save_for_backward(x)
-        ctx.factor = factor
-        return x.pow(3), x * factor
-
-    @staticmethod
-    def backward(ctx, first, second):
-        (x,) = ctx.saved_tensors
-        return first * x.pow(2) * 5 + second * torch.tensor([2.0, 3.0, 4.0]) * ctx.factor, None
-
-
-class Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.sin()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, gradient):
-        return gradient * 7
 
 
 def with_gradients_of_its_own(x):
