@@ -417,6 +417,30 @@ def copies(x):
     return s.names, d.names, s.names is c.names, d == c, e[0] is e[1], e
 
 
+def copied_collections(x):
+    c = Config(x, [{1, 2}, frozenset({(3, 4)}), collections.deque([[x]], maxlen=2)])
+    s, d = copy.copy(c.names[0]), copy.deepcopy(c)
+    s.add(5)
+    d.names[0].discard(1)
+    d.names[2].append(6)
+    d.names[2].append(7)
+    pairs = zip(c.names[::2], d.names[::2], strict=True)
+    queue = copy.copy(c.names[2])
+    same = queue[0] is c.names[2][0], copy.deepcopy(c.names[2])[0] is c.names[2][0]
+    return c.names, sorted(s), d.names, [a is b for a, b in pairs], copy.copy(c.names[1]), same
+
+
+class NotedSet(set):
+    def __init__(self, *values):
+        super().__init__(*values)
+        self.count = len(values)
+
+
+def copied_set_subclass(x):
+    a = NotedSet()
+    return x + copy.copy(a).count, a.count
+
+
 def instance_dict(x):
     p = Point(x, 2)
     p.__dict__["z"] = 4
@@ -444,11 +468,15 @@ def tensors_in_objects(x):
     [
         operators, construct_and_escape, dataclasses_made, frozen_write, named_tuples, container_subclasses,
         attribute_hooks, descriptors, wrapped, partials, slots, iterator_class, identity_keys, copies,
-        instance_dict,
+        copied_collections, instance_dict,
     ],
 )  # fmt: skip
 def test_instances(function):
     check(function, [(1,), (3,), (4,)])
+
+
+def test_copies_of_set_subclasses_call_the_class():
+    check(copied_set_subclass, [(1,)], fullgraph=False)
 
 
 def test_tensors_in_objects():

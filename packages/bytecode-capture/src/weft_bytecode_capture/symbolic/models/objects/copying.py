@@ -10,8 +10,10 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.keys import HashedKey
+from ..containers.deques import DequeVariable
 from ..containers.mappings import DictVariable, MappingProxyVariable, OrderedDictVariable
 from ..containers.sequences import ListVariable, TupleVariable
+from ..containers.sets import FrozenSetVariable, SetVariable, new_set
 from ..containers.unread_tuples import is_tuple
 from ..functions.identified_functions import BuiltinFunctionVariable
 from ..functions.python_functions import FunctionVariable
@@ -74,6 +76,8 @@ def _copied(
     remember: Callable[[Variable, Variable], None],
 ) -> Variable:
     """A copy whose parts are what ``part`` makes of the original's."""
+    if isinstance(value, SetVariable):
+        return _copied_set(evaluator, value, part)
     if value.is_constant() or isinstance(value, _SHARED):
         return value
     if is_tuple(value):
@@ -92,6 +96,11 @@ def _copied(
         remember(value, new)
         new.entries.update(_copied_entries(evaluator, value, part))
         return new
+    if type(value) is DequeVariable:
+        made = DequeVariable(longest=value.longest)
+        remember(value, made)
+        made.items(evaluator).extend(part(item) for item in value.items(evaluator))
+        return made
     if type(value) is UserObjectVariable:
         return _copied_instance(evaluator, value, part, remember)
     raise Unsupported("copy of a value", repr(value))
@@ -101,6 +110,16 @@ def _copied_entries(
     evaluator: Evaluator, value: DictVariable, part: Copier
 ) -> dict[HashedKey, Variable]:
     return {key: part(entry) for key, entry in value.all_entries(evaluator).items()}
+
+
+def _copied_set(evaluator: Evaluator, value: SetVariable, part: Copier) -> Variable:
+    """A shallow copy has the table; a deep one is made of a list of the elements' copies."""
+    if part is _same:
+        is_frozen = isinstance(value, FrozenSetVariable)
+        return value if is_frozen else new_set(evaluator, type(value), value)
+    made = type(value).of(evaluator, [part(element) for element in value.elements(evaluator)])
+    made.order_known = value.order_known
+    return made
 
 
 def _copied_instance(
@@ -121,6 +140,8 @@ def _copied_instance(
     ):
         raise Unsupported("copy of a value", f"{value!r}, which has slots")
     storage = value.storage
+    if isinstance(storage, (SetVariable, DequeVariable)):
+        raise Unsupported("copy of a value", f"{value!r}, whose class is called for a copy")
     made = UserObjectVariable(value.kind)
     remember(value, made)
     if storage is not None:
