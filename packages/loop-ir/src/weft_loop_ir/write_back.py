@@ -16,6 +16,7 @@ from weft_loop_ir.loop_graph import (
     item_reads,
     item_writes,
 )
+from weft_loop_ir.schedule.iterations import reads_only_at_store
 
 
 def write_back(loop_graph: LoopGraph, targets: Mapping[int, int]) -> LoopGraph:
@@ -78,13 +79,10 @@ class _Rewriting:
             if position in readers:
                 if is_changed:
                     return False
-                if writes and not self._reads_what_it_stores(node, name):
+                if writes and not (isinstance(node, LoopNode) and reads_only_at_store(node, name)):
                     return False
             is_changed |= writes and not _copies_elements(node, name)
         return True
-
-    def _reads_what_it_stores(self, node: Any, name: str) -> bool:
-        return isinstance(node, LoopNode) and node.body.reads_only_at_store(name)
 
     def rename(self, old: str, new: str) -> None:
         """Let ``new`` stand in the place of the buffer ``old``."""

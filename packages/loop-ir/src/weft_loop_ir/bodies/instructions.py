@@ -293,11 +293,6 @@ class LoopBody:
         """The buffers that it stores to, in order of first access."""
         return tuple(dict.fromkeys(store.buffer for store in self.stores()))
 
-    def reads_only_at_store(self, buffer: str) -> bool:
-        """Whether each element of the buffer is read only where the body stores."""
-        stored = {store.index for store in self.stores()}
-        return all(load.index in stored for load in self.loads(buffer))
-
     @property
     def accumulates(self) -> bool:
         """Whether a store adds to what is there, or combines with it otherwise."""

@@ -17,7 +17,7 @@ from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.lowering.windows import selected, sliced
-from weft_loop_ir.schedule.iterations import reads_what_it_keeps
+from weft_loop_ir.schedule.iterations import reads_only_at_store, reads_what_it_keeps
 
 if TYPE_CHECKING:
     from weft_loop_ir.lowering.lower import Driver
@@ -74,7 +74,7 @@ def _store(
     context.write_node(name, value.size, stride, value.load, origins, offset)
     node = context.nodes[-1]
     assert isinstance(node, LoopNode)
-    if not (node.body.reads_only_at_store(name) or reads_what_it_keeps(node, name)):
+    if not (reads_only_at_store(node, name) or reads_what_it_keeps(node, name)):
         context.nodes.pop()
         value = context.realize(context.copy_of(value))
         context.write_node(name, value.size, stride, value.load, origins, offset)

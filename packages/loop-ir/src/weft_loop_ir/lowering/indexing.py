@@ -181,6 +181,16 @@ def copy_to_write(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     return context.realize(context.copy_of(tensor, storage_stride(context.meta)))
 
 
+def apart_from(context: LoweringContext, values: TensorValue, tensor: TensorValue) -> TensorValue:
+    """``values`` as they are before anything is written to ``tensor``, whose memory may be written.
+
+    A position that comes twice would read what has been stored there: ``y[i] = y[i] * 2``.
+    """
+    if tensor.storage.buffer in values.cost.reads and values.storage.buffer is None:
+        return context.realize(context.copy_of(values))
+    return values
+
+
 def check_atomic(context: LoweringContext, dtype: torch.dtype, any_order: bool = False) -> None:
     """Atomic updates come in any order: unless that is the same, float results differ from run to run."""
     if context.options.deterministic and dtype.is_floating_point and not any_order:
@@ -206,6 +216,7 @@ def index_put(
     mode = "atomic_add" if accumulate else None
     if accumulate:
         check_atomic(context, tensor.dtype)
+    values = apart_from(context, values, tensor)
     target = copy_to_write(context, tensor)
     size = layout.size
 
@@ -276,6 +287,8 @@ def scatter(
     if isinstance(source, complex):
         raise NoLowering("a complex value")
     d = normalize_dim(dim, len(tensor.size))
+    if isinstance(source, TensorValue):
+        source = apart_from(context, source, tensor)
     target = copy_to_write(context, tensor)
 
     def program(ops: BodyRecorder, index: Index) -> None:
@@ -307,6 +320,7 @@ def index_add(
     if not tensor.size or alpha != 1 or source.dtype != tensor.dtype:
         raise NoLowering("index_add in this form")
     d = normalize_dim(dim, len(tensor.size))
+    source = apart_from(context, source, tensor)
     target = copy_to_write(context, tensor)
 
     def program(ops: BodyRecorder, index: Index) -> None:

@@ -21,6 +21,7 @@ from weft_loop_ir.lowering.context import (
     storage_stride,
 )
 from weft_loop_ir.lowering.indexing import (
+    apart_from,
     bound,
     check_atomic,
     check_index,
@@ -145,6 +146,8 @@ def scatter_reduce(
     include_self: bool = True,
 ) -> TensorValue:
     check_index(indices)
+    if isinstance(source, TensorValue):
+        source = apart_from(context, source, tensor)
     if not tensor.size or len(indices.size) != len(tensor.size):
         raise NoLowering("scatter to a tensor without dims, or to no places of other dims")
     d = normalize_dim(dim, len(tensor.size))
@@ -176,6 +179,7 @@ def index_reduce(
     check_index(indices)
     if not tensor.size:
         raise NoLowering("index_reduce of a tensor without dims")
+    source = apart_from(context, source, tensor)
     indices = with_a_dim(indices)
     d = normalize_dim(dim, len(tensor.size))
 

@@ -19,6 +19,7 @@ from weft_loop_ir.schedule.groups import (
     rewritten,
     split_rows,
 )
+from weft_loop_ir.schedule.iterations import is_injective
 from weft_loop_ir.schedule.options import ScheduleOptions
 
 VARYING_EXTENT = 1 << 20
@@ -60,7 +61,7 @@ def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
             continue
         halves = _over_common_loops(first, second, alignment)
         fused = _fused_over(first, second, alignment, halves)
-        if not (_accesses_agree(fused.accesses, shared) and _stay_apart(fused, both)):
+        if not (_accesses_agree(fused, shared) and _stay_apart(fused, both)):
             continue
         (_, left), (_, right) = halves
         if shared or both or _reads_agree(left, right, fused.loops):
@@ -359,10 +360,19 @@ def may_differ_by(distance: int, digits: Sequence[tuple[int, int]]) -> bool:
     return any(may_differ_by(distance - k * stride, smaller) for k in range(least, greatest + 1))
 
 
-def _accesses_agree(accesses: Sequence[GroupAccess], shared: frozenset[str]) -> bool:
-    """Whether every access to a buffer that one group writes and the other reads is to the same element."""
+def _accesses_agree(group: Group, shared: frozenset[str]) -> bool:
+    """Whether every access to a buffer that one group writes and the other reads is to the same element.
+
+    Only one iteration of the outer loops may come to an element: ``t = y[i]; y[i] = t * 2`` as one kernel
+    would read what it has stored, where ``i`` has a position twice.
+    """
     for name in shared:
-        kinds = {(a.coefficients, a.rest, a.opaque) for a in accesses if a.buffer == name}
-        if len(kinds) != 1 or next(iter(kinds))[2]:
+        accesses = [a for a in group.accesses if a.buffer == name]
+        first = accesses[0]
+        if any((a.coefficients, a.rest) != (first.coefficients, first.rest) for a in accesses):
+            return False
+        if any(a.opaque or a.depends_on_data for a in accesses):
+            return False
+        if not is_injective(first.coefficients[: len(group.outer)], group.outer):
             return False
     return True

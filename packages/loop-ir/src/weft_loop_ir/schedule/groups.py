@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -26,13 +27,17 @@ WIDE_INSTRUCTION = 3
 
 @dataclass(frozen=True)
 class GroupAccess:
-    """An access to ``buffer``, linear over the group's loops; ``rest`` is in the member's own symbols."""
+    """An access to ``buffer``, linear over the group's loops; ``rest`` is in the member's own symbols.
+
+    ``depends_on_data``: some of these stand for values that the member's body reads.
+    """
 
     buffer: str
     is_store: bool
     coefficients: Row
     rest: sympy.Expr
     opaque: bool
+    depends_on_data: bool
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def group_of_node(node: LoopNode, order: int) -> Group:
     mapping_tuple = tuple(mapping)
     member = Member(node, order, mapping_tuple, has_reduction)
     accesses = tuple(
-        _group_access(access, form, mapping_tuple, rank)
+        _group_access(access, form, mapping_tuple, rank, node.body.bound_symbols)
         for access, form in zip(found, forms, strict=True)
         if not isinstance(access, IndexValue)
     )
@@ -169,11 +174,16 @@ def _merge(
 
 
 def _group_access(
-    access: Access, form: LinearForm, mapping: tuple[Row, ...], rank: int
+    access: Access,
+    form: LinearForm,
+    mapping: tuple[Row, ...],
+    rank: int,
+    bound: AbstractSet[sympy.Symbol],
 ) -> GroupAccess:
     coefficients = combine(form.coefficients, mapping, rank)
     is_store = isinstance(access, Store)
-    return GroupAccess(access.buffer, is_store, coefficients, form.rest, form.opaque)
+    depends = bool(bound) and not bound.isdisjoint(form.rest.free_symbols)
+    return GroupAccess(access.buffer, is_store, coefficients, form.rest, form.opaque, depends)
 
 
 def combine(coefficients: Row, mapping: Sequence[Row], rank: int) -> Row:
@@ -220,8 +230,7 @@ def rewritten(
         for m in group.members
     )
     accesses = tuple(
-        GroupAccess(a.buffer, a.is_store, combine(a.coefficients, rows, rank), a.rest, a.opaque)
-        for a in group.accesses
+        replace(a, coefficients=combine(a.coefficients, rows, rank)) for a in group.accesses
     )
     return members, accesses
 

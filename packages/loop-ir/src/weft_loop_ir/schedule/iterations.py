@@ -96,10 +96,22 @@ def covers(access: IterationAccess, elements: sympy.Expr) -> bool:
     """Whether a store over ``loops`` alone writes each of a buffer's ``elements``, none of them twice."""
     if access.is_opaque or access.rest != 0 or access.step != 0:
         return False
-    if not _is_injective(access.strides, access.extents):
+    if not is_injective(access.strides, access.extents):
         return False
     product = sympy.Mul(*(sympy.sympify(n) for n in access.extents))
     return bool(sympy.expand(product - elements) == 0)
+
+
+def reads_only_at_store(node: LoopNode, name: str) -> bool:
+    """Whether ``node`` reads each element of a buffer only where it stores, at one point of its loops.
+
+    Where several points may store to one place, a later one would read what an earlier one has stored.
+    """
+    loads = {load.index for load in node.body.loads(name)}
+    if not loads <= {store.index for store in node.body.stores()}:
+        return False
+    stores = [a for a in accesses_in_loop(node.body, ONCE, node.loops) if a.is_store]
+    return not loads or all(not a.is_opaque and is_injective(a.strides, a.extents) for a in stores)
 
 
 def reads_what_it_keeps(node: LoopNode, name: str) -> bool:
@@ -174,7 +186,7 @@ def _own(first: IterationAccess, second: IterationAccess, trips: Extent) -> bool
     """Whether two accesses meet only at one point of the loops, in whatever iterations."""
     if first.is_opaque or second.is_opaque or first.strides != second.strides:
         return False
-    if not _is_injective(first.strides, first.extents):
+    if not is_injective(first.strides, first.extents):
         return False
     distance = _magnitude(_difference(first, second))
     steps = [_magnitude(s) for s in {first.step, second.step} if s != 0]
@@ -200,7 +212,7 @@ def _moving(access: IterationAccess) -> list[tuple[Extent, Extent]]:
     return [(stride, extent) for stride, extent in pairs if stride != 0 and extent != 1]
 
 
-def _is_injective(strides: Sequence[Extent], extents: Sequence[Extent]) -> bool:
+def is_injective(strides: Sequence[Extent], extents: Sequence[Extent]) -> bool:
     """Whether different points of the loops are different elements: digits of a number."""
     digits = [(_magnitude(s), n) for s, n in zip(strides, extents, strict=True) if n != 1]
     if any(size is None for size, _ in digits):
