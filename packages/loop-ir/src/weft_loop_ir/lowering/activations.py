@@ -11,7 +11,7 @@ import torch
 from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, gelu_is_nan_at_infinity
 from weft_loop_ir.bodies import Value, operation_named
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
-from weft_loop_ir.lowering.pointwise import convert, elementwise
+from weft_loop_ir.lowering.pointwise import convert, elementwise, register_formula
 from weft_loop_ir.lowering.promotion import Operand, Promotion, promote, require_float
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -60,14 +60,9 @@ def gelu(
     return elementwise(context, [tensor], D, formula, instructions=8, costly=True)
 
 
-@register_lowering(aten.silu.default)
-def silu(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        return ops.truediv(x, ops.add(_constant(ops, 1.0, x), ops.exp(ops.neg(x))))
-
-    return elementwise(context, [tensor], D, formula, instructions=4, costly=True)
+@register_formula(aten.silu.default, floats=True, instructions=4, costly=True)
+def _silu(ops: BodyRecorder, x: Value) -> Value:
+    return ops.truediv(x, ops.add(_constant(ops, 1.0, x), ops.exp(ops.neg(x))))
 
 
 def _relu6(ops: BodyRecorder, x: Value) -> Value:
@@ -75,25 +70,15 @@ def _relu6(ops: BodyRecorder, x: Value) -> Value:
     return ops.minimum(ops.maximum(x, _constant(ops, 0.0, x)), _constant(ops, 6.0, x))
 
 
-@register_lowering(aten.hardswish.default)
-def hardswish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        shifted = _relu6(ops, ops.add(x, _constant(ops, 3.0, x)))
-        return ops.truediv(ops.mul(x, shifted), _constant(ops, 6.0, x))
-
-    return elementwise(context, [tensor], D, formula, instructions=5, costly=True)
+@register_formula(aten.hardswish.default, floats=True, instructions=5, costly=True)
+def _hardswish(ops: BodyRecorder, x: Value) -> Value:
+    shifted = _relu6(ops, ops.add(x, _constant(ops, 3.0, x)))
+    return ops.truediv(ops.mul(x, shifted), _constant(ops, 6.0, x))
 
 
-@register_lowering(aten.hardsigmoid.default)
-def hardsigmoid(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        return ops.truediv(_relu6(ops, ops.add(x, _constant(ops, 3.0, x))), _constant(ops, 6.0, x))
-
-    return elementwise(context, [tensor], D, formula, instructions=4, costly=True)
+@register_formula(aten.hardsigmoid.default, floats=True, instructions=4, costly=True)
+def _hardsigmoid(ops: BodyRecorder, x: Value) -> Value:
+    return ops.truediv(_relu6(ops, ops.add(x, _constant(ops, 3.0, x))), _constant(ops, 6.0, x))
 
 
 def clamp_values(
@@ -165,76 +150,41 @@ def relu6(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     return clamp_values(context, tensor, 0, 6)
 
 
-@register_lowering(aten.leaky_relu.default)
-def leaky_relu(
-    context: LoweringContext, tensor: TensorValue, negative_slope: Any = 0.01
-) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        zero = _constant(ops, 0.0, x)
-        scaled = ops.mul(x, _constant(ops, float(negative_slope), x))
-        return ops.where(ops.gt(x, zero), x, scaled)
-
-    return elementwise(context, [tensor], D, formula, instructions=3)
+@register_formula(aten.leaky_relu.default, floats=True, instructions=3)
+def _leaky_relu(ops: BodyRecorder, x: Value, negative_slope: Any = 0.01) -> Value:
+    zero = _constant(ops, 0.0, x)
+    scaled = ops.mul(x, _constant(ops, float(negative_slope), x))
+    return ops.where(ops.gt(x, zero), x, scaled)
 
 
-@register_lowering(aten._prelu_kernel.default)
-def prelu(context: LoweringContext, tensor: TensorValue, weight: TensorValue) -> TensorValue:
-    def formula(ops: BodyRecorder, x: Value, w: Value) -> Value:
-        return ops.where(ops.gt(x, _constant(ops, 0.0, x)), x, ops.mul(w, x))
-
-    return elementwise(context, [tensor, weight], D, formula, instructions=3)
+@register_formula(aten._prelu_kernel.default, operands=2, instructions=3)
+def _prelu(ops: BodyRecorder, x: Value, weight: Value) -> Value:
+    return ops.where(ops.gt(x, _constant(ops, 0.0, x)), x, ops.mul(weight, x))
 
 
-@register_lowering(aten.elu.default)
-def elu(
-    context: LoweringContext,
-    tensor: TensorValue,
-    alpha: Any = 1,
-    scale: Any = 1,
-    input_scale: Any = 1,
-) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        negative = ops.mul(
-            ops.expm1(ops.mul(x, _constant(ops, float(input_scale), x))),
-            _constant(ops, float(alpha) * float(scale), x),
-        )
-        positive = ops.mul(x, _constant(ops, float(scale), x))
-        return ops.where(ops.gt(x, _constant(ops, 0.0, x)), positive, negative)
-
-    return elementwise(context, [tensor], D, formula, instructions=6, costly=True)
+@register_formula(aten.elu.default, floats=True, instructions=6, costly=True)
+def _elu(
+    ops: BodyRecorder, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1
+) -> Value:
+    negative = ops.mul(
+        ops.expm1(ops.mul(x, _constant(ops, float(input_scale), x))),
+        _constant(ops, float(alpha) * float(scale), x),
+    )
+    positive = ops.mul(x, _constant(ops, float(scale), x))
+    return ops.where(ops.gt(x, _constant(ops, 0.0, x)), positive, negative)
 
 
-def softplus_value(ops: BodyRecorder, x: Value, beta: float, threshold: float) -> Value:
+@register_formula(aten.softplus.default, floats=True, instructions=6, costly=True)
+def _softplus(ops: BodyRecorder, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
     """``log1p(exp(beta * x)) / beta``, or ``x`` where ``beta * x`` exceeds the threshold."""
-    scaled = ops.mul(x, _constant(ops, beta, x))
-    soft = ops.truediv(ops.log1p(ops.exp(scaled)), _constant(ops, beta, x))
-    return ops.where(ops.gt(scaled, _constant(ops, threshold, x)), x, soft)
+    scaled = ops.mul(x, _constant(ops, float(beta), x))
+    soft = ops.truediv(ops.log1p(ops.exp(scaled)), _constant(ops, float(beta), x))
+    return ops.where(ops.gt(scaled, _constant(ops, float(threshold), x)), x, soft)
 
 
-@register_lowering(aten.softplus.default)
-def softplus(
-    context: LoweringContext, tensor: TensorValue, beta: Any = 1, threshold: Any = 20
-) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        return softplus_value(ops, x, float(beta), float(threshold))
-
-    return elementwise(context, [tensor], D, formula, instructions=6, costly=True)
-
-
-@register_lowering(aten.mish.default)
-def mish(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        return ops.mul(x, ops.tanh(ops.log1p(ops.exp(x))))
-
-    return elementwise(context, [tensor], D, formula, instructions=4, costly=True)
+@register_formula(aten.mish.default, floats=True, instructions=4, costly=True)
+def _mish(ops: BodyRecorder, x: Value) -> Value:
+    return ops.mul(x, ops.tanh(ops.log1p(ops.exp(x))))
 
 
 @register_lowering(aten.log_sigmoid_forward.default)
@@ -266,93 +216,55 @@ def _pointwise_first(context: LoweringContext, tensor: TensorValue, formula: Any
     return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [tensor], 6, True)
 
 
-@register_lowering(aten.hardshrink.default)
-def hardshrink(context: LoweringContext, tensor: TensorValue, lambd: Any = 0.5) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        bound = abs(float(lambd)) if float(lambd) >= 0 else float(lambd)
-        inside = ops.logical_and(
-            ops.ge(x, _constant(ops, -bound, x)), ops.le(x, _constant(ops, bound, x))
-        )
-        return ops.where(inside, _constant(ops, 0.0, x), x)
-
-    return elementwise(context, [tensor], D, formula, instructions=4)
+@register_formula(aten.hardshrink.default, floats=True, instructions=4)
+def _hardshrink(ops: BodyRecorder, x: Value, lambd: Any = 0.5) -> Value:
+    bound = abs(float(lambd)) if float(lambd) >= 0 else float(lambd)
+    return ops.where(_is_within(ops, x, bound), _constant(ops, 0.0, x), x)
 
 
-@register_lowering(aten.softshrink.default)
-def softshrink(context: LoweringContext, tensor: TensorValue, lambd: Any = 0.5) -> TensorValue:
-    require_float(tensor)
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        bound = _constant(ops, float(lambd), x)
-        low = _constant(ops, -float(lambd), x)
-        shrunk = ops.where(ops.gt(x, bound), ops.sub(x, bound), ops.mul(x, _constant(ops, 0.0, x)))
-        return ops.where(ops.lt(x, low), ops.add(x, bound), shrunk)
-
-    return elementwise(context, [tensor], D, formula, instructions=5)
+def _is_within(ops: BodyRecorder, x: Value, bound: float) -> Value:
+    low = ops.ge(x, _constant(ops, -bound, x))
+    return ops.logical_and(low, ops.le(x, _constant(ops, bound, x)))
 
 
-@register_lowering(aten.hardshrink_backward.default, aten.softshrink_backward.default)
-def shrink_backward(
-    context: LoweringContext, grad: TensorValue, tensor: TensorValue, lambd: Any
-) -> TensorValue:
+@register_formula(aten.softshrink.default, floats=True, instructions=5)
+def _softshrink(ops: BodyRecorder, x: Value, lambd: Any = 0.5) -> Value:
+    bound = _constant(ops, float(lambd), x)
+    low = _constant(ops, -float(lambd), x)
+    shrunk = ops.where(ops.gt(x, bound), ops.sub(x, bound), ops.mul(x, _constant(ops, 0.0, x)))
+    return ops.where(ops.lt(x, low), ops.add(x, bound), shrunk)
+
+
+@register_formula(
+    aten.hardshrink_backward.default, aten.softshrink_backward.default,
+    operands=2, floats=True, instructions=4,
+)  # fmt: skip
+def _shrink_backward(ops: BodyRecorder, g: Value, x: Value, lambd: Any) -> Value:
     """0 where the element was within the bounds, the gradient elsewhere."""
-    require_float(grad)
-
-    def formula(ops: BodyRecorder, g: Value, x: Value) -> Value:
-        inside = ops.logical_and(
-            ops.ge(x, _constant(ops, -float(lambd), x)), ops.le(x, _constant(ops, float(lambd), x))
-        )
-        return ops.where(inside, _constant(ops, 0.0, g), g)
-
-    return elementwise(context, [grad, tensor], D, formula, instructions=4)
+    return ops.where(_is_within(ops, x, float(lambd)), _constant(ops, 0.0, g), g)
 
 
-@register_lowering(aten.threshold.default)
-def threshold(
-    context: LoweringContext, tensor: TensorValue, threshold: Any, value: Any
-) -> TensorValue:
-    compute, _ = promote([tensor], D)
-    if compute == torch.bool:
-        raise NoLowering("threshold of bool")
-
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, value, x), x)
-
-    return elementwise(context, [tensor], D, formula, instructions=2)
+@register_formula(aten.threshold.default, bools=False, instructions=2)
+def _threshold(ops: BodyRecorder, x: Value, threshold: Any, value: Any) -> Value:
+    return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, value, x), x)
 
 
-@register_lowering(aten.heaviside.default)
-def heaviside(context: LoweringContext, tensor: TensorValue, values: TensorValue) -> TensorValue:
-    compute, _ = promote([tensor, values], D)
-    if compute == torch.bool:
-        raise NoLowering("heaviside of bool")
-
-    def formula(ops: BodyRecorder, x: Value, v: Value) -> Value:
-        zero = _constant(ops, 0, x)
-        step = ops.to_dtype(ops.gt(x, zero), ops.dtype_of(x))
-        return ops.where(ops.eq(x, zero), v, step)
-
-    return elementwise(context, [tensor, values], D, formula, instructions=3)
+@register_formula(aten.heaviside.default, operands=2, bools=False, instructions=3)
+def _heaviside(ops: BodyRecorder, x: Value, values: Value) -> Value:
+    zero = _constant(ops, 0, x)
+    step = ops.to_dtype(ops.gt(x, zero), ops.dtype_of(x))
+    return ops.where(ops.eq(x, zero), values, step)
 
 
 # -- combinations ----------------------------------------------------------------------------------------
 
 
-@register_lowering(aten.lerp.Scalar, aten.lerp.Tensor)
-def lerp(
-    context: LoweringContext, start: TensorValue, end: TensorValue, weight: Operand
-) -> TensorValue:
-    require_float(start)
-
-    def formula(ops: BodyRecorder, a: Value, b: Value, w: Value) -> Value:
-        difference = ops.sub(b, a)
-        near = ops.add(a, ops.mul(w, difference))
-        far = ops.sub(b, ops.mul(difference, ops.sub(_constant(ops, 1.0, w), w)))
-        return ops.where(ops.lt(ops.abs(w), _constant(ops, 0.5, w)), near, far)
-
-    return elementwise(context, [start, end, weight], D, formula, instructions=6)
+@register_formula(aten.lerp.Scalar, aten.lerp.Tensor, operands=3, floats=True, instructions=6)
+def _lerp(ops: BodyRecorder, a: Value, b: Value, w: Value) -> Value:
+    difference = ops.sub(b, a)
+    near = ops.add(a, ops.mul(w, difference))
+    far = ops.sub(b, ops.mul(difference, ops.sub(_constant(ops, 1.0, w), w)))
+    return ops.where(ops.lt(ops.abs(w), _constant(ops, 0.5, w)), near, far)
 
 
 def _scaled(ops: BodyRecorder, factor: Any, value: Value) -> Value:
@@ -404,18 +316,8 @@ for _name in ("floor", "ceil", "trunc", "round"):
     register_lowering(getattr(aten, _name).default)(_round_rule(_name))
 
 
-@register_lowering(aten.fmax.default)
-def fmax(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
-    return _ignoring_nan(context, left, right, "maximum")
-
-
-@register_lowering(aten.fmin.default)
-def fmin(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
-    return _ignoring_nan(context, left, right, "minimum")
-
-
 def _ignoring_nan(
-    context: LoweringContext, left: TensorValue, right: TensorValue, operation: str
+    operation: str, context: LoweringContext, left: TensorValue, right: TensorValue
 ) -> TensorValue:
     compute, _ = promote([left, right], D)
     if compute == torch.bool:
@@ -428,6 +330,10 @@ def _ignoring_nan(
         return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, picked))
 
     return elementwise(context, [left, right], D, formula, instructions=5)
+
+
+register_lowering(aten.fmax.default)(partial(_ignoring_nan, "maximum"))
+register_lowering(aten.fmin.default)(partial(_ignoring_nan, "minimum"))
 
 
 @register_lowering(aten.isposinf.default, aten.isneginf.default)
@@ -461,13 +367,7 @@ def nan_to_num(
     return elementwise(context, [tensor], D, formula, instructions=6)
 
 
-@register_lowering(aten.logaddexp.default)
-def logaddexp(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
-    require_float(left)
-    require_float(right)
-    return elementwise(context, [left, right], D, log_add_exp, instructions=8, costly=True)
-
-
+@register_formula(aten.logaddexp.default, operands=2, floats=True, instructions=8, costly=True)
 def log_add_exp(ops: BodyRecorder, a: Value, b: Value) -> Value:
     """``log(exp(a) + exp(b))``."""
     same_infinity = ops.logical_and(ops.isinf(a), ops.eq(a, b))
@@ -476,81 +376,57 @@ def log_add_exp(ops: BodyRecorder, a: Value, b: Value) -> Value:
     return ops.where(same_infinity, a, ops.add(largest, ops.log1p(small)))
 
 
-@register_lowering(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
-def xlogy(context: LoweringContext, left: Operand, right: Operand) -> TensorValue:
-    def formula(ops: BodyRecorder, x: Value, y: Value) -> Value:
-        zero = _constant(ops, 0.0, x)
-        product = ops.mul(x, ops.log(y))
-        return ops.where(ops.isnan(y), y, ops.where(ops.eq(x, zero), zero, product))
-
-    return elementwise(context, [left, right], F, formula, instructions=5, costly=True)
-
-
-@register_lowering(aten.sinc.default)
-def sinc(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        angle = ops.mul(_constant(ops, math.pi, x), x)
-        value = ops.truediv(ops.sin(angle), angle)
-        return ops.where(ops.eq(x, _constant(ops, 0.0, x)), _constant(ops, 1.0, x), value)
-
-    return elementwise(context, [tensor], F, formula, instructions=5, costly=True)
+@register_formula(
+    aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other,
+    kind=F, operands=2, instructions=5, costly=True,
+)  # fmt: skip
+def _xlogy(ops: BodyRecorder, x: Value, y: Value) -> Value:
+    zero = _constant(ops, 0.0, x)
+    product = ops.mul(x, ops.log(y))
+    return ops.where(ops.isnan(y), y, ops.where(ops.eq(x, zero), zero, product))
 
 
-@register_lowering(aten.frac.default)
-def frac(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    require_float(tensor)
-    return elementwise(
-        context, [tensor], D, lambda ops, x: ops.sub(x, ops.trunc(x)), instructions=2
-    )
+@register_formula(aten.sinc.default, kind=F, instructions=5, costly=True)
+def _sinc(ops: BodyRecorder, x: Value) -> Value:
+    angle = ops.mul(_constant(ops, math.pi, x), x)
+    value = ops.truediv(ops.sin(angle), angle)
+    return ops.where(ops.eq(x, _constant(ops, 0.0, x)), _constant(ops, 1.0, x), value)
 
 
-@register_lowering(aten.deg2rad.default, aten.rad2deg.default)
-def angle_units(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    assert context.node is not None
-    degrees = context.node.target == aten.rad2deg.default
-    factor = 180.0 / math.pi if degrees else math.pi / 180.0
-    return elementwise(context, [tensor], F, lambda ops, x: ops.mul(x, _constant(ops, factor, x)))
+@register_formula(aten.frac.default, floats=True, instructions=2)
+def _frac(ops: BodyRecorder, x: Value) -> Value:
+    return ops.sub(x, ops.trunc(x))
 
 
-@register_lowering(aten.logit.default)
-def logit(context: LoweringContext, tensor: TensorValue, eps: Any = None) -> TensorValue:
-    def formula(ops: BodyRecorder, x: Value) -> Value:
-        one = _constant(ops, 1.0, x)
-        if eps is not None:
-            low, high = _constant(ops, float(eps), x), _constant(ops, 1.0 - float(eps), x)
-            x = ops.where(ops.lt(x, low), low, ops.where(ops.gt(x, high), high, x))
-        return ops.log(ops.truediv(x, ops.sub(one, x)))
-
-    return elementwise(context, [tensor], F, formula, instructions=7, costly=True)
+@register_formula(aten.deg2rad.default, kind=F)
+def _deg2rad(ops: BodyRecorder, x: Value) -> Value:
+    return ops.mul(x, _constant(ops, math.pi / 180.0, x))
 
 
-@register_lowering(aten.sigmoid_backward.default)
-def sigmoid_backward(
-    context: LoweringContext, grad: TensorValue, output: TensorValue
-) -> TensorValue:
-    def formula(ops: BodyRecorder, g: Value, y: Value) -> Value:
-        return ops.mul(ops.mul(g, ops.sub(_constant(ops, 1.0, y), y)), y)
-
-    return elementwise(context, [grad, output], D, formula, instructions=3)
+@register_formula(aten.rad2deg.default, kind=F)
+def _rad2deg(ops: BodyRecorder, x: Value) -> Value:
+    return ops.mul(x, _constant(ops, 180.0 / math.pi, x))
 
 
-@register_lowering(aten.tanh_backward.default)
-def tanh_backward(context: LoweringContext, grad: TensorValue, output: TensorValue) -> TensorValue:
-    def formula(ops: BodyRecorder, g: Value, y: Value) -> Value:
-        return ops.mul(g, ops.sub(_constant(ops, 1.0, y), ops.mul(y, y)))
+@register_formula(aten.logit.default, kind=F, instructions=7, costly=True)
+def _logit(ops: BodyRecorder, x: Value, eps: Any = None) -> Value:
+    one = _constant(ops, 1.0, x)
+    if eps is not None:
+        low, high = _constant(ops, float(eps), x), _constant(ops, 1.0 - float(eps), x)
+        x = ops.where(ops.lt(x, low), low, ops.where(ops.gt(x, high), high, x))
+    return ops.log(ops.truediv(x, ops.sub(one, x)))
 
-    return elementwise(context, [grad, output], D, formula, instructions=3)
+
+@register_formula(aten.sigmoid_backward.default, operands=2, instructions=3)
+def _sigmoid_backward(ops: BodyRecorder, g: Value, y: Value) -> Value:
+    return ops.mul(ops.mul(g, ops.sub(_constant(ops, 1.0, y), y)), y)
 
 
-@register_lowering(aten.threshold_backward.default)
-def threshold_backward(
-    context: LoweringContext, grad: TensorValue, tensor: TensorValue, threshold: Any
-) -> TensorValue:
-    compute, _ = promote([grad, tensor], D)
-    if compute == torch.bool:
-        raise NoLowering("threshold of bool")
+@register_formula(aten.tanh_backward.default, operands=2, instructions=3)
+def _tanh_backward(ops: BodyRecorder, g: Value, y: Value) -> Value:
+    return ops.mul(g, ops.sub(_constant(ops, 1.0, y), ops.mul(y, y)))
 
-    def formula(ops: BodyRecorder, g: Value, x: Value) -> Value:
-        return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, 0, g), g)
 
-    return elementwise(context, [grad, tensor], D, formula, instructions=2)
+@register_formula(aten.threshold_backward.default, operands=2, bools=False, instructions=2)
+def _threshold_backward(ops: BodyRecorder, g: Value, x: Value, threshold: Any) -> Value:
+    return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, 0, g), g)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.bodies import Cost, Value, operation_named
 from weft_loop_ir.lowering.broadcasting import broadcast_size, read, tensors_of
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
@@ -15,6 +16,7 @@ from weft_loop_ir.lowering.promotion import (
     Promotion,
     check_supported,
     promote,
+    require_float,
     result_type,
 )
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
@@ -66,6 +68,43 @@ def elementwise(
     return context.pointwise(size, target, device, function, tensors, instructions, costly)
 
 
+def register_formula(
+    *overloads: OpOverload,
+    kind: Promotion = D,
+    operands: int = 1,
+    floats: bool = False,
+    bools: bool = True,
+    instructions: int = 1,
+    costly: bool = False,
+) -> Callable[[Formula], Formula]:
+    """Make the decorated ``formula(ops, *values, *numbers)`` the rule of ``overloads``.
+
+    The first ``operands`` arguments are broadcast, the others are numbers of the formula.  It is refused on
+    integers where it is of ``floats``, and in bool without ``bools``.
+    """
+
+    def register(formula: Formula) -> Formula:
+        @register_lowering(*overloads)
+        def rule(context: LoweringContext, *arguments: Any, **numbers: Any) -> TensorValue:
+            values, rest = arguments[:operands], arguments[operands:]
+            if floats:
+                for tensor in tensors_of(values):
+                    require_float(tensor)
+            elif not bools and promote(values, kind)[0] == torch.bool:
+                raise NoLowering(f"{overloads[0]} of bool")
+
+            def applied(ops: BodyRecorder, *elements: Value) -> Value:
+                return formula(ops, *elements, *rest, **numbers)
+
+            return elementwise(
+                context, values, kind, applied, instructions=instructions, costly=costly
+            )
+
+        return formula
+
+    return register
+
+
 def _operation(name: str) -> Formula:
     def formula(ops: BodyRecorder, *values: Value) -> Value:
         return getattr(ops, name)(*values)  # type: ignore[no-any-return]
@@ -73,104 +112,42 @@ def _operation(name: str) -> Formula:
     return formula
 
 
-TABLE: tuple[tuple[str, str, Promotion], ...] = (
-    # ATen overload, operation, promotion
-    ("abs", "abs", D),
-    ("neg", "neg", D),
-    ("relu", "relu", D),
-    ("sign", "sign", D),
-    ("sgn", "sign", D),
-    ("reciprocal", "reciprocal", F),
-    ("sigmoid", "sigmoid", F),
-    ("sqrt", "sqrt", F),
-    ("rsqrt", "rsqrt", F),
-    ("exp", "exp", F),
-    ("exp2", "exp2", F),
-    ("expm1", "expm1", F),
-    ("log", "log", F),
-    ("log2", "log2", F),
-    ("log10", "log10", F),
-    ("log1p", "log1p", F),
-    ("sin", "sin", F),
-    ("cos", "cos", F),
-    ("tan", "tan", F),
-    ("asin", "asin", F),
-    ("acos", "acos", F),
-    ("atan", "atan", F),
-    ("sinh", "sinh", F),
-    ("cosh", "cosh", F),
-    ("tanh", "tanh", F),
-    ("asinh", "asinh", F),
-    ("acosh", "acosh", F),
-    ("atanh", "atanh", F),
-    ("erf", "erf", F),
-    ("erfc", "erfc", F),
-    ("erfinv", "erfinv", F),
-    ("lgamma", "lgamma", F),
-    ("digamma", "digamma", F),
-    ("bitwise_not", "bitwise_not", D),
-    ("logical_not", "logical_not", B),
-    ("isinf", "isinf", B),
-    ("isnan", "isnan", B),
-    ("signbit", "signbit", B),
-    ("eq.Tensor", "eq", B),
-    ("eq.Scalar", "eq", B),
-    ("ne.Tensor", "ne", B),
-    ("ne.Scalar", "ne", B),
-    ("lt.Tensor", "lt", B),
-    ("lt.Scalar", "lt", B),
-    ("le.Tensor", "le", B),
-    ("le.Scalar", "le", B),
-    ("gt.Tensor", "gt", B),
-    ("gt.Scalar", "gt", B),
-    ("ge.Tensor", "ge", B),
-    ("ge.Scalar", "ge", B),
-    ("logical_and", "logical_and", B),
-    ("logical_or", "logical_or", B),
-    ("logical_xor", "logical_xor", B),
-    ("mul.Tensor", "mul", D),
-    ("mul.Scalar", "mul", D),
-    ("div.Tensor", "truediv", F),
-    ("div.Scalar", "truediv", F),
-    ("true_divide.Tensor", "truediv", F),
-    ("atan2", "atan2", F),
-    ("copysign.Tensor", "copysign", F),
-    ("copysign.Scalar", "copysign", F),
-    ("hypot", "hypot", D),
-    ("nextafter", "nextafter", D),
-    ("maximum", "maximum", D),
-    ("minimum", "minimum", D),
-    ("bitwise_and.Tensor", "bitwise_and", D),
-    ("bitwise_and.Scalar", "bitwise_and", D),
-    ("bitwise_and.Scalar_Tensor", "bitwise_and", D),
-    ("bitwise_or.Tensor", "bitwise_or", D),
-    ("bitwise_or.Scalar", "bitwise_or", D),
-    ("bitwise_or.Scalar_Tensor", "bitwise_or", D),
-    ("bitwise_xor.Tensor", "bitwise_xor", D),
-    ("bitwise_xor.Scalar", "bitwise_xor", D),
-    ("bitwise_xor.Scalar_Tensor", "bitwise_xor", D),
-    ("__and__.Tensor", "bitwise_and", D),
-    ("__and__.Scalar", "bitwise_and", D),
-    ("__or__.Tensor", "bitwise_or", D),
-    ("__or__.Scalar", "bitwise_or", D),
-    ("__xor__.Tensor", "bitwise_xor", D),
-    ("__xor__.Scalar", "bitwise_xor", D),
-    ("__lshift__.Tensor", "left_shift", D),
-    ("__lshift__.Scalar", "left_shift", D),
-    ("__rshift__.Tensor", "right_shift", D),
-    ("__rshift__.Scalar", "right_shift", D),
-    ("bitwise_left_shift.Tensor", "left_shift", D),
-    ("bitwise_left_shift.Tensor_Scalar", "left_shift", D),
-    ("bitwise_right_shift.Tensor", "right_shift", D),
-    ("bitwise_right_shift.Tensor_Scalar", "right_shift", D),
-)
+TABLE = {
+    D: """
+        abs neg relu sign sgn:sign bitwise_not hypot nextafter maximum minimum
+        mul.Tensor mul.Scalar bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor
+        bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor
+        bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor
+        __and__.Tensor:bitwise_and __and__.Scalar:bitwise_and
+        __or__.Tensor:bitwise_or __or__.Scalar:bitwise_or
+        __xor__.Tensor:bitwise_xor __xor__.Scalar:bitwise_xor
+        __lshift__.Tensor:left_shift __lshift__.Scalar:left_shift
+        __rshift__.Tensor:right_shift __rshift__.Scalar:right_shift
+        bitwise_left_shift.Tensor:left_shift bitwise_left_shift.Tensor_Scalar:left_shift
+        bitwise_right_shift.Tensor:right_shift bitwise_right_shift.Tensor_Scalar:right_shift
+    """,
+    F: """
+        reciprocal sigmoid sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+        sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma atan2
+        copysign.Tensor copysign.Scalar div.Tensor:truediv div.Scalar:truediv
+        true_divide.Tensor:truediv
+    """,
+    B: """
+        logical_not isinf isnan signbit logical_and logical_or logical_xor
+        eq.Tensor eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar le.Tensor le.Scalar
+        gt.Tensor gt.Scalar ge.Tensor ge.Scalar
+    """,
+}
+"""By promotion, ATen overloads; the operation stands behind a colon where it has another name."""
 
 
 def _register_table() -> None:
-    for name, operation, kind in TABLE:
-        operator = overload(name)
-        if operator is not None:
-            register_lowering(operator)(_table_rule(operation, kind))
+    for kind, names in TABLE.items():
+        for name, _, operation in (entry.partition(":") for entry in names.split()):
+            operator = overload(name)
+            if operator is not None:
+                rule = _table_rule(operation or name.partition(".")[0], kind)
+                register_lowering(operator)(rule)
 
 
 def _table_rule(operation: str, kind: Promotion) -> Callable[..., TensorValue]:
