@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,8 +30,6 @@ class Program:
     that the program ends with.
     """
 
-    kind: str
-    name: str
     function: Callable[..., Any]
     make: Make
     dtypes: tuple[torch.dtype, ...] = SINGLE
@@ -39,6 +37,8 @@ class Program:
     writes: tuple[tuple[int, int], ...] = ()
     raises: type[Exception] | None = None
     varies: bool = True
+    kind: str = ""
+    name: str = ""
 
 
 def one(*shape: int) -> Make:
@@ -104,362 +104,252 @@ def _data_sized(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 _image = one(2, 3, -1, 8)
 _rows = one(-1, 33)
 
-PROGRAMS = (
-    Program(
-        "pointwise",
-        "arithmetic",
-        lambda x, y: (x * 2 + y, x - y * 3),
-        several((-1, 7), (-1, 7)),
-        NUMBERS,
-    ),
-    Program(
-        "pointwise", "quotient", lambda x, y: (x / (y.abs() + 1),), several((-1, 7), (7,)), NUMBERS
-    ),
-    Program(
-        "pointwise",
-        "functions",
-        _all_of("exp", "tanh", "sigmoid", "erf", "sin", "expm1"),
-        _rows,
-        FLOATS,
-    ),
-    Program(
-        "pointwise",
-        "of positive",
-        lambda x: _all_of("sqrt", "log", "rsqrt", "log1p")(x.abs() + 0.1),
-        _rows,
-        FLOATS,
-    ),
-    Program(
-        "pointwise",
-        "special values",
-        _all_of("maximum", "minimum", "eq", "lt"),
-        _special,
-        FLOATS,
-        varies=False,
-    ),
-    Program(
-        "pointwise",
-        "special values of one",
-        lambda x, _: _all_of("relu", "sign", "round", "isnan", "floor")(x),
-        _special,
-        WIDE,
-        varies=False,
-    ),
-    Program("pointwise", "powers", lambda x: (x**2, x**3, (x.abs() + 1) ** 0.5), _rows, FLOATS),
-    Program(
-        "pointwise",
-        "gelu and silu",
-        lambda x: (F.gelu(x), F.silu(x), F.gelu(x, approximate="tanh")),
-        _rows,
-        FLOATS,
-    ),
-    Program(
-        "pointwise",
-        "integers",
-        lambda x: (x // 3, x % 5, x & 6, x | 1, x ^ 3, x << 1),
-        _rows,
-        INTEGERS,
-    ),
-    Program(
-        "pointwise",
-        "choice",
-        lambda x, y: (torch.where(x > y, x, y + 1),),
-        several((-1, 5), (-1, 5)),
-        NUMBERS,
-    ),
-    Program(
-        "pointwise",
-        "logic",
-        lambda x, y: (((x > 0) & (y > 0)) | ~(x == y),),
-        several((-1, 5), (-1, 5)),
-        NUMBERS,
-    ),
-    Program(
-        "pointwise",
-        "conversions",
-        lambda x: tuple(x.to(t) for t in (torch.float32, torch.float64, torch.int32, torch.bool)),
-        _rows,
-        NUMBERS,
-    ),
-    Program("pointwise", "to half", lambda x: (x.half() * 2, x.bfloat16() + 1), _rows, WIDE),
-    Program("pointwise", "clamped", lambda x: (x.clamp(-0.5, 0.5), x.clamp(min=0)), _rows, FLOATS),
-    Program("pointwise", "no dimension", lambda x: (x * 2 + 1,), one(), NUMBERS, varies=False),
-    Program("pointwise", "empty", lambda x: (x * 2 + 1, x.sum(1)), one(3, 0), varies=False),
-    Program(
-        "pointwise",
-        "made",
-        lambda x: (
-            torch.full_like(x, 2),
-            torch.arange(x.shape[0], device=x.device) * 2,
-            x.new_ones(3),
+_TABLE: dict[str, dict[str, Program]] = {
+    "pointwise": {
+        "arithmetic": Program(
+            lambda x, y: (x * 2 + y, x - y * 3), several((-1, 7), (-1, 7)), NUMBERS
         ),
-        _rows,
-    ),
-    Program("layouts", "transposed", lambda x, y: (x.t() + y,), several((-1, 9), (9, -1)), NUMBERS),
-    Program(
-        "layouts", "broadcast", lambda x, y: (x + y, x * y.t()), several((-1, 1), (1, -1)), WIDE
-    ),
-    Program("layouts", "reshaped", lambda x: (x.transpose(0, 1).reshape(-1) + 1,), one(-1, 5, 3)),
-    Program(
-        "layouts",
-        "permuted result",
-        lambda x: ((x + 1).permute(2, 0, 1), x.exp().t() if x.dim() == 2 else x.exp()),
-        one(-1, 5, 3),
-    ),
-    Program(
-        "layouts", "channels last", lambda x: (x.to(memory_format=torch.channels_last) * 2,), _image
-    ),
-    Program("layouts", "flipped and rolled", lambda x: (x.flip(0) + x.roll(1, 1),), _rows, WIDE),
-    Program(
-        "layouts",
-        "concatenated",
-        lambda x, y: (torch.cat([x, y.exp()], 1)[:, 2:] * 2, torch.stack([x, x])),
-        several((-1, 5), (-1, 9)),
-        WIDE,
-    ),
-    Program(
-        "layouts",
-        "strided",
-        lambda x: (x[::2, 1::3] * 2, x[:, 3] + x[:, -1]),
-        one(8, 33),
-        WIDE,
-        varies=False,
-    ),
-    Program(
-        "reductions",
-        "sums",
-        lambda x: (x.sum(1), x.sum(0), x.sum(), x.mean(-1, True) if x.is_floating_point() else x),
-        _rows,
-        NUMBERS,
-    ),
-    Program(
-        "reductions",
-        "extremes",
-        lambda x: (x.amax(1), x.amin(0), x.argmax(1), x.argmin(0)),
-        _rows,
-        NUMBERS,
-    ),
-    Program("reductions", "products", lambda x: ((x / 3).prod(1),), one(-1, 5), WIDE),
-    Program(
-        "reductions", "any and all", lambda x: ((x > 1).any(1), (x > -3).all(0)), _rows, NUMBERS
-    ),
-    Program(
-        "reductions",
-        "moments",
-        lambda x: (x.var(1), x.std(0), x.var(1, correction=0)),
-        _rows,
-        FLOATS,
-    ),
-    Program(
-        "reductions",
-        "not a number",
-        lambda x, y: (x.amax(0), x.amin(0), (x * y).sum()),
-        _special,
-        WIDE,
-        varies=False,
-    ),
-    Program(
-        "reductions",
-        "three dimensions",
-        lambda x: (x.sum((0, 2)), x.amax((1, 2))),
-        one(3, -1, 5),
-        WIDE,
-    ),
-    Program(
-        "reductions",
-        "of a result",
-        lambda x: (x - x.amax(1, True), (x - x.mean(0)).abs().sum(0)),
-        _rows,
-        WIDE,
-    ),
-    Program("rows", "softmax", lambda x: (x.softmax(-1), x.softmax(0)), _rows, FLOATS),
-    Program("rows", "log softmax", lambda x: (x.log_softmax(-1),), _rows, FLOATS),
-    Program(
-        "rows",
-        "masked softmax",
-        lambda x: (x.masked_fill(x > 0.5, -math.inf).softmax(-1),),
-        _rows,
-        WIDE,
-    ),
-    Program(
-        "rows",
-        "layer norm",
-        lambda x, w, b: (F.layer_norm(x + 1, (33,), w, b),),
-        several((-1, 33), (33,), (33,)),
-        FLOATS,
-    ),
-    Program("rows", "batch norm", lambda x: (F.batch_norm(x, None, None, training=True),), _image),
-    Program("rows", "long", lambda x: (x.softmax(-1), x.sum(-1)), one(-1, 3000)),
-    Program(
-        "scans", "cumulative sum", lambda x: (x.cumsum(1), x.cumsum(0)), _rows, (*WIDE, torch.int64)
-    ),
-    Program("scans", "cumulative product", lambda x: ((x / 2).cumprod(1),), one(-1, 9), WIDE),
-    Program("scans", "cumulative maximum", lambda x: tuple(x.cummax(1)), _rows, WIDE),
-    Program(
-        "gathers",
-        "indices",
-        lambda x, i: (x[i] + 1, x[:, i]),
-        with_index(6, 6, below=6),
-        NUMBERS,
-        varies=False,
-    ),
-    Program(
-        "gathers",
-        "gather",
-        lambda x, i: (x.gather(1, i.abs() % 6),),
-        with_index(5, 6, below=6),
-        WIDE,
-        varies=False,
-    ),
-    Program(
-        "gathers",
-        "embedding",
-        lambda x, i: (F.embedding(i.abs() % 5, x).relu(),),
-        with_index(5, 33, below=5),
-        WIDE,
-    ),
-    Program(
-        "errors",
-        "out of range",
-        lambda x, i: (x[i] + 1,),
-        with_index(6, 6, below=9),
-        raises=IndexError,
-        varies=False,
-    ),
-    Program(
-        "scatters",
-        "index_put",
-        lambda x, i: (x.index_put((i[:, 0],), x[:5] * 3 + 1),),
-        with_index(99, 6, below=40),
-        WIDE,
-        varies=False,
-    ),
-    Program(
-        "scatters",
-        "accumulated",
-        lambda x, i: (x.index_put((i[:, 0] % 3,), x[:5], accumulate=True),),
-        with_index(6, 6, below=6),
-        WIDE,
-        varies=False,
-    ),
-    Program(
-        "scatters",
-        "scatter_add",
-        lambda x, i: (x.scatter_add(0, i.abs() % 6, x[:5, :2] + 1),),
-        with_index(6, 6, below=6),
-        WIDE,
-        varies=False,
-    ),
-    Program(
-        "scatters",
-        "slice",
-        lambda x: (x.slice_scatter(x[:2] * 0, 0, 1, 3), x.tril() + x.triu(1) * 2),
-        one(6, 6),
-        NUMBERS,
-        varies=False,
-    ),
-    Program(
-        "windows", "maxima", lambda x: (F.max_pool2d(x, 2), F.max_pool2d(x, 3, 1, 1)), _image, WIDE
-    ),
-    Program("windows", "means", lambda x: (F.avg_pool2d(x, 3, 1, 1),), _image, WIDE),
-    Program(
-        "windows",
-        "padded",
-        lambda x: (F.pad(x, (1, 2, 3, 0), value=7.0) * 2, F.pad(x, (1, 1, 1, 1), mode="reflect")),
-        _image,
-    ),
-    Program(
-        "windows",
-        "nearest",
-        lambda x: (F.interpolate(x, scale_factor=2.0),),
-        one(2, 3, 5, 8),
-        varies=False,
-    ),
-    Program(
-        "windows",
-        "bilinear",
-        lambda x: (F.interpolate(x, size=(7, 9), mode="bilinear"),),
-        one(2, 3, 5, 8),
-        varies=False,
-    ),
-    Program("views", "of an input", lambda x: (x[1:], x.view(-1), x, x.t()), _rows, NUMBERS),
-    Program(
-        "views",
-        "of a result",
-        lambda x: (lambda y: (y, y[1:], y.view(-1), y))(x + 1),
-        _rows,
-        NUMBERS,
-    ),
-    Program("views", "numbers beside", lambda x: (x + 1, x.shape[0] * 2, None, 3.5), _rows),
-    Program(
-        "in place",
-        "pointwise",
-        lambda x, y: (x * 0.9 + y, y - 1),
-        several((-1, 7), (-1, 7)),
-        WIDE,
-        writes=((0, 0),),
-    ),
-    Program(
-        "in place",
-        "optimizer",
-        lambda p, m, g: (lambda n: (p - n * 0.1, n))(m * 0.9 + g),
-        several((-1, 7), (-1, 7), (-1, 7)),
-        WIDE,
-        writes=((0, 0), (1, 1)),
-    ),
-    Program("random", "dropout", _random, _with_seeds),
-    Program("regions", "branch", _branch, _rows, varies=False),
-    Program("regions", "loop", _twice_while_small, _rows, varies=False),
-    Program("extern", "matmul", lambda x, w: (F.relu(x @ w) + 1,), several((-1, 8), (8, 6)), WIDE),
-    Program(
-        "extern",
-        "batched matmul",
-        lambda x, y: ((x @ y).softmax(-1),),
-        several((2, -1, 8), (2, 8, 6)),
-    ),
-    Program(
-        "extern",
-        "linear",
-        lambda x, w, b: (F.gelu(F.linear(x, w, b)),),
-        several((-1, 8), (6, 8), (6,)),
-        constants=(1, 2),
-    ),
-    Program(
-        "extern",
-        "convolution",
-        lambda x, w: (F.relu(F.conv2d(x, w, padding=1)),),
-        several((2, 3, -1, 8), (4, 3, 3, 3)),
-    ),
-    Program("extern", "several results", lambda x: tuple(r * 2 for r in x.sort(1)), _rows),
-    Program("sizes of data", "nonzero", _data_sized, one(6, 7), varies=False),
-    Program(
-        "constants",
-        "bound",
-        lambda x, w: (x * w + w.sum(), w * 2),
-        several((-1, 7), (7,)),
-        WIDE,
-        constants=(1,),
-    ),
-    Program(
-        "several kernels",
-        "chain",
-        lambda x: (lambda y: (y.sum(1), (y / y.sum()).softmax(1)))(x.exp()),
-        _rows,
-        WIDE,
-    ),
-    Program(
-        "several kernels",
-        "apart",
-        lambda x, y: (x.exp().sum(), y.tanh(), (x.mean(0) + 1)),
-        several((-1, 7), (5, -1)),
-        WIDE,
-    ),
-    Program(
-        "several kernels",
-        "attention",
-        lambda q, k: ((q @ k.transpose(-1, -2) * 0.3).softmax(-1) @ k,),
-        several((2, -1, 8), (2, -1, 8)),
-    ),
+        "quotient": Program(lambda x, y: (x / (y.abs() + 1),), several((-1, 7), (7,)), NUMBERS),
+        "functions": Program(
+            _all_of("exp", "tanh", "sigmoid", "erf", "sin", "expm1"), _rows, FLOATS
+        ),
+        "of positive": Program(
+            lambda x: _all_of("sqrt", "log", "rsqrt", "log1p")(x.abs() + 0.1), _rows, FLOATS
+        ),
+        "special values": Program(
+            _all_of("maximum", "minimum", "eq", "lt"), _special, FLOATS, varies=False
+        ),
+        "special values of one": Program(
+            lambda x, _: _all_of("relu", "sign", "round", "isnan", "floor")(x),
+            _special,
+            WIDE,
+            varies=False,
+        ),
+        "powers": Program(lambda x: (x**2, x**3, (x.abs() + 1) ** 0.5), _rows, FLOATS),
+        "gelu and silu": Program(
+            lambda x: (F.gelu(x), F.silu(x), F.gelu(x, approximate="tanh")), _rows, FLOATS
+        ),
+        "integers": Program(
+            lambda x: (x // 3, x % 5, x & 6, x | 1, x ^ 3, x << 1), _rows, INTEGERS
+        ),
+        "choice": Program(
+            lambda x, y: (torch.where(x > y, x, y + 1),), several((-1, 5), (-1, 5)), NUMBERS
+        ),
+        "logic": Program(
+            lambda x, y: (((x > 0) & (y > 0)) | ~(x == y),), several((-1, 5), (-1, 5)), NUMBERS
+        ),
+        "conversions": Program(
+            lambda x: tuple(
+                x.to(t) for t in (torch.float32, torch.float64, torch.int32, torch.bool)
+            ),
+            _rows,
+            NUMBERS,
+        ),
+        "to half": Program(lambda x: (x.half() * 2, x.bfloat16() + 1), _rows, WIDE),
+        "clamped": Program(lambda x: (x.clamp(-0.5, 0.5), x.clamp(min=0)), _rows, FLOATS),
+        "no dimension": Program(lambda x: (x * 2 + 1,), one(), NUMBERS, varies=False),
+        "empty": Program(lambda x: (x * 2 + 1, x.sum(1)), one(3, 0), varies=False),
+        "made": Program(
+            lambda x: (
+                torch.full_like(x, 2),
+                torch.arange(x.shape[0], device=x.device) * 2,
+                x.new_ones(3),
+            ),
+            _rows,
+        ),
+    },
+    "layouts": {
+        "transposed": Program(lambda x, y: (x.t() + y,), several((-1, 9), (9, -1)), NUMBERS),
+        "broadcast": Program(lambda x, y: (x + y, x * y.t()), several((-1, 1), (1, -1)), WIDE),
+        "reshaped": Program(lambda x: (x.transpose(0, 1).reshape(-1) + 1,), one(-1, 5, 3)),
+        "permuted result": Program(
+            lambda x: ((x + 1).permute(2, 0, 1), x.exp().t() if x.dim() == 2 else x.exp()),
+            one(-1, 5, 3),
+        ),
+        "channels last": Program(lambda x: (x.to(memory_format=torch.channels_last) * 2,), _image),
+        "flipped and rolled": Program(lambda x: (x.flip(0) + x.roll(1, 1),), _rows, WIDE),
+        "concatenated": Program(
+            lambda x, y: (torch.cat([x, y.exp()], 1)[:, 2:] * 2, torch.stack([x, x])),
+            several((-1, 5), (-1, 9)),
+            WIDE,
+        ),
+        "strided": Program(
+            lambda x: (x[::2, 1::3] * 2, x[:, 3] + x[:, -1]), one(8, 33), WIDE, varies=False
+        ),
+    },
+    "reductions": {
+        "sums": Program(
+            lambda x: (
+                x.sum(1),
+                x.sum(0),
+                x.sum(),
+                x.mean(-1, True) if x.is_floating_point() else x,
+            ),
+            _rows,
+            NUMBERS,
+        ),
+        "extremes": Program(
+            lambda x: (x.amax(1), x.amin(0), x.argmax(1), x.argmin(0)), _rows, NUMBERS
+        ),
+        "products": Program(lambda x: ((x / 3).prod(1),), one(-1, 5), WIDE),
+        "any and all": Program(lambda x: ((x > 1).any(1), (x > -3).all(0)), _rows, NUMBERS),
+        "moments": Program(lambda x: (x.var(1), x.std(0), x.var(1, correction=0)), _rows, FLOATS),
+        "not a number": Program(
+            lambda x, y: (x.amax(0), x.amin(0), (x * y).sum()), _special, WIDE, varies=False
+        ),
+        "three dimensions": Program(lambda x: (x.sum((0, 2)), x.amax((1, 2))), one(3, -1, 5), WIDE),
+        "of a result": Program(
+            lambda x: (x - x.amax(1, True), (x - x.mean(0)).abs().sum(0)), _rows, WIDE
+        ),
+    },
+    "rows": {
+        "softmax": Program(lambda x: (x.softmax(-1), x.softmax(0)), _rows, FLOATS),
+        "log softmax": Program(lambda x: (x.log_softmax(-1),), _rows, FLOATS),
+        "masked softmax": Program(
+            lambda x: (x.masked_fill(x > 0.5, -math.inf).softmax(-1),), _rows, WIDE
+        ),
+        "layer norm": Program(
+            lambda x, w, b: (F.layer_norm(x + 1, (33,), w, b),),
+            several((-1, 33), (33,), (33,)),
+            FLOATS,
+        ),
+        "batch norm": Program(lambda x: (F.batch_norm(x, None, None, training=True),), _image),
+        "long": Program(lambda x: (x.softmax(-1), x.sum(-1)), one(-1, 3000)),
+    },
+    "scans": {
+        "cumulative sum": Program(
+            lambda x: (x.cumsum(1), x.cumsum(0)), _rows, (*WIDE, torch.int64)
+        ),
+        "cumulative product": Program(lambda x: ((x / 2).cumprod(1),), one(-1, 9), WIDE),
+        "cumulative maximum": Program(lambda x: tuple(x.cummax(1)), _rows, WIDE),
+    },
+    "gathers": {
+        "indices": Program(
+            lambda x, i: (x[i] + 1, x[:, i]), with_index(6, 6, below=6), NUMBERS, varies=False
+        ),
+        "gather": Program(
+            lambda x, i: (x.gather(1, i.abs() % 6),), with_index(5, 6, below=6), WIDE, varies=False
+        ),
+        "embedding": Program(
+            lambda x, i: (F.embedding(i.abs() % 5, x).relu(),), with_index(5, 33, below=5), WIDE
+        ),
+    },
+    "errors": {
+        "out of range": Program(
+            lambda x, i: (x[i] + 1,), with_index(6, 6, below=9), raises=IndexError, varies=False
+        ),
+    },
+    "scatters": {
+        "index_put": Program(
+            lambda x, i: (x.index_put((i[:, 0],), x[:5] * 3 + 1),),
+            with_index(99, 6, below=40),
+            WIDE,
+            varies=False,
+        ),
+        "accumulated": Program(
+            lambda x, i: (x.index_put((i[:, 0] % 3,), x[:5], accumulate=True),),
+            with_index(6, 6, below=6),
+            WIDE,
+            varies=False,
+        ),
+        "scatter_add": Program(
+            lambda x, i: (x.scatter_add(0, i.abs() % 6, x[:5, :2] + 1),),
+            with_index(6, 6, below=6),
+            WIDE,
+            varies=False,
+        ),
+        "slice": Program(
+            lambda x: (x.slice_scatter(x[:2] * 0, 0, 1, 3), x.tril() + x.triu(1) * 2),
+            one(6, 6),
+            NUMBERS,
+            varies=False,
+        ),
+    },
+    "windows": {
+        "maxima": Program(lambda x: (F.max_pool2d(x, 2), F.max_pool2d(x, 3, 1, 1)), _image, WIDE),
+        "means": Program(lambda x: (F.avg_pool2d(x, 3, 1, 1),), _image, WIDE),
+        "padded": Program(
+            lambda x: (
+                F.pad(x, (1, 2, 3, 0), value=7.0) * 2,
+                F.pad(x, (1, 1, 1, 1), mode="reflect"),
+            ),
+            _image,
+        ),
+        "nearest": Program(
+            lambda x: (F.interpolate(x, scale_factor=2.0),), one(2, 3, 5, 8), varies=False
+        ),
+        "bilinear": Program(
+            lambda x: (F.interpolate(x, size=(7, 9), mode="bilinear"),),
+            one(2, 3, 5, 8),
+            varies=False,
+        ),
+    },
+    "views": {
+        "of an input": Program(lambda x: (x[1:], x.view(-1), x, x.t()), _rows, NUMBERS),
+        "of a result": Program(
+            lambda x: (lambda y: (y, y[1:], y.view(-1), y))(x + 1), _rows, NUMBERS
+        ),
+        "numbers beside": Program(lambda x: (x + 1, x.shape[0] * 2, None, 3.5), _rows),
+    },
+    "in place": {
+        "pointwise": Program(
+            lambda x, y: (x * 0.9 + y, y - 1), several((-1, 7), (-1, 7)), WIDE, writes=((0, 0),)
+        ),
+        "optimizer": Program(
+            lambda p, m, g: (lambda n: (p - n * 0.1, n))(m * 0.9 + g),
+            several((-1, 7), (-1, 7), (-1, 7)),
+            WIDE,
+            writes=((0, 0), (1, 1)),
+        ),
+    },
+    "random": {
+        "dropout": Program(_random, _with_seeds),
+    },
+    "regions": {
+        "branch": Program(_branch, _rows, varies=False),
+        "loop": Program(_twice_while_small, _rows, varies=False),
+    },
+    "extern": {
+        "matmul": Program(lambda x, w: (F.relu(x @ w) + 1,), several((-1, 8), (8, 6)), WIDE),
+        "batched matmul": Program(
+            lambda x, y: ((x @ y).softmax(-1),), several((2, -1, 8), (2, 8, 6))
+        ),
+        "linear": Program(
+            lambda x, w, b: (F.gelu(F.linear(x, w, b)),),
+            several((-1, 8), (6, 8), (6,)),
+            constants=(1, 2),
+        ),
+        "convolution": Program(
+            lambda x, w: (F.relu(F.conv2d(x, w, padding=1)),), several((2, 3, -1, 8), (4, 3, 3, 3))
+        ),
+        "several results": Program(lambda x: tuple(r * 2 for r in x.sort(1)), _rows),
+    },
+    "sizes of data": {
+        "nonzero": Program(_data_sized, one(6, 7), varies=False),
+    },
+    "constants": {
+        "bound": Program(
+            lambda x, w: (x * w + w.sum(), w * 2), several((-1, 7), (7,)), WIDE, constants=(1,)
+        ),
+    },
+    "several kernels": {
+        "chain": Program(
+            lambda x: (lambda y: (y.sum(1), (y / y.sum()).softmax(1)))(x.exp()), _rows, WIDE
+        ),
+        "apart": Program(
+            lambda x, y: (x.exp().sum(), y.tanh(), (x.mean(0) + 1)), several((-1, 7), (5, -1)), WIDE
+        ),
+        "attention": Program(
+            lambda q, k: ((q @ k.transpose(-1, -2) * 0.3).softmax(-1) @ k,),
+            several((2, -1, 8), (2, -1, 8)),
+        ),
+    },
+}
+
+PROGRAMS = tuple(
+    replace(program, kind=kind, name=name)
+    for kind, programs in _TABLE.items()
+    for name, program in programs.items()
 )
 
 
