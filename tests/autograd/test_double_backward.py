@@ -427,3 +427,99 @@ def test_an_inner_step_of_training(told: Any) -> None:
         found.append([*torch.autograd.grad(program(x, w, b).mean(), x)])
     assert_like(found[1], found[0])
     assert not told()
+
+
+def scaled_in_place(a: Tensor, b: Tensor) -> Tensor:
+    a.mul_(b.sin())
+    return a.sin()
+
+
+def read_and_scaled(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    result = a.exp() * b
+    a.mul_(2)
+    return result, result.cos()
+
+
+def read_doubled_and_cleared(a: Tensor, b: Tensor) -> Tensor:
+    result = (a * 2).sin() * b
+    a.zero_()
+    return result
+
+
+def copied_before(a: Tensor, b: Tensor) -> Tensor:
+    before = a.clone()
+    a.copy_(b * b)
+    return before**3 * a
+
+
+def row_scaled(a: Tensor, b: Tensor) -> Tensor:
+    a[0].mul_(b[0])
+    return a.cos() + b
+
+
+def both_written(a: Tensor, b: Tensor) -> Tensor:
+    before = (a * 3).tanh()
+    a.add_(b)
+    b.mul_(2)
+    return a.sin() * before + b
+
+
+def written_without_history(a: Tensor, b: Tensor) -> Tensor:
+    result = (a + 1).exp() * b
+    with torch.no_grad():
+        a.mul_(2)
+    return result
+
+
+OVERWRITING: tuple[Program, ...] = (
+    scaled_in_place, read_and_scaled, read_doubled_and_cleared, copied_before, row_scaled, both_written,
+    written_without_history,
+)  # fmt: skip
+
+
+def derivatives_of_overwriting(program: Program, wrap: Callable[[Program], Program]) -> list[Any]:
+    """First and second derivatives by the leaves that the arguments were computed from; the arguments."""
+    torch.manual_seed(0)
+    leaves = [leaf(3, 4), leaf(3, 4)]
+    arguments = [leaves[0].t() * 1, leaves[1].t() * 2]
+    results = wrap(program)(*arguments)
+    value = total(results) + total([a.sin() for a in arguments])
+    first = torch.autograd.grad(value, leaves, create_graph=True)
+    total([g.sin() for g in first]).backward()
+    return [
+        *(g.detach() for g in first),
+        *(x.grad for x in leaves),
+        *(a.detach() for a in arguments),
+    ]
+
+
+@pytest.mark.parametrize("program", OVERWRITING, ids=lambda program: str(program.__name__))
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_of_programs_that_overwrite_arguments(program: Program, dynamic: bool) -> None:
+    expected = derivatives_of_overwriting(program, lambda function: function)
+    found = derivatives_of_overwriting(program, lambda f: weft.compile(f, dynamic=dynamic))
+    assert_like(found, expected)
+
+
+def test_of_a_module_that_overwrites_a_buffer() -> None:
+    class Decaying(torch.nn.Module):
+        state: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("state", torch.ones(3, dtype=torch.float64))
+
+        def forward(self, x: Tensor) -> Tensor:
+            result = (x * (self.state * 2)).sin()
+            self.state.mul_(0.5)
+            return result
+
+    def outcome(module: Any) -> list[Any]:
+        torch.manual_seed(0)
+        x = leaf(3)
+        value = total([module(x), module(x)])
+        (first,) = torch.autograd.grad(value, x, create_graph=True)
+        total(first.sin()).backward()
+        return [first.detach(), x.grad]
+
+    assert_like(outcome(weft.compile(Decaying())), outcome(Decaying()))

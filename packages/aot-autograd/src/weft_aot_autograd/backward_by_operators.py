@@ -107,8 +107,8 @@ def _inputs_again(ctx: Any, present: frozenset[int]) -> list[Any]:
         raise RuntimeError(SECOND_TIME)
     if not plan.replayable:
         raise RuntimeError(
-            "weft: gradients of gradients of a graph that writes to its inputs are not supported; "
-            "leave the function that is differentiated twice uncompiled"
+            "weft: gradients of gradients of a graph that writes to tensors of its own are not "
+            "supported; leave the function that is differentiated twice uncompiled"
         )
     if torch.is_grad_enabled() and not plan.warned:
         plan.warned = True

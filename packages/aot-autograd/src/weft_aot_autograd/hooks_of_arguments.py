@@ -56,4 +56,4 @@ def _later_hooks(ctx: Any, k: int) -> Hooks:
     if position is None:
         return {}
     value, version = ctx.kept[position], ctx.versions[position]
-    return {} if version is None or not is_unchanged(value, version) else hooks_of(value)
+    return hooks_of(value) if is_unchanged(value, version) else {}

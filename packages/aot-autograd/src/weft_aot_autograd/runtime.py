@@ -16,6 +16,7 @@ from .derivation import Derivation
 from .differentiable_backward import CompileGradients, DifferentiableBackward
 from .hooks_of_arguments import hooked, spare_hooks
 from .joint_graph import PartitionedGraph
+from .overwritten_arguments import arguments_before
 from .partition import BackwardSegment
 from .protected_arguments import check_protected
 from .random_state import RandomState
@@ -114,6 +115,7 @@ def _applied(
         tickets = edges.open(arguments)
         passed = edges.cut(passed)
     values.arguments, values.separate_edges = tuple(arguments), edges
+    values.overwritten = arguments_before(plan, arguments)
     results: tuple[Any, ...] = CompiledFunction.apply(plan, values, later, *passed)  # type: ignore[no-untyped-call]
     if edges is None:
         return results
@@ -164,10 +166,9 @@ class CompiledFunction(torch.autograd.Function):
         ctx.hooks = hooked(plan, arguments)
         if values.arguments is not None:
             arguments, values.arguments = values.arguments, None
-        ctx.kept = [arguments[k] for k in plan.kept]
+        overwritten, values.overwritten = values.overwritten, {}
+        ctx.kept = [overwritten.get(k, arguments[k]) for k in plan.kept]
         ctx.versions = versions_of(ctx.kept)
-        for position in plan.unread:
-            ctx.versions[position] = None
         ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
         forward = plan.forward if packs else plan.donating_forward

@@ -145,12 +145,12 @@ def _needed_tensors(ctx: Any, needed: frozenset[int]) -> list[torch.Tensor | Non
     return tensors
 
 
-def is_unchanged(value: Any, expected: int | None) -> bool:
-    """Whether a value is at the version that it had; None for one that is not read."""
-    return expected is None or version_of(value) == expected
+def is_unchanged(value: Any, expected: int) -> bool:
+    """Whether a value is at the version that it had."""
+    return version_of(value) == expected
 
 
-def check_version(value: Any, expected: int | None) -> None:
+def check_version(value: Any, expected: int) -> None:
     """Raise eager's error for a tensor that was written to."""
     if not is_unchanged(value, expected):
         raise RuntimeError(

@@ -40,6 +40,8 @@ class Values:
         self.written: dict[int, torch.Tensor] = {}
         # What forward takes: among what autograd sees, other tensors stand for some arguments.
         self.arguments: tuple[Any, ...] | None = None
+        # What stands for arguments that forward writes to, by position, as they are before.
+        self.overwritten: dict[int, torch.Tensor] = {}
         self.separate_edges: SeparateEdges | None = None
         # Whether backward may run again though the graph is not retained.
         self.is_kept = False
@@ -157,8 +159,8 @@ def _draws(module: torch.fx.GraphModule) -> list[Any]:
 class Plan:
     """What each call of one compiled graph has to do, decided when the graph is compiled.
 
-    The function's tensor arguments are the lifted tensors that backward reads or has gradients of, at
-    ``lifted_indices`` of the graph's inputs, then the user inputs.
+    The function's tensor arguments are the lifted tensors that backward reads or has gradients of, or would
+    read if the graph did not write to them, at ``lifted_indices`` of the graph's inputs, then the user inputs.
     """
 
     def __init__(
@@ -181,6 +183,9 @@ class Plan:
         users = functional.user_input_indices
         read = {s.input_index for s in partitioned.saved if s.input_index is not None}
         read |= {gradient.input_index for gradient in partitioned.gradients}
+        self._differentiated = {tangent.output_index for tangent in partitioned.tangents}
+        mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
+        read |= mutated - _without_influence(functional, self._differentiated, _influences)
         self.lifted_indices = tuple(i for i in functional.lifted if i in read)
         self.lifted_count = len(self.lifted_indices)
         order = {index: k for k, index in enumerate((*self.lifted_indices, *users))}
@@ -230,7 +235,6 @@ class Plan:
             _tangent(partitioned, position, tangent.output_index)
             for position, tangent in enumerate(partitioned.tangents)
         )
-        self._differentiated = {tangent.output_index for tangent in self.tangents}
         self.returned_count = self.output_count - (partitioned.flags is not None)
         self.constants = tuple(
             i for i in range(self.returned_count) if i not in self._differentiated
@@ -260,19 +264,21 @@ class Plan:
         free = _without_influence(functional, self._differentiated, _influences)
         unread = _without_influence(functional, self._differentiated, _values_read)
         mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
-        sized = any(symbols_of(placeholders[i].meta["val"]) for i in mutated & free)
-        self.replayable = mutated <= unread and not sized
+        sized = {i for i in mutated if symbols_of(placeholders[i].meta["val"])}
+        self.replayable = (mutated - free) | sized <= set(self.argument_indices)
         self.kept = tuple(
             k
             for k, index in enumerate(self.argument_indices)
-            if self.replayable and (index not in mutated or index not in free)
+            if self.replayable and (index not in mutated & free or index in sized)
         )
         self.position_kept = {k: position for position, k in enumerate(self.kept)}
         self.protected = self._protected(functional)
-        self.unread = tuple(
-            position for position, k in enumerate(self.kept) if self.argument_indices[k] in mutated
-        )
-        """Those of ``kept`` that are written to before anything is read: only their histories matter."""
+        # Those of the arguments kept that are written to, and whether their values are read before.
+        self.overwritten = {
+            k: index not in unread
+            for k in self.kept
+            if (index := self.argument_indices[k]) in mutated
+        }
         devices = _devices(placeholders)
         self.device_types = sorted({device.type for device in devices})
         self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
