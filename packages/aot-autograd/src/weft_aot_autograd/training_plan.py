@@ -159,8 +159,8 @@ def _draws(module: torch.fx.GraphModule) -> list[Any]:
 class Plan:
     """What each call of one compiled graph has to do, decided when the graph is compiled.
 
-    The function's tensor arguments are the lifted tensors that backward reads or has gradients of, or would
-    read if the graph did not write to them, at ``lifted_indices`` of the graph's inputs, then the user inputs.
+    The function's tensor arguments are the lifted tensors that backward reads or has gradients of, or that
+    the graph reads and writes to, at ``lifted_indices`` of the graph's inputs, then the user inputs.
     """
 
     def __init__(
