@@ -335,3 +335,11 @@ def test_zeros_keep_their_sign_where_they_are_clamped(
     expected = x.clamp(low, high)
     assert torch.equal(found, expected)
     assert torch.equal(found.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("function", [torch.fmin, torch.fmax])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_the_first_of_two_zeros_is_taken(function: Any, dtype: torch.dtype) -> None:
+    x = torch.tensor([-0.0, 0.0] * 9, dtype=dtype)
+    expected, found = function(x, -x), weft.compile(lambda x, y: function(x, y))(x, -x)
+    assert torch.equal(found.signbit(), expected.signbit())

@@ -99,6 +99,14 @@ def test_a_zero_keeps_its_sign() -> None:
         compiled.check(torch.ones(1), rate)
 
 
+def test_a_zero_that_an_operator_has_to_know_keeps_its_sign() -> None:
+    compiled = Compiled(
+        lambda x, rate: (x * 0 + rate, torch.nn.functional.pad(x, (1, 0), value=rate))
+    )
+    for rate in (0.5, 0.0, -0.0, 0.0, 2.0, -0.0):
+        compiled.check(-torch.ones(1), rate)
+
+
 def test_comparisons_are_guarded_as_they_fall() -> None:
     def stepped(x: torch.Tensor, rate: float) -> object:
         if rate > 0.5:
@@ -108,7 +116,7 @@ def test_comparisons_are_guarded_as_they_fall() -> None:
     compiled = Compiled(stepped)
     for rate in (0.1, 0.2, 0.3, 0.7, 0.9, 0.0, 0.25, -0.0):
         compiled.check(X, rate)
-    assert compiled.count == 4  # 0.1, below a half, above, zero
+    assert compiled.count == 5  # 0.1, below a half, above, each zero
 
 
 def test_what_is_computed_may_overflow_or_raise_later() -> None:

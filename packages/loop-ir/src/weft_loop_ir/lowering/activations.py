@@ -317,23 +317,24 @@ for _name in ("floor", "ceil", "trunc", "round"):
 
 
 def _ignoring_nan(
-    operation: str, context: LoweringContext, left: TensorValue, right: TensorValue
+    comparison: str, context: LoweringContext, left: TensorValue, right: TensorValue
 ) -> TensorValue:
+    """``right`` where it is beyond ``left``, or that is NaN: of two zeros the first, whatever its sign."""
     compute, _ = promote([left, right], D)
     if compute == torch.bool:
-        raise NoLowering(f"{operation} of bool")
+        raise NoLowering(f"{comparison} of bool")
 
     def formula(ops: BodyRecorder, a: Value, b: Value) -> Value:
-        picked = getattr(ops, operation)(a, b)
-        if not compute.is_floating_point:
-            return picked  # type: ignore[no-any-return]
-        return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, picked))
+        beyond = getattr(ops, comparison)(b, a)
+        if compute.is_floating_point:
+            beyond = ops.logical_or(beyond, ops.isnan(a))
+        return ops.where(beyond, b, a)
 
-    return elementwise(context, [left, right], D, formula, instructions=5)
+    return elementwise(context, [left, right], D, formula, instructions=4)
 
 
-register_lowering(aten.fmax.default)(partial(_ignoring_nan, "maximum"))
-register_lowering(aten.fmin.default)(partial(_ignoring_nan, "minimum"))
+register_lowering(aten.fmax.default)(partial(_ignoring_nan, "gt"))
+register_lowering(aten.fmin.default)(partial(_ignoring_nan, "lt"))
 
 
 @register_lowering(aten.isposinf.default, aten.isneginf.default)

@@ -369,8 +369,13 @@ class ShapeSymbols:
 
 
 def _can_vary(value: int | float) -> bool:
-    """Whether code can be compiled for any number in place of this one."""
-    return math.isfinite(value) if isinstance(value, float) else abs(value) <= _MAX_INTEGER
+    """Whether code can be compiled for any number in place of this one.
+
+    Not a zero with a sign: where an operator needs to know a float, SymPy's 0 stands for both.
+    """
+    if isinstance(value, float):
+        return math.isfinite(value) and value != 0
+    return abs(value) <= _MAX_INTEGER
 
 
 def _is_plain(metadata: TensorMetadata) -> bool:

@@ -1,15 +1,18 @@
-"""``x.new(x.size())``: the method of old programs, which takes a size, integers, or data."""
+"""Constructors of old programs: ``x.new(x.size())``, ``torch.Tensor(2, 3)``, ``torch.LongTensor([1, 2])``."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
-from ..containers.sequences import TupleVariable
+from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..numbers.representations import NumberVariable
-from ..table import model
+from ..table import model, models
 from .tensor import TensorVariable
 from .torch_values import SizeVariable
 
@@ -19,14 +22,62 @@ def _new(
     evaluator: Evaluator, tensor: TensorVariable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     """A new tensor of a size; a graph's tuples are plain ones, which stand for data here."""
-    size: Variable | None = None
-    if len(arguments) == 1 and isinstance(arguments[0], SizeVariable):
-        size = arguments[0]
-    elif all(map(_is_integer, arguments)):
-        size = TupleVariable(list(arguments) or [evaluator.wrap_result(0)])
+    size = _size(evaluator, arguments)
     if size is None or keywords:
         raise Unsupported("argument of an operator", f"{tensor!r}.new() of data or keywords")
     return evaluator.graph.call_method(evaluator, "new_empty", tensor, [size], {})
+
+
+_DTYPES: dict[Any, torch.dtype | None] = {
+    torch.Tensor: None,  # the default one
+    torch.FloatTensor: torch.float32,
+    torch.DoubleTensor: torch.float64,
+    torch.HalfTensor: torch.float16,
+    torch.BFloat16Tensor: torch.bfloat16,
+    torch.ByteTensor: torch.uint8,
+    torch.CharTensor: torch.int8,
+    torch.ShortTensor: torch.int16,
+    torch.IntTensor: torch.int32,
+    torch.LongTensor: torch.int64,
+    torch.BoolTensor: torch.bool,
+}
+
+
+@models(*_DTYPES)
+def _new_tensor(
+    kind: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    """A tensor of a size, without values, or of the numbers in a list."""
+    if torch.get_default_device().type != "cpu" or keywords:
+        raise Unsupported("construction of an instance", kind.__name__)
+    dtype = _DTYPES[kind] or torch.get_default_dtype()
+    options = {"dtype": evaluator.wrap_constant(dtype), "device": evaluator.wrap_constant("cpu")}
+    size = _size(evaluator, arguments)
+    if size is not None:
+        return evaluator.graph.call_function(evaluator, torch.empty, [size], options)
+    numbers = (int, float, bool) if dtype.is_floating_point else (int,)
+    if len(arguments) != 1 or not _holds_numbers(evaluator, arguments[0], numbers):
+        raise Unsupported("construction of an instance", f"{kind.__name__} of other than numbers")
+    return evaluator.graph.call_function(evaluator, torch.tensor, [*arguments], options)
+
+
+def _size(evaluator: Evaluator, arguments: Sequence[Variable]) -> Variable | None:
+    """The size that such arguments stand for; None where they are data."""
+    if len(arguments) == 1 and isinstance(arguments[0], SizeVariable):
+        return arguments[0]
+    if all(map(_is_integer, arguments)):
+        return TupleVariable(list(arguments) or [evaluator.wrap_result(0)])
+    return None
+
+
+def _holds_numbers(evaluator: Evaluator, data: Variable, kinds: tuple[type, ...]) -> bool:
+    """Whether ``data`` is a list or tuple of such numbers, or of lists of them."""
+    return isinstance(data, ListVariable | TupleVariable) and all(
+        _holds_numbers(evaluator, item, kinds)
+        if isinstance(item, SequenceVariable)
+        else item.python_type() in kinds
+        for item in data.iterate(evaluator)
+    )
 
 
 def _is_integer(variable: Variable) -> bool:
