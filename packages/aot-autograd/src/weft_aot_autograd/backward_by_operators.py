@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ import torch
 from ._torch import without_transforms
 from .derivation import gradients_of
 from .kept_inputs import kept_inputs
-from .random_state import UNKNOWN_NUMBERS
+from .random_state import numbers_of_forward
 from .replay import without_autocast
 from .saved_values import (
     SECOND_TIME,
@@ -43,7 +42,7 @@ def backward_by_operators(
     with (
         torch.enable_grad(),
         without_autocast(plan.device_types),
-        _numbers_of_forward(ctx),
+        numbers_of_forward(ctx),
         without_transforms(),
     ):
         results = plan.derivation.run(every)
@@ -60,17 +59,6 @@ def backward_by_operators(
     if not is_kept(ctx):
         release(ctx, present)
     return placed(plan, plan.gradients, computed)
-
-
-def _numbers_of_forward(ctx: Any) -> AbstractContextManager[None]:
-    """A context in which random operators give what they gave in forward."""
-    if ctx.random_state is None:
-        return nullcontext()
-    if not ctx.plan.draws_alike:
-        reason = "its program draws other random numbers than they do"
-        raise RuntimeError(UNKNOWN_NUMBERS.format(reason))
-    again: AbstractContextManager[None] = ctx.random_state.drawn_again()
-    return again
 
 
 def _can_run_again(ctx: Any) -> bool:

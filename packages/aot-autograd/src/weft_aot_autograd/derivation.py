@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,7 +58,7 @@ class Derivation:
 
 
 def gradients_of(
-    results: Sequence[Any],
+    results: Sequence[Any] | Mapping[int, Any],
     given: Sequence[int],
     tangents: Sequence[Any],
     wanted: Sequence[Any],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -124,3 +125,14 @@ def _dropout(
     kept = torch.empty_like(tensor).bernoulli_(1 - p, generator=generator)
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return tensor * kept * scale, kept.bool()
+
+
+def numbers_of_forward(ctx: Any) -> AbstractContextManager[None]:
+    """A context in which random operators give what they gave in forward."""
+    if ctx.random_state is None:
+        return contextlib.nullcontext()
+    if not ctx.plan.draws_alike:
+        reason = "its program draws other random numbers than they do"
+        raise RuntimeError(UNKNOWN_NUMBERS.format(reason))
+    again: AbstractContextManager[None] = ctx.random_state.drawn_again()
+    return again

@@ -23,6 +23,7 @@ from .random_state import RandomState
 from .saved_values import is_kept, release, take_saved, versions_of
 from .separate_edges import leads_to, separate_edges
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
+from .written_arguments import lead_through
 
 
 def _run_operators(graph_module: torch.fx.GraphModule) -> Program:
@@ -89,6 +90,8 @@ class TrainingProgram:
             if written
             else results
         )
+
+    lead_through = staticmethod(lead_through)
 
 
 def _requires_grad(value: Any) -> bool:
@@ -199,6 +202,7 @@ class CompiledFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         plan: Plan = ctx.plan
+        gradients = tuple(ctx.values.sent.taken_off(dict(enumerate(gradients))).values())
         present = plan.present(gradients)
         if plan.is_unreached(present):
             if not is_kept(ctx) and ctx.apart is not None:

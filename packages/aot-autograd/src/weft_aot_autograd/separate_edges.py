@@ -91,7 +91,8 @@ class SeparateEdges:
         joined = list(results)
         for leading, positions in alike.items():
             tensors = [tickets[outputs] for outputs in leading] + [results[k] for k in positions]
-            made = ResultEdges.apply(self, positions, len(leading), *tensors)  # type: ignore[no-untyped-call]
+            compiled = results[positions[0]].grad_fn
+            made = ResultEdges.apply(self, compiled, positions, len(leading), *tensors)  # type: ignore[no-untyped-call]
             for k, result in zip(positions, made, strict=True):
                 joined[k] = result
         return tuple(joined)
@@ -190,11 +191,13 @@ class ResultEdges(torch.autograd.Function):
     def forward(
         ctx: Any,
         edges: SeparateEdges,
+        compiled: Any,
         positions: Sequence[int],
         ticket_count: int,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.edges, ctx.positions, ctx.ticket_count = edges, positions, ticket_count
+        ctx.compiled = compiled
         ctx.set_materialize_grads(False)
         return tuple(tensor.detach() for tensor in tensors[ticket_count:])
 
@@ -202,4 +205,4 @@ class ResultEdges(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         ctx.edges.note(ctx.positions, gradients)
         tickets = [ctx.edges.ticket() for _ in range(ctx.ticket_count)]
-        return None, None, None, *tickets, *gradients
+        return None, None, None, None, *tickets, *gradients

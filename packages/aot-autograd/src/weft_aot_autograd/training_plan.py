@@ -19,6 +19,7 @@ from .partial_backward import is_linear, partial_backward
 from .partition import BackwardSegment
 from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter
+from .sent_gradients import SentGradients
 from .separate_edges import SeparateEdges
 
 Program = Callable[..., Sequence[Any]]
@@ -43,6 +44,7 @@ class Values:
         # What stands for arguments that forward writes to, by position, as they are before.
         self.overwritten: dict[int, torch.Tensor] = {}
         self.separate_edges: SeparateEdges | None = None
+        self.sent = SentGradients()
         # Whether backward may run again though the graph is not retained.
         self.is_kept = False
 
@@ -264,12 +266,18 @@ class Plan:
         free = _without_influence(functional, self._differentiated, _influences)
         unread = _without_influence(functional, self._differentiated, _values_read)
         mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
-        sized = {i for i in mutated if symbols_of(placeholders[i].meta["val"])}
-        self.replayable = (mutated - free) | sized <= set(self.argument_indices)
+        # What no gradient depends on need not be kept, unless its size or its history counts.
+        counts = {
+            i
+            for i in mutated
+            if functional.inputs[i].requires_grad or symbols_of(placeholders[i].meta["val"])
+        }
+        free -= counts
+        self.replayable = mutated - free <= set(self.argument_indices)
         self.kept = tuple(
             k
             for k, index in enumerate(self.argument_indices)
-            if self.replayable and (index not in mutated & free or index in sized)
+            if self.replayable and index not in mutated & free
         )
         self.position_kept = {k: position for position, k in enumerate(self.kept)}
         self.protected = self._protected(functional)

@@ -39,6 +39,7 @@ from .options import FunctionalizeOptions, StepObserver
 from .python_forms import as_kernels_compute
 from .refused_operands import check_operands
 from .regions import GIVES_ZERO_GRADIENTS
+from .run_again import run_again
 from .runtime import bind, wrap
 from .symbolic_numbers import (
     SYMBOLIC_TYPES,
@@ -97,6 +98,7 @@ __all__ = [
     "known_true",
     "new_integer",
     "reached_after",
+    "run_again",
     "size_hint",
     "storage_identity",
     "symbols_given_by",

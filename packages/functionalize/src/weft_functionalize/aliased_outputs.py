@@ -91,7 +91,22 @@ def plan_outputs(
         if returned in plan.differentiated:
             spared = plan.spared_by(plan.differentiated[returned][0])
             plan.descriptors[k] = replace(descriptor, spared=spared)
+    _note_ways_through_written(plan, recorder)
     return plan
+
+
+def _note_ways_through_written(plan: OutputPlan, recorder: AtenRecorder) -> None:
+    """Say which outputs have their gradients by the new value of an input."""
+    described = [d for d in plan.descriptors if d.kind is OutputKind.MUTATED_INPUT]
+    changed = [d.input_index for d in described if d.requires_grad and d.input_index is not None]
+    if not changed or recorder.regions or recorder.shared:
+        return
+    values = {index: recorder.inputs[index].value for index in changed}
+    for k, descriptor in enumerate(plan.descriptors):
+        tensors = plan.differentiated.get(-1 if (g := descriptor.graph_index) is None else g)
+        if tensors and descriptor.kind is not OutputKind.ALIAS_BASE:
+            through = recorder.history.leads_through(tensors, values)
+            plan.descriptors[k] = replace(descriptor, through=through)
 
 
 class _UserOutputs:

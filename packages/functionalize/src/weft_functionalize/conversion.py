@@ -254,4 +254,5 @@ def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
             for indices in (descriptor.reached, descriptor.reached_in_some)
         )
         descriptor = replace(descriptor, reached=reached, reached_in_some=in_some)
-    return descriptor
+    through = frozenset(new_index[index] for index in descriptor.through)
+    return replace(descriptor, through=through)

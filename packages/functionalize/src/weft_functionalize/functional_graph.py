@@ -166,7 +166,8 @@ class OutputDescriptor:
     ``reached_in_some`` only in some calls, as the branch taken or a loop's length says.  Where these are all,
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
     ``hidden``: autograd is not told of the writes to a mutated input, which are to its ``.data``.
-    ``exposed`` and ``spared`` are as for inputs.
+    ``exposed`` and ``spared`` are as for inputs.  ``through`` are the mutated inputs by whose new values the
+    output has its gradients, as far as eager's autograd knows.
     """
 
     kind: OutputKind
@@ -181,6 +182,7 @@ class OutputDescriptor:
     exposed: bool = False
     hidden: bool = False
     spared: frozenset[int] = frozenset()
+    through: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,16 @@ class GradientHistory:
             return False
         return self._edges.get(index) != _edge(tensor)
 
+    def leads_through(
+        self, tensors: Sequence[torch.Tensor], values: Mapping[int, torch.Tensor]
+    ) -> frozenset[int]:
+        """Which of ``values``, which are inputs after writes, ``tensors`` are computed from."""
+        edges = {_edge(value): index for index, value in values.items()}
+        own = {_edge(tensor) for tensor in tensors}
+        functions = self._functions([t.grad_fn for t in tensors if t.grad_fn is not None])
+        met = {edge for function in functions for edge in function.next_functions}
+        return frozenset(edges[edge] for edge in met - own if edge in edges)
+
     def reach(self, tensor: torch.Tensor) -> Reach:
         """The inputs that have a gradient, be it zero, when ``tensor`` alone has."""
         if not tensor.requires_grad or is_unrecorded_view(tensor):

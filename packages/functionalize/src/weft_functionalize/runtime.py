@@ -95,12 +95,15 @@ class _Runtime:
             if d.kind is InputKind.USER_INPUT and d.specialized_value is not None
         )
         self._write_back = tuple(
-            (d.graph_index, d.input_index, not d.requires_grad, d.hidden)
-            for d in functional.outputs
+            (d.graph_index, d.input_index, not d.requires_grad, d.hidden, d.through)
+            # what leads through another's new value has more of these to lead through
+            for d in sorted(functional.outputs, key=lambda d: len(d.through))
             if d.kind is OutputKind.MUTATED_INPUT
             and d.graph_index is not None
             and d.input_index is not None
         )
+        self._value_of = {index: output for output, index, *_ in self._write_back}
+        self._through = _led_through(functional)
         self._mutated = frozenset(index for _, index, *_ in self._write_back)
         self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
@@ -124,7 +127,7 @@ class _Runtime:
             return tuple(self._source(*inputs))
         computed = self._compiled(*taken)
         if self._write_back:
-            self._write(every, computed)
+            computed = self._write(every, computed)
         return self._user_outputs([*every, *inputs] if self._shared else every, computed)
 
     def cannot_fail(self, *inputs: Any) -> bool:
@@ -164,18 +167,44 @@ class _Runtime:
         """Says whether this thread's last call that raised had changed something; None if that is unknown."""
         return getattr(self._compiled, "left_changes", None)
 
-    def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> None:
-        """Give the mutated inputs their new values, and tell autograd of those that have them already."""
+    def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> Sequence[Any]:
+        """Give the mutated inputs their new values, and tell autograd of those that have them already.
+
+        Gives what was computed, with histories that lead through these values as they do in eager.
+        """
         written = []
-        for output_index, input_index, unrecorded, hidden in self._write_back:
+        computed = [*computed]
+        for output_index, input_index, unrecorded, hidden, through in self._write_back:
             tensor = every[input_index]
             if computed[output_index] is tensor:
                 if not hidden:
                     written.append(tensor)
                 continue
+            if through:
+                self._lead_through(through, [output_index], every, computed)
             with torch.set_grad_enabled(not unrecorded):
                 (tensor.data if hidden else tensor).copy_(computed[output_index])
         torch.autograd.graph.increment_version(written)
+        for through, outputs in self._through.items():
+            self._lead_through(through, outputs, every, computed)
+        return computed
+
+    def _lead_through(
+        self,
+        through: frozenset[int],
+        outputs: Sequence[int],
+        every: Sequence[Any],
+        computed: list[Any],
+    ) -> None:
+        """Have the histories of what was computed at ``outputs`` lead through the inputs ``through``."""
+        lead = getattr(self._compiled, "lead_through", None)
+        recorded = [k for k in outputs if computed[k].requires_grad]
+        if lead is None or not recorded:
+            return
+        new = {self._value_of[index]: every[index] for index in sorted(through)}
+        led = lead([computed[k] for k in recorded], recorded, new)
+        for k, tensor in zip(recorded, led, strict=True):
+            computed[k] = tensor
 
     def _all_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         every: list[Any] = [None] * self._size
@@ -190,6 +219,16 @@ class _Runtime:
         for make in self._outputs:
             results.append(make(every, computed, results))
         return tuple(results)
+
+
+def _led_through(functional: FunctionalGraph) -> dict[frozenset[int], list[int]]:
+    """The outputs but inputs' new values that lead through such values, by the inputs."""
+    found: dict[frozenset[int], list[int]] = {}
+    for descriptor in functional.outputs:
+        index = descriptor.graph_index
+        if descriptor.through and index is not None and descriptor.kind is OutputKind.USER_OUTPUT:
+            found.setdefault(descriptor.through, []).append(index)
+    return found
 
 
 # Gives a user output: from all inputs of the graph (behind them, where inputs are shared, all that the

@@ -1,0 +1,36 @@
+"""Running a captured graph a second time for the sake of its gradients, on inputs of the functional graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .functional_graph import FunctionalGraph, InputKind, OutputKind
+
+
+def run_again(functional: FunctionalGraph, inputs: Sequence[Any]) -> dict[int, Any]:
+    """What eager gives for the functional graph's outputs, by index: user outputs and new values of inputs.
+
+    ``inputs`` are all of the functional graph's, which the captured graph may write to; none stands for
+    several that the caller passes.
+    """
+    described = [*zip(functional.inputs, inputs, strict=True)]
+    held = {d.target: value for d, value in described if d.kind in _HELD_BY_MODULES}
+    passed = [(d.position or 0, v) for d, v in described if d.kind is InputKind.USER_INPUT]
+    values = [value for _, value in sorted(passed, key=lambda pair: pair[0])]
+    results = torch.func.functional_call(functional.source, held, tuple(values))
+    found: dict[int, Any] = {}
+    for descriptor in functional.outputs:
+        index = descriptor.graph_index
+        if index is None:
+            continue
+        if descriptor.kind is OutputKind.MUTATED_INPUT and descriptor.input_index is not None:
+            found[index] = inputs[descriptor.input_index]
+        elif descriptor.kind is OutputKind.USER_OUTPUT and descriptor.position is not None:
+            found[index] = results[descriptor.position]
+    return found
+
+
+_HELD_BY_MODULES = (InputKind.PARAMETER, InputKind.BUFFER)
