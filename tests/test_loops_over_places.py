@@ -45,6 +45,38 @@ class Experts(nn.Module):
         return out
 
 
+class Spared(Experts):
+    """One place more than there are weights: the body raises for it (DBRX, whose router never gives it)."""
+
+    def forward(self, x, index, weights):
+        out = torch.zeros_like(x)
+        with torch.no_grad():
+            mask = F.one_hot(index, num_classes=NUMBER + 1).permute(2, 1, 0)
+            hit = torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero()
+        for number in hit:
+            number = number[0]
+            with torch.no_grad():
+                position, token = torch.where(mask[number])
+            up = self.up[number]
+            gate, up = F.linear(x[token], up).chunk(2, dim=-1)
+            current = F.linear(F.silu(gate) * up, self.down[number])
+            out.index_add_(0, token, current * weights[token, position, None])
+        return out
+
+
+class Rejecting(Spared):
+    """The body itself says which places it does not take."""
+
+    def forward(self, x, index, weights):
+        out = x * 2
+        for number in (F.one_hot(index, NUMBER + 2).sum((0, 1)) > 0).nonzero():
+            if number[0] >= NUMBER:
+                raise ValueError(f"no expert {number[0]}")
+            token, _ = torch.where(index == number)
+            out = out.index_add(0, token, self.experts[number[0]](x[token]))
+        return out
+
+
 class Modules(Experts):
     """A module for each expert: those of which no token is have no gradient, None."""
 
@@ -190,6 +222,8 @@ class SwallowedErrors(Experts):
 
 MODULES = [
     Experts,
+    Spared,
+    Rejecting,
     Modules,
     Numbers,
     Named,
@@ -343,6 +377,23 @@ def test_one_graph_runs_the_branches_of_the_places_that_are_found(kind, train):
             found = outcome(compiled, compiled, arguments, train=train)
             require_equal(found, outcome(model, model, arguments, train=train))
     assert len(log.graphs) <= 2  # the second for another number of rows
+
+
+@pytest.mark.parametrize("kind", [Spared, Rejecting], ids=lambda kind: kind.__name__)
+def test_a_place_that_raises_raises_eagers_error_where_it_is_hit(kind):
+    torch.manual_seed(0)
+    model = kind().double()
+    compiled = weft.compile(copy.deepcopy(model))
+    x, index, weights = next(inputs())
+    for place in (0, NUMBER, 1):
+        index[2, 1] = place
+        found, wanted = [], []
+        for call, results in ((compiled, found), (model, wanted)):
+            try:
+                results += outcome(call, call, (x, index, weights), train=True)
+            except (IndexError, ValueError) as error:
+                results += [type(error), str(error)]
+        require_equal(found, wanted)
 
 
 @pytest.mark.parametrize("train", [False, True])

@@ -13,6 +13,8 @@ from ..decode import DecodedCode
 
 _LOG = logging.getLogger("weft_bytecode_capture.regions")
 
+_MAX_RAISING = 4  # places of a loop, for each of which its frame is evaluated once more
+
 ProgramPoint = tuple[types.CodeType, int]
 """A code object and the index of the instruction that a region starts at."""
 
@@ -30,6 +32,8 @@ class RegionRefused(Exception):
     ``counted``: a local that the loop counts; it may be tried again with the number in a tensor.
     ``remade``: a local for which the loop makes new containers; it may be tried again with what they hold.
     ``returned``: a result that may be the caller's tensor; it may be tried again with tags.
+    ``raising``: a place of a loop over places at which the body raises; the loop may be tried again with a
+    check that this is none of the places.
     ``cause``: the line in the region that cannot be kept.
     """
 
@@ -41,6 +45,7 @@ class RegionRefused(Exception):
     returned: bool = False
     remade: str | None = None
     cause: UserLocation | None = None
+    raising: int | None = None
 
 
 class _Decoded(Protocol):
@@ -56,10 +61,13 @@ def refuse(
     counted: str | None = None,
     remade: str | None = None,
     cause: UserLocation | None = None,
+    raising: int | None = None,
 ) -> RegionRefused:
     """What to raise to have the frame evaluated without the region at ``place``, or with another."""
     line = evaluator.decoded.line(place[1])
-    return RegionRefused(place, line, reason, peel, counted, remade=remade, cause=cause)
+    return RegionRefused(
+        place, line, reason, peel, counted, remade=remade, cause=cause, raising=raising
+    )
 
 
 class RegionDecisions:
@@ -77,6 +85,7 @@ class RegionDecisions:
         self._peeled: set[ProgramPoint] = set()
         self._counted: set[tuple[ProgramPoint, str]] = set()
         self._remade: set[tuple[ProgramPoint, str]] = set()
+        self._raising: dict[ProgramPoint, set[int]] = {}
 
     def refuse(self, refusal: RegionRefused) -> None:
         place = refusal.place
@@ -86,6 +95,11 @@ class RegionDecisions:
         if refusal.remade is not None and (place, refusal.remade) not in self._remade:
             self._remade.add((place, refusal.remade))
             return
+        if refusal.raising is not None:
+            raising = self._raising.setdefault(place, set())
+            if refusal.raising not in raising and len(raising) < _MAX_RAISING:
+                raising.add(refusal.raising)
+                return
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
             return
@@ -122,6 +136,10 @@ class RegionDecisions:
     def is_remade(self, place: ProgramPoint, name: str) -> bool:
         """Whether the loop at ``place`` carries what the container in its local ``name`` holds."""
         return (place, name) in self._remade
+
+    def raises_at(self, place: ProgramPoint, number: int) -> bool:
+        """Whether the body of the loop over places at ``place`` raises at the place ``number``."""
+        return number in self._raising.get(place, ())
 
     def first_iteration(self, place: ProgramPoint) -> int:
         """How many iterations of a loop to unroll before the others are kept as a loop."""

@@ -152,6 +152,17 @@ def always_raises(decoded: DecodedCode, start: int) -> bool:
     )
 
 
+def with_raises(decoded: DecodedCode, body: frozenset[int]) -> frozenset[int]:
+    """The instructions of a loop's body, and those where control leaves it only to raise."""
+    known: dict[frozenset[int], frozenset[int]]
+    known = decoded.analyses.setdefault("with raises", {})
+    if body not in known:
+        left = {i for index in body for i in successors(decoded.instructions, index)} - body
+        ends = (i for i in left if i != EXIT and always_raises(decoded, i))
+        known[body] = body.union(*(reachable(decoded, i, ()) for i in ends))
+    return known[body]
+
+
 def leaves_loop(decoded: DecodedCode, index: int, meeting: int) -> bool:
     """Whether the branches of the conditional at ``index`` meet only after a loop that it is in."""
     return any(index in loop.body and meeting not in loop.body for loop in loops(decoded))

@@ -2,19 +2,27 @@
 
 ``for expert in hit.nonzero(): ...`` runs for some of a known number of experts, in ascending order.  It is
 kept as ``if hit[0]: ...``, ``if hit[1]: ...`` and so on; in the branch of an expert its number is known.
+
+Where the body raises for a place (a mask has one more than there are experts), the graph checks that it is
+not hit.  A call in which it is runs as the program was written, so that the error is eager's own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.fx
 
+from ....captured_graph import DropDataDependence
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
+from ...captured_exception import CapturedException
 from ...decode import DecodedInstruction
+from ...frame_ends import handler_goes_on
 from ...graph.storages import version_of
 from ...models.iterators.builtin_iterators import IteratorVariable
 from ...models.numbers.tensor_number import as_predicate
@@ -23,7 +31,8 @@ from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ..branches.branch import Conditional
-from ..branches.join_points import loops, resolved
+from ..branches.join_points import loops, resolved, with_raises
+from ..branches.raising_branches import check_condition
 from ..decisions import ProgramPoint, refuse
 from ..elements import ElementCopy
 from ..evaluation import attempted, may_attempt, run_until
@@ -92,7 +101,8 @@ def _count_branches(evaluator: Frame, head: int, size: int) -> None:
 def _body(evaluator: Frame, head: int) -> frozenset[int] | None:
     """The instructions of the loop that begins at ``head``; None if it has none, or a known break."""
     decoded = evaluator.decoded
-    found = (loop.body for loop in loops(decoded) if resolved(decoded, loop.head) == head)
+    bodies = (loop.body for loop in loops(decoded) if resolved(decoded, loop.head) == head)
+    found = (with_raises(decoded, body) for body in bodies)
     inside = next(found, None)
     return None if inside is None or any(k in evaluator.breaks for k in inside) else inside
 
@@ -143,11 +153,39 @@ def keep_candidate(evaluator: Frame, instruction: DecodedInstruction, iterator: 
             raise Unsupported("graph break inside a region", repr(iterator.rows))
         number = iterator.position
         hit = tensor_of(evaluator, "select", iterator.hits, 0, number)
-        predicate = as_predicate(evaluator, hit)
-        candidate = _Candidate(iterator.rows, number, inside)
-        _Iteration(evaluator, instruction, predicate, place, candidate).run()
+        if evaluator.state.cache.regions.raises_at(place, number):
+            _rely_on_no_hit(evaluator, place, hit)
+            evaluator.next_index = instruction.index
+        else:
+            predicate = as_predicate(evaluator, hit)
+            candidate = _Candidate(iterator.rows, number, inside)
+            with _raising(evaluator, place, number):
+                _Iteration(evaluator, instruction, predicate, place, candidate).run()
         iterator.position += 1
     return True
+
+
+@contextlib.contextmanager
+def _raising(evaluator: Frame, place: ProgramPoint, number: int) -> Iterator[None]:
+    """Evaluation of the body for the place ``number``: where it raises, the loop is tried without it."""
+    may_rely = not evaluator.graph.is_in_region and not any(
+        map(handler_goes_on, evaluator.frames())
+    )
+    try:
+        yield
+    except (CapturedException, DropDataDependence) as error:
+        # An index outside of a tensor raises; fakes may reject for other reasons what eager takes.
+        is_known = isinstance(error, CapturedException) or isinstance(error.__cause__, IndexError)
+        if not may_rely or not is_known:
+            raise
+        reason = f"exception in the body of a loop over places, at {number}"
+        raise refuse(evaluator, place, reason, raising=number) from error
+
+
+def _rely_on_no_hit(evaluator: Frame, place: ProgramPoint, hit: TensorVariable) -> None:
+    if not check_condition(evaluator, hit, False):
+        raise Unsupported("number that depends on data", f"whether {hit!r} is hit")
+    evaluator.state.relied_on.append(place)
 
 
 @dataclass(frozen=True)
