@@ -39,6 +39,17 @@ def _(a: Tensor, b: Tensor, *, factor: float = 2.0) -> tuple[Tensor, Tensor]:
     return torch.empty_like(a), torch.empty_like(b)
 
 
+@torch.library.custom_op("weft_tests::products", mutates_args=("total",))
+def products(total: Tensor, x: Tensor, others: list[Tensor]) -> list[Tensor]:
+    total.add_(x)
+    return [x * other for other in others]
+
+
+@products.register_fake
+def _(total: Tensor, x: Tensor, others: list[Tensor]) -> list[Tensor]:
+    return [torch.empty_like(x) for _ in others]
+
+
 @torch.library.custom_op("weft_tests::scale_all_", mutates_args=("values",))
 def scale_all_(values: list[Tensor], factor: float) -> None:
     for value in values:
@@ -61,6 +72,13 @@ def writes_to_two_and_to_views(x: Tensor, y: Tensor) -> Any:
 def returns_and_views_the_result(x: Tensor, y: Tensor) -> Any:
     total = accumulate(y, x)
     return total, accumulate(y, x * 2)[1:].mul_(3)
+
+
+def writes_and_returns_lists(x: Tensor, y: Tensor) -> Any:
+    first, second = products(y, x, [x, x + 1])
+    (third,) = products(y, first, [second])
+    products(y, third, [])
+    return first, second * 2, third, y + 1
 
 
 def writes_without_gradients(x: Tensor, y: Tensor) -> Any:
@@ -92,6 +110,7 @@ def observe(program: Callable[..., Any], with_gradients: bool) -> Any:
         (writes_to_results_and_inputs, False),
         (writes_to_two_and_to_views, False),
         (returns_and_views_the_result, False),
+        (writes_and_returns_lists, False),
         (writes_without_gradients, False),
         (writes_without_gradients, True),
         (writes_that_autograd_does_not_see, True),

@@ -30,10 +30,12 @@ _FORMS: dict[str, Any] = {}
 
 
 @functools.cache
-def functional_form(operator: OpOverload) -> OpOverload:
+def functional_form(operator: OpOverload, listed: int | None = None) -> OpOverload:
     """The operator that gives the results of ``operator``, then the new values of what that writes.
 
-    Raises :class:`Unsupported` where that is a list, or may be None.
+    ``listed``: the one result is a list of so many tensors, which the form gives as results of its own.
+
+    Raises :class:`Unsupported` where what is written is a list, or may be None.
     """
     arguments = schema_arguments(operator)
     written = [k for k, argument in enumerate(arguments) if _is_written(argument)]
@@ -47,8 +49,13 @@ def functional_form(operator: OpOverload) -> OpOverload:
     name = f"{operator.namespace}__{operator._opname}"
     if operator._overloadname != "default":
         name += f"__{operator._overloadname}"
+    if listed is not None:
+        name += f"__{listed}"
     signature = _ALIAS.sub("", str(operator._schema)).partition("(")[2].rpartition(") -> ")[0]
-    results = [str(result.type) for result in operator._schema.returns] + ["Tensor"] * len(written)
+    results = [str(result.type) for result in operator._schema.returns]
+    if listed is not None:
+        results = ["Tensor"] * listed
+    results += ["Tensor"] * len(written)
     schema = f"({signature}) -> ({', '.join(results)})"
     run = _copying(operator, [arguments[k].name for k in written])
     made = torch.library.custom_op(f"{_NAMESPACE}::{name}", run, mutates_args=(), schema=schema)

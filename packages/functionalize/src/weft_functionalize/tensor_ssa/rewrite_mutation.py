@@ -152,7 +152,8 @@ class _Rewrite:
         assert isinstance(target, OpOverload)
         counterpart = functional_counterpart(target)
         if counterpart is None and is_custom(target):
-            counterpart = functional_form(target)
+            made = self._node.meta["val"]
+            counterpart = functional_form(target, len(made) if isinstance(made, list) else None)
         if counterpart is None:
             raise Unsupported("in-place operator without a functional form", str(target))
         outs = {str(a.name) for a in schema_arguments(target) if a.is_out}
