@@ -38,6 +38,11 @@ FILES = {
         """,
     "dynamic.lazy": "from lazypkg import log\nlog.append('dynamic.lazy')\nscale = 9.0\n",
     "dynamic.other": "scale = 11.0\n",
+    "computing": """
+        import torch
+        def table(): return torch.arange(3.0) * 2
+        scale = table()
+        """,
     "backend": "from lazypkg import log\nlog.append('backend')\nscale = 13.0\n",
 }
 
@@ -238,6 +243,25 @@ def test_imports(packages, name):
 )
 def test_imports_of_what_changes(packages, name, change):
     assert _trace(name, change, compiled=True) == _trace(name, change, compiled=False)
+
+
+def test_what_a_module_computes_as_it_is_imported_is_no_graph(packages):
+    forget()
+
+    def f(x):
+        from lazypkg import computing
+
+        return x * computing.scale
+
+    graphs = []
+
+    def backend(graph_module, inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    x = torch.arange(3.0)
+    assert torch.equal(compile_frames(f, backend)(x), x * x * 2)
+    assert len(graphs) == 1
 
 
 def _trace(name, change, compiled):

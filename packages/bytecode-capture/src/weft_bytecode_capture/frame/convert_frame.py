@@ -59,7 +59,7 @@ from .failed_guards import guard_set_of
 from .forks import ConversionLock, without_collector
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
-from .skip_files import builds_module, skip_reason
+from .skip_files import builds_module, imports, skip_reason
 from .source_lines import linecache_unchanged
 
 _VERSIONS_PER_ENTRY = 32
@@ -151,7 +151,8 @@ class FrameConverter:
         closure: dict[str, types.CellType],
     ) -> _frame_hook.Entry | int:
         module = globals_dictionary.get("__name__")
-        if is_other_compiler(module, code.co_qualname) or builds_module(code):
+        is_apart = is_other_compiler(module, code.co_qualname)
+        if is_apart or builds_module(code) or imports(code):
             return _frame_hook.DISABLE
         if skip_reason(code, self._options.backend_folders) is not None:
             return _frame_hook.SKIP

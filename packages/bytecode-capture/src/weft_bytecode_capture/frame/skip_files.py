@@ -58,6 +58,11 @@ def builds_module(code: types.CodeType) -> bool:
     return code.co_name in _BUILDS_MODULES and _is_module_of_torch(code.co_filename)
 
 
+def imports(code: types.CodeType) -> bool:
+    """Whether ``code`` is the import system's: what it runs are modules' bodies and their finders."""
+    return code.co_filename.startswith("<frozen importlib.")
+
+
 @functools.lru_cache(maxsize=4096)
 def _reason(file: str, backend_folders: frozenset[str]) -> str | None:
     if file.startswith("<frozen "):
