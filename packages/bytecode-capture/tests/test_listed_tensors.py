@@ -97,3 +97,24 @@ def test_of_a_tensor(make) -> None:
     assert found[1] == wanted[1]
     for got, want in zip(found[::2], wanted[::2], strict=True):
         assert got.requires_grad == want.requires_grad and torch.equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: torch.Tensor([x[0], x[1], 2, True]),
+        lambda x: torch.FloatTensor([[x[0], 1], [x[1].long(), x.argmax()]]),
+        lambda x: torch.LongTensor([x[0].long(), torch.tensor(True), 3]),
+        lambda x: torch.LongTensor([x[0], 3]),
+        lambda x: torch.Tensor([x[:1], x[1:]]),
+        lambda x: torch.Tensor([x, x]),
+    ],
+)
+def test_old_constructors_of_lists_of_tensors(make) -> None:
+    x = torch.tensor([1.7, 2.2], requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted, found = outcome(make, x), outcome(lambda x: capture(make)(x).result, x)
+    assert type(found) is type(wanted) and str(found) == str(wanted)
+    if isinstance(wanted, torch.Tensor):
+        assert found.dtype == wanted.dtype and found.requires_grad == wanted.requires_grad

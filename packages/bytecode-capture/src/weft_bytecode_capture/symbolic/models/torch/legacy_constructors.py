@@ -13,6 +13,7 @@ from ...variables.base import Variable
 from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..numbers.representations import NumberVariable
 from ..table import model, models
+from .listed_tensors import tensor_of_list
 from .tensor import TensorVariable
 from .torch_values import SizeVariable
 
@@ -47,7 +48,7 @@ _DTYPES: dict[Any, torch.dtype | None] = {
 def _new_tensor(
     kind: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
-    """A tensor of a size, without values, or of the numbers in a list."""
+    """A tensor of a size, without values, or of the numbers in a list, some of them the graph's tensors."""
     if torch.get_default_device().type != "cpu" or keywords:
         raise Unsupported("construction of an instance", kind.__name__)
     dtype = _DTYPES[kind] or torch.get_default_dtype()
@@ -55,6 +56,9 @@ def _new_tensor(
     size = _size(evaluator, arguments)
     if size is not None:
         return evaluator.graph.call_function(evaluator, torch.empty, [size], options)
+    listed = tensor_of_list(evaluator, list(arguments), options)
+    if listed is not None:
+        return listed
     numbers = (int, float, bool) if dtype.is_floating_point else (int,)
     if len(arguments) != 1 or not _holds_numbers(evaluator, arguments[0], numbers):
         raise Unsupported("construction of an instance", f"{kind.__name__} of other than numbers")
