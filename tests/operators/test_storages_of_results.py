@@ -74,6 +74,7 @@ OPERATORS: dict[str, Operator] = {
     "written zeros": lambda x: torch.zeros_like(x).add_(x),
     "slice_scatter": lambda x: x.slice_scatter(x),
     "cpu": lambda x: x.cpu(),
+    "channel_shuffle": lambda x: F.channel_shuffle(x[None, :, :, None], 3)[0, :, :, 0],
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.fx
-from weft_functionalize import is_empty, known_equal, size_hint
+from weft_functionalize import is_empty, known_equal, size_hint, storage_identity
 
 from ._torch import DATA_DEPENDENT_ERRORS, FakeTensor, OpOverload
 from .recording import QUESTIONS, NodeRecorder
@@ -38,6 +38,7 @@ class _Splicer(NodeRecorder):
         self.provenance = self._anchor = anchor
         self._table = table
         self.added: list[torch.fx.Node] = []
+        self.operands: list[torch.Tensor] = []
 
     def refuse(self, kind: str, context: str) -> NoReturn:
         raise _NotSpliceable(f"{kind}: {context}")
@@ -95,6 +96,8 @@ def splice(node: torch.fx.Node, table: Mapping[OpOverload, Callable[..., Any]]) 
     splicer = _Splicer(node, table)
     for argument in node.all_input_nodes:
         splicer.know(argument.meta["val"], argument)
+        if isinstance(argument.meta["val"], torch.Tensor):
+            splicer.operands.append(argument.meta["val"])
     args, kwargs = _fake_arguments(node.args), _fake_arguments(node.kwargs)
     try:
         with splicer:
@@ -136,13 +139,19 @@ def _index(item: torch.fx.Node) -> int:
     return index
 
 
+def _becomes_a_view(splicer: _Splicer, new: torch.Tensor, old: torch.Tensor) -> bool:
+    """Whether a rule gives a view of an operand where the operator's result has memory of its own."""
+    operands = {storage_identity(value) for value in splicer.operands}
+    return storage_identity(new) in operands and storage_identity(old) not in operands
+
+
 def _with_layout(splicer: _Splicer, new: Any, old: torch.Tensor) -> torch.Tensor:
     """The result as the operator itself gives it: operators after it may depend on its strides."""
     if not isinstance(new, FakeTensor) or new.dtype != old.dtype or new.dim() != old.dim():
         raise _NotSpliceable("a rule with another result")
     if not all(map(known_equal, new.shape, old.shape)):
         raise _NotSpliceable("a rule with another size")
-    if is_empty(new) or _same_strides(new, old):
+    if is_empty(new) or (_same_strides(new, old) and not _becomes_a_view(splicer, new, old)):
         return new
     order = sorted(range(old.dim()), key=lambda d: size_hint(old.stride(d)), reverse=True)
     inverse = [order.index(d) for d in range(len(order))]
