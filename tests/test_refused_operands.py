@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 import weft
 
 CALLS: dict[str, Callable[[torch.Tensor], Any]] = {
@@ -95,3 +96,41 @@ def test_autocast_makes_dtypes_one() -> None:
     x = torch.rand(3, 3)
     compiled = weft.compile(program, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x, x.bfloat16()), program(x, x.bfloat16()))
+
+
+PASSED: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = {
+    "factor": (
+        lambda x, n: F.interpolate(x[None, None], scale_factor=n, mode="bilinear"),
+        (2.0, 0.1, 1.5),
+    ),
+    "factor of nearest": (lambda x, n: F.interpolate(x[None], scale_factor=n), (2.0, 0.2, 0.5)),
+    "classes of floats": (lambda x, n: F.one_hot(x, n), (2, 3)),
+    "classes": (lambda x, n: F.one_hot(x.long(), n), (4, 1, 5)),
+    "share that is dropped": (lambda x, n: F.dropout(x, n), (0.5, 1.0, 0.25, 0.0, 1.5)),
+    "share of channels": (lambda x, n: F.dropout1d(x, n), (0.5, 1.0, 0.25, 0.0)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", PASSED)
+def test_numbers_that_vary(name: str, dynamic: bool | None, monkeypatch: Any) -> None:
+    """Errors, results, and how far the random numbers have come, of each number that is passed."""
+    monkeypatch.setenv("WEFT_STRICT", "0")  # eager raises: the graph is refused
+    program, numbers = PASSED[name]
+
+    def outcome(function: Callable[..., Any], number: Any) -> Any:
+        torch.manual_seed(0)
+        try:
+            result = function(torch.arange(9.0).view(3, 3) % 3, number)
+        except (RuntimeError, ValueError) as error:
+            return f"{type(error).__name__}: {error}"
+        return result, torch.rand(2)
+
+    compiled = weft.compile(program, dynamic=dynamic)
+    for number in numbers:
+        expected, found = outcome(program, number), outcome(compiled, number)
+        if isinstance(expected, str):
+            assert found == expected
+        else:
+            torch.testing.assert_close(found, expected)

@@ -24,7 +24,9 @@ def call_with_checks(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 def _one_hot(tensor: torch.Tensor, num_classes: Any = -1) -> Any:
     """A comparison with all classes, of what is read at the places of the classes themselves."""
-    if tensor.dtype != torch.int64 or isinstance(num_classes, torch.Tensor) or num_classes < 0:
+    if tensor.dtype != torch.int64:
+        raise Unsupported("operands that the operator refuses", f"one_hot of {tensor.dtype}")
+    if isinstance(num_classes, torch.Tensor) or num_classes < 0:
         return NotImplemented
     if num_classes == 0:
         raise Unsupported("operands that the operator refuses", "one_hot of no classes")

@@ -39,6 +39,7 @@ Kernels may compute with the ratio of the sizes in place of a factor; torch's fo
 
 _DIFFERENT = frozenset(
     {
+        "dropout",  # the form draws numbers to drop everything
         "hardshrink",  # the form takes integers, as no kernel does
         "multilabel_margin_loss",  # the form counts labels that stand behind the first -1
         "multilabel_margin_loss_forward",
@@ -88,7 +89,7 @@ def call_as_kernels_compute(
     given = named.arguments
     tensor, factors = given["input"], given["scale_factor"]
     sizes = tensor.shape[2:]
-    if all(isinstance(n, int) for n in sizes):
+    if all(isinstance(n, int) for n in sizes) and _are_known(factors):
         return NotImplemented
     if factors is None and not _holds_integers(tensor):
         return NotImplemented
@@ -106,11 +107,17 @@ def call_as_kernels_compute(
             return operator(tensor, size, *corners)
     if not isinstance(factors, (tuple, list)):
         factors = [factors] * len(sizes)
-    if not all(type(factor) in (int, float) for factor in factors):
+    if not _are_known(factors):
         raise Unsupported("factor that varies", f"{factors} of interpolate")
     factors = [float(factor) for factor in factors]
     with without_python_forms():
         return operator(tensor, resized_shape(tensor.shape, factors), *corners, *factors)
+
+
+def _are_known(factors: Any) -> bool:
+    if isinstance(factors, (tuple, list)):
+        return all(map(_are_known, factors))
+    return factors is None or type(factors) in (int, float)
 
 
 _POOLING = (torch.max_pool1d, F.max_pool1d)

@@ -168,11 +168,12 @@ def _by_channel(*names: str) -> Callable[[Given], bool]:
 
 
 def _has_area(first: int) -> Callable[[Given], bool]:
-    """Whether the image, of which dims from ``first`` on are resampled, has elements there."""
+    """Whether the image, of which dims from ``first`` on are resampled, has elements there, and gets some."""
 
     def fits(given: Given) -> bool:
         image = given["self"] if "self" in given else given["input"]
-        return not any(map(_is_empty, image.shape[first:]))
+        wanted = given.get("output_size") or ()
+        return not any(map(_is_empty, (*image.shape[first:], *wanted)))
 
     return fits
 

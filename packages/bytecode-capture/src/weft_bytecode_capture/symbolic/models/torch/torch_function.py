@@ -124,6 +124,8 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         joined = join_rows(evaluator.frame, self.value, arguments, keywords)
         if joined is not None:
             return joined
+        if self.value in _DROPOUTS:
+            arguments, keywords = _with_known_numbers(arguments, keywords)
         operand = undropped(evaluator, self.value, arguments, keywords)
         if operand is not None:
             return operand
@@ -293,6 +295,27 @@ _PARAMETERS: dict[Any, tuple[str, ...]] = {
 }
 
 
+_DROPOUTS = frozenset(
+    (
+        *_PARAMETERS,
+        *(getattr(torch.nn.functional, f"dropout{dims}d") for dims in (1, 2, 3)),
+        *(torch.nn.functional.alpha_dropout, torch.nn.functional.feature_alpha_dropout),
+        *(torch.alpha_dropout, torch.feature_alpha_dropout),
+    )
+)
+
+
+def _with_known_numbers(arguments: Arguments, keywords: Keywords) -> tuple[Arguments, Keywords]:
+    """Arguments of a dropout with what varies as it is now: one of 0 or of 1 draws no random numbers."""
+
+    def known(argument: Variable) -> Variable:
+        if isinstance(argument, SymbolicNumberVariable):
+            return argument.specialised()
+        return argument
+
+    return list(map(known, arguments)), {name: known(k) for name, k in keywords.items()}
+
+
 def undropped(
     evaluator: Evaluator, function: Any, arguments: Arguments, keywords: Keywords
 ) -> Variable | None:
@@ -304,8 +327,6 @@ def undropped(
     operand, share, training = (given.get(name) for name in names)
     if type(operand) is not TensorVariable or not (training is None or training.is_constant()):
         return None
-    if isinstance(share, SymbolicNumberVariable):
-        share = share.specialised()
     if share is not None and not share.is_constant():
         return None
     dropped: Any = 0.5 if share is None else share.as_constant()
