@@ -531,3 +531,28 @@ def test_ten_thousand_nodes_stay_near_linear() -> None:
         return calls
 
     assert attempts(80) < 5 * attempts(20)
+
+
+@pytest.mark.parametrize("tracing", ["fake", "symbolic"])
+@pytest.mark.parametrize(("rows", "is_branch"), [(8, False), (9, True)])
+def test_branches_of_few_elements_run_both_sides(tracing: str, rows: int, is_branch: bool) -> None:
+    """Few by the sizes of the call that the graph was made for; results are right for others too."""
+
+    def clamped(x: torch.Tensor) -> torch.Tensor:
+        cond = torch.ops.higher_order.cond
+        (result,) = cond(x.max() > 1, lambda x: (x.clamp(-1, 1),), lambda x: (x.clone(),), (x,))
+        return result * 2
+
+    x = torch.linspace(-2, 2, 4 * rows).view(rows, 4)
+    with torch.no_grad():
+        graph = make_fx(lambda v: (clamped(v),), tracing_mode=tracing)(x)
+    options = ScheduleOptions(selected_elements=2 * 8 * 4)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), options)
+    weft_loop_ir.verify(schedule)
+    branches = [step for step in schedule.steps if isinstance(step, weft_loop_ir.Branch)]
+    assert len(branches) == is_branch
+    for other in (
+        [x, x / 4] if tracing == "fake" else [x, x / 4, x.repeat(3, 1), x.repeat(3, 1) / 4]
+    ):
+        (result,) = weft_loop_ir.evaluate(schedule, [other])
+        torch.testing.assert_close(result, clamped(other))

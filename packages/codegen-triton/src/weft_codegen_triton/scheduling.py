@@ -7,6 +7,13 @@ from weft_loop_ir import ScheduleOptions
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.look_back import MAX_ROWS, MIN_ROW
 
+WAIT = 40.0
+"""Microseconds that a GPU idles while the host reads a predicate and launches what follows, about: a launch
+takes 5, and none of a program's later kernels is in line before it."""
+
+ELEMENT_BYTES = 4
+"""Of an element that a branch computes: one of 16 bits is read and written."""
+
 
 def scheduling_for(gpu: Gpu) -> ScheduleOptions:
     """How loops are scheduled for ``gpu``, by how many programs it has work for."""
@@ -26,7 +33,7 @@ def scheduling_for(gpu: Gpu) -> ScheduleOptions:
         parallel_kernels=32,
         parallel_bytes=1 << 21,
         moved_bytes=1 << 26,
-        selected_elements=1 << 20,
+        selected_elements=int(WAIT * gpu.bandwidth) // ELEMENT_BYTES,
         early_bytes=1 << 26,
         reuse_results=True,
         own_bytes=1 << 21,

@@ -16,7 +16,7 @@ import torch
 from weft_loop_ir.bodies import Constant, LoopBody, Store, Value
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Branch, Buffer, BufferKind, BufferView, Loop, Region
+from weft_loop_ir.ir import Branch, Buffer, BufferKind, BufferView, Loop, Region, size_hints
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
@@ -93,7 +93,8 @@ class _Side:
 class _Selector:
     def __init__(self, loop_graph: LoopGraph, options: ScheduleOptions) -> None:
         self.buffers = dict(loop_graph.buffers)
-        self.options = options
+        self.limit = options.selected_elements
+        self.hints = size_hints(loop_graph.symbols)
         self.touches = touches_in_graph(loop_graph)
         self.numbers = itertools.count()
         self.given = {
@@ -160,11 +161,13 @@ class _Selector:
         return True
 
     def _is_little(self, nodes: Sequence[Node]) -> bool:
+        """Whether ``nodes`` compute few elements, with the sizes that the program was captured with."""
         work = sympy.S.Zero
         for node in nodes:
             assert isinstance(node, LoopNode)
             work += sympy.Mul(*(v.size for v in (*node.loops, *node.reduction_loops)))
-        return bool(work.is_Integer and work <= self.options.selected_elements)
+        work = sympy.sympify(work).xreplace(self.hints)
+        return bool(work.is_Integer and work <= self.limit)
 
     def _copy_of(self, name: str) -> str:
         """A new buffer like ``name``."""
