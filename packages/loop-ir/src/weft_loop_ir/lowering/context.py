@@ -69,6 +69,7 @@ class LoweringOptions:
     default where torch's programs ask for it.
     ``inlined_matmuls``: matmuls with at most so many multiplications each are loops instead of
     calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
+    ``inlined_vectors``: so are products of matrices of at most so many elements with vectors.
     ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.
     ``wide_moments``: deviations of float32 and halves are accumulated in float64, as eager's on the CPU are.
     ``eager_numerics``: loops compute what they give the same bits for as eager; else its operator is called.
@@ -83,6 +84,7 @@ class LoweringOptions:
     selects_through_views: bool = False
     deterministic: bool = field(default_factory=torch.are_deterministic_algorithms_enabled)
     inlined_matmuls: int = 0
+    inlined_vectors: int = 0
     scans: bool = False
     wide_moments: bool = False
     eager_numerics: bool = False

@@ -1,4 +1,8 @@
-"""Contractions: library calls, into memory that is given where that can be; small ones are loops."""
+"""Contractions: library calls, into memory that is given where that can be; small ones are loops.
+
+So are those that read each element of a matrix once, where a library gains nothing: products of columns and
+rows, and of small matrices and vectors in a batch.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +68,9 @@ def _matmul_rule(operator: OpOverload) -> Callable[..., Any]:
 
     def rule(context: LoweringContext, *args: Any, **kwargs: Any) -> Any:
         left, right = args[-2:]
-        if kwargs or not _is_small(context, left, right):
+        if kwargs or not _are_loops(context, left, right):
             return in_library(context, *args, **kwargs)
-        operands = (*args[:-2], _matmul(context, left, right))
+        operands = (*args[:-2], _product(context, left, right))
         result = left.dtype
         if not adds:
             return elementwise(context, operands, Promotion.DEFAULT, _same, result=result)
@@ -79,8 +83,34 @@ def _same(ops: BodyRecorder, value: Value) -> Value:
     return value
 
 
+def _multiplied(ops: BodyRecorder, left: Value, right: Value) -> Value:
+    return ops.mul(left, right)
+
+
 def _sum(ops: BodyRecorder, left: Value, right: Value) -> Value:
     return ops.add(left, right)
+
+
+def _are_loops(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
+    if left.dtype not in INLINED_DTYPES:
+        return False
+    return (
+        _is_outer(context, left)
+        or _is_with_vector(context, left, right)
+        or _is_small(context, left, right)
+    )
+
+
+def _is_outer(context: LoweringContext, left: TensorValue) -> bool:
+    return left.size[-1] == 1 and not context.options.eager_numerics
+
+
+def _is_with_vector(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
+    """Whether a small matrix is multiplied with a vector."""
+    rows, terms, columns = left.size[-2], *right.size[-2:]
+    elements = rows * terms * columns  # of the matrix, where the vector's other extent is 1
+    limit = context.options.inlined_vectors
+    return 1 in (rows, columns) and elements.is_Integer and 0 < int(elements) <= limit
 
 
 def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
@@ -90,7 +120,7 @@ def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -
     speed of the processor; over others they add up a short row for each result.
     """
     extents = (left.size[-2], *right.size[-2:])
-    if left.dtype not in INLINED_DTYPES or not all(n.is_Integer for n in left.size + extents):
+    if not all(n.is_Integer for n in left.size + extents):
         return False
     products = math.prod(int(n) for n in extents)
     limit = context.options.inlined_matmuls
@@ -103,11 +133,14 @@ def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -
     return has_rows or slowdown * batch * products <= limit
 
 
-def _matmul(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
+def _product(context: LoweringContext, left: TensorValue, right: TensorValue) -> TensorValue:
     """``left [..., m, k]`` times ``right [..., k, n]``, in the dtype that sums are added up in."""
-    for operand in (left, right):
-        context.realize_computed(operand)  # not once for each row or column
     dtype = compute_dtype(left.dtype)
+    if _is_outer(context, left):
+        return elementwise(context, (left, right), Promotion.DEFAULT, _multiplied, result=dtype)
+    for operand, others in ((left, right.size[-1]), (right, left.size[-2])):
+        if others != 1:
+            context.realize_computed(operand)  # not once for each row or column
 
     def function(ops: BodyRecorder, index: Index, reduced: Index) -> Value:
         *batch, row, column = index
