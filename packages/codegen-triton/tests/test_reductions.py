@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -125,6 +126,32 @@ def test_rows_that_lie_channels_last(either: TritonCodegen) -> None:
     program = check(either, lambda x: F.group_norm(x, 2), x)
     assert "r_r0 = rindex % 3" in program.source  # channels side by side
     check(either, lambda x: x.permute(0, 2, 3, 1).reshape(2, 25, 6).flatten(1).argmax(1), x)
+
+
+@pytest.mark.parametrize("tokens", [(2, 48), (4, 300)])
+def test_operands_that_lie_in_different_orders(
+    either: TritonCodegen, tokens: tuple[int, int]
+) -> None:
+    """Sums over tokens of channels that lie side by side, times channels of which each token's do not."""
+
+    def program(x: torch.Tensor, image: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        centred = image.mT - m
+        return (x * centred).sum((0, 1)), (x.float() * centred.square()).sum(-1), x.sum((0, 1))
+
+    x = torch.randn(*tokens, 40)
+    check(either, program, x.half(), torch.randn(tokens[0], 40, tokens[1]), x.mean(-1, True))
+
+
+def test_sums_of_columns_have_the_next_tiles_on_their_way(codegen: TritonCodegen) -> None:
+    """As many as fit in memory of those that more than a few operands have."""
+
+    def program(*x: torch.Tensor) -> torch.Tensor:
+        return functools.reduce(torch.mul, x).sum(0)
+
+    for count, is_ahead in ((1, True), (2, True), (8, False)):
+        inputs = [torch.rand(1024, 64) + 0.5 for _ in range(count)]
+        source = compiled(codegen, program, *inputs).source
+        assert ("num_stages=" in source) == is_ahead
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "root mean square"])

@@ -26,7 +26,7 @@ def scheduling_for(gpu: Gpu) -> ScheduleOptions:
         split_rows=many,
         split_columns=many << 7,
         split_column_elements=1 << 11,
-        split_column_programs=2 * gpu.multiprocessors,
+        split_column_programs=4 * gpu.multiprocessors,
         split_varying=True,
         split_scan_rows=MAX_ROWS,
         whole_scan_elements=MIN_ROW,

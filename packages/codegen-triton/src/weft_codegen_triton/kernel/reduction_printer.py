@@ -24,6 +24,7 @@ from weft_codegen_triton.kernel.blocks import (
     reduction_blocks,
     vector_blocks,
     widened,
+    widest_reads,
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
@@ -48,7 +49,13 @@ def row_blocks(frame: KernelFrame, limits: RowLimits) -> ReductionBlocks:
     called = tuple(frame.called.stages[k].inner for k in positions)
     rows_vary = not extent(frame.kernel.outer).is_Integer
     blocks = reduction_blocks(
-        frame.called, called or ((),), limits.persistent, frame.gpu, varies, rows_vary
+        frame.called,
+        called or ((),),
+        limits.persistent,
+        frame.gpu,
+        widest_reads(frame.called, frame.printer.dtype_of),
+        varies,
+        rows_vary,
     )
     return widened(blocks, frame.called, limits.tile)
 
@@ -392,7 +399,9 @@ class ReductionPrinter:
         elements = loop_bound(space.elements)
         if space.vectors is None:
             space.span = Span.ELEMENTS
-            self._loop(f"range(0, {elements}, {block})", stage, writes)
+            steps, in_flight = f"0, {elements}, {block}", self.blocks.in_flight
+            ahead = f"tl.range({steps}, num_stages={in_flight})"
+            self._loop(ahead if in_flight > 1 else f"range({steps})", stage, writes)
         elif space.vectors.start is None:
             space.span = Span.VECTORS
             self._loop(unrolled(f"0, {elements}, {block}", UNROLLED), stage, writes)

@@ -68,7 +68,7 @@ class ScheduleOptions:
     split_columns: int = 1
     split_column_elements: int = 1 << 16
     split_column_programs: int = 0
-    split_column_tile: tuple[int, int] = (32, 128)
+    split_column_tile: tuple[int, int] = (32, 64)
     split_varying: bool = False
     split_short_rows: int = 0
     split_scan_rows: int = 0

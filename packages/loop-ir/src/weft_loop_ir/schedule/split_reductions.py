@@ -129,7 +129,7 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -
         return None
     results = int(product(tuple(v.size.xreplace(hints) for v in node.loops)))
     elements = int(product(tuple(v.size.xreplace(hints) for v in node.reduction_loops)))
-    few, of_columns = options.split_rows, reads_columns(node)
+    few, of_columns = options.split_rows, reads_columns(node, also_rows=True)
     if of_columns:
         few, limit = options.split_columns, options.split_column_elements
     if not 0 < results <= few or elements < limit:
@@ -144,7 +144,7 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -
     # Loops that are read in different orders don't act as one: any of them may be the long one.
     loops = [v for v in node.reduction_loops if v.size.is_Integer]
     if of_columns and options.split_column_programs:
-        cut = max(loops, key=lambda v: int(v.size))
+        cut = max(loops, key=lambda v: (not _lies_side_by_side(node, v), int(v.size)))
         parts = _parts_of_columns(int(cut.size), elements, results, options)
     else:
         cut = max(loops, key=lambda v: _divisor(int(v.size), wanted))
@@ -208,10 +208,11 @@ def _kinds(node: LoopNode) -> tuple[str, ...]:
     return tuple(reduction.kind for reduction in node.body.reductions())
 
 
-def reads_columns(node: LoopNode) -> bool:
+def reads_columns(node: LoopNode, *, also_rows: bool = False) -> bool:
     """Whether neighbouring results, not neighbouring elements of one, are read side by side.
 
-    What all results read alike, as the statistics of the rows that they add up, says nothing.
+    ``also_rows``: or some operands are read so, others along the elements.  What all results read alike, as
+    the statistics of the rows that they add up, says nothing.
     """
     loops = [v for v in node.loops if v.size != 1]
     if not loops:
@@ -222,7 +223,19 @@ def reads_columns(node: LoopNode) -> bool:
         for load in node.body.loads()
         if symbols[0] in load.index.free_symbols
     ]
-    return any(step[0] == 1 for step in steps) and not any(step[1] == 1 for step in steps)
+    is_by_row = any(step[1] == 1 for step in steps)
+    return any(step[0] == 1 for step in steps) and (also_rows or not is_by_row)
+
+
+def _lies_side_by_side(node: LoopNode, loop: LoopVariable) -> bool:
+    """Whether an operand that differs between results has neighbours along ``loop`` side by side."""
+    own = {v.symbol for v in node.loops}
+    forms = (
+        linear_form(load.index, (loop.symbol,)).coefficients
+        for load in node.body.loads()
+        if own & load.index.free_symbols
+    )
+    return any(form[0] == 1 for form in forms)
 
 
 def _split(node: LoopNode, cut: _Cut, buffers: dict[str, Buffer]) -> list[LoopNode]:
