@@ -12,17 +12,25 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 
-def schedule_of(function: Callable[..., Any], inputs: list[torch.Tensor]) -> weft_loop_ir.Schedule:
+def schedule_of(
+    function: Callable[..., Any],
+    inputs: list[torch.Tensor],
+    lowering: weft_loop_ir.LoweringOptions | None = None,
+) -> weft_loop_ir.Schedule:
     """The schedule of a function of tensors that gives one tensor."""
     with torch.no_grad():
         graph = make_fx(lambda *values: (function(*values),), tracing_mode="fake")(*inputs)
-    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph, options=lowering))
     weft_loop_ir.verify(schedule)
     return schedule
 
 
-def check(function: Callable[..., Any], *inputs: torch.Tensor) -> weft_loop_ir.Schedule:
-    schedule = schedule_of(function, list(inputs))
+def check(
+    function: Callable[..., Any],
+    *inputs: torch.Tensor,
+    lowering: weft_loop_ir.LoweringOptions | None = None,
+) -> weft_loop_ir.Schedule:
+    schedule = schedule_of(function, list(inputs), lowering)
     (result,) = weft_loop_ir.evaluate(schedule, list(inputs))
     expected = function(*inputs)
     torch.testing.assert_close(result, expected, equal_nan=True)
@@ -194,6 +202,36 @@ def test_a_contraction_is_a_library_call() -> None:
     externs = [step for step in schedule.steps if isinstance(step, weft_loop_ir.ExternCall)]
     assert [step.reason for step in externs] == ["library"]
     assert not schedule.fallbacks
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "are_loops"),
+    [
+        ((3, 5, 1), (3, 1, 7), True),
+        ((3, 5, 1), (3, 1, 0), True),
+        ((3, 5, 9), (3, 9, 1), True),
+        ((3, 1, 9), (3, 9, 7), True),
+        ((3, 1, 1), (3, 1, 1), True),
+        ((3, 4, 9), (3, 9, 7), False),
+        ((3, 1, 64), (3, 64, 65), False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
+def test_matrices_that_are_read_once_are_loops(
+    left: tuple[int, ...], right: tuple[int, ...], are_loops: bool, dtype: torch.dtype
+) -> None:
+    """Products of columns and rows, of small matrices and vectors; with what makes operands, and ``inf``."""
+    x, y, z = (torch.randn(size).to(dtype) for size in (left, right, (*left[:-1], right[-1])))
+    x[0, 0, 0] = torch.inf
+    options = weft_loop_ir.LoweringOptions(inlined_vectors=1 << 10)
+    for function, operands in (
+        (lambda x, y: torch.bmm(x.sin() * 2, y), (x, y)),
+        (lambda x, y: torch.bmm(x.neg().mT.contiguous().mT, y), (x, y)),
+        (lambda z, x, y: torch.baddbmm(z, x, y), (z, x, y)),
+        (lambda z, x, y: torch.addmm(z[0], x[0], y[0]), (z, x, y)),
+    ):
+        schedule = check(function, *operands, lowering=options)
+        assert (kernels(schedule) == len(schedule.steps)) == are_loops
 
 
 def test_an_operator_without_a_rule_is_extern_and_counted() -> None:
