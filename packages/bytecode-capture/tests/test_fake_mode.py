@@ -13,7 +13,12 @@ import torch
 from torch import Tensor
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
-from weft_bytecode_capture._torch.fakes import FakeTensorMode, errors_unlogged
+from weft_bytecode_capture._torch.fake_mode_on_demand import (
+    EnvironmentOnDemand,
+    FakeModeOnDemand,
+    made_environment,
+)
+from weft_bytecode_capture._torch.fakes import FakeLayout, FakeTensorMode, errors_unlogged
 from weft_bytecode_capture._torch.symbols import (
     ShapeEnv,
     SourcelessShapeEnv,
@@ -21,7 +26,6 @@ from weft_bytecode_capture._torch.symbols import (
     new_float,
     new_integer,
 )
-from weft_bytecode_capture.symbolic.graph import fake_mode
 from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
 from weft_bytecode_capture.symbolic.graph.known_results import KnownResult
 
@@ -190,7 +194,7 @@ def test_what_another_mode_remembers_is_not_computed(monkeypatch: Any) -> None:
         return plain(self, func, *rest)
 
     known: dict[str, KnownResult] = {}
-    monkeypatch.setattr(fake_mode.FakeTensorMode, "dispatch", dispatch)
+    monkeypatch.setattr(FakeTensorMode, "dispatch", dispatch)
     for _ in range(2):
         asked.clear()
         with RememberingFakeMode(known=known, shape_env=ShapeEnv()):
@@ -225,7 +229,7 @@ def test_an_operator_runs_once_for_operands_that_look_alike(monkeypatch: Any) ->
         asked.append(func)
         return plain(self, func, *rest)
 
-    monkeypatch.setattr(fake_mode.FakeTensorMode, "dispatch", dispatch)
+    monkeypatch.setattr(FakeTensorMode, "dispatch", dispatch)
     with RememberingFakeMode(shape_env=ShapeEnv()):
         x, y = torch.ones(2, 3), torch.ones(2, 3)
         asked.clear()
@@ -247,7 +251,7 @@ def test_conversions_of_known_numbers_run_once_and_have_values_of_their_own(
         asked.append(func)
         return plain(self, func, *rest)
 
-    monkeypatch.setattr(fake_mode.FakeTensorMode, "dispatch", dispatch)
+    monkeypatch.setattr(FakeTensorMode, "dispatch", dispatch)
     with RememberingFakeMode(shape_env=ShapeEnv()):
         numbers = [torch.tensor(value) for value in (1.5, -2.75, 300.0)]
         converted = [number.double() for number in numbers]
@@ -353,3 +357,106 @@ def test_operators_written_in_python_give_no_gradients_where_none_are_recorded()
     with mode:
         assert torch.nn.functional.pad(x, (1, 2)).requires_grad
         assert x.requires_grad
+
+
+def test_a_mode_made_without_torchs_compiler_is_as_torchs_own() -> None:
+    """Its constructor is torch's without what reads the compiler's settings, at their defaults here."""
+    made = FakeModeOnDemand.__new__(FakeModeOnDemand)
+    made._begin(static_shapes=True, allow_non_fake_inputs=False)
+    expected = vars(FakeTensorMode(static_shapes=True))
+    found = vars(made)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        if isinstance(value, bool | int | str | None):
+            assert found[name] == value, name
+        assert type(found[name]) is type(value), name
+
+
+def test_a_shape_environment_is_made_when_it_is_asked_for() -> None:
+    on_demand = EnvironmentOnDemand(ShapeEnv)
+    mode = RememberingFakeMode(shape_env=on_demand, static_shapes=True)
+    with mode:
+        (mode.from_tensor(torch.ones(2, 3), static_shapes=True) * torch.ones(3)).sum()
+    assert not hasattr(mode, "no_such_attribute")
+    environment = mode.shape_env
+    assert made_environment(mode) is environment is on_demand.get() is mode.shape_env
+    assert made_environment(FakeTensorMode(shape_env=environment)) is environment
+    assert made_environment(RememberingFakeMode(shape_env=None)) is None
+
+
+def leaves() -> Iterator[Tensor]:
+    for dtype in (torch.float32, torch.int64, torch.bool, torch.complex64, torch.bfloat16):
+        for shape in ((), (0,), (3, 0), (2, 3), (1, 4), (2, 3, 4, 5)):
+            yield torch.zeros(shape, dtype=dtype)
+    with torch.inference_mode():
+        yield torch.zeros(2, 3)
+        yield torch.zeros(2, 3).t()
+    yield torch.zeros(2, 3).t()
+    yield torch.zeros(2, 3)[:, 1:]
+    yield torch.zeros(1, 4).as_strided((1, 4), (7, 1))
+    yield torch.empty_strided((1, 4), (7, 1))
+    yield torch.zeros(2, 3, requires_grad=True)
+    yield torch.nn.Parameter(torch.zeros(2, 3))
+    yield torch.nn.Parameter(torch.zeros(2, 3), requires_grad=False)
+    yield torch.zeros(2, 3, requires_grad=True) * 2
+    yield torch.zeros(2, dtype=torch.complex64).conj()
+    yield torch.zeros(2, dtype=torch.complex64).conj().imag
+    yield torch._efficientzerotensor((2, 3))
+    yield torch.zeros(2, 3).to_sparse()
+    yield torch.zeros(2, 3, device="meta")
+    with_gradient = torch.nn.Parameter(torch.zeros(2, 3))
+    with_gradient.grad = torch.zeros(2, 3)
+    yield with_gradient
+
+
+def look(fake: Tensor) -> tuple[Any, ...]:
+    is_strided = fake.layout is torch.strided
+    return (
+        *(type(fake), fake.dtype, fake.device, fake.shape, fake.layout),
+        (fake.stride(), fake.storage_offset()) if is_strided else (),
+        *(fake.requires_grad, fake.is_leaf, fake.is_inference(), fake._is_view()),
+        fake.is_inference() or fake._version,
+        *(getattr(fake, "_is_param", False), fake.is_conj(), fake.is_neg()),
+        torch._C._dispatch_key_set(fake),
+        fake.grad is None,
+    )
+
+
+@pytest.mark.parametrize(
+    "around", [nullcontext, torch.no_grad, torch.inference_mode], ids=lambda f: f.__name__
+)
+def test_fakes_of_inputs_and_leaves_are_torchs(around: Callable[[], Any]) -> None:
+    remembering, plain = RememberingFakeMode(shape_env=ShapeEnv()), FakeTensorMode()
+    kept = list(leaves())
+    for tensor in (*kept, *kept):  # the second time a form, or the fake itself, is known
+        with around():
+            found = remembering.from_tensor(tensor, static_shapes=True)
+            expected = plain.from_tensor(tensor, static_shapes=True)
+            assert remembering.from_tensor(tensor, static_shapes=True) is found
+        assert look(found) == look(expected), (tensor.dtype, tensor.shape, tensor.stride())
+
+
+@pytest.mark.parametrize("around", [nullcontext, torch.inference_mode], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("offset", [0, 5])
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((), ()), ((0, 3), (3, 1)), ((2, 3), (3, 1)), ((2, 3), (1, 4)), ((4, 4), (0, 1))],
+)
+def test_new_fakes_of_a_layout_are_torchs(
+    shape: tuple[int, ...], strides: tuple[int, ...], offset: int, around: Callable[[], Any]
+) -> None:
+    layout = FakeLayout(shape, strides, offset, torch.float32, torch.device("cpu"))
+    remembering, plain = RememberingFakeMode(shape_env=ShapeEnv()), FakeTensorMode()
+    spans = ((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    count = offset + (0 if 0 in shape else 1 + sum(spans))
+    with around():
+        with plain:
+            expected = torch.empty(count).as_strided(shape, strides, offset)
+            if offset == 0:
+                expected = torch.empty_strided(shape, strides)
+        for _ in range(2):
+            found = remembering.new_fake(layout)
+            # a view of nothing that the program has is as good as a tensor, whatever its version
+            assert look(found)[:9] + look(found)[11:] == look(expected)[:9] + look(expected)[11:]
+            assert found.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
+    assert remembering.from_tensor(torch.ones(2)).fake_mode is found.fake_mode

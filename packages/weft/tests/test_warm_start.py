@@ -150,18 +150,50 @@ with torch.no_grad(), weft.observe(log):
     torch.testing.assert_close(weft.compile(model)(x), model(x))
 print(*(stage for report in log.graphs for stage in report.seconds), sep=",")
 """
-    environment = {**os.environ, "WEFT_CACHE_DIR": str(tmp_path), "WEFT_STRICT": "0"}
+    assert outputs_of_two_processes(program, tmp_path) == [
+        "program cache,functionalize,aot-autograd,loop-ir,codegen\n",
+        "program cache\n",
+    ]
+
+
+def outputs_of_two_processes(program: str, folder: Path) -> list[str]:
+    """What the first prints, which finds the caches empty, and the second."""
+    environment = {**os.environ, "WEFT_CACHE_DIR": str(folder), "WEFT_STRICT": "0"}
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    outputs = [
+    return [
         subprocess.run(
             [sys.executable, "-c", program], env=environment, check=True, capture_output=True
         ).stdout.decode()
         for _ in range(2)
     ]
-    assert outputs == [
-        "program cache,functionalize,aot-autograd,loop-ir,codegen\n",
-        "program cache\n",
-    ]
+
+
+LAYERS = """torch.nn.Sequential(
+    torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+    torch.nn.Flatten(), torch.nn.Linear(36, 5), torch.nn.GELU(), torch.nn.LayerNorm(5))"""
+
+CALLS = {
+    "inference": ("torch.no_grad()", ""),
+    "inference mode": ("torch.inference_mode()", ""),
+    "training": ("torch.enable_grad()", ".square().mean().backward()"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_second_process_does_not_load_torchs_compiler(name: str, tmp_path: Path) -> None:
+    """Its import takes longer than all else; without symbols nothing of it is needed."""
+    context, then = CALLS[name]
+    program = f"""
+import sys, torch, weft
+torch.manual_seed(0)
+model = {LAYERS}.train({bool(then)})
+with {context}:
+    x = torch.randn(2, 3, 8, 8)
+    for _ in range(2):
+        weft.compile(model)(x){then}
+print("torch._dynamo" in sys.modules)
+"""
+    assert outputs_of_two_processes(program, tmp_path) == ["True\n", "False\n"]
 
 
 FOREIGN = pickle.dumps(((), ())) + pickle.dumps("foreign")

@@ -6,6 +6,8 @@ protocol, later calls run compiled code wherever the guards hold.
 """
 
 from ._frame_hook import Context as Context
+from ._torch.fake_mode_on_demand import FakeModeOnDemand as FakeModeOnDemand
+from ._torch.fake_mode_on_demand import made_environment as made_environment
 from ._torch.fakes import FakeLayout as FakeLayout
 from .capture import CaptureResult as CaptureResult
 from .capture import allow_in_graph as allow_in_graph

@@ -11,10 +11,12 @@ from sympy import srepr
 from torch._C._functorch import is_functorch_wrapped_tensor as stands_for_others
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.modules.module import _has_any_global_hook as has_global_hooks
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
+from weft_bytecode_capture import FakeLayout, FakeModeOnDemand
 
 __all__ = [
     "BROADCASTS",
@@ -24,6 +26,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
+    "LazyGraphModule",
     "OpOverload",
     "OpOverloadPacket",
     "add_symbol",
@@ -129,7 +132,7 @@ def fake_mode_of(symbols: Any) -> FakeTensorMode:
     Without symbols there is none yet (:func:`environment_of`): making one loads torch's compiler.
     """
     if not symbols:
-        return FakeTensorMode()
+        return FakeModeOnDemand(static_shapes=True)
     environment = ShapeEnv()
     for symbol, low, high, value in symbols:
         bounds = ValueRanges(-int_oo if low is None else low, int_oo if high is None else high)
@@ -193,6 +196,9 @@ def fake_tensor(
     fake_mode: FakeTensorMode, size: Any, stride: Any, offset: Any, dtype: Any, device: Any
 ) -> torch.Tensor:
     """A fake tensor of that layout, in a storage of its own."""
+    is_plain = all(type(n) is int for n in (*size, *stride, offset))
+    if is_plain and isinstance(fake_mode, FakeModeOnDemand):
+        return fake_mode.new_fake(FakeLayout(tuple(size), tuple(stride), offset, dtype, device))
     with fake_mode:
         if isinstance(offset, int) and offset == 0:
             return torch.empty_strided(size, stride, dtype=dtype, device=device)

@@ -20,6 +20,7 @@ from typing import Any
 import sympy
 import torch
 import torch.fx
+from weft_bytecode_capture import made_environment
 from weft_functionalize import is_gradient_rule, storage_identity
 
 from ._torch import (
@@ -79,7 +80,7 @@ class GraphDescription:
 
     @property
     def _environment(self) -> Any:
-        return None if self.fake_mode is None else self.fake_mode.shape_env
+        return None if self.fake_mode is None else made_environment(self.fake_mode)
 
     def relations_since(self) -> tuple[Any, ...]:
         """The conditions on symbols, as expressions, that have been relied on since the text was made."""
@@ -104,7 +105,9 @@ class GraphDescription:
         """
         if any(condition.xreplace(self.hints) != sympy.true for condition in conditions):
             return False
-        environment = self._environment
+        if not conditions and not symbols:
+            return True  # most often, and where no ShapeEnv has been needed
+        environment = None if self.fake_mode is None else self.fake_mode.shape_env
         if environment is None:
             return not symbols
         if not all(add_symbol(environment, symbol, bounds) for symbol, bounds in symbols):
@@ -121,11 +124,12 @@ def describe_capture(
     """
     values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
     modes = [v.fake_mode for v in (*example_inputs, *values) if isinstance(v, FakeTensor)]
-    environment = modes[0].shape_env if modes else None
+    mode = modes[0] if modes else None
+    environment = None if mode is None else made_environment(mode)
     parts = [*settings, describe_graph(graph_module, example_inputs)]
+    parts.append("" if environment is None else describe_environment(environment))
     if environment is None:
-        return GraphDescription("\n".join(parts), None, 0, 0, {})
-    parts.append(describe_environment(environment))
+        return GraphDescription("\n".join(parts), mode, 0, 0, {})
     hints = {
         expression_of(number): number.node.hint
         for value in example_inputs
@@ -134,7 +138,7 @@ def describe_capture(
     }
     sympified = {symbol: sympy.sympify(hint) for symbol, hint in hints.items()}
     counts = len(environment.guards), len(environment.var_to_range)
-    return GraphDescription("\n".join(parts), modes[0], *counts, sympified)
+    return GraphDescription("\n".join(parts), mode, *counts, sympified)
 
 
 def describe_graph(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> str:

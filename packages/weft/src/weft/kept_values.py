@@ -23,6 +23,7 @@ from ._torch import (
     FakeTensor,
     FakeTensorMode,
     HigherOrderOperator,
+    LazyGraphModule,
     OpOverload,
     expression_of,
     fake_tensor,
@@ -225,7 +226,7 @@ class KeptGraph:
             node.meta.update(meta)
             if op == "get_attr":
                 node.meta["val"] = self.attributes[target]
-        return torch.fx.GraphModule(self.attributes, graph, self.class_name)
+        return LazyGraphModule(self.attributes, graph, self.class_name)
 
 
 def _kept_node(node: torch.fx.Node) -> tuple[Any, ...]:

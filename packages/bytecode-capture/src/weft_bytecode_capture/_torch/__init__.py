@@ -69,15 +69,6 @@ def argument_names(operator: OpOverload) -> list[str]:
     return [str(argument.name) for argument in operator._schema.arguments]
 
 
-def is_composite(operator: OpOverload) -> bool:
-    """Whether torch computes an operator by others, in a way that may differ by call."""
-    return bool(
-        torch._C._dispatch_has_kernel_for_dispatch_key(
-            operator.name(), torch._C.DispatchKey.CompositeImplicitAutograd
-        )
-    )
-
-
 def written_operands(operator: OpOverload) -> list[int]:
     """The positions of an operator's arguments that it may write to."""
     arguments = operator._schema.arguments

@@ -51,6 +51,12 @@ class FakeLayout(NamedTuple):
             fake.fake_device,
         )
 
+    @classmethod
+    def of_plain(cls, tensor: torch.Tensor) -> FakeLayout:
+        """That of the fake of a plain leaf."""
+        offset = int(tensor.storage_offset())
+        return cls(tuple(tensor.shape), tensor.stride(), offset, tensor.dtype, tensor.device)
+
 
 class FakeForm:
     """Makes fake tensors of one layout at a tenth of what computing them costs.
@@ -132,7 +138,7 @@ def _like_fake(value: Any) -> Any:
     return size_in_some_call(value) if isinstance(value, torch.SymInt) else value
 
 
-def plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] | None:
+def _plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] | None:
     """What of a parameter or buffer its fake depends on; None where that takes torch's own converter.
 
     That is where it has more than a dtype, a layout and a device, shares memory with another tensor, or has
@@ -142,7 +148,7 @@ def plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] | 
         return None
     if tensor.layout is not torch.strided or tensor.device.type not in _PLAIN_DEVICES:
         return None
-    if not tensor.is_leaf or tensor.grad is not None or tensor._is_view() or tensor.is_inference():
+    if not tensor.is_leaf or tensor.grad is not None or tensor._is_view():
         return None
     if tensor.is_quantized or any(getattr(tensor, "names", ())):  # before torch 2.13
         return None
@@ -151,25 +157,44 @@ def plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] | 
     storage = tensor.untyped_storage()
     if not tensor.is_contiguous() or storage.nbytes() != tensor.numel() * tensor.element_size():
         return None
+    with _as_of(tensor):
+        plain = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    if torch._C._dispatch_key_set(plain) != torch._C._dispatch_key_set(tensor):
+        return None
     describer = mode.fake_tensor_converter.meta_converter.describer
     if tensor in describer.lookup_tensor or storage in describer.lookup_storage:
         return None
-    return tensor.shape, tensor.dtype, tensor.device
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_inference()
 
 
 _PLAIN_KINDS = (torch.nn.Parameter, torch.Tensor)
 _PLAIN_DEVICES = ("cpu", "cuda")
 
 
-def fake_of_leaf(mode: FakeTensorMode, form: FakeForm, tensor: torch.Tensor) -> FakeTensor:
-    """What ``mode`` has for a :func:`plain_leaf` from now on."""
-    with torch._C._DisableTorchDispatch():
+def fake_of_leaf(
+    mode: FakeTensorMode, forms: dict[tuple[Any, ...], FakeForm], tensor: torch.Tensor
+) -> FakeTensor | None:
+    """What ``mode`` has for a plain leaf from now on; None where ``tensor`` is none."""
+    key = _plain_leaf(mode, tensor)
+    if key is None:
+        return None
+    with _as_of(tensor):
+        form = forms.get(key)
+        if form is None:
+            form = forms[key] = FakeForm(mode, FakeLayout.of_plain(tensor))
         fake = form.new()
     fake.requires_grad = tensor.requires_grad
     if type(tensor) is torch.nn.Parameter:
         fake._is_param = True
     _remember(mode, tensor, fake)
     return fake
+
+
+@contextlib.contextmanager
+def _as_of(tensor: torch.Tensor) -> Iterator[None]:
+    """What is made here is an inference tensor exactly if ``tensor`` is one, and of no mode."""
+    with torch.inference_mode(tensor.is_inference()), torch._C._DisableTorchDispatch():
+        yield
 
 
 def _remember(mode: FakeTensorMode, tensor: torch.Tensor, fake: FakeTensor) -> None:

@@ -26,7 +26,6 @@ from weft_guards import (
 
 from .. import _frame_hook
 from .._torch import mode_of_the_program, without_saved_tensor_hooks, without_torch_compile
-from .._torch.symbols import import_what_fake_tensors_need
 from ..captured_graph import (
     Backend,
     CapturedGraph,
@@ -173,8 +172,6 @@ class FrameConverter:
             self._lock.release()
             return _frame_hook.RETRY
         try:
-            with without_collector():
-                import_what_fake_tensors_need()
             frame = FrameInput(
                 code,
                 arguments,

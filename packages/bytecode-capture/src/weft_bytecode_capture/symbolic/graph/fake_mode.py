@@ -16,22 +16,20 @@ import torch
 from ..._torch import (
     OpOverload,
     default_device,
-    is_composite,
     runs_in_backward,
     same_dispatch,
     shares_operands,
     storage_identity,
     written_operands,
 )
+from ..._torch.fake_mode_on_demand import FakeModeOnDemand
 from ..._torch.fakes import (
     FakeForm,
     FakeLayout,
     FakeTensor,
-    FakeTensorMode,
     computed_constant,
     fake_of_leaf,
     hold_constant,
-    plain_leaf,
 )
 from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import (
@@ -52,7 +50,7 @@ OperandCheck = Callable[[Any, Sequence[Any], Mapping[str, Any]], None]
 """Raises for an operator and arguments that eager refuses and the operator's fake lets pass."""
 
 
-class RememberingFakeMode(FakeTensorMode):
+class RememberingFakeMode(FakeModeOnDemand):
     """A fake mode that knows what operators gave for operands of the same dtypes, layouts and devices.
 
     What is symbolic, depends on data or raises goes through torch's own mode each time, and so do known
@@ -65,7 +63,7 @@ class RememberingFakeMode(FakeTensorMode):
         known: MutableMapping[str, KnownResult] | None = None,
         **options: Any,
     ) -> None:
-        """``options`` are torch's mode's; ``known`` is what other captures got, and this one adds to it."""
+        """``known`` is what other captures got, and this one adds to it; ``options`` are the base's."""
         super().__init__(**options)
         self._check_operands = check_operands
         self._known = {} if known is None else known
@@ -75,17 +73,16 @@ class RememberingFakeMode(FakeTensorMode):
 
     def from_leaf(self, tensor: torch.Tensor) -> FakeTensor:
         """``from_tensor`` of a parameter or a buffer, with sizes that are numbers."""
-        key = plain_leaf(self, tensor)
-        form = self._leaves.get(key) if key is not None else None
-        if form is not None:
-            return fake_of_leaf(self, form, tensor)
         with torch.inference_mode(tensor.is_inference()):
-            fake: FakeTensor = self.from_tensor(tensor, static_shapes=True)
-        if key is not None:
-            form = FakeForm(self, FakeLayout.of(fake))
-            if same_dispatch(form.new(), fake):
-                self._leaves[key] = form
-        return fake
+            return self.from_tensor(tensor, static_shapes=True)
+
+    def from_tensor(self, tensor: torch.Tensor, **options: Any) -> FakeTensor:
+        """The fake of ``tensor``; not by torch's converter where it is plain and its sizes are numbers."""
+        if options == {"static_shapes": True}:
+            fake = fake_of_leaf(self, self._leaves, tensor)
+            if fake is not None:
+                return fake
+        return super().from_tensor(tensor, **options)
 
     def dispatch(
         self,
@@ -280,7 +277,7 @@ def _kind_of(operator: OpOverload) -> str | None:
     if operator.namespace not in _NAMESPACES or _VARYING.intersection(operator.tags):
         return None
     if operator.is_view:
-        return None if is_composite(operator) or operator in _LIFTS else _VIEW
+        return None if operator in _LIFTS else _VIEW
     written = written_operands(operator)
     if written:
         return _IN_PLACE if written == [0] else None
@@ -307,6 +304,7 @@ def _looks(
     places = [storage_identity(value) for value in results]
     if kind == _VIEW:
         is_of_first = all(place == storage_identity(args[0]) for place in places)
+        is_of_first = is_of_first and not any(value is args[0] for value in results)
         return KnownResult(kind, container, layouts, False) if is_of_first else None
     operands = [*args, *kwargs.values()]
     operands += [item for value in operands if isinstance(value, (list, tuple)) for item in value]

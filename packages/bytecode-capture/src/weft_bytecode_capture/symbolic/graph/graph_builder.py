@@ -27,7 +27,6 @@ from ..._torch.fakes import (
     errors_unlogged,
 )
 from ..._torch.symbols import (
-    deferred_checks,
     expression_of,
     unbacked_symbols,
 )
@@ -100,7 +99,7 @@ class GraphBuilder:
         self.fake_mode = RememberingFakeMode(
             check_operands,
             known,
-            shape_env=shapes.environment,
+            shape_env=shapes.environment_on_demand,
             static_shapes=True,
             allow_non_fake_inputs=False,
         )
@@ -426,7 +425,7 @@ class GraphBuilder:
         if self.shapes.data:
             refuse_unchecked_window(target, (fakes, fake_keywords))
         self.modes.before_operator()
-        checks = deferred_checks(self.shapes.environment)
+        checks = self.shapes.deferred_checks
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
@@ -444,7 +443,7 @@ class GraphBuilder:
         node_keywords = {name: pair[0] for name, pair in named.items()}
         with placed(evaluator, target, (nodes, node_keywords), value) as (nodes, node_keywords):
             node = self.node(evaluator, kind, target, nodes, node_keywords)
-            if deferred_checks(self.shapes.environment) != checks:
+            if self.shapes.deferred_checks != checks:
                 if self.is_in_region:
                     raise Unsupported("symbolic number in a region", f"checked by {node.name}")
                 node.meta["checks"] = node.meta["data_dependent"] = True

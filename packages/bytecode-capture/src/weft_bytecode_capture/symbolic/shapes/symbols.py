@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -30,10 +31,13 @@ from weft_guards import (
 )
 
 from ..._torch import enable_python_dispatcher, storage_identity
+from ..._torch.fake_mode_on_demand import EnvironmentOnDemand
 from ..._torch.fakes import FakeTensorMode
 from ..._torch.symbols import (
     GuardOnDataDependentSymNode,
+    ShapeEnv,
     SourcelessShapeEnv,
+    deferred_checks,
     expression_of,
     is_unbacked,
     new_symbol,
@@ -75,7 +79,9 @@ class ShapeSymbols:
         use_marks: bool,
         reason: Callable[[], Reason],
     ) -> None:
-        self.environment = SourcelessShapeEnv(duck_shape=False)
+        self.environment_on_demand = EnvironmentOnDemand(
+            functools.partial(SourcelessShapeEnv, duck_shape=False)
+        )
         self._history = history
         self._dynamic = dynamic
         self._use_marks = use_marks
@@ -90,6 +96,17 @@ class ShapeSymbols:
         self.data = DataSymbols()
         self._noted = 0  # of the environment's guards
         self._one_is_a_size = False  # of some symbol
+
+    @property
+    def environment(self) -> ShapeEnv:
+        """What knows the symbols."""
+        return self.environment_on_demand.get()
+
+    @property
+    def deferred_checks(self) -> int:
+        """How many conditions on unbacked numbers have been relied on that a call has to check."""
+        made = self.environment_on_demand.made
+        return 0 if made is None else deferred_checks(made)
 
     @property
     def any_symbolic(self) -> bool:
@@ -305,7 +322,8 @@ class ShapeSymbols:
 
     def note_relations(self) -> None:
         """Give relations that the environment has come to rely on the line being evaluated."""
-        guards = self.environment.guards
+        made = self.environment_on_demand.made
+        guards = [] if made is None else made.guards
         if len(guards) > self._noted:
             reason = self._reason()
             self._relations.extend(

@@ -1,0 +1,155 @@
+"""A fake mode that loads torch's compiler only where torch has to compute something on fakes.
+
+torch's own ``FakeTensorMode`` and ``ShapeEnv`` import ``torch._dynamo`` when they are made or called first,
+which takes longer than capturing a model.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nested._internal.nested_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .fakes import FakeForm, FakeLayout
+from .symbols import import_what_fake_tensors_need
+
+_KNOWN_CONSTRUCTORS = ("2.13", "2.14", "2.15")
+"""The torch versions whose fake modes have the attributes below; others make theirs by themselves."""
+
+_SETTINGS = ("torch._dynamo.config", "torch._functorch.config")
+"""Modules of what may be set about fake modes; while none is loaded, the environment says all."""
+
+
+class EnvironmentOnDemand:
+    """The ShapeEnv of one capture, which ``make`` makes when something symbolic needs it."""
+
+    def __init__(self, make: Callable[[], ShapeEnv]) -> None:
+        self._make = make
+        self.made: ShapeEnv | None = None
+
+    def get(self) -> ShapeEnv:
+        """The ShapeEnv, the same each time."""
+        if self.made is None:
+            import_what_fake_tensors_need()
+            self.made = self._make()
+        return self.made
+
+
+class FakeModeOnDemand(FakeTensorMode):
+    """torch's fake mode with a ShapeEnv on demand, or with the one given, or none.
+
+    The arguments are as of torch's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        shape_env: EnvironmentOnDemand | ShapeEnv | None = None,
+        static_shapes: bool | None = None,
+        allow_non_fake_inputs: bool = False,
+    ) -> None:
+        self._forms: dict[tuple[FakeLayout, bool], FakeForm] = {}
+        static = shape_env is None if static_shapes is None else static_shapes
+        version = ".".join(torch.__version__.split(".")[:2])
+        if version in _KNOWN_CONSTRUCTORS and not any(name in sys.modules for name in _SETTINGS):
+            self._begin(static, allow_non_fake_inputs)
+        else:
+            super().__init__(static_shapes=static, allow_non_fake_inputs=allow_non_fake_inputs)
+        if isinstance(shape_env, EnvironmentOnDemand):
+            self._on_demand = shape_env
+            del self.shape_env  # read from now on by __getattr__
+        else:
+            self.shape_env = shape_env
+
+    def _begin(self, static_shapes: bool, allow_non_fake_inputs: bool) -> None:
+        """What torch's constructor does, without reading settings that nobody can have changed."""
+        TorchDispatchMode.__init__(self)
+        self.allow_fallback_kernels = True
+        self.propagate_real_tensors = False
+        self.fake_tensor_converter = FakeTensorConverter(copy_data=False, export=False)
+        self.static_shapes = static_shapes
+        self.allow_scalar_outputs = False
+        self._allow_unsafe_data_ptr_access = True
+        read: Any = os.environ.get
+        self.allow_meta = read("FAKE_ALLOW_META", "1") != "0"
+        self.cache_enabled = read("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "1") == "1"
+        cross = "TORCH_FAKE_TENSOR_DISPATCH_CACHE_CROSSCHECK"
+        self.cache_crosscheck_enabled = read(cross, "0") == "1"
+        self.allow_non_fake_inputs = allow_non_fake_inputs
+        self.in_kernel_invocation = False
+        self.enter_stack = []
+        self.shape_env = None
+        self._stack_trace = traceback.StackSummary()
+        self._stack = None
+        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+        count = torch.nested._internal.nested_tensor._tensor_id_counter
+        self.nt_tensor_id_initial_count = self.nt_tensor_id_counter = count
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "shape_env":
+            raise AttributeError(name)
+        self.shape_env = self._on_demand.get()
+        return self.shape_env
+
+    def from_tensor(self, tensor: torch.Tensor, **options: Any) -> FakeTensor:
+        """The fake that stands for ``tensor``, whose making imports torch's compiler if there is none yet."""
+        if options == {"static_shapes": True}:
+            known = self.fake_tensor_converter._get_memo(tensor)
+            if known is not None:
+                return known
+        import_what_fake_tensors_need()
+        return super().from_tensor(tensor, **options)
+
+    def new_fake(self, layout: FakeLayout) -> FakeTensor:
+        """A fake of that layout in memory of its own, as ``empty_strided`` and ``as_strided`` give it."""
+        whole = None
+        if layout.offset:
+            is_empty = 0 in layout.shape
+            spans = ((n - 1) * s for n, s in zip(layout.shape, layout.strides, strict=True))
+            count = layout.offset + (0 if is_empty else 1 + sum(spans))
+            whole = self.new_fake(FakeLayout((count,), (1,), 0, layout.dtype, layout.device))
+        key = layout, torch.is_inference_mode_enabled()
+        with torch._C._DisableTorchDispatch():
+            form = self._forms.get(key)
+            if form is None:
+                form = self._forms[key] = FakeForm(self, layout)
+            return form.new(whole)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: captures run where torch compiles no frame, so it need not be told to leave this alone."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return self.dispatch(func, types, args, kwargs or {})
+
+    def dispatch(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """What torch computes of an operator on fakes, which reads settings of its compiler."""
+        import_what_fake_tensors_need()
+        return super().dispatch(func, types, args, kwargs or {})
+
+
+def made_environment(mode: FakeTensorMode) -> ShapeEnv | None:
+    """The ShapeEnv of a mode; None where it has none or has not needed one yet."""
+    on_demand = getattr(mode, "_on_demand", None)
+    return on_demand.made if isinstance(on_demand, EnvironmentOnDemand) else mode.shape_env
