@@ -14,11 +14,11 @@ from ._torch import behind_backward, keeps_graph, packs_saved_tensors, stands_fo
 from .backward_by_operators import backward_by_operators
 from .derivation import Derivation
 from .differentiable_backward import CompileGradients, DifferentiableBackward
+from .held_values import check_held, watch_held
 from .hooks_of_arguments import hooked, spare_hooks
 from .joint_graph import PartitionedGraph
 from .overwritten_arguments import arguments_before
 from .partition import BackwardSegment
-from .protected_arguments import check_protected
 from .random_state import RandomState
 from .saved_values import is_kept, release, take_saved, versions_of
 from .separate_edges import leads_to, separate_edges
@@ -187,6 +187,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.save_for_backward(*saved)
         ctx.saved_versions = versions_of(saved)
         ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
+        ctx.watched = watch_held(plan, arguments, results)
         index = plan.given.flags_index
         ctx.flags = None if index is None else results[index]
         values.written = written = plan.written_in_place(results, arguments)
@@ -223,7 +224,7 @@ class CompiledFunction(torch.autograd.Function):
         """
         plan: Plan = ctx.plan
         plan.missing.check(ctx, gradients)
-        check_protected(ctx, present)
+        check_held(ctx, present)
         if any(g is not None and stands_for_another(g) for g in gradients):
             return backward_by_operators(ctx, gradients, present)
         if torch.is_grad_enabled():

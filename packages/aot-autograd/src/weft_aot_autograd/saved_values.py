@@ -153,7 +153,12 @@ def is_unchanged(value: Any, expected: int) -> bool:
 def check_version(value: Any, expected: int) -> None:
     """Raise eager's error for a tensor that was written to."""
     if not is_unchanged(value, expected):
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: {tuple(value.shape)} is at version {version_of(value)}; expected {expected}"
-        )
+        raise written_over(value.shape, version_of(value), expected)
+
+
+def written_over(shape: Sequence[int], version: int, expected: int) -> RuntimeError:
+    """Eager's error for a tensor of this shape that is at another version than backward expects."""
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: {tuple(shape)} is at version {version}; expected {expected}"
+    )

@@ -13,6 +13,7 @@ from weft_functionalize import FunctionalGraph, keep_history, symbols_of
 from ._torch import keeps_graph
 from .derivation import Derivation
 from .given_gradients import GivenGradients
+from .held_plan import HeldPlan
 from .joint_graph import PartitionedGraph
 from .missing_derivatives import MissingDerivatives
 from .partial_backward import is_linear, partial_backward
@@ -280,13 +281,13 @@ class Plan:
             if self.replayable and index not in mutated & free
         )
         self.position_kept = {k: position for position, k in enumerate(self.kept)}
-        self.protected = self._protected(functional)
         # Those of the arguments kept that are written to, and whether their values are read before.
         self.overwritten = {
             k: index not in unread
             for k in self.kept
             if (index := self.argument_indices[k]) in mutated
         }
+        self.held = HeldPlan(functional, self.argument_indices, self.position_kept)
         devices = _devices(placeholders)
         self.device_types = sorted({device.type for device in devices})
         self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
@@ -294,19 +295,6 @@ class Plan:
         self.random = bool(drawn)
         # A code generator's own random operators give other numbers.
         self.draws_alike = drawn == _draws(self._partitioned.forward)
-
-    def _protected(self, functional: FunctionalGraph) -> dict[int, frozenset[int]]:
-        """By position among ``kept``: the outputs that eager holds an argument for, if not for all.
-
-        Not those that are saved as they are, which autograd checks.
-        """
-        checked = {k for is_argument, k in self.saved if is_argument}
-        described = {k: functional.inputs[self.argument_indices[k]] for k in self.kept}
-        return {
-            self.position_kept[k]: frozenset(self._differentiated - descriptor.spared)
-            for k, descriptor in described.items()
-            if descriptor.spared and not descriptor.mutated and k not in checked
-        }
 
     def written_in_place(
         self, results: Sequence[Any], arguments: Sequence[Any]

@@ -20,6 +20,7 @@ from .conversion import functionalize
 from .functional_graph import (
     Constant,
     FunctionalGraph,
+    HeldValues,
     InputDescriptor,
     InputKind,
     Number,
@@ -64,6 +65,7 @@ __all__ = [
     "FunctionalBackward",
     "FunctionalGraph",
     "FunctionalizeOptions",
+    "HeldValues",
     "InputDescriptor",
     "InputKind",
     "Number",

@@ -13,6 +13,7 @@ from ._torch import WriteRefusal, known_equal, storage_identity, write_refusal
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
     Constant,
+    HeldValues,
     Number,
     OutputDescriptor,
     OutputKind,
@@ -91,8 +92,40 @@ def plan_outputs(
         if returned in plan.differentiated:
             spared = plan.spared_by(plan.differentiated[returned][0])
             plan.descriptors[k] = replace(descriptor, spared=spared)
+    _note_held(plan, recorder, outputs)
     _note_ways_through_written(plan, recorder)
     return plan
+
+
+def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any]) -> None:
+    """Say what eager's autograd holds for the outputs' gradients, of what the caller has and writes to."""
+    inputs: dict[int, set[int]] = {}
+    for index, recorded in enumerate(recorder.inputs):
+        for tensor in (recorded.value, recorded.tensor):
+            if isinstance(tensor, torch.Tensor):
+                inputs.setdefault(storage_identity(tensor), set()).add(index)
+    returned: dict[int, set[int]] = {}
+    for descriptor in plan.descriptors:
+        place, alias = descriptor.graph_index, descriptor.alias
+        if isinstance(alias, (ViewOfOutput, WholeOutput)):
+            place = alias.output_index
+        if descriptor.kind is OutputKind.USER_OUTPUT and place is not None:
+            value = outputs[descriptor.position or 0]
+            returned.setdefault(storage_identity(value), set()).add(place)
+
+    def found(storages: Set[int], places: dict[int, set[int]]) -> frozenset[int]:
+        return frozenset(place for s in storages for place in places.get(s, ()))
+
+    for k, descriptor in enumerate(plan.descriptors):
+        tensors = plan.differentiated.get(-1 if (g := descriptor.graph_index) is None else g)
+        if not tensors:
+            continue
+        held = (
+            HeldValues(h.reached, found(h.storages, inputs), found(h.storages, returned), h.error)
+            for h in recorder.history.held_for(tensors)
+        )
+        told = tuple(h for h in held if h.inputs or h.outputs or h.error)
+        plan.descriptors[k] = replace(descriptor, held=told)
 
 
 def _note_ways_through_written(plan: OutputPlan, recorder: AtenRecorder) -> None:

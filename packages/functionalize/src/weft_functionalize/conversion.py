@@ -255,4 +255,12 @@ def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
         )
         descriptor = replace(descriptor, reached=reached, reached_in_some=in_some)
     through = frozenset(new_index[index] for index in descriptor.through)
-    return replace(descriptor, through=through)
+    held = tuple(
+        replace(
+            h,
+            reached=frozenset(new_index[index] for index in h.reached),
+            inputs=frozenset(new_index[index] for index in h.inputs),
+        )
+        for h in descriptor.held
+    )
+    return replace(descriptor, through=through, held=held)

@@ -156,6 +156,20 @@ Alias = (
 
 
 @dataclass(frozen=True)
+class HeldValues:
+    """What eager's autograd holds for an output's gradients on their way to the inputs ``reached``.
+
+    It raises in backward if one of the ``inputs`` and ``outputs`` of the functional graph is written to after
+    the call; ``error`` is what it raises anyway, as the program has written to something held itself.
+    """
+
+    reached: frozenset[int]
+    inputs: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class OutputDescriptor:
     """One output of the functional graph, or a user output that is regenerated from others.
 
@@ -167,7 +181,7 @@ class OutputDescriptor:
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
     ``hidden``: autograd is not told of the writes to a mutated input, which are to its ``.data``.
     ``exposed`` and ``spared`` are as for inputs.  ``through`` are the mutated inputs by whose new values the
-    output has its gradients, as far as eager's autograd knows.
+    output has its gradients, as far as eager's autograd knows.  ``held``: what that holds for them.
     """
 
     kind: OutputKind
@@ -183,6 +197,7 @@ class OutputDescriptor:
     hidden: bool = False
     spared: frozenset[int] = frozenset()
     through: frozenset[int] = frozenset()
+    held: tuple[HeldValues, ...] = ()
 
 
 @dataclass(frozen=True)

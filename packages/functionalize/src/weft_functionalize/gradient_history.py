@@ -38,6 +38,15 @@ class Reach:
     possible: frozenset[int]
 
 
+@dataclass(frozen=True)
+class Held:
+    """What is held on the way to the inputs ``reached``, by storage; the error if some was overwritten."""
+
+    reached: frozenset[int]
+    storages: frozenset[int]
+    error: str
+
+
 # By a leaf that stands for what a region gives: the nodes of its sources, the certain ones and all.
 Made = TensorMap[tuple[Sequence[_Function], Sequence[_Function]]]
 
@@ -82,6 +91,8 @@ class GradientHistory:
         self._held: dict[int, torch.Tensor] = {}  # by storage, which lives as long as this
         self._held_in_regions: set[int] = set()
         self._held_by: dict[_Function, frozenset[int]] = {}
+        self._overwritten: dict[_Function, str] = {}
+        self._known_behind: dict[_Function, frozenset[int]] = {}
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
         self._edges: dict[int, tuple[_Function, int]] = {}
@@ -108,7 +119,10 @@ class GradientHistory:
         """Note the tensors that autograd has saved for the gradients of ``results``."""
         tensors = (value for value in results if isinstance(value, torch.Tensor))
         for function in self._functions([t.grad_fn for t in tensors if t.grad_fn is not None]):
-            self._held_by[function] = frozenset(map(self._hold, _saved_tensors(function)))
+            saved, error = _saved_tensors(function)
+            self._held_by[function] = frozenset(map(self._hold, saved))
+            if error:
+                self._overwritten[function] = error
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether autograd saved a tensor in this memory: it raises if that is written to before backward."""
@@ -133,6 +147,48 @@ class GradientHistory:
             storage: frozenset(number for number in held if storage not in held[number])
             for storage in known
         }
+
+    def held_for(self, results: Sequence[torch.Tensor]) -> list[Held]:
+        """What autograd holds for the gradients of ``results``, apart for each set of inputs on the way."""
+        starts = [t.grad_fn for t in results if t.grad_fn is not None]
+        reached = self._inputs_behind(starts)
+        held: dict[frozenset[int], tuple[set[int], str]] = {}
+        for function, inputs in reached.items():
+            storages, error = self._held_by.get(function, ()), self._overwritten.get(function, "")
+            if inputs and (storages or error):
+                others, before = held.setdefault(inputs, (set(), ""))
+                held[inputs] = others.union(storages), before or error
+        return [Held(inputs, frozenset(found), error) for inputs, (found, error) in held.items()]
+
+    def _inputs_behind(self, starts: Sequence[_Function]) -> dict[_Function, frozenset[int]]:
+        """By node that ``starts`` lead to: the inputs that it leads to in turn."""
+        known, behind = self._known_behind, self._behind
+        pending = [*starts]
+        while pending:
+            function = pending[-1]
+            if function in known:
+                pending.pop()
+                continue
+            following = [f for f in behind(function) if f not in known]
+            if following:
+                pending += following
+                continue
+            index = self._input_number(function)
+            parts = {frozenset() if index is None else frozenset({index})}
+            parts.update(known[f] for f in behind(function))
+            largest = max(parts, key=len)  # shared by most nodes
+            known[function] = (
+                largest if all(map(largest.issuperset, parts)) else largest.union(*parts)
+            )
+        return {function: known[function] for function in self._functions([*starts])}
+
+    def _behind(self, function: _Function) -> list[_Function]:
+        """The nodes that ``function`` leads to, in some calls at least, up to the inputs' own."""
+        if function in self._input_of:
+            return []
+        following = [f for f, _ in function.next_functions if f is not None]
+        leaf = getattr(function, "variable", None)
+        return [*following, *(self.made[leaf][1] if leaf is not None and leaf in self.made else ())]
 
     def note_input(self, index: int, tensor: torch.Tensor) -> None:
         """``tensor`` stands for the input ``index``, before anything has used it."""
@@ -299,18 +355,51 @@ class _ComputedFrom(torch.autograd.Function):
         return None, gradient.sum()
 
 
-def _saved_tensors(function: _Function) -> Iterator[torch.Tensor]:
-    """What a node of autograd's has saved; not what has been written to since, where backward raises."""
+def _saved_tensors(function: _Function) -> tuple[list[torch.Tensor], str]:
+    """What a node of autograd's has saved; what it raises for any that has been written to since, else ""."""
+    found: list[torch.Tensor] = []
+    error = ""
     for name in dir(function):
         if not name.startswith("_saved_") and name != "saved_tensors":
             continue
         try:
             value = getattr(function, name)
-        except RuntimeError:
+        except RuntimeError as raised:
+            if _WRITTEN in str(raised):
+                error = str(raised)
             continue
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, torch.Tensor):
-                yield item
+        parts = value if isinstance(value, tuple) else (value,)
+        found += [item for item in parts if isinstance(item, torch.Tensor)]
+    return found, error
+
+
+_WRITTEN = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation"
+)
+"""What autograd says where backward needs a value that was written over."""
+
+
+@contextlib.contextmanager
+def versions_saved() -> Iterator[None]:
+    """Have autograd tell of writes to what it saves meanwhile, which it does not under hooks of others."""
+    if not saved_tensor_hooks_enabled():
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(_save_version, _check_version):
+        yield
+
+
+def _save_version(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    return tensor, -1 if tensor.is_inference() else tensor._version
+
+
+def _check_version(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
+    tensor, version = saved
+    if version >= 0 and tensor._version != version:
+        raise RuntimeError(
+            f"{_WRITTEN}: {list(tensor.shape)} is at version {tensor._version}; expected {version}"
+        )
+    return tensor
 
 
 def _edge(tensor: torch.Tensor) -> tuple[_Function, int]:

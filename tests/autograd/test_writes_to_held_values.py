@@ -1,0 +1,184 @@
+"""Writes to what eager's autograd holds for backward: an error of backward where it needs the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor, nn
+
+Program = Callable[[Tensor, Tensor], Any]
+
+
+# Writes inside.
+
+
+def argument_twice(a: Tensor, b: Tensor) -> Any:
+    a.mul_(b)
+    result = a.sin()
+    a.mul_(2)
+    return result, b.cos()
+
+
+def argument_read_before(a: Tensor, b: Tensor) -> Any:
+    result = a.sin() + b
+    a.mul_(2)
+    return result, a.detach() * b
+
+
+def intermediate(a: Tensor, b: Tensor) -> Any:
+    h = a * 2
+    result = h.sin() * b
+    h[0] = 1
+    return result, h
+
+
+def intermediate_that_is_an_output(a: Tensor, b: Tensor) -> Any:
+    h = a.exp()
+    h.logical_or_(a > 0.5)
+    return h * b, b + 1
+
+
+def only_where_linear(a: Tensor, b: Tensor) -> Any:
+    h = a * 2
+    result = h + b
+    h.mul_(3)
+    return result, h.sum()
+
+
+def by_a_view(a: Tensor, b: Tensor) -> Any:
+    h = a * b
+    row = h[1]
+    result = h.exp().sin() + row.cos().sum()
+    row.zero_()
+    return result, h
+
+
+def behind_autograd(a: Tensor, b: Tensor) -> Any:
+    h = a * 2
+    result = h.sin()
+    with torch.no_grad():
+        h.add_(1)
+    return result, h * b
+
+
+def in_place_result(a: Tensor, b: Tensor) -> Any:
+    h = (a * 2).exp_()
+    kept = h * 1
+    h.sin_()
+    return h, kept * b
+
+
+def batch_norm_twice(a: Tensor, b: Tensor) -> Any:
+    mean, variance = torch.zeros(4, dtype=a.dtype), torch.ones(4, dtype=a.dtype)
+    first = nn.functional.batch_norm(a, mean, variance, training=True)
+    second = nn.functional.batch_norm(b, mean, variance, training=True)
+    return first.sin(), second.sin()
+
+
+# Results that the caller writes to, or arguments.
+
+
+def saved_result(a: Tensor, b: Tensor) -> Any:
+    return a.exp(), b * 2
+
+
+def read_results(a: Tensor, b: Tensor) -> Any:
+    h = a * 2
+    return h, h.sin(), h * b
+
+
+def views_of_one(a: Tensor, b: Tensor) -> Any:
+    h = a.sigmoid()
+    return h[1:], h * 2, h[0], b + 1
+
+
+def mask(a: Tensor, b: Tensor) -> Any:
+    chosen = a > 0.5
+    return chosen, torch.where(chosen, a, b), a * b
+
+
+def new_value(a: Tensor, b: Tensor) -> Any:
+    a.mul_(b)
+    return a.cos(), b * 3
+
+
+PROGRAMS: tuple[Program, ...] = (
+    argument_twice, argument_read_before, intermediate, intermediate_that_is_an_output, only_where_linear,
+    by_a_view, behind_autograd, in_place_result, batch_norm_twice, saved_result, read_results,
+    views_of_one, mask, new_value,
+)  # fmt: skip
+
+
+def outcomes(program: Program, written: int | None, leaves_asked_for: tuple[int, ...]) -> list[Any]:
+    """The gradients by each result, or that eager raises; ``written``: what the caller writes to before."""
+    torch.manual_seed(0)
+    leaves = [torch.rand(3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    given = [leaf * 1 for leaf in leaves]
+    results = program(*given)
+    values = [*given, *results]
+    if written is not None and written < len(values):
+        with torch.no_grad():
+            values[written].logical_not_() if written % 2 else values[written].fill_(1)
+    found: list[Any] = []
+    wanted = [leaves[k] for k in leaves_asked_for]
+    for result in [*results, *given]:
+        if not result.requires_grad:
+            continue
+        try:
+            found.append(
+                torch.autograd.grad(result.sum(), wanted, allow_unused=True, retain_graph=True)
+            )
+        except RuntimeError as error:
+            found.append(str(error)[:90])
+    return found
+
+
+@pytest.mark.parametrize("leaves", [(0, 1), (0,), (1,)], ids=str)
+@pytest.mark.parametrize("written", [None, 0, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: str(program.__name__))
+def test_like_eager(program: Program, written: int | None, leaves: tuple[int, ...]) -> None:
+    expected = outcomes(program, written, leaves)
+    found = outcomes(weft.compile(program), written, leaves)
+    assert [f if isinstance(f, str) else "" for f in found] == [
+        e if isinstance(e, str) else "" for e in expected
+    ]
+    pairs = zip(found, expected, strict=True)
+    for mine, its in pairs:
+        if not isinstance(its, str):
+            torch.testing.assert_close(mine, its)
+
+
+def test_networks_that_are_called_twice() -> None:
+    """Running statistics that the second call writes to are nothing that backward of the first reads."""
+
+    def gradients(module: Any) -> list[Tensor]:
+        torch.manual_seed(0)
+        x = torch.randn(5, 3)
+        first, second = module(x), module(x * 2)
+        (first.sin().sum() + second.cos().sum()).backward()
+        return [p.grad.clone() for p in module.parameters()]
+
+    torch.manual_seed(0)
+    plain = nn.Sequential(
+        nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(inplace=True), nn.Linear(4, 2)
+    )
+    expected = gradients(plain)
+    plain.zero_grad()
+    torch.testing.assert_close(gradients(weft.compile(plain)), expected)
+
+
+def test_what_is_watched_is_not_held() -> None:
+    """A result's memory is free when its caller lets go of it, though writes to it would show."""
+    import weakref
+
+    compiled = weft.compile(lambda x: ((x * 2).sin(), x.exp()))
+    x = torch.rand(4, requires_grad=True) * 1
+    first, second = compiled(x)
+    storage = weakref.ref(first.untyped_storage())
+    del first
+    assert storage() is None
+    second.sum().backward()
