@@ -104,6 +104,8 @@ PASSED: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = 
         (2.0, 0.1, 1.5),
     ),
     "factor of nearest": (lambda x, n: F.interpolate(x[None], scale_factor=n), (2.0, 0.2, 0.5)),
+    "filled integers": (lambda x, n: x.to(torch.int8).fill_(n), (1, 127, 128, -128, -129, 5)),
+    "masked halves": (lambda x, n: x.half().masked_fill(x > 1, n), (1.0, 6e4, 7e4, -7e4)),
     "classes of floats": (lambda x, n: F.one_hot(x, n), (2, 3)),
     "classes": (lambda x, n: F.one_hot(x.long(), n), (4, 1, 5)),
     "share that is dropped": (lambda x, n: F.dropout(x, n), (0.5, 1.0, 0.25, 0.0, 1.5)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ._torch import OpOverload, schema_arguments
+from ._torch import OpOverload, is_data_dependent, schema_arguments
 from .unsupported import Unsupported
 
 # Names without the final "_" of operators in place.
@@ -63,7 +63,14 @@ _NEGATED = frozenset({"aten::rsub", "aten::sub"})
 """What they convert is the negative of the number."""
 
 _HALVES = (torch.float16, torch.bfloat16)
+_GREATEST_SYMBOL = torch.iinfo(torch.int64).max
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def _kind(number: Any) -> type | None:
+    """The type of a number, or of what a symbol stands for."""
+    symbols = {torch.SymInt: int, torch.SymFloat: float}
+    return type(number) if isinstance(number, int | float) else symbols.get(type(number))
 
 
 def check_numbers(
@@ -81,11 +88,12 @@ def check_numbers(
     names = (argument.name for argument in schema_arguments(operator))
     given = dict(zip(names, arguments, strict=False)) | dict(keywords)
     for argument in checked:
-        number = given.get(argument)
-        if not isinstance(number, int | float):
+        number: Any = given.get(argument)
+        kind = _kind(number)
+        if kind is None:
             continue
         converted = -number if name in _NEGATED else number
-        if not _fits(converted, *_limits(name, result, type(number))):
+        if not _fits(converted, *_limits(name, result, kind)):
             raise Unsupported(
                 "number that a dtype cannot hold",
                 f"{number} beside {result.dtype} in {operator}",
@@ -111,10 +119,15 @@ def _limits(name: str, result: torch.Tensor, kind: type) -> tuple[float, float]:
     return torch.finfo(dtype).min, torch.finfo(dtype).max
 
 
-def _fits(number: float, least: float, most: float) -> bool:
-    """As c10 converts numbers: floats have infinities and NaN."""
+def _fits(number: Any, least: float, most: float) -> bool:
+    """As c10 converts numbers: floats have infinities and NaN.  Of symbols, which have not, it is guarded."""
+    if isinstance(number, torch.SymInt | torch.SymFloat):
+        if isinstance(number, torch.SymInt) and most >= _GREATEST_SYMBOL:
+            return True
+        bounds = (number >= least, number <= most)
+        return all(is_data_dependent(bound) or bool(bound) for bound in bounds)
     if not isinstance(most, int) and not math.isfinite(number):
         return True
     if isinstance(number, float):
         return float(least) <= number <= float(most)
-    return least <= number <= most
+    return bool(least <= number <= most)
