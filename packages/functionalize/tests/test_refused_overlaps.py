@@ -211,3 +211,26 @@ def test_what_a_program_makes_to_overlap_itself_is_not_written() -> None:
 )
 def test_those_with_gaps_or_other_orders_are_written(y: torch.Tensor) -> None:
     check(torch.fx.symbolic_trace(subtracts_from_a_row), y)
+
+
+LISTS: dict[str, Callable[[torch.Tensor], object]] = {
+    "multiplied": lambda v: torch._foreach_mul_([v, v], 3.0),
+    "with another between": lambda v: torch._foreach_exp_([v, v * 2, v]),
+    "by tensors": lambda v: torch._foreach_add_([v, v], [v * 2, v * 3]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_to_write_to_that_have_a_tensor_twice(name: str) -> None:
+    """Where there are gradients, of which eager's differ from those of two writes."""
+
+    class Listed(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            v = x * 2
+            LISTS[name](v)
+            return (v,)
+
+    module = torch.fx.symbolic_trace(Listed())
+    check(module, torch.linspace(-1, 1, 4))
+    with pytest.raises(Unsupported, match="one tensor twice"):
+        functionalize(module, [torch.linspace(-1, 1, 4).requires_grad_()])

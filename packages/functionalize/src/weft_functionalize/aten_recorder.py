@@ -30,7 +30,7 @@ from .gradient_history import GradientHistory, Sources, give_gradients, is_leaf,
 from .options import StepObserver
 from .refused_numbers import check_numbers
 from .refused_operands import check_operands
-from .refused_overlaps import check_overlaps
+from .refused_overlaps import check_overlaps, check_written_list
 from .shared_inputs import FlatExample, flat_view, member_view
 from .sizes_of_one import check_sizes_of_one
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
@@ -357,6 +357,7 @@ class AtenRecorder(TorchDispatchMode):
             with self:
                 return aten.clone.default(self.fake_of_literal(args[0]))
         if is_list_operator(func):
+            check_written_list(func, args[0])
             with self:
                 return run_by_element(func, args, kwargs)
         if func is aten.cudnn_batch_norm.default:

@@ -83,6 +83,22 @@ def check_overlaps(
                 )
 
 
+def check_written_list(operator: OpOverload, tensors: Any) -> None:
+    """Raise :class:`Unsupported` for a list to write to in which one tensor with gradients is twice.
+
+    ``torch._foreach_mul_([v, v], 3)`` multiplies twice; eager's history of it is that of the second.
+    """
+    if not written_arguments(operator):
+        return
+    recorded = [id(t) for t in _tensors(tensors) if t.requires_grad]
+    if len(set(recorded)) < len(recorded):
+        raise Unsupported(
+            "list to write to that has one tensor twice",
+            str(operator),
+            "leave out its second place",
+        )
+
+
 def _takes_same(operator: OpOverload) -> bool:
     """Whether an operand may be the very tensor that is written."""
     counterpart = functional_counterpart(operator) or operator
