@@ -182,3 +182,21 @@ def test_what_is_watched_is_not_held() -> None:
     del first
     assert storage() is None
     second.sum().backward()
+
+
+@pytest.mark.parametrize("program", [argument_twice, intermediate, read_results, new_value])
+def test_hooks_for_saved_tensors_lift_the_check(program: Program) -> None:
+    """Eager reads what the hooks give, and does not ask whether it was written to."""
+
+    def gradients(function: Program) -> Any:
+        leaves = [torch.rand(3, 4, requires_grad=True) for _ in range(2)]
+        with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone):
+            results = function(*(leaf * 1 for leaf in leaves))
+        with torch.no_grad():
+            results[0].zero_()
+        return torch.autograd.grad([r.sum() for r in results], leaves)
+
+    torch.manual_seed(0)
+    expected = gradients(program)
+    torch.manual_seed(0)
+    torch.testing.assert_close(gradients(weft.compile(program)), expected)

@@ -56,6 +56,8 @@ def check_held(ctx: Any, present: frozenset[int]) -> None:
     """
     plan: Plan = ctx.plan
     held = plan.held
+    if ctx.watched is None:  # hooks were given what was saved: eager does not look at versions then
+        return
     changed = {
         (True, plan.kept[position])
         for position in held.kept

@@ -187,7 +187,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.save_for_backward(*saved)
         ctx.saved_versions = versions_of(saved)
         ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
-        ctx.watched = watch_held(plan, arguments, results)
+        ctx.watched = None if packs else watch_held(plan, arguments, results)
         index = plan.given.flags_index
         ctx.flags = None if index is None else results[index]
         values.written = written = plan.written_in_place(results, arguments)

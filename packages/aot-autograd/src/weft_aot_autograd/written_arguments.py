@@ -67,6 +67,11 @@ class _Watch:
         tensor.register_hook(_see_nothing)  # the tensor may be gone before its hooks are
         self._hooks = hooks_of(tensor)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether somebody may ask for the tensor's gradient."""
+        return self._tensor() is not None
+
     def sees(self) -> bool:
         tensor = self._tensor()
         return len(self._hooks) > 1 or (tensor is not None and tensor.retains_grad)
@@ -102,7 +107,7 @@ class ThroughWritten(torch.autograd.Function):
         goes_to_all = will_visit(ctx.next_functions[0][0])
         nodes = [node for node, _ in ctx.next_functions[1 : 1 + len(ctx.written)]]
         seen = [
-            watch.sees() or (not goes_to_all and will_visit(node))
+            watch.sees() or (not goes_to_all and watch.is_there and will_visit(node))
             for watch, node in zip(ctx.watches, nodes, strict=True)
         ]
         sent: list[Any] = [None] * len(seen)
