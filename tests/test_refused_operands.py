@@ -109,6 +109,10 @@ PASSED: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = 
     "classes of floats": (lambda x, n: F.one_hot(x, n), (2, 3)),
     "classes": (lambda x, n: F.one_hot(x.long(), n), (4, 1, 5)),
     "share that is dropped": (lambda x, n: F.dropout(x, n), (0.5, 1.0, 0.25, 0.0, 1.5)),
+    "share of attention": (
+        lambda x, n: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=n),
+        (0.5, 1.0, 0.25),
+    ),
     "share of channels": (lambda x, n: F.dropout1d(x, n), (0.5, 1.0, 0.25, 0.0)),
 }
 

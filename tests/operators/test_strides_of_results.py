@@ -343,3 +343,14 @@ def test_the_first_of_two_zeros_is_taken(function: Any, dtype: torch.dtype) -> N
     x = torch.tensor([-0.0, 0.0] * 9, dtype=dtype)
     expected, found = function(x, -x), weft.compile(lambda x, y: function(x, y))(x, -x)
     assert torch.equal(found.signbit(), expected.signbit())
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1, -1])
+@pytest.mark.parametrize("function", [torch.unique, torch.unique_consecutive])
+def test_distinct_slices_lie_as_eagers(function: Any, dim: int | None) -> None:
+    x = torch.tensor([[[1, 1], [2, 2]], [[1, 1], [1, 0]], [[1, 1], [2, 2]]])
+    for operand in (x, x.transpose(0, 2)):
+        expected = function(operand, return_inverse=True, return_counts=True, dim=dim)
+        found = weft.compile(function)(operand, return_inverse=True, return_counts=True, dim=dim)
+        assert [part.stride() for part in found] == [part.stride() for part in expected]
+        torch.testing.assert_close(found, expected)

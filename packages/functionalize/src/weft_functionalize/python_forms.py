@@ -78,6 +78,9 @@ def call_as_kernels_compute(
     if function is torch.lstm and torch.is_grad_enabled() and _needs_gradients(args):
         with without_onednn():
             return function(*args, **kwargs)
+    if function is F.scaled_dot_product_attention and 1.0 in (*args[4:5], kwargs.get("dropout_p")):
+        with without_python_forms():  # their dropout draws numbers to drop everything
+            return function(*args, **kwargs)
     if function in _POOLING and _holds_integers(args[0]):
         raise Unsupported(
             "operands that the operator refuses", "max_pool1d of integers", "pool a float tensor"

@@ -119,6 +119,15 @@ def _scaled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     return torch.mul(scaled, torch.empty_like(exponent, memory_format=torch.contiguous_format))
 
 
+def _stacked(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """Slices along a dim that are put behind one another."""
+    dim = given.get("dim")
+    if dim is None:
+        return None
+    rows = promised.movedim(dim, 0)
+    return torch.empty_like(rows, memory_format=torch.contiguous_format).movedim(0, dim)
+
+
 _LAYOUTS: dict[OpOverload, Layout] = {
     aten.copysign.Tensor: _by_element,
     aten.complex.default: _by_element,
@@ -165,6 +174,9 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.normal.float_Tensor: _contiguous,
     aten.index_fill.int_Scalar: _like_first,
     aten.index_fill.int_Tensor: _like_first,
+    aten.unique_dim.default: _stacked,
+    aten.unique_dim_consecutive.default: _stacked,
+    aten.unique_consecutive.default: _stacked,
 }
 
 
