@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import sympy
 import torch
@@ -40,6 +39,19 @@ def bound(
 def with_a_dim(tensor: TensorValue) -> TensorValue:
     """The tensor, a number as a tensor of one element."""
     return tensor if tensor.size else insert_dim(tensor, 0)
+
+
+def along(
+    tensor: TensorValue, dim: int, indices: TensorValue, is_row: bool = False
+) -> Callable[[BodyRecorder, Index], Index]:
+    """The place along ``dim`` that ``indices`` give: each element's, or as a row those of whole slices."""
+    d = normalize_dim(dim, len(tensor.size))
+
+    def place(ops: BodyRecorder, index: Index) -> Index:
+        where = (index[d],) if is_row else index
+        return (*index[:d], bound(ops, indices, where, tensor.size[d], False), *index[d + 1 :])
+
+    return place
 
 
 def check_index(tensor: TensorValue) -> None:
@@ -84,11 +96,10 @@ def index_select(
     indices, source = with_a_dim(indices), with_a_dim(tensor)
     d = normalize_dim(dim, len(source.size))
     check_row(context, source.size[:d] + source.size[d + 1 :])
+    place = along(source, dim, indices, is_row=True)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        index = index or (sympy.S.Zero,)
-        position = bound(ops, indices, (index[d],), source.size[d], False)
-        return source.load(ops, index[:d] + (position,) + index[d + 1 :])
+        return source.load(ops, place(ops, index or (sympy.S.Zero,)))
 
     return context.pointwise(
         context.meta_size(), tensor.dtype, tensor.device, function, [tensor, indices], 4, True
@@ -108,11 +119,10 @@ def gather(
     check_supported(tensor.dtype)
     if not tensor.size or len(indices.size) != len(tensor.size):
         raise NoLowering("gather from a tensor without dims, or at no places of other dims")
-    d = normalize_dim(dim, len(tensor.size))
+    place = along(tensor, dim, indices)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        position = bound(ops, indices, index, tensor.size[d], False)
-        return tensor.load(ops, index[:d] + (position,) + index[d + 1 :])
+        return tensor.load(ops, place(ops, index))
 
     return context.pointwise(
         context.meta_size(), tensor.dtype, tensor.device, function, [tensor, indices], 4, True
@@ -269,64 +279,3 @@ def store(
     """Store to ``target``, which is a buffer; ``mode`` as that of ``ops.store``."""
     assert target.stride is not None and target.storage.buffer is not None
     ops.store(target.storage.buffer, dot(index, target.stride, target.offset), value, mode)
-
-
-@register_lowering(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
-def scatter(
-    context: LoweringContext, tensor: TensorValue, dim: int, indices: TensorValue, source: Any
-) -> TensorValue:
-    assert context.node is not None
-    accumulate = context.node.target == aten.scatter_add.default
-    check_index(indices)
-    check_supported(tensor.dtype)
-    if not tensor.size or len(indices.size) != len(tensor.size):
-        raise NoLowering("scatter to a tensor without dims, or to no places of other dims")
-    mode = "atomic_add" if accumulate else None
-    if accumulate:
-        check_atomic(context, tensor.dtype)
-    if isinstance(source, complex):
-        raise NoLowering("a complex value")
-    d = normalize_dim(dim, len(tensor.size))
-    if isinstance(source, TensorValue):
-        source = apart_from(context, source, tensor)
-    target = copy_to_write(context, tensor)
-
-    def program(ops: BodyRecorder, index: Index) -> None:
-        position = bound(ops, indices, index, tensor.size[d], False)
-        if isinstance(source, TensorValue):
-            value = ops.to_dtype(source.load(ops, index), tensor.dtype)
-        else:
-            number = scalar(ops, source, compute_dtype(tensor.dtype))
-            value = ops.to_dtype(number, tensor.dtype)
-        store(ops, target, index[:d] + (position,) + index[d + 1 :], value, mode)
-
-    context.program_node(indices.size, program, context.origin())
-    return target
-
-
-@register_lowering(aten.index_add.default)
-def index_add(
-    context: LoweringContext,
-    tensor: TensorValue,
-    dim: int,
-    indices: TensorValue,
-    source: TensorValue,
-    *,
-    alpha: Any = 1,
-) -> TensorValue:
-    check_index(indices)
-    check_atomic(context, tensor.dtype)
-    indices = with_a_dim(indices)
-    if not tensor.size or alpha != 1 or source.dtype != tensor.dtype:
-        raise NoLowering("index_add in this form")
-    d = normalize_dim(dim, len(tensor.size))
-    source = apart_from(context, source, tensor)
-    target = copy_to_write(context, tensor)
-
-    def program(ops: BodyRecorder, index: Index) -> None:
-        position = bound(ops, indices, (index[d],), tensor.size[d], False)
-        value = source.load(ops, index)
-        store(ops, target, index[:d] + (position,) + index[d + 1 :], value, "atomic_add")
-
-    context.program_node(source.size, program, context.origin())
-    return target

@@ -173,16 +173,20 @@ def layer_norm(
     check_supported(tensor.dtype)
     if is_empty(tensor.size):
         raise NoLowering("layer norm of no elements")
-    compute = compute_dtype(tensor.dtype)
     rank = len(tensor.size)
     dims = list(range(rank - len(normalized_shape), rank))
     mean, rstd, _ = _statistics(context, tensor, dims, eps)
-    result = _normalized(context, [tensor, mean, rstd], weight, bias, compute, tensor.dtype)
-    return (
-        result,
-        cast(context, mean, context.meta_dtype(1)),
-        cast(context, rstd, context.meta_dtype(2)),
-    )
+    result = _normalized(context, [tensor, mean, rstd], weight, bias)
+    return result, *_kept_statistics(context, mean, rstd, ())
+
+
+def _kept_statistics(
+    context: LoweringContext, mean: TensorValue, rstd: TensorValue, dims: Sequence[int]
+) -> tuple[TensorValue, TensorValue]:
+    """The second and third result: both without ``dims``, in the dtypes that are asked for."""
+    flat = [remove_dims(t, dims) if dims else t for t in (mean, rstd)]
+    mean, rstd = (cast(context, t, context.meta_dtype(k)) for k, t in enumerate(flat, 1))
+    return mean, rstd
 
 
 def _normalized(
@@ -190,11 +194,10 @@ def _normalized(
     statistics: Sequence[TensorValue],
     weight: TensorValue | None,
     bias: TensorValue | None,
-    compute: torch.dtype,
-    target: torch.dtype,
 ) -> TensorValue:
     """``(x - mean) * rstd * weight + bias`` of ``statistics = (x, mean, rstd)``."""
     operands = list(statistics) + [t for t in (weight, bias) if t is not None]
+    target = statistics[0].dtype
 
     def formula(ops: BodyRecorder, x: Value, mean: Value, rstd: Value, *rest: Value) -> Value:
         value = ops.mul(ops.sub(x, mean), rstd)
@@ -204,7 +207,7 @@ def _normalized(
             value = ops.add(value, rest[-1])
         return value
 
-    return broadcast_map(context, operands, compute, target, formula, instructions=4)
+    return broadcast_map(context, operands, compute_dtype(target), target, formula, instructions=4)
 
 
 @register_lowering(aten.native_group_norm.default)
@@ -222,7 +225,6 @@ def group_norm(
     check_supported(tensor.dtype)
     if is_empty(tensor.size):
         raise NoLowering("group norm of no elements")
-    compute = compute_dtype(tensor.dtype)
     batch, channels = tensor.size[0], tensor.size[1]
     groups = sympy.Integer(group)
     grouped_size = (batch, groups, FloorDiv(channels, integer(group)), *tensor.size[2:])
@@ -231,14 +233,8 @@ def group_norm(
     dims = list(range(2, len(grouped_size)))
     mean, rstd, _ = _statistics(context, grouped, dims, eps)
     affine = [_per_channel(t, grouped_size) for t in (weight, bias)]
-    result = _normalized(
-        context, [grouped, mean, rstd], affine[0], affine[1], compute, tensor.dtype
-    )
-    flat_mean, flat_rstd = (
-        cast(context, remove_dims(t, dims), context.meta_dtype(k + 1))
-        for k, t in enumerate((mean, rstd))
-    )
-    return reshape(context, result, tensor.size), flat_mean, flat_rstd
+    result = reshape(context, _normalized(context, [grouped, mean, rstd], *affine), tensor.size)
+    return result, *_kept_statistics(context, mean, rstd, dims)
 
 
 def _per_channel(tensor: TensorValue | None, grouped: tuple[sympy.Expr, ...]) -> TensorValue | None:
@@ -277,12 +273,10 @@ def batch_norm_inference(
     result = broadcast_map(
         context, [tensor, *columns], compute, target, formula, instructions=6, costly=True
     )
-    empties = []
-    for position in range(1, len(context.meta)):
-        dtype = context.meta_dtype(position)
-        empties.append(
-            constant_tensor(context, context.meta_size(position), 0, dtype, tensor.device)
-        )
+    empties = (
+        constant_tensor(context, context.meta_size(k), 0, context.meta_dtype(k), tensor.device)
+        for k in range(1, len(context.meta))
+    )
     return (result, *empties)
 
 
@@ -311,16 +305,10 @@ def native_batch_norm(
 
 
 @register_lowering(aten._native_batch_norm_legit.no_stats)
-def native_batch_norm_without_statistics(
-    context: LoweringContext,
-    tensor: TensorValue,
-    weight: TensorValue | None,
-    bias: TensorValue | None,
-    training: bool,
-    momentum: float,
-    eps: float,
+def _batch_norm_without_statistics(
+    context: LoweringContext, tensor: TensorValue, weight: Any, bias: Any, *options: Any
 ) -> tuple[TensorValue, ...]:
-    return batch_norm_of_batch(context, tensor, weight, bias, eps)
+    return batch_norm_of_batch(context, tensor, weight, bias, eps=options[-1])
 
 
 @register_lowering(aten._native_batch_norm_legit_functional.default)
@@ -385,14 +373,9 @@ def _by_batch(
     rstd: TensorValue,
     dims: list[int],
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
-    compute = compute_dtype(tensor.dtype)
     scale, shift = (None if t is None else _column(t, len(tensor.size)) for t in (weight, bias))
-    result = _normalized(context, [tensor, mean, rstd], scale, shift, compute, tensor.dtype)
-    flat_mean, flat_rstd = (
-        cast(context, remove_dims(t, dims), context.meta_dtype(k + 1))
-        for k, t in enumerate((mean, rstd))
-    )
-    return result, flat_mean, flat_rstd
+    result = _normalized(context, [tensor, mean, rstd], scale, shift)
+    return result, *_kept_statistics(context, mean, rstd, dims)
 
 
 def _column(vector: TensorValue, rank: int) -> TensorValue:

@@ -1,4 +1,4 @@
-"""Scatters that combine what meets at a place: sums, products, means and extremes, by atomic updates.
+"""Scatters along a dim: what meets at a place takes turns, or is combined by atomic updates.
 
 Extremes are the same in any order; sums and products of floats are left to torch where an order is asked for.
 """
@@ -21,8 +21,8 @@ from weft_loop_ir.lowering.context import (
     storage_stride,
 )
 from weft_loop_ir.lowering.indexing import (
+    along,
     apart_from,
-    bound,
     check_atomic,
     check_index,
     copy_to_write,
@@ -33,7 +33,6 @@ from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import map_values
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
-from weft_loop_ir.lowering.views import normalize_dim
 from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
@@ -79,26 +78,29 @@ class Scatter:
     value: Callable[[BodyRecorder, Index], Value]
 
 
-def _combined(
+def _scattered(
     context: LoweringContext,
     tensor: TensorValue,
     scatter: Scatter,
-    reduce: str,
-    include_self: bool,
+    reduce: str | None,
+    include_self: bool = True,
 ) -> TensorValue:
-    reduction = REDUCTIONS[reduce]
+    """A copy of ``tensor`` with what ``scatter`` stores, or combines with it by ``reduce``."""
     dtype = tensor.dtype
     check_supported(dtype)
-    check_atomic(context, dtype, any_order=reduction.any_order)
-    if reduction.mode != "atomic_add" and tensor.device.type != "cpu":
-        raise NoLowering(f"{reduction.mode} on {tensor.device.type}")
+    reduction = None if reduce is None else REDUCTIONS[reduce]
+    mode = None if reduction is None else reduction.mode
+    if reduction is not None:
+        check_atomic(context, dtype, any_order=reduction.any_order)
+        if mode != "atomic_add" and tensor.device.type != "cpu":
+            raise NoLowering(f"{mode} on {tensor.device.type}")
     target = copy_to_write(context, tensor)
-    if not include_self:
+    if reduction is not None and not include_self:
         _fill(context, target, scatter, reduction.neutral(dtype))
 
     def program(ops: BodyRecorder, index: Index) -> None:
-        value = ops.to_dtype(scatter.value(ops, index), dtype)
-        store(ops, target, scatter.place(ops, index), value, reduction.mode)
+        place = scatter.place(ops, index)
+        store(ops, target, place, ops.to_dtype(scatter.value(ops, index), dtype), mode)
 
     context.program_node(scatter.size, program, context.origin())
     return _mean(context, target, scatter, include_self) if reduce == "mean" else target
@@ -134,35 +136,38 @@ def _mean(
     return map_values(context, [total, counts], dtype, divided)
 
 
-@register_lowering(aten.scatter_reduce.two, aten.scatter.reduce, aten.scatter.value_reduce)
-def scatter_reduce(
+@register_lowering(
+    aten.scatter.src, aten.scatter.value, aten.scatter_add.default, aten.scatter_reduce.two,
+    aten.scatter.reduce, aten.scatter.value_reduce,
+)  # fmt: skip
+def scatter(
     context: LoweringContext,
     tensor: TensorValue,
     dim: int,
     indices: TensorValue,
     source: Any,
-    reduce: str,
+    reduce: str | None = None,
     *,
     include_self: bool = True,
 ) -> TensorValue:
+    assert context.node is not None
+    if context.node.target == aten.scatter_add.default:
+        reduce = "sum"
     check_index(indices)
-    if isinstance(source, TensorValue):
-        source = apart_from(context, source, tensor)
     if not tensor.size or len(indices.size) != len(tensor.size):
         raise NoLowering("scatter to a tensor without dims, or to no places of other dims")
-    d = normalize_dim(dim, len(tensor.size))
-
-    def place(ops: BodyRecorder, index: Index) -> Index:
-        position = bound(ops, indices, index, tensor.size[d], False)
-        return index[:d] + (position,) + index[d + 1 :]
+    if isinstance(source, complex):
+        raise NoLowering("a complex value")
+    if isinstance(source, TensorValue):
+        source = apart_from(context, source, tensor)
 
     def value(ops: BodyRecorder, index: Index) -> Value:
         if isinstance(source, TensorValue):
             return source.load(ops, index)
         return scalar(ops, source, compute_dtype(tensor.dtype))
 
-    scatter = Scatter(indices.size, place, value)
-    return _combined(context, tensor, scatter, reduce, include_self)
+    scatter = Scatter(indices.size, along(tensor, dim, indices), value)
+    return _scattered(context, tensor, scatter, reduce, include_self)
 
 
 @register_lowering(aten.index_reduce.default)
@@ -180,12 +185,22 @@ def index_reduce(
     if not tensor.size:
         raise NoLowering("index_reduce of a tensor without dims")
     source = apart_from(context, source, tensor)
-    indices = with_a_dim(indices)
-    d = normalize_dim(dim, len(tensor.size))
-
-    def place(ops: BodyRecorder, index: Index) -> Index:
-        position = bound(ops, indices, (index[d],), tensor.size[d], False)
-        return index[:d] + (position,) + index[d + 1 :]
-
+    place = along(tensor, dim, with_a_dim(indices), is_row=True)
     scatter = Scatter(source.size, place, source.load)
-    return _combined(context, tensor, scatter, reduce, include_self)
+    return _scattered(context, tensor, scatter, reduce, include_self)
+
+
+@register_lowering(aten.index_add.default)
+def index_add(
+    context: LoweringContext,
+    tensor: TensorValue,
+    dim: int,
+    indices: TensorValue,
+    source: TensorValue,
+    *,
+    alpha: Any = 1,
+) -> TensorValue:
+    if alpha != 1 or source.dtype != tensor.dtype:
+        raise NoLowering("index_add in this form")
+    result: TensorValue = index_reduce(context, tensor, dim, indices, source, "sum")
+    return result
