@@ -24,27 +24,10 @@ from weft_codegen_cpp.host.api import (
 _WRAP_SYMBOL = (
     "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject* THPVariable_Wrap(const TensorBase&)
 )
-_DTYPE_NAMES = {
-    torch.float32: "float32",
-    torch.float64: "float64",
-    torch.float16: "float16",
-    torch.bfloat16: "bfloat16",
-    torch.int8: "int8",
-    torch.int16: "int16",
-    torch.int32: "int32",
-    torch.int64: "int64",
-    torch.uint8: "uint8",
-    torch.uint16: "uint16",
-    torch.uint32: "uint32",
-    torch.uint64: "uint64",
-    torch.bool: "bool",
-    torch.complex64: "complex64",
-    torch.complex128: "complex128",
-    torch.float8_e4m3fn: "float8_e4m3fn",
-    torch.float8_e5m2: "float8_e5m2",
-    torch.float8_e4m3fnuz: "float8_e4m3fnuz",
-    torch.float8_e5m2fnuz: "float8_e5m2fnuz",
-}
+_DTYPE_NAMES = (
+    "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 "
+    "complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz"
+).split()
 
 
 @functools.cache
@@ -149,8 +132,8 @@ def openmp_functions() -> Mapping[str, int]:
 @functools.cache
 def dtype_code(dtype: torch.dtype) -> int:
     """The number by which torch's C interface knows ``dtype``."""
-    name = _DTYPE_NAMES.get(dtype)
-    if name is None:
+    name = str(dtype).removeprefix("torch.")
+    if name not in _DTYPE_NAMES:
         raise Unsupported("no code is generated for a dtype", str(dtype))
     function = getattr(_library("torch_cpu"), f"aoti_torch_dtype_{name}")
     return int(function())

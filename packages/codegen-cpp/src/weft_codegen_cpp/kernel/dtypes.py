@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 
 import torch
 
-COMPUTE_TYPE = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.int8: "i8",
-    torch.int16: "i16",
-    torch.int32: "i32",
-    torch.int64: "i64",
-    torch.uint8: "ui8",
-    torch.uint16: "ui16",
-    torch.uint32: "ui32",
-    torch.uint64: "ui64",
+_NUMBERS = "float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+COMPUTE_TYPE: dict[torch.dtype, str] = {
+    **{getattr(torch, name): re.sub("(?<=[fi])[a-z]+", "", name) for name in _NUMBERS},
     torch.bool: "bool",
     torch.float16: "ui16",
     torch.bfloat16: "ui16",

@@ -71,27 +71,14 @@ def coefficient(expression: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | No
     if expression.is_Symbol:
         return sympy.S.One
     if expression.is_Add:
-        total = sympy.S.Zero
-        for argument in expression.args:
-            part = coefficient(argument, symbol)
-            if part is None:
-                return None
-            total = total + part
-        return total
-    if expression.is_Mul:
-        rest = []
-        found = None
-        for factor in expression.args:
-            if symbol in factor.free_symbols:
-                if found is not None:
-                    return None
-                found = coefficient(factor, symbol)
-                if found is None:
-                    return None
-            else:
-                rest.append(factor)
-        return sympy.Mul(found, *rest)
-    return None
+        parts = [coefficient(term, symbol) for term in expression.args]
+        return None if None in parts else sympy.Add(*parts)
+    varying = [f for f in expression.args if symbol in f.free_symbols]
+    if not expression.is_Mul or len(varying) > 1:
+        return None
+    found = coefficient(varying[0], symbol)
+    others = (f for f in expression.args if f is not varying[0])
+    return None if found is None else sympy.Mul(found, *others)
 
 
 def static_int(expression: sympy.Expr | int) -> int | None:

@@ -35,11 +35,12 @@ class AttentionTile:
     stages: int
 
 
-MIN_TILES: tuple[AttentionTile, ...] = (
-    AttentionTile(32, 32, 4, 1),
-    AttentionTile(16, 32, 4, 1),
-    AttentionTile(16, 16, 4, 1),
-)
+def attention_tiles(*numbers: tuple[int, int, int, int]) -> tuple[AttentionTile, ...]:
+    """The tiles that have these numbers."""
+    return tuple(AttentionTile(*each) for each in numbers)
+
+
+MIN_TILES = attention_tiles((32, 32, 4, 1), (16, 32, 4, 1), (16, 16, 4, 1))
 """For devices that have no memory for others."""
 
 

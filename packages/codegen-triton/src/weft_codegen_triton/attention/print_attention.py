@@ -15,6 +15,7 @@ from weft_loop_ir import AttentionKernel, Buffer, MatrixOperand, RowStatistic, p
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
     MatrixPrinter,
+    attention_tiles,
     depth_of,
     fitting_tiles,
     has_short_rows,
@@ -29,37 +30,20 @@ from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
-NARROW_TILES: tuple[AttentionTile, ...] = (
-    AttentionTile(128, 64, 8, 3),
-    AttentionTile(64, 64, 4, 3),
-    AttentionTile(128, 64, 4, 3),
-    AttentionTile(128, 128, 8, 3),
-    AttentionTile(64, 32, 4, 3),
+NARROW_TILES = attention_tiles(
+    (128, 64, 8, 3), (64, 64, 4, 3), (128, 64, 4, 3), (128, 128, 8, 3), (64, 32, 4, 3)
 )
 """What is timed for 16 bits and at most 128 elements of a query: the first where all keys are seen.
 
 The second is for few queries, and where a mask bounds the keys.  ms of both on an H200, 2048 x 2048 scores:
 4 x 12 heads with a bias 0.217 and 0.237, 4 x 16 heads with a causal ALiBi 0.204 and 0.186.
 """
-SHORT_TILES: tuple[AttentionTile, ...] = (
-    AttentionTile(128, 64, 8, 3),
-    AttentionTile(64, 64, 4, 2),
-    AttentionTile(64, 64, 4, 3),
-    AttentionTile(64, 128, 4, 3),
-    AttentionTile(128, 64, 4, 2),
+SHORT_TILES = attention_tiles(
+    (128, 64, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3), (64, 128, 4, 3), (128, 64, 4, 2)
 )
 """The same for at most 64 elements: a causal ALiBi 0.152 with the second, 0.194 with the third."""
-WIDE_TILES: tuple[AttentionTile, ...] = (
-    AttentionTile(128, 64, 8, 2),
-    AttentionTile(64, 32, 4, 2),
-    AttentionTile(64, 64, 8, 2),
-    AttentionTile(128, 32, 8, 2),
-)
-FLOAT_TILES: tuple[AttentionTile, ...] = (
-    AttentionTile(64, 32, 8, 2),
-    AttentionTile(32, 32, 4, 2),
-    AttentionTile(64, 64, 8, 2),
-)
+WIDE_TILES = attention_tiles((128, 64, 8, 2), (64, 32, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2))
+FLOAT_TILES = attention_tiles((64, 32, 8, 2), (32, 32, 4, 2), (64, 64, 8, 2))
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
 LINE_NUMBERS = {
     RowStatistic.LARGEST: "largest",

@@ -3,41 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 
 import torch
 from weft_loop_ir.ops import FLOAT8
 from weft_loop_ir.unsupported import Unsupported
 
-TRITON_DTYPES = {
-    torch.bool: "tl.int1",
-    torch.int8: "tl.int8",
-    torch.int16: "tl.int16",
-    torch.int32: "tl.int32",
-    torch.int64: "tl.int64",
-    torch.uint8: "tl.uint8",
-    torch.uint16: "tl.uint16",
-    torch.uint32: "tl.uint32",
-    torch.uint64: "tl.uint64",
-    torch.float16: "tl.float16",
-    torch.bfloat16: "tl.bfloat16",
-    torch.float32: "tl.float32",
-    torch.float64: "tl.float64",
+_SHORT = {"int": "i", "uint": "u", "float": "fp", "bfloat": "bf"}
+_NAMES = [
+    *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    *("float16", "bfloat16", "float32", "float64"),
+]
+TRITON_DTYPES: dict[torch.dtype, str] = {torch.bool: "tl.int1"} | {
+    getattr(torch, n): f"tl.{n}" for n in _NAMES
 }
-
-POINTER_TYPES = {
-    torch.bool: "*i1",
-    torch.uint8: "*u8",
-    torch.uint16: "*u16",
-    torch.uint32: "*u32",
-    torch.uint64: "*u64",
-    torch.int8: "*i8",
-    torch.int16: "*i16",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-    torch.float16: "*fp16",
-    torch.bfloat16: "*bf16",
-    torch.float32: "*fp32",
-    torch.float64: "*fp64",
+POINTER_TYPES: dict[torch.dtype, str] = {torch.bool: "*i1"} | {
+    getattr(torch, n): re.sub("[a-z]+", lambda kind: f"*{_SHORT[kind[0]]}", n) for n in _NAMES
 }
 """How signatures write a pointer to each dtype."""
 

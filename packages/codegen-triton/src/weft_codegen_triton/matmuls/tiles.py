@@ -42,6 +42,12 @@ class TileShape:
         return (self.rows + self.columns) * self.step * self.stages * itemsize
 
 
+def _shapes(
+    *numbers: tuple[int, int, int, int, int], unrolls: bool = False
+) -> tuple[TileShape, ...]:
+    return tuple(TileShape(*each, unrolls) for each in numbers)
+
+
 SQUARE = TileShape(128, 128, 64, 8, 3)
 SMALL = TileShape(64, 64, 64, 4, 4)
 TALL = TileShape(128, 64, 64, 4, 4)
@@ -50,33 +56,21 @@ LEAST = TileShape(32, 32, 32, 4, 2)
 TILES = (
     SQUARE,
     SMALL,
-    TileShape(128, 256, 64, 8, 3),
-    TileShape(256, 128, 64, 8, 3),
+    *_shapes((128, 256, 64, 8, 3), (256, 128, 64, 8, 3)),
     TALL,
-    TileShape(64, 128, 64, 4, 4),
-    TileShape(128, 128, 32, 4, 4),
-    TileShape(32, 64, 64, 4, 5),
+    *_shapes((64, 128, 64, 4, 4), (128, 128, 32, 4, 4), (32, 64, 64, 4, 5)),
 )
 FLAT = TileShape(16, 32, 128, 4, 5)
 FLAT_TILES = (
     FLAT,
-    TileShape(16, 16, 256, 4, 4),
-    TileShape(16, 64, 128, 4, 4),
-    TileShape(16, 128, 64, 4, 4),
-    TileShape(16, 16, 128, 2, 6),
+    *_shapes((16, 16, 256, 4, 4), (16, 64, 128, 4, 4), (16, 128, 64, 4, 4), (16, 16, 128, 2, 6)),
 )
 """For few rows: one tile high, so that the right operand is read once, by as many programs as can be."""
 ROW = TileShape(1, 2, 2048, 8, 1)
 ROW_TILES = (
     ROW,
-    TileShape(1, 4, 1024, 8, 1),
-    TileShape(1, 4, 512, 4, 1),
-    TileShape(1, 16, 128, 4, 1),
-    TileShape(1, 64, 32, 4, 1),
-    TileShape(1, 4, 2048, 4, 1),
-    TileShape(1, 16, 512, 4, 1),
-    TileShape(1, 64, 128, 4, 1),
-    TileShape(1, 64, 16, 4, 1),
+    *_shapes((1, 4, 1024, 8, 1), (1, 4, 512, 4, 1), (1, 16, 128, 4, 1), (1, 64, 32, 4, 1)),
+    *_shapes((1, 4, 2048, 4, 1), (1, 16, 512, 4, 1), (1, 64, 128, 4, 1), (1, 64, 16, 4, 1)),
 )
 """For one row, of which an instruction would take 16: products element by element, then sums.
 
@@ -87,12 +81,9 @@ fast as the library.  One tile for many sizes lets matmuls of one row, for which
 CHANNEL = TileShape(32, 64, 1, 4, 1)
 CHANNEL_TILES = (
     CHANNEL,
-    TileShape(8, 128, 1, 4, 1),
-    TileShape(64, 64, 1, 8, 1),
-    TileShape(32, 64, 1, 4, 1, unrolls=True),
-    TileShape(64, 64, 1, 4, 1, unrolls=True),
-    TileShape(64, 32, 1, 4, 1, unrolls=True),
-    TileShape(128, 32, 1, 4, 1, unrolls=True),
+    *_shapes((8, 128, 1, 4, 1), (64, 64, 1, 8, 1)),
+    *_shapes((32, 64, 1, 4, 1), (64, 64, 1, 4, 1), unrolls=True),
+    *_shapes((64, 32, 1, 4, 1), (128, 32, 1, 4, 1), unrolls=True),
 )
 """Of convolutions of each channel by itself, which have no steps."""
 

@@ -93,21 +93,8 @@ def promote(operands: Sequence[Operand], kind: Promotion) -> tuple[torch.dtype, 
     return compute_dtype(common), result
 
 
-SUPPORTED_DTYPES = frozenset(
-    (
-        torch.bool,
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.float64,
-        *FLOAT8,
-    )
-)
+_NUMBERS = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64"
+SUPPORTED_DTYPES = frozenset((*(getattr(torch, name) for name in _NUMBERS.split()), *FLOAT8))
 
 
 def check_supported(dtype: torch.dtype) -> None:
