@@ -9,7 +9,6 @@ import torch
 
 from weft_loop_ir.bodies import LoopBody, Value
 from weft_loop_ir.expressions import contiguous_stride
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     Buffer,
     BufferKind,
@@ -63,8 +62,7 @@ class LoopNests:
         dtypes |= {buffer.name: buffer.dtype for buffer in local}
         made = []
         for inner, record in stages:
-            ranges = ranges_for(tuple((v.symbol, v.size) for v in (*outer, *inner)))
-            ops = BodyRecorder(ranges, dtypes.__getitem__)
+            ops = BodyRecorder.over((*outer, *inner), dtypes.__getitem__)
             record(ops)
             body = ops.body()
             made.append(Stage(tuple(inner), body, bool(body.reductions())))

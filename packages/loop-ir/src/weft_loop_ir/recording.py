@@ -7,7 +7,7 @@ nothing, and infers the dtype of every instruction by the rules of :mod:`weft_lo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -25,8 +25,11 @@ from weft_loop_ir.bodies import (
     Value,
     operation_named,
 )
-from weft_loop_ir.index_simplify import IndexRanges
+from weft_loop_ir.index_simplify import IndexRanges, ranges_for
 from weft_loop_ir.size_float import SizeFloat
+
+if TYPE_CHECKING:
+    from weft_loop_ir.ir import LoopVariable
 
 
 class BodyRecorder:
@@ -52,6 +55,18 @@ class BodyRecorder:
         self._numbers: dict[Any, Value] = {}
         self._symbol_numbers = symbol_numbers if symbol_numbers is not None else itertools.count()
         self._bound: dict[Any, sympy.Symbol] = {}
+
+    @classmethod
+    def over(
+        cls,
+        loops: Iterable[LoopVariable],
+        buffer_dtype: Callable[[str], torch.dtype],
+        symbol_numbers: Iterator[int] | None = None,
+        round_low_precision: bool = True,
+    ) -> BodyRecorder:
+        """What records a body that runs at ``loops``."""
+        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
+        return cls(ranges, buffer_dtype, symbol_numbers, round_low_precision)
 
     if TYPE_CHECKING:  # the elementwise operations are made from their tables below
 

@@ -24,7 +24,6 @@ from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import contiguous_stride
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     Buffer,
     BufferView,
@@ -400,7 +399,6 @@ def without_rounding(
     dtype_of: Callable[[str], torch.dtype],
 ) -> LoopBody:
     """``body``, over ``outer`` and ``key``, without conversions to 16 bits and back."""
-    ranges = ranges_for(tuple((v.symbol, v.size) for v in (*outer, key)))
-    ops = BodyRecorder(ranges, dtype_of, round_low_precision=False)
+    ops = BodyRecorder.over((*outer, key), dtype_of, round_low_precision=False)
     result = Replayer(ops, lambda index: index).replay(body)
     return without_unused(ops.body(result))

@@ -13,7 +13,6 @@ from weft_loop_ir.attention.operands import FindWriter
 from weft_loop_ir.bodies import Cost, Instruction, LoopBody, Scalar, Value
 from weft_loop_ir.bodies.edit import part_of, without_unused
 from weft_loop_ir.bodies.replay import Replayer
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, Kernel, LoopVariable, Schedule
 from weft_loop_ir.recording import BodyRecorder
 
@@ -36,13 +35,12 @@ def with_masks_computed(
     ``scores``, the names of matmuls, are loaded as they were, in float32.
     """
     loops = (*outer, key)
-    ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
     dtypes = {load.buffer: load.dtype for load in body.loads()}
 
     def dtype_of(name: str) -> torch.dtype:
         return dtypes.get(name) or schedule.buffers[name].layout.dtype
 
-    ops = BodyRecorder(ranges, dtype_of)
+    ops = BodyRecorder.over(loops, dtype_of)
 
     def load(target: BodyRecorder, name: str, index: sympy.Expr) -> Value:
         kernel = None if name in scores or target is not ops else writer(name)
@@ -57,7 +55,7 @@ def with_masks_computed(
 
     result = Replayer(ops, lambda e: e, load).replay(body)
     made = without_unused(ops.body(result))
-    return with_computed_positions(made, BodyRecorder(ranges, dtype_of))
+    return with_computed_positions(made, BodyRecorder.over(loops, dtype_of))
 
 
 def _producer(
@@ -69,8 +67,8 @@ def _producer(
     if body is None or store is None:
         return None
     part = part_of(body, store.value)
-    ranges = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
-    part = with_computed_positions(part, BodyRecorder(ranges, lambda n: buffers[n].layout.dtype))
+    ops = BodyRecorder.over(kernel.outer, lambda n: buffers[n].layout.dtype)
+    part = with_computed_positions(part, ops)
     if len(part.instructions) > MAX_INSTRUCTIONS:
         return None
     if not all(map(_is_cheap, part.instructions)):

@@ -20,7 +20,6 @@ from weft_loop_ir.bodies.edit import part_of, without_unused
 from weft_loop_ir.bodies.patterns import call, capture, converted, match, number, reduced
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Kernel, LoopVariable
 from weft_loop_ir.recording import BodyRecorder
 
@@ -73,8 +72,7 @@ def softmax_rows(
     ``score`` replaces loads of ``scores``.  With ``rounds``, conversions to 16 bits and back are kept.
     """
     key = LoopVariable(loop_symbol("key", 0), keys)
-    ranges = ranges_for(tuple((v.symbol, v.size) for v in (*kernel.outer, key)))
-    ops = BodyRecorder(ranges, dtype_of, round_low_precision=rounds)
+    ops = BodyRecorder.over((*kernel.outer, key), dtype_of, round_low_precision=rounds)
     rows = _Rows(kernel, key, ops, scores, score)
     try:
         rows.replay()

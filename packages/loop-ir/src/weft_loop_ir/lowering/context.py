@@ -21,7 +21,6 @@ from weft_loop_ir.expressions import (
     loop_symbol,
     to_expression,
 )
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     Buffer,
     BufferKind,
@@ -300,9 +299,8 @@ class LoweringContext:
 
     def recorder(self, loops: tuple[LoopVariable, ...]) -> BodyRecorder:
         """What records the body of a node over ``loops``."""
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
         rounds = self.options.round_low_precision
-        return BodyRecorder(ranges, self.buffer_dtype, round_low_precision=rounds)
+        return BodyRecorder.over(loops, self.buffer_dtype, round_low_precision=rounds)
 
     def append(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,18 @@ def linear_form(expression: sympy.Expr, symbols: tuple[sympy.Symbol, ...]) -> Li
     remainder = sympy.Add(*rest)
     opaque = any(s in positions for s in remainder.free_symbols)
     return LinearForm(tuple(coefficients), remainder, opaque)
+
+
+def with_replaced(
+    expression: sympy.Expr,
+    symbols: tuple[sympy.Symbol, ...],
+    replacements: Mapping[sympy.Symbol, sympy.Expr],
+) -> sympy.Expr:
+    """``expression`` with each of ``symbols`` replaced, term by term where it is linear in them."""
+    form = linear_form(expression, symbols)
+    terms = [replacements[s] * c for s, c in zip(symbols, form.coefficients, strict=True) if c != 0]
+    rest = form.rest.xreplace(replacements) if form.opaque else form.rest
+    return sympy.Add(rest, *terms)
 
 
 def runs_that_act_as_one(

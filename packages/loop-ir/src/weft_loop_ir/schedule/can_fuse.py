@@ -37,8 +37,14 @@ class Alignment:
     inner: tuple[Extent, ...]
     first_rows: tuple[Row, ...]
     second_rows: tuple[Row, ...]
-    first_spans: bool | None
-    second_spans: bool | None
+    first_spans: bool | None = None
+    second_spans: bool | None = None
+
+    @property
+    def turned(self) -> Alignment:
+        """The same for the second group and the first."""
+        rows, spans = (self.second_rows, self.first_rows), (self.second_spans, self.first_spans)
+        return Alignment(self.outer, self.inner, *rows, *spans)
 
 
 def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
@@ -76,11 +82,7 @@ def _alignments(first: Group, second: Group, shared: frozenset[str]) -> list[Ali
     if first.has_scan and not second.has_reduction:
         return _beside_scan(first, second, shared)
     if second.has_scan and not first.has_reduction:
-        return [
-            replace(a, first_rows=a.second_rows, second_rows=a.first_rows,
-                    first_spans=True, second_spans=None)
-            for a in _beside_scan(second, first, shared)
-        ]  # fmt: skip
+        return [a.turned for a in _beside_scan(second, first, shared)]
     if first.has_scan or second.has_scan:
         return []
     if first.has_reduction and second.has_reduction:
@@ -88,32 +90,17 @@ def _alignments(first: Group, second: Group, shared: frozenset[str]) -> list[Ali
         inner = common_refinement(first.inner, second.inner)
         if outer is None or inner is None:
             return []
-        return [_piecewise(outer, inner, len(first.outer), len(second.outer), first, second)]
+        return [_piecewise(outer, inner, first, second)]
     if first.has_reduction:
-        return [
-            Alignment(a.outer, a.inner, a.first_rows, a.second_rows, None, a.second_spans)
-            for a in _beside_reduction(first, second)
-        ]
-    return [
-        Alignment(a.outer, a.inner, a.second_rows, a.first_rows, a.second_spans, None)
-        for a in _beside_reduction(second, first)
-    ]
+        return _beside_reduction(first, second)
+    return [a.turned for a in _beside_reduction(second, first)]
 
 
 def _pointwise_alignments(first: Group, second: Group, shared: frozenset[str]) -> list[Alignment]:
     found = []
     pieces = common_refinement(first.outer, second.outer)
     if pieces is not None:
-        found.append(
-            Alignment(
-                tuple(p[0] for p in pieces),
-                (),
-                split_rows([(p[0], p[1]) for p in pieces], len(first.outer)),
-                split_rows([(p[0], p[2]) for p in pieces], len(second.outer)),
-                None,
-                None,
-            )
-        )
+        found.append(_piecewise(pieces, [], first, second))
     permuted = _by_strides(first, second, shared or first.reads & second.reads)
     if permuted is not None:
         found.append(permuted)
@@ -152,8 +139,6 @@ def _reordered(
         (),
         tuple(tuple(row[k] for k in columns) for row in left),
         tuple(tuple(row[k] for k in columns) for row in right),
-        None,
-        None,
     )
 
 
@@ -171,20 +156,17 @@ def _distinct(accesses: Sequence[GroupAccess], name: str) -> Row | None:
 def _piecewise(
     outer: list[tuple[Extent, int, int]],
     inner: list[tuple[Extent, int, int]],
-    first_outer: int,
-    second_outer: int,
     first: Group,
     second: Group,
 ) -> Alignment:
-    left = [(p[0], p[1]) for p in outer] + [(p[0], p[1] + first_outer) for p in inner]
-    right = [(p[0], p[2]) for p in outer] + [(p[0], p[2] + second_outer) for p in inner]
+    """The alignment of pieces of both groups' outer loops, and of pieces of their inner ones."""
+    left = [(p[0], p[1]) for p in outer] + [(p[0], p[1] + len(first.outer)) for p in inner]
+    right = [(p[0], p[2]) for p in outer] + [(p[0], p[2] + len(second.outer)) for p in inner]
     return Alignment(
         tuple(p[0] for p in outer),
         tuple(p[0] for p in inner),
         split_rows(left, len(first.loops)),
         split_rows(right, len(second.loops)),
-        None,
-        None,
     )
 
 
@@ -203,8 +185,7 @@ def _beside_reduction(reduction: Group, pointwise: Group) -> list[Alignment]:
                 tuple(p[0] for p in pieces if p[1] >= split),
                 split_rows([(p[0], p[1]) for p in pieces], len(reduction.loops)),
                 split_rows([(p[0], p[2]) for p in pieces], len(pointwise.outer)),
-                None,
-                True,
+                second_spans=True,
             )
         )
     pieces = common_refinement(reduction.outer, pointwise.outer)
@@ -219,8 +200,7 @@ def _beside_reduction(reduction: Group, pointwise: Group) -> list[Alignment]:
                 reduction.inner,
                 split_rows(left, len(reduction.loops)),
                 tuple(row + padding for row in rows),
-                None,
-                False,
+                second_spans=False,
             )
         )
     return found
@@ -235,15 +215,12 @@ def _beside_scan(scan: Group, pointwise: Group, shared: frozenset[str]) -> list[
     split = len(scan.outer)
     pieces = common_refinement(scan.loops, pointwise.outer)
     if pieces is not None:
-        left = split_rows([(p[0], p[1]) for p in pieces], len(scan.loops))
-        right = split_rows([(p[0], p[2]) for p in pieces], len(pointwise.outer))
-        extents = tuple(p[0] for p in pieces)
-        found.append(Alignment(extents, (), left, right, None, True))
+        found.append(_piecewise(pieces, [], scan, pointwise))
     permuted = _by_strides(scan, pointwise, shared)
     if permuted is not None:
-        found.append(replace(permuted, second_spans=True))
+        found.append(permuted)
     return [
-        replace(a, outer=a.outer[:-1], inner=a.outer[-1:])
+        replace(a, outer=a.outer[:-1], inner=a.outer[-1:], second_spans=True)
         for a in found
         if a.outer[-1:] == scan.inner and not any(a.first_rows[split][:-1])
     ]

@@ -11,8 +11,7 @@ import torch
 from weft_loop_ir.bodies import REDUCTIONS, Combining, Connective, Reduction, Value
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import Buffer, Count, LoopVariable
+from weft_loop_ir.ir import Buffer, Count, LoopVariable, Stage
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.iterations import value_in
@@ -49,6 +48,24 @@ class ElementBody:
 def local_name(name: str) -> str:
     """What a kernel calls its own copy of a buffer."""
     return f"{name}_now"
+
+
+def copied_state(
+    places: Mapping[str, sympy.Expr],
+    buffers: Mapping[str, Buffer],
+    outer: Sequence[LoopVariable],
+    *,
+    inwards: bool,
+) -> Stage:
+    """The stage that reads buffers at ``places`` into a kernel's own copies, or the one that writes them."""
+    dtypes = {name: buffers[name].layout.dtype for name in places}
+    dtypes |= {local_name(name): dtype for name, dtype in dtypes.items()}
+    ops = BodyRecorder.over(outer, dtypes.__getitem__)
+    for name, place in places.items():
+        memory, register = (name, place), (local_name(name), sympy.S.Zero)
+        source, target = (memory, register) if inwards else (register, memory)
+        ops.store(*target, ops.load(*source))
+    return Stage((), ops.body())
 
 
 def common_loops(nodes: Sequence[LoopNode]) -> tuple[LoopVariable, ...]:
@@ -126,8 +143,7 @@ class _Recording:
         self.places: dict[str, sympy.Expr] = {}
         dtypes = {name: buffer.layout.dtype for name, buffer in buffers.items()}
         dtypes |= {local_name(name): dtypes[name] for name in self.written}
-        self.ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
-        self.ops = BodyRecorder(self.ranges, dtypes.__getitem__)
+        self.ops = BodyRecorder.over(loops, dtypes.__getitem__)
 
     def run(self, node: LoopNode) -> None:
         substitution: dict[sympy.Symbol, sympy.Expr] = dict(self.substitution)
@@ -137,7 +153,7 @@ class _Recording:
 
         def index(expression: sympy.Expr) -> sympy.Expr:
             replaced = expression.xreplace(substitution)
-            return self.ranges.simplify(sympy.expand_mul(replaced))
+            return self.ops.ranges.simplify(sympy.expand_mul(replaced))
 
         Replayer(self.ops, index, self._load, self._store).replay(node.body)
 

@@ -19,7 +19,6 @@ import sympy
 from weft_loop_ir.bodies import Constant, Store
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.expressions import loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
@@ -40,10 +39,10 @@ from weft_loop_ir.loop_graph import (
     item_reads,
     item_writes,
 )
-from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.element_bodies import (
     Unproved,
     common_loops,
+    copied_state,
     local_name,
     record_element,
 )
@@ -209,16 +208,8 @@ class _ElementLoop:
 
     def _copies(self, names: Sequence[str], inwards: bool) -> Stage:
         """The stage that reads state into local buffers, or the one that writes it."""
-        dtypes = {name: self.buffers[name].layout.dtype for name in names}
-        dtypes |= {local_name(name): dtype for name, dtype in dtypes.items()}
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in self.outer))
-        ops = BodyRecorder(ranges, dtypes.__getitem__)
-        for name in names:
-            memory = (name, self.body.places[name])
-            register = (local_name(name), sympy.S.Zero)
-            source, target = (memory, register) if inwards else (register, memory)
-            ops.store(*target, ops.load(*source))
-        return Stage((), ops.body())
+        places = {name: self.body.places[name] for name in names}
+        return copied_state(places, self.buffers, self.outer, inwards=inwards)
 
     def _iterations(self) -> Stage:
         count, number = self.loop.count, None

@@ -10,7 +10,6 @@ import sympy
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.bodies.replay import Replayer
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferView, Count, ExternCall, Loop, LoopVariable
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.recording import BodyRecorder
@@ -87,14 +86,15 @@ def _placed(
     buffers: Mapping[str, Buffer],
 ) -> LoopNode:
     """``node`` over ``loops``, with its accesses to ``own`` buffers in the row ``number``."""
-    ranges = ranges_for(tuple((v.symbol, v.size) for v in loops + node.reduction_loops))
-    recorder = BodyRecorder(ranges, lambda name: buffers[name].layout.dtype)
+    recorder = BodyRecorder.over(
+        loops + node.reduction_loops, lambda name: buffers[name].layout.dtype
+    )
 
     def place(name: str, where: sympy.Expr) -> sympy.Expr:
         return where + own[name] * number if name in own else where
 
     def simplified(expression: sympy.Expr) -> sympy.Expr:
-        return ranges.simplify(sympy.expand_mul(expression))
+        return recorder.ranges.simplify(sympy.expand_mul(expression))
 
     def load(ops: BodyRecorder, name: str, where: sympy.Expr) -> Value:
         return ops.load(name, simplified(place(name, where)))

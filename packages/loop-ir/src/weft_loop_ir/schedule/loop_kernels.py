@@ -6,15 +6,13 @@ iteration leaves for the next in a local buffer of one element: a register.  Poi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
 import sympy
-import torch
 
 from weft_loop_ir.bodies import LoopBody, Value
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
-from weft_loop_ir.index_simplify import IndexRanges, ranges_for
 from weft_loop_ir.ir import (
     Buffer,
     Count,
@@ -26,6 +24,7 @@ from weft_loop_ir.ir import (
     Stage,
 )
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.schedule.element_bodies import copied_state, local_name
 from weft_loop_ir.schedule.iterations import (
     accesses_in_loop,
     keep_to_themselves,
@@ -102,24 +101,18 @@ class _Builder:
         self.original = kernel
         self.count = count
         self.state = state
+        self.buffers = buffers
         self.local = {
-            name: LocalBuffer(f"{name}_now", buffers[name].layout.dtype, sympy.S.One)
+            name: LocalBuffer(local_name(name), buffers[name].layout.dtype, sympy.S.One)
             for name in state
         }
-        self.dtypes = {name: buffers[name].layout.dtype for name in buffers}
-        self.dtypes |= {local.name: local.dtype for local in self.local.values()}
 
     def kernel(self, iterations: LoopVariable) -> Kernel:
         kernel = self.original
-        outer = ranges_for(tuple((v.symbol, v.size) for v in kernel.outer))
         stages = [
-            self._copies(
-                self.local, outer, lambda name, local: (name, self.state[name], local, sympy.S.Zero)
-            ),
+            copied_state(self.state, self.buffers, kernel.outer, inwards=True),
             Stage((iterations,), self._body(iterations), is_sequential=True),
-            self._copies(
-                self.local, outer, lambda name, local: (local, sympy.S.Zero, name, self.state[name])
-            ),
+            copied_state(self.state, self.buffers, kernel.outer, inwards=False),
         ]
         return Kernel(
             kernel.name,
@@ -131,32 +124,17 @@ class _Builder:
             kernel.origins,
         )
 
-    def _dtype_of(self, name: str) -> torch.dtype:
-        return self.dtypes[name]
-
-    def _copies(
-        self,
-        names: Iterable[str],
-        ranges: IndexRanges,
-        between: Callable[[str, str], tuple[str, sympy.Expr, str, sympy.Expr]],
-    ) -> Stage:
-        """A stage that copies state; ``between`` gives the source, the target and their indices."""
-        ops = BodyRecorder(ranges, self._dtype_of)
-        for name in names:
-            source, source_index, target, target_index = between(name, self.local[name].name)
-            ops.store(target, target_index, ops.load(source, source_index))
-        return Stage((), ops.body())
-
     def _body(self, iterations: LoopVariable) -> LoopBody:
         loops = (*self.original.outer, iterations)
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
-        recorder = BodyRecorder(ranges, self._dtype_of)
+        dtypes = {name: buffer.layout.dtype for name, buffer in self.buffers.items()}
+        dtypes |= {local.name: local.dtype for local in self.local.values()}
+        recorder = BodyRecorder.over(loops, dtypes.__getitem__)
         value = {self.count.symbol: value_in(self.count, iterations.symbol)}
 
         def index(expression: sympy.Expr) -> sympy.Expr:
             if self.count.symbol not in expression.free_symbols:
                 return expression
-            return ranges.simplify(sympy.expand_mul(expression.xreplace(value)))
+            return recorder.ranges.simplify(sympy.expand_mul(expression.xreplace(value)))
 
         def place(name: str, where: sympy.Expr) -> tuple[str, sympy.Expr]:
             return (self.local[name].name, sympy.S.Zero) if name in self.local else (name, where)

@@ -12,10 +12,14 @@ import torch
 from weft_loop_ir.bodies import IndexValue, Instruction, Store
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import LoopVariable, Stage
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.accesses import LinearForm, linear_form, runs_that_act_as_one
+from weft_loop_ir.schedule.accesses import (
+    LinearForm,
+    linear_form,
+    runs_that_act_as_one,
+    with_replaced,
+)
 
 
 @dataclass(frozen=True)
@@ -119,17 +123,13 @@ def _rebuilt(
     inner = merged("r", inner_runs)
 
     def index(expression: sympy.Expr) -> sympy.Expr:
-        form = linear_form(expression, symbols)
-        terms = [renamed[s] * c for s, c in zip(symbols, form.coefficients, strict=True) if c != 0]
-        rest = form.rest.xreplace(renamed) if form.opaque else form.rest
-        return sympy.Add(rest, *terms)
+        return with_replaced(expression, symbols, renamed)
 
     numbers = itertools.count()
     stages = []
     for stage in nest.stages:
         loops = outer + inner if stage.inner else outer
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
-        ops = BodyRecorder(ranges, buffer_dtype, numbers)
+        ops = BodyRecorder.over(loops, buffer_dtype, numbers)
         Replayer(ops, index).replay(stage.body)
         stages.append(Stage(inner if stage.inner else (), ops.body(), stage.is_reduction))
     return Nest(outer, inner, tuple(stages))

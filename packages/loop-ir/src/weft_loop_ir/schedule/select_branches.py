@@ -15,7 +15,6 @@ import torch
 
 from weft_loop_ir.bodies import Constant, LoopBody, Store, Value
 from weft_loop_ir.bodies.replay import Replayer
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Branch, Buffer, BufferKind, BufferView, Loop, Region, size_hints
 from weft_loop_ir.loop_graph import (
     LoopGraph,
@@ -178,8 +177,7 @@ class _Selector:
 
     def _one_side(self, node: LoopNode, side: _Side) -> LoopNode:
         loops = (*node.loops, *node.reduction_loops)
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
-        recorder = BodyRecorder(ranges, lambda name: self.buffers[name].layout.dtype)
+        recorder = BodyRecorder.over(loops, lambda name: self.buffers[name].layout.dtype)
         if node.body.checks_positions:
             (store,) = node.body.stores()
             value = side.masked(recorder, node.body)

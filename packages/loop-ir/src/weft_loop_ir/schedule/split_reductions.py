@@ -20,7 +20,6 @@ from weft_loop_ir.expressions import (
     product,
     to_int,
 )
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, Stage, size_hints
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node
 from weft_loop_ir.recording import BodyRecorder
@@ -258,8 +257,7 @@ def _split(node: LoopNode, cut: _Cut, buffers: dict[str, Buffer]) -> list[LoopNo
         if v not in cut.kept
     )
     loops = (part, *node.loops, *kept)
-    ranges = ranges_for(tuple((v.symbol, v.size) for v in loops + inner))
-    ops = BodyRecorder(ranges, dtype_of)
+    ops = BodyRecorder.over(loops + inner, dtype_of)
     shifted = {first.symbol: first.symbol + length * part.symbol}
     symbols = (first.symbol,)
 
@@ -336,7 +334,7 @@ class _Joined:
         return (self.part, *self.node.loops, *self.kept)
 
     def recorder(self, dtype_of: Callable[[str], torch.dtype]) -> BodyRecorder:
-        return BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in self.loops)), dtype_of)
+        return BodyRecorder.over(self.loops, dtype_of)
 
     def place(self, partial: Layout) -> sympy.Expr:
         return dot(tuple(v.symbol for v in self.loops), partial.stride, sympy.S.Zero)
@@ -400,7 +398,7 @@ def _tail_of_moments(
     inside = ops.load(f"{deviations}_partial", place)
     ops.store(within, kept, ops.reduction("sum", partial.dtype, inside))
     reduction = _node(ops, node.loops, joined.reduction_loops, node)
-    ops = BodyRecorder(ranges_for(tuple((v.symbol, v.size) for v in node.loops)), dtype_of)
+    ops = BodyRecorder.over(node.loops, dtype_of)
     if length.is_Integer:
         count = ops.constant(float(length), partial.dtype)
     else:

@@ -23,7 +23,6 @@ from weft_loop_ir.expressions import (
     loop_symbol,
     product,
 )
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, size_hints
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node
 from weft_loop_ir.recording import BodyRecorder
@@ -203,8 +202,7 @@ class _Split:
         return self._node(loops, along, ops)
 
     def _recorder(self, loops: tuple[LoopVariable, ...]) -> BodyRecorder:
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
-        return BodyRecorder(ranges, lambda name: self.buffers[name].layout.dtype)
+        return BodyRecorder.over(loops, lambda name: self.buffers[name].layout.dtype)
 
     def _node(
         self, loops: tuple[LoopVariable, ...], along: LoopVariable, ops: BodyRecorder

@@ -13,10 +13,9 @@ from weft_loop_ir.bodies import Value
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import integer, loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Kernel, LocalBuffer, LoopVariable, Stage
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.accesses import Extent, linear_form
+from weft_loop_ir.schedule.accesses import Extent, with_replaced
 from weft_loop_ir.schedule.groups import Group, Member
 from weft_loop_ir.schedule.loop_order import Nest, arranged
 from weft_loop_ir.schedule.options import ScheduleOptions
@@ -191,13 +190,9 @@ class _Builder:
         is_pointwise_kernel = not self.group.has_reduction
         inner = self.inner if part.spans_inner and not is_pointwise_kernel else ()
         loops = self.outer + inner
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in loops))
-        ops = BodyRecorder(
-            ranges,
-            self.buffer_dtype,
-            self._symbol_numbers,
-            self.options.round_low_precision,
-        )
+        rounds = self.options.round_low_precision
+        ops = BodyRecorder.over(loops, self.buffer_dtype, self._symbol_numbers, rounds)
+        ranges = ops.ranges
         stored: dict[tuple[str, sympy.Expr], Value] = {}
         kept_stores = self._kept_stores(position, part)
 
@@ -266,14 +261,8 @@ def _member_index(
     def rewrite(expression: sympy.Expr) -> sympy.Expr:
         known = cache.get(expression)
         if known is None:
-            form = linear_form(expression, symbols)
-            terms = [
-                replacements[s] * c
-                for s, c in zip(symbols, form.coefficients, strict=True)
-                if c != 0
-            ]
-            rest = form.rest.xreplace(replacements) if form.opaque else form.rest
-            known = cache[expression] = sympy.expand_mul(sympy.Add(rest, *terms))
+            replaced = with_replaced(expression, symbols, replacements)
+            known = cache[expression] = sympy.expand_mul(replaced)
         return known
 
     return rewrite
