@@ -10,11 +10,10 @@ a weight that is constant gets them once.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 import torch.fx
-from weft_loop_ir.rewriting.fakes import computed, insert_call, is_static
+from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static
 
 aten = torch.ops.aten
 
@@ -43,15 +42,20 @@ def align_matmuls(graph: torch.fx.Graph) -> None:
 
 def _has_odd_rows(node: torch.fx.Node) -> bool:
     """Whether the operands' rows are what is added up over, side by side, and so many that a copy pays."""
-    left, right = node.args[-2:]
-    if not (is_static(node) and is_static(left) and is_static(right)):
+    if not all(map(is_static, (node, *node.args[-2:]))):
         return False
-    assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
-    value, inner = node.meta["val"], left.meta["val"].shape[1]
+    value, left, right = _values(node)
+    inner = left.shape[1]
     if value.itemsize != 2 or inner % UNIT == 0 or min(value.shape) < MIN_COLUMNS // 2:
         return False
-    is_turned = right.meta["val"].stride(0) == 1
+    is_turned = right.stride(0) == 1
     return bool(is_turned and value.numel() * inner >= MIN_OPERATIONS)
+
+
+def _values(node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of a matmul, its left and its right operand."""
+    value, left, right = (n.meta["val"] for n in (node, *node.args[-2:]))  # type: ignore[union-attr]
+    return value, left, right
 
 
 def _pad(node: torch.fx.Node) -> None:
@@ -59,23 +63,17 @@ def _pad(node: torch.fx.Node) -> None:
     *others, left, right = node.args
     assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
     missing = -left.meta["val"].shape[1] % UNIT
-    rows = _call(node, aten.t.default, right)
-    padded = [_call(node, aten.constant_pad_nd.default, o, [0, missing]) for o in (left, rows)]
-    node.args = (*others, padded[0], _call(node, aten.t.default, padded[1]))
-
-
-def _call(before: torch.fx.Node, target: Any, *arguments: Any) -> torch.fx.Node:
-    node = insert_call(before, before.meta["val"], target, *arguments)
-    node.meta["val"] = computed(node)
-    return node
+    rows = call_before(node, aten.t.default, right)
+    padded = [
+        call_before(node, aten.constant_pad_nd.default, o, [0, missing]) for o in (left, rows)
+    ]
+    node.args = (*others, padded[0], call_before(node, aten.t.default, padded[1]))
 
 
 def _is_worth_it(node: torch.fx.Node) -> bool:
-    left, right = node.args[-2:]
-    if not (is_static(node) and is_static(left) and is_static(right)):
+    if not all(map(is_static, (node, *node.args[-2:]))):
         return False
-    assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
-    value, weight = node.meta["val"], right.meta["val"]
+    value, _, weight = _values(node)
     columns = value.shape[1]
     if value.itemsize != 2 or columns % UNIT == 0 or columns < MIN_COLUMNS:
         return False
@@ -95,8 +93,7 @@ def _cut(node: torch.fx.Node) -> None:
         operands[-1] = _sliced(node, operands[-1], start, end)
         if len(operands) == 3 and operands[0].meta["val"].shape[-1] != 1:  # type: ignore[union-attr]
             operands[0] = _sliced(node, operands[0], start, end)
-        part = insert_call(node, value, node.target, *operands, **node.kwargs)  # type: ignore[arg-type]
-        part.meta["val"] = computed(part)
+        part = call_before(node, node.target, *operands, **node.kwargs)  # type: ignore[arg-type]
         whole = insert_call(node, value, aten.slice_scatter.default, whole, part, 1, start, end)
     node.replace_all_uses_with(whole)
     node.graph.erase_node(node)
@@ -113,4 +110,6 @@ def _edges(value: torch.Tensor) -> list[int]:
 
 def _sliced(before: torch.fx.Node, operand: object, start: int, end: int) -> torch.fx.Node:
     assert isinstance(operand, torch.fx.Node)
-    return _call(before, aten.slice.Tensor, operand, operand.meta["val"].dim() - 1, start, end)
+    return call_before(
+        before, aten.slice.Tensor, operand, operand.meta["val"].dim() - 1, start, end
+    )

@@ -7,6 +7,7 @@ after another.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_loop_ir.rewriting.fakes import computed, insert_call, is_static
+from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static
 
 aten = torch.ops.aten
 
@@ -106,12 +107,7 @@ def _pays(sums: RowSums) -> bool:
 def _rewrite(sums: RowSums) -> None:
     node, value = sums.node, sums.node.meta["val"]
     late = _first_user(node)
-
-    def call(target: Any, *arguments: Any, **keywords: Any) -> Node:
-        made = insert_call(late, value, target, *arguments, **keywords)
-        made.meta["val"] = computed(made)
-        return made
-
+    call = functools.partial(call_before, late)
     wide = torch.promote_types(value.dtype, torch.float32)
     length = _part(sums.positions)
     parts, columns = sums.positions // length, value[0].numel()

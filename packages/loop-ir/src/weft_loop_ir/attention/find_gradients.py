@@ -45,7 +45,6 @@ from weft_loop_ir.bodies.edit import part_of
 from weft_loop_ir.bodies.patterns import call, capture, match
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import (
     Buffer,
     BufferView,
@@ -272,7 +271,6 @@ class _Finder:
             str(call.outputs[0]): computed_score(call, self.lines, self._dtype(call))
             for call in self.calls.values()
         }
-        ranges = ranges_for(tuple((v.symbol, v.size) for v in (*self.outer, self.key)))
 
         def dtype_of(buffer: str) -> torch.dtype:
             return torch.float32 if buffer in computed else self.buffers[buffer].layout.dtype
@@ -284,7 +282,7 @@ class _Finder:
         store = body.only_store(name)
         if store is None:
             raise _Differs
-        ops = BodyRecorder(ranges, dtype_of)
+        ops = BodyRecorder.over((*self.outer, self.key), dtype_of)
         part = part_of(body, store.value)
         result = Replayer(ops, lambda e: e.xreplace(self.moved), load).replay(part)
         scores = frozenset(computed)

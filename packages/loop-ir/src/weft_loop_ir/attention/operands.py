@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ import torch
 from weft_loop_ir.bodies import Conversion, Load
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import BufferView, Kernel, Layout
+from weft_loop_ir.ir import BufferView, Kernel, Layout, LoopVariable
 from weft_loop_ir.ops import HALVES
 
 FindWriter = Callable[[str], Kernel | None]
@@ -75,32 +75,53 @@ def _before_copy(
     if kernel is None or copied is None:
         return None
     source, load, store = copied
+    return moved(operand, kernel.outer, store, load, source)
+
+
+def moved(
+    operand: MatrixOperand,
+    every: Sequence[LoopVariable],
+    before: sympy.Expr,
+    after: sympy.Expr,
+    buffer: str,
+) -> MatrixOperand | None:
+    """``operand`` in ``buffer``, where loops over ``every`` element have it at ``after``, not ``before``.
+
+    None unless the loops are the digits of a position, and what is at ``after`` are matrices.
+    """
+    ones = {v.symbol: sympy.S.Zero for v in every if v.size == 1}
+    loops = {v.symbol: v.size for v in every if v.size != 1}
+    steps = steps_of(before.xreplace(ones), loops)
+    if steps is None:
+        return None
     row, column = loop_symbol("row", 0), loop_symbol("column", 0)
     batch, rows, columns = operand.size
     ranges = ranges_for(((MatrixOperand.batch, batch), (row, rows), (column, columns)))
-    place = operand.base + row * operand.steps[0] + column * operand.steps[1]
-    loops = {loop.symbol: loop.size for loop in kernel.outer if loop.size != 1}
-    steps = {s: store.coeff(s) for s in loops}
-    if sympy.expand(store - sum(s * step for s, step in steps.items())) != 0:
-        return None
-    if not all(n.is_Integer for n in (*steps.values(), *loops.values())):
-        return None
-    ones = {loop.symbol: sympy.S.Zero for loop in kernel.outer if loop.size == 1}
-    digits = {
-        s: ranges.simplify(Mod(FloorDiv(sympy.expand(place), steps[s]), n))
-        for s, n in loops.items()
-    }
-    if not covers(steps, loops):
-        return None
-    index = sympy.expand(load.xreplace({**digits, **ones}))
+    place = sympy.expand(operand.base + row * operand.steps[0] + column * operand.steps[1])
+    digits = {s: ranges.simplify(Mod(FloorDiv(place, steps[s]), n)) for s, n in loops.items()}
+    index = sympy.expand(after.xreplace({**digits, **ones}))
     row_step, column_step = index.coeff(row), index.coeff(column)
     base = sympy.expand(index - row * row_step - column * column_step)
     if {row, column} & (base.free_symbols | row_step.free_symbols | column_step.free_symbols):
         return None
-    return MatrixOperand(source, operand.size, base, (row_step, column_step))
+    return MatrixOperand(buffer, operand.size, base, (row_step, column_step))
 
 
-def covers(steps: dict[sympy.Symbol, sympy.Expr], sizes: dict[sympy.Symbol, sympy.Expr]) -> bool:
+def steps_of(
+    index: sympy.Expr, loops: Mapping[sympy.Symbol, sympy.Expr]
+) -> dict[sympy.Symbol, sympy.Expr] | None:
+    """What ``index`` multiplies loops of these sizes by; None unless they are the digits of a position."""
+    steps = {symbol: index.coeff(symbol) for symbol in loops}
+    if not all(n.is_Integer for n in (*steps.values(), *loops.values())):
+        return None
+    if sympy.expand(index - sympy.Add(*(s * step for s, step in steps.items()))) != 0:
+        return None
+    return steps if _covers(steps, loops) else None
+
+
+def _covers(
+    steps: Mapping[sympy.Symbol, sympy.Expr], sizes: Mapping[sympy.Symbol, sympy.Expr]
+) -> bool:
     """Whether the loops are the digits of a position: every element of a dense buffer, once."""
     expected = 1
     for symbol in sorted(steps, key=lambda s: int(steps[s])):

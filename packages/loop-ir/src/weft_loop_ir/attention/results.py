@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 import sympy
 
-from weft_loop_ir.attention.operands import MatrixOperand, covers
+from weft_loop_ir.attention.operands import MatrixOperand, moved, steps_of
 from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.bodies import Access, Conversion, Load, Reduction, Store
-from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
-from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferKind, Kernel
 
 
@@ -64,12 +62,8 @@ def _after(result: Result, place: int, around: ReplacedSteps) -> Result | None:
     every = [*kernel.outer, *(v for stage in kernel.stages for v in stage.inner)]
     loops = {v.symbol: v.size for v in every if v.size != 1}
     ones = {v.symbol: sympy.S.Zero for v in every if v.size == 1}
-    load, store = load.xreplace(ones), store.xreplace(ones)
-    steps = {symbol: load.coeff(symbol) for symbol in loops}
-    numbers = (*steps.values(), *loops.values(), *operand.size)
-    if not all(n.is_Integer for n in numbers) or not covers(steps, loops):
-        return None
-    if sympy.expand(load - sympy.Add(*(s * n for s, n in steps.items()))) != 0:
+    steps = steps_of(load.xreplace(ones), loops)
+    if steps is None or not all(n.is_Integer for n in operand.size):
         return None
     if sympy.prod(loops.values()) * result.group.count != sympy.prod(operand.size):
         return None
@@ -80,8 +74,12 @@ def _after(result: Result, place: int, around: ReplacedSteps) -> Result | None:
         if made is None or group != ALONE:
             return None
         group = made
-    moved = _moved(operand, steps, loops, store, target)
-    return None if moved is None else Result(moved, group, (*result.places, place))
+    found = moved(operand, every, load, store, target)
+    if found is None or not found.base.free_symbols <= {MatrixOperand.batch}:
+        return None
+    if not all(step.is_Integer for step in found.steps):
+        return None
+    return Result(found, group, (*result.places, place))
 
 
 def _is_free(buffer: Buffer) -> bool:
@@ -103,29 +101,6 @@ def _group(
     if apart != 0 or not step.is_Integer or any(n > rows * columns for n in inside):
         return None
     return SummedMatrices(loops[summed], step)
-
-
-def _moved(
-    operand: MatrixOperand,
-    steps: dict[sympy.Symbol, sympy.Expr],
-    loops: dict[sympy.Symbol, sympy.Expr],
-    store: sympy.Expr,
-    target: str,
-) -> MatrixOperand | None:
-    """The matrices of ``operand`` in ``target``, where loops over its elements store at ``store``."""
-    row, column = loop_symbol("row", 0), loop_symbol("column", 0)
-    batches, rows, columns = operand.size
-    ranges = ranges_for(((MatrixOperand.batch, batches), (row, rows), (column, columns)))
-    place = sympy.expand(operand.base + row * operand.steps[0] + column * operand.steps[1])
-    digits = {s: ranges.simplify(Mod(FloorDiv(place, steps[s]), n)) for s, n in loops.items()}
-    index = sympy.expand(store.xreplace(digits))
-    row_step, column_step = index.coeff(row), index.coeff(column)
-    base = sympy.expand(index - row * row_step - column * column_step)
-    if not base.free_symbols <= {MatrixOperand.batch}:
-        return None
-    if not (row_step.is_Integer and column_step.is_Integer):
-        return None
-    return MatrixOperand(target, operand.size, base, (row_step, column_step))
 
 
 def sum_of_load(kernel: Kernel, name: str) -> tuple[sympy.Expr, sympy.Expr, str] | None:

@@ -30,7 +30,7 @@ from weft_loop_ir.rewriting.attention_patterns import (
     sizes,
 )
 from weft_loop_ir.rewriting.constant_values import ConstantValues
-from weft_loop_ir.rewriting.fakes import computed, insert_call
+from weft_loop_ir.rewriting.fakes import call_before, insert_call
 
 aten = torch.ops.aten
 
@@ -106,16 +106,10 @@ def _replace(
         key, value = few_keys, few_values
         keywords["enable_gqa"] = True
     attention = aten.scaled_dot_product_attention.default
-    call = _call(found.result, attention, query, key, value, mask, **keywords)
+    call = call_before(found.result, attention, query, key, value, mask, **keywords)
     if mask is not None and hides:
         call = _with_hidden_lines(call, mask, found.result)
     return _settle(found, call)
-
-
-def _call(before: Node, target: Any, *arguments: Any, **keywords: Any) -> Node:
-    node = insert_call(before, before.meta["val"], target, *arguments, **keywords)
-    node.meta["val"] = computed(node)
-    return node
 
 
 # ---- operands --------------------------------------------------------------------------------------------
@@ -158,7 +152,7 @@ def _with_batch(node: Node, batch: tuple[Any, Any], before: Node) -> Node | None
 def _viewed(node: Node, size: Sequence[sympy.Expr], before: Node) -> Node | None:
     """A view; None if more than one of its extents varies."""
     extents = [int(n) if n.is_Integer else -1 for n in size]
-    return _call(before, aten.view.default, node, extents) if extents.count(-1) < 2 else None
+    return call_before(before, aten.view.default, node, extents) if extents.count(-1) < 2 else None
 
 
 def _turned(key: Node, before: Node) -> Node:
@@ -166,7 +160,7 @@ def _turned(key: Node, before: Node) -> Node:
     source = key.args[0] if key.target is aten.transpose.int else None
     if isinstance(source, Node) and set(key.args[1:]) in ({2, 3}, {-1, -2}):
         return source
-    return _call(before, aten.transpose.int, key, 2, 3)
+    return call_before(before, aten.transpose.int, key, 2, 3)
 
 
 def _repeated(node: Node) -> Node | None:
@@ -244,13 +238,13 @@ def _prepared(mask: Mask, batch: tuple[Any, Any], before: Node) -> Node:
         assert viewed is not None
         node = viewed
     for _ in range(4 - len(sizes(node))):
-        node = _call(before, aten.unsqueeze.default, node, 0)
+        node = call_before(before, aten.unsqueeze.default, node, 0)
     if mask.hides:
-        node = _call(before, aten.logical_not.default, node)
+        node = call_before(before, aten.logical_not.default, node)
     if _is_finite_fill(mask):
         dtype = before.meta["val"].dtype
         zero, fill = (_number(n, dtype, before) for n in (0.0, lowest(dtype)))
-        node = _call(before, aten.where.self, node, zero, fill)
+        node = call_before(before, aten.where.self, node, zero, fill)
     return node
 
 
@@ -269,10 +263,10 @@ def _joined(masks: Sequence[Node], before: Node) -> Node:
     added = [m for m in masks if m.meta["val"].dtype != torch.bool]
     for group, operator in ((seen, aten.logical_and.default), (added, aten.add.Tensor)):
         while len(group) > 1:
-            group[:2] = [_call(before, operator, *group[:2])]
+            group[:2] = [call_before(before, operator, *group[:2])]
     if seen and added:
         nothing = _number(-math.inf, added[0].meta["val"].dtype, before)
-        return _call(before, aten.where.self, seen[0], added[0], nothing)
+        return call_before(before, aten.where.self, seen[0], added[0], nothing)
     return (seen or added)[0]
 
 
@@ -296,13 +290,13 @@ def _with_hidden_lines(call: Node, mask: Node, before: Node) -> Node:
     """
     dtype = before.meta["val"].dtype
     if mask.meta["val"].dtype == torch.bool:
-        seen = _call(before, aten.any.dim, mask, -1, True)
+        seen = call_before(before, aten.any.dim, mask, -1, True)
     else:
-        largest = _call(before, aten.amax.default, mask, [-1], True)
-        seen = _call(before, aten.ne.Scalar, largest, -math.inf)
+        largest = call_before(before, aten.amax.default, mask, [-1], True)
+        seen = call_before(before, aten.ne.Scalar, largest, -math.inf)
     one, nothing = _number(1.0, dtype, before), _number(math.nan, dtype, before)
-    factor = _call(before, aten.where.self, seen, one, nothing)
-    return _call(before, aten.mul.Tensor, call, factor)
+    factor = call_before(before, aten.where.self, seen, one, nothing)
+    return call_before(before, aten.mul.Tensor, call, factor)
 
 
 # ---- the result ------------------------------------------------------------------------------------------
@@ -311,7 +305,7 @@ def _with_hidden_lines(call: Node, mask: Node, before: Node) -> Node:
 def _settle(found: Attention, call: Node) -> bool:
     """Let ``call`` take the place of the match's result, laid out as that is."""
     result = found.result
-    dense = _call(result, aten.clone.default, call, memory_format=torch.contiguous_format)
+    dense = call_before(result, aten.clone.default, call, memory_format=torch.contiguous_format)
     users = list(result.users)
     reshapes = (aten._unsafe_view.default, aten.view.default)
     if all(u.target in reshapes and sizes(u) == sizes(call) for u in users):

@@ -19,7 +19,7 @@ import torch.fx
 
 from weft_loop_ir._torch import OpOverload, is_view_operator
 from weft_loop_ir.rewriting.attention_patterns import RESHAPES, keeps_order, sizes
-from weft_loop_ir.rewriting.fakes import computed, insert_call
+from weft_loop_ir.rewriting.fakes import call_before
 
 aten = torch.ops.aten
 
@@ -211,12 +211,6 @@ def _gradient_of_result(node: Node, result: Node) -> Node | None:
 # ---- what takes its place --------------------------------------------------------------------------------
 
 
-def _call(before: Node, target: OpOverload, *arguments: object, **keywords: object) -> Node:
-    node = insert_call(before, before.meta["val"], target, *arguments, **keywords)
-    node.meta["val"] = computed(node)
-    return node
-
-
 def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
     copies = [node for node in _copies(found.softmax) if node in forward][1:]
     shared = [*found.changed, found.softmax, *copies]
@@ -232,13 +226,13 @@ def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
     for node in found.changed:
         copy(node)
     element = _widened(twins[found.changed[-1]], after)
-    below = _call(after, aten.sub.Tensor, element, largest)
-    exponent = _call(after, aten.sub.Tensor, below, logarithm)
-    probability = _call(after, aten.exp.default, exponent)
+    below = call_before(after, aten.sub.Tensor, element, largest)
+    exponent = call_before(after, aten.sub.Tensor, below, logarithm)
+    probability = call_before(after, aten.exp.default, exponent)
     made = [element, below, exponent, probability]
     dtype = found.softmax.meta["val"].dtype
     if dtype != torch.float32:
-        probability = _call(after, aten._to_copy.default, probability, dtype=dtype)
+        probability = call_before(after, aten._to_copy.default, probability, dtype=dtype)
     twins[found.softmax] = probability
     for node in copies:
         copy(node)
@@ -292,9 +286,9 @@ def _turn(matmul: Node) -> None:
     """Have ``left.mT @ right``, whose arguments are given so, computed as ``(right.mT @ left).mT``."""
     left, right = matmul.args
     assert isinstance(left, Node)
-    rows = _call(matmul, aten.transpose.int, right, 1, 2)
-    turned = _call(matmul, aten.bmm.default, rows, left.args[0])
-    columns = _call(matmul, aten.transpose.int, turned, 1, 2)
+    rows = call_before(matmul, aten.transpose.int, right, 1, 2)
+    turned = call_before(matmul, aten.bmm.default, rows, left.args[0])
+    columns = call_before(matmul, aten.transpose.int, turned, 1, 2)
     matmul.replace_all_uses_with(columns)
     matmul.graph.erase_node(matmul)
 
@@ -302,26 +296,28 @@ def _turn(matmul: Node) -> None:
 def _widened(node: Node, before: Node) -> Node:
     if node.meta["val"].dtype == torch.float32:
         return node
-    return _call(before, aten._to_copy.default, node, dtype=torch.float32)
+    return call_before(before, aten._to_copy.default, node, dtype=torch.float32)
 
 
 def _numbers_of_lines(element: Node, before: Node) -> tuple[Node, Node]:
     """The largest element of each line, and the logarithm of the sum of exponentials relative to it."""
     element = _widened(element, before)
-    largest = _call(before, aten.amax.default, element, [-1], True)
-    powers = _call(before, aten.exp.default, _call(before, aten.sub.Tensor, element, largest))
-    total = _call(before, aten.sum.dim_IntList, powers, [-1], True)
-    return largest, _call(before, aten.log.default, total)
+    largest = call_before(before, aten.amax.default, element, [-1], True)
+    powers = call_before(
+        before, aten.exp.default, call_before(before, aten.sub.Tensor, element, largest)
+    )
+    total = call_before(before, aten.sum.dim_IntList, powers, [-1], True)
+    return largest, call_before(before, aten.log.default, total)
 
 
 def _sum_over_results(total: Node, found: DifferentiatedAttention) -> None:
     """``sum(probabilities * their gradients)`` is ``sum(results * their gradients)``, for each line."""
     operands = (_widened(n, total) for n in (found.result, found.result_gradient))
-    product = _call(total, aten.mul.Tensor, *operands)
-    lines = _call(total, aten.sum.dim_IntList, product, [-1], True)
+    product = call_before(total, aten.mul.Tensor, *operands)
+    lines = call_before(total, aten.sum.dim_IntList, product, [-1], True)
     size = total.meta["val"].shape
     if lines.meta["val"].shape != size:
         extents = [n if isinstance(n, int) else -1 for n in size]
-        lines = _call(total, aten.view.default, lines, extents)
+        lines = call_before(total, aten.view.default, lines, extents)
     total.replace_all_uses_with(lines)
     total.graph.erase_node(total)

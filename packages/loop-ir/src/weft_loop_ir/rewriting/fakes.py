@@ -43,7 +43,7 @@ def computed(node: torch.fx.Node) -> Any:
 
 def insert_call(
     before: torch.fx.Node,
-    value: torch.Tensor,
+    value: Any,
     target: Callable[..., Any],
     *arguments: Any,
     **keywords: Any,
@@ -54,4 +54,13 @@ def insert_call(
         node = graph.call_function(target, arguments, keywords)
     node.meta.update({k: v for k, v in before.meta.items() if k == "stack_trace"})
     node.meta["val"] = value
+    return node
+
+
+def call_before(
+    before: torch.fx.Node, target: Callable[..., Any], *arguments: Any, **keywords: Any
+) -> torch.fx.Node:
+    """A new node before ``before`` whose value is computed from those of its arguments."""
+    node = insert_call(before, before.meta.get("val"), target, *arguments, **keywords)
+    node.meta["val"] = computed(node)
     return node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 import torch.fx
 
 from weft_loop_ir._torch import OpOverload, is_view_operator, must_keep, writes_argument
-from weft_loop_ir.rewriting.fakes import computed, insert_call
+from weft_loop_ir.rewriting.fakes import call_before, insert_call
 
 aten = torch.ops.aten
 
@@ -107,11 +108,7 @@ def _scaled(convolution: torch.fx.Node, norm: torch.fx.Node) -> torch.fx.Node:
     original = kernel.meta["val"]
     dtype = original.dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-
-    def call(function: Any, *arguments: Any, **keywords: Any) -> torch.fx.Node:
-        node = insert_call(norm, original, function, *arguments, **keywords)
-        node.meta["val"] = computed(node)
-        return node
+    call: Callable[..., torch.fx.Node] = functools.partial(call_before, norm)
 
     def converted(node: Any, to: torch.dtype = wide) -> torch.fx.Node:
         return call(aten._to_copy.default, node, dtype=to)
