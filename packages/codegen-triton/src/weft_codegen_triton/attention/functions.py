@@ -116,7 +116,6 @@ def _functions(
                 tile.printer.uses_assert,
                 grid.constants,
                 loop_blocks,
-                True,
                 stages=one.stages,
             )
         )

@@ -28,6 +28,7 @@ from weft_codegen_triton.kernel.index_bounds import (
     body_bounds,
     bounds_of,
 )
+from weft_codegen_triton.kernel.kernel_printer import pointers_of
 
 MIN_SIDE = 16
 """Of a block that tensor cores multiply."""
@@ -109,10 +110,8 @@ class ScoreTile:
         self.scores = frozenset(scores)
         self.operands = operands
         self.turned = turned
-        self.names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
-        self.pointers = {
-            n: f"{'out' if n in kernel.writes else 'in'}{k}_ptr" for k, n in enumerate(self.names)
-        }
+        self.pointers = pointers_of(kernel)
+        self.names = tuple(self.pointers)
         self.batches, self.queries = kernel.lines.batches, kernel.lines.queries
         self.keys = kernel.key_loop.size
         self.loops = {loop.symbol: loop.size for loop in (*kernel.outer, kernel.key_loop)}

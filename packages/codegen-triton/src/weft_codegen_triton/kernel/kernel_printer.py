@@ -90,9 +90,9 @@ class Function:
     constants: tuple[tuple[str, int], ...]
     warps: int
     checks_indices: bool
-    grid_blocks: tuple[str, ...]
-    loop_blocks: tuple[str, ...]
-    is_repeatable: bool = field(compare=False)
+    grid_blocks: tuple[str, ...] = ()
+    loop_blocks: tuple[str, ...] = ()
+    is_repeatable: bool = field(default=True, compare=False)
     stages: int = 1
     alternatives: tuple[Function, ...] = ()
     aligned: tuple[str, ...] = ()
@@ -150,9 +150,8 @@ def print_kernel(
     ``hints``: sizes that vary, in the call by which blocks are chosen.
     """
     kernel = with_contiguous_rows(kernel)
-    names = tuple(dict.fromkeys((*kernel.reads, *kernel.writes)))
-    written = set(kernel.writes)
-    pointers = {n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(names)}
+    pointers = pointers_of(kernel)
+    names = tuple(pointers)
     local = {b.name: b for b in kernel.local_buffers}
 
     def dtype_of(name: str) -> torch.dtype:
@@ -210,6 +209,13 @@ def print_kernel(
         largest([*width.bounds, *body.grid_bounds]),
         aligning_products(kernel, symbols, (*passed, *printer.numbers.names)),
     )
+
+
+def pointers_of(kernel: Kernel) -> dict[str, str]:
+    """The parameters of the buffers that ``kernel`` touches, in order."""
+    names = dict.fromkeys((*kernel.reads, *kernel.writes))
+    written = set(kernel.writes)
+    return {n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(names)}
 
 
 def _mentioned(symbols: tuple[sympy.Symbol, ...], lines: Sequence[str]) -> tuple[sympy.Symbol, ...]:

@@ -6,6 +6,7 @@ from others, element by element, can run where its elements are loaded (:mod:`.p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -170,27 +171,35 @@ def _with_loops(
     )
     if loops is None:
         return None
+    return _form(call, contraction, name, kernel, loops, (*before, call, kernel), gpu)
+
+
+def _form(
+    call: ExternCall,
+    contraction: Contraction,
+    sums: str,
+    kernel: Kernel,
+    loops: Loops,
+    replaces: tuple[Kernel | ExternCall, ...],
+    gpu: Gpu,
+) -> MatmulKernel:
+    """The contraction of ``call`` with the loops of ``kernel``, which read its ``sums``."""
     values = {f.name: getattr(kernel, f.name) for f in fields(Kernel)}
-    reads = (n for n in kernel.reads if n != name)
+    reads = (n for n in kernel.reads if n != sums)
     values["reads"] = tuple(dict.fromkeys((*reads, *contraction.reads)))
-    origins = [o for step in before for o in step.origins]
-    values["name"] = f"{_word(call)}_{kernel.name}"
-    values["origins"] = (*origins, call.origin, *kernel.origins)
+    origins = ([s.origin] if isinstance(s, ExternCall) else s.origins for s in replaces)
+    values["origins"] = tuple(itertools.chain(*origins))
+    values["name"] = f"{kernel_name([call.operator._schema.name])}_{kernel.name}"
     tile = tiles_for(contraction, gpu)[0]
     return MatmulKernel(
         **values,
         contraction=contraction,
-        sums=name,
+        sums=sums,
         loops=loops,
-        replaces=(*before, call, kernel),
+        replaces=replaces,
         tile=tile,
         gpu=gpu,
     )
-
-
-def _word(call: ExternCall) -> str:
-    """What the names of kernels say of ``call``."""
-    return kernel_name([call.operator._schema.name])
 
 
 def _alone(
@@ -212,18 +221,6 @@ def _alone(
             STORE.instruction((name, contraction.position, Value(0), None), None),
         )
     )
-    return MatmulKernel(
-        name=f"{_word(call)}_{call.name}",
-        outer=outer,
-        stages=(Stage((), body),),
-        local_buffers=(),
-        reads=contraction.reads,
-        writes=(name,),
-        origins=(*(o for step in before for o in step.origins), call.origin),
-        contraction=contraction,
-        sums=sums,
-        loops=tuple((loop, loop.symbol) for loop in outer),
-        replaces=(*before, call),
-        tile=tiles_for(contraction, gpu)[0],
-        gpu=gpu,
-    )
+    kernel = Kernel(call.name, outer, (Stage((), body),), (), (sums,), (name,), ())
+    loops = tuple((loop, loop.symbol) for loop in outer)
+    return _form(call, contraction, sums, kernel, loops, (*before, call), gpu)

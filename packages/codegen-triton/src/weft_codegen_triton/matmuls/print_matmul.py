@@ -27,6 +27,7 @@ from weft_codegen_triton.kernel.index_bounds import (
 from weft_codegen_triton.kernel.kernel_printer import (
     Function,
     PrintedKernel,
+    pointers_of,
     stores_half,
 )
 from weft_codegen_triton.kernel.templates import definition, program_id, unrolled
@@ -64,11 +65,8 @@ class _MatmulPrinter:
         self.contraction = matmul.contraction
         self.buffers = buffers
         self.precision = precision.of(self.contraction)
-        self.names = tuple(dict.fromkeys((*matmul.reads, *matmul.writes)))
-        written = set(matmul.writes)
-        self.pointers: Mapping[str, str] = {
-            n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(self.names)
-        }
+        self.pointers: Mapping[str, str] = pointers_of(matmul)
+        self.names = tuple(self.pointers)
         self.width = indices.width(self._bounds(indices.counters))
         self.wide = self.width.wide
         self.is_row = matmul.tile.rows == 1
@@ -97,9 +95,6 @@ class _MatmulPrinter:
             (),
             tile.warps,
             self.uses_assert,
-            (),
-            (),
-            True,
             stages=tile.stages,
         )
         return PrintedKernel(

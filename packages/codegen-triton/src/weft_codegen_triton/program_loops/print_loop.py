@@ -83,8 +83,6 @@ class _LoopPrinter(StepVisitor[None]):
             (),
             min(MAX_WARPS, max(1, loop.tile // ELEMENTS_PER_WARP)),
             any(part.checks_indices for part in self.parts),
-            (),
-            (),
             is_repeatable=False,
         )
         names, numbers = tuple(self.memory), tuple(self.scalars)
