@@ -661,28 +661,22 @@ template <int digits, int bias, class F, class U> WEFT_INLINE F float8_widened(U
   return bitcast<F>(bits | ((a & 0x80u) << 24));
 }
 // Too large are those above 464, halfway to what would be the next number, and those from 61440 on.
-WEFT_INLINE ui8 e4m3_from_f32(f32 a, ui32 too_large) {
-  return ui8(float8_rounded<3, 7, f32, ui32>(a, 0x43e80001u, too_large));
-}
-WEFT_INLINE vui8 e4m3_from_f32(vf32 a, ui32 too_large) {
-  return convert_lanes<ui8>(float8_rounded<3, 7, vf32, vui32>(a, 0x43e80001u, too_large));
-}
-WEFT_INLINE ui8 e5m2_from_f32(f32 a, ui32 too_large) {
-  return ui8(float8_rounded<2, 15, f32, ui32>(a, 0x47700000u, too_large));
-}
-WEFT_INLINE vui8 e5m2_from_f32(vf32 a, ui32 too_large) {
-  return convert_lanes<ui8>(float8_rounded<2, 15, vf32, vui32>(a, 0x47700000u, too_large));
-}
-WEFT_INLINE f32 e4m3_to_f32(ui8 a) { return float8_widened<3, 7>(ui32(a), f32(a & 0x7f), 0x7fu); }
-WEFT_INLINE f32 e5m2_to_f32(ui8 a) { return float8_widened<2, 15>(ui32(a), f32(a & 0x7f), 0x7cu); }
-WEFT_INLINE vf32 e4m3_to_f32(vui8 a) {
-  vui32 bits = convert_lanes<ui32>(a);
-  return float8_widened<3, 7>(bits, convert_lanes<f32>(bits & 0x7fu), 0x7fu);
-}
-WEFT_INLINE vf32 e5m2_to_f32(vui8 a) {
-  vui32 bits = convert_lanes<ui32>(a);
-  return float8_widened<2, 15>(bits, convert_lanes<f32>(bits & 0x7fu), 0x7cu);
-}
+#define WEFT_FLOAT8(name, digits, bias, min_above, special)                                           \
+  WEFT_INLINE ui8 name##_from_f32(f32 a, ui32 too_large) {                                            \
+    return ui8(float8_rounded<digits, bias, f32, ui32>(a, min_above, too_large));                     \
+  }                                                                                                   \
+  WEFT_INLINE vui8 name##_from_f32(vf32 a, ui32 too_large) {                                          \
+    return convert_lanes<ui8>(float8_rounded<digits, bias, vf32, vui32>(a, min_above, too_large));    \
+  }                                                                                                   \
+  WEFT_INLINE f32 name##_to_f32(ui8 a) {                                                              \
+    return float8_widened<digits, bias>(ui32(a), f32(a & 0x7f), special);                             \
+  }                                                                                                   \
+  WEFT_INLINE vf32 name##_to_f32(vui8 a) {                                                            \
+    vui32 bits = convert_lanes<ui32>(a);                                                              \
+    return float8_widened<digits, bias>(bits, convert_lanes<f32>(bits & 0x7fu), special);             \
+  }
+WEFT_FLOAT8(e4m3, 3, 7, 0x43e80001u, 0x7fu) WEFT_FLOAT8(e5m2, 2, 15, 0x47700000u, 0x7cu)
+#undef WEFT_FLOAT8
 
 }  // namespace weft
 

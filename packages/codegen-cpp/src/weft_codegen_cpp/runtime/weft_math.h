@@ -19,19 +19,16 @@ namespace weft {
 
 // ---- arithmetic --------------------------------------------------------------------------------------
 
-template <class X> WEFT_INLINE X add(X a, X b) { return X(a + b); }
-template <class X> WEFT_INLINE X sub(X a, X b) { return X(a - b); }
-template <class X> WEFT_INLINE X mul(X a, X b) { return X(a * b); }
-template <class X> WEFT_INLINE X truediv(X a, X b) { return X(a / b); }
+#define WEFT_INFIX(name, op) template <class X> WEFT_INLINE X name(X a, X b) { return X(a op b); }
+WEFT_INFIX(add, +) WEFT_INFIX(sub, -) WEFT_INFIX(mul, *) WEFT_INFIX(truediv, /)
+WEFT_INFIX(bitwise_and, &) WEFT_INFIX(bitwise_or, |) WEFT_INFIX(bitwise_xor, ^)
+#undef WEFT_INFIX
 template <class X> WEFT_INLINE X neg(X a) { return X(-a); }
 template <> WEFT_INLINE bool add<bool>(bool a, bool b) { return a | b; }
 template <> WEFT_INLINE bool mul<bool>(bool a, bool b) { return a & b; }
 template <> WEFT_INLINE Mask add<Mask>(Mask a, Mask b) { return logical_or(a, b); }
 template <> WEFT_INLINE Mask mul<Mask>(Mask a, Mask b) { return logical_and(a, b); }
 
-template <class X> WEFT_INLINE X bitwise_and(X a, X b) { return X(a & b); }
-template <class X> WEFT_INLINE X bitwise_or(X a, X b) { return X(a | b); }
-template <class X> WEFT_INLINE X bitwise_xor(X a, X b) { return X(a ^ b); }
 template <class X> WEFT_INLINE X bitwise_not(X a) { return X(~a); }
 WEFT_INLINE Mask bitwise_and(Mask a, Mask b) { return logical_and(a, b); }
 WEFT_INLINE Mask bitwise_or(Mask a, Mask b) { return logical_or(a, b); }
@@ -49,41 +46,39 @@ template <class F, class X> WEFT_INLINE X map(F f, X a, X b) {
   for (int k = 0; k < lanes; ++k) r[k] = f(a[k], b[k]);
   return r;
 }
+#define WEFT_BINARY_BY_LANE(name)                                                            \
+  template <class X> WEFT_INLINE X name(X a, X b) {                                          \
+    typedef Element<X> T;                                                                    \
+    if constexpr (is_vector<X>) return map([](T p, T q) { return name##_one<T>(p, q); }, a, b); \
+    else return name##_one<T>(a, b);                                                         \
+  }
 
 // A shift by the width or more, or by a negative count, gives what eager gives: 0, or the sign.
-template <class T> WEFT_INLINE T shift_left_one(T a, T b) {
+template <class T> WEFT_INLINE T left_shift_one(T a, T b) {
   constexpr T width = 8 * sizeof(T);
   return (b < 0 || b >= width) ? T(0) : T(ui64(a) << b);
 }
-template <class T> WEFT_INLINE T shift_right_one(T a, T b) {
+template <class T> WEFT_INLINE T right_shift_one(T a, T b) {
   constexpr T last = 8 * sizeof(T) - (is_signed<T> ? 1 : 0);
   if (b < 0 || b >= last) return is_signed<T> ? T(a >> (8 * sizeof(T) - 1)) : T(b == last ? 0 : 0);
   return T(a >> b);
 }
-template <class X> WEFT_INLINE X left_shift(X a, X b) {
-  typedef Element<X> T;
-  if constexpr (is_vector<X>) return map([](T p, T q) { return shift_left_one<T>(p, q); }, a, b);
-  else return shift_left_one<T>(a, b);
-}
-template <class X> WEFT_INLINE X right_shift(X a, X b) {
-  typedef Element<X> T;
-  if constexpr (is_vector<X>) return map([](T p, T q) { return shift_right_one<T>(p, q); }, a, b);
-  else return shift_right_one<T>(a, b);
-}
+WEFT_BINARY_BY_LANE(left_shift) WEFT_BINARY_BY_LANE(right_shift)
 
+template <class X> WEFT_INLINE auto bits_of(X a) {
+  typedef Signed<Element<X>> T;
+  if constexpr (is_vector<X>) return bitcast<Vec<T>>(a);
+  else return bitcast<T>(a);
+}
 template <class X> WEFT_INLINE X sign_bits(X a) {  // only the sign of a, for OR with a magnitude
-  typedef Element<X> T;
-  if constexpr (is_vector<X>) {
-    typedef Vec<Signed<T>> B;
-    return bitcast<X>(bitcast<B>(a) & bitcast<B>(splat<T>(T(-0.0))));
-  } else return bitcast<X>(Signed<T>(bitcast<Signed<T>>(a) & bitcast<Signed<T>>(T(-0.0))));
+  auto bits = bits_of(a);
+  typedef decltype(bits) B;
+  return bitcast<X>(B(bits & bits_of(widen_to<X>(Element<X>(-0.0)))));
 }
 template <class X> WEFT_INLINE X or_bits(X a, X b) {
-  typedef Element<X> T;
-  if constexpr (is_vector<X>) {
-    typedef Vec<Signed<T>> B;
-    return bitcast<X>(bitcast<B>(a) | bitcast<B>(b));
-  } else return bitcast<X>(Signed<T>(bitcast<Signed<T>>(a) | bitcast<Signed<T>>(b)));
+  auto bits = bits_of(a);
+  typedef decltype(bits) B;
+  return bitcast<X>(B(bits | bits_of(b)));
 }
 template <class X> WEFT_INLINE X abs(X a) {
   typedef Element<X> T;
@@ -225,12 +220,6 @@ template <class T> WEFT_INLINE T floordiv_one(T a, T b) {
     return ((a % b != 0) && ((a < 0) != (b < 0))) ? T(q - 1) : q;
   }
 }
-#define WEFT_BINARY_BY_LANE(name)                                                            \
-  template <class X> WEFT_INLINE X name(X a, X b) {                                          \
-    typedef Element<X> T;                                                                    \
-    if constexpr (is_vector<X>) return map([](T p, T q) { return name##_one<T>(p, q); }, a, b); \
-    else return name##_one<T>(a, b);                                                         \
-  }
 WEFT_BINARY_BY_LANE(truncdiv) WEFT_BINARY_BY_LANE(fmod) WEFT_BINARY_BY_LANE(remainder)
 WEFT_BINARY_BY_LANE(floordiv)
 
@@ -248,17 +237,10 @@ WEFT_INLINE vf32 sqrt(vf32 a) {
 template <int mode> WEFT_INLINE vf32 round_by(vf32 a) {
   return (vf32)__builtin_ia32_rndscaleps_mask((z_f32)a, mode, (z_f32)a, (unsigned short)-1, 4);
 }
-WEFT_INLINE vf32 floor(vf32 a) { return round_by<9>(a); }
-WEFT_INLINE vf32 ceil(vf32 a) { return round_by<10>(a); }
-WEFT_INLINE vf32 trunc(vf32 a) { return round_by<11>(a); }
-WEFT_INLINE vf32 round(vf32 a) { return round_by<8>(a); }
 #elif WEFT_YMM
 WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) { return __builtin_ia32_vfmaddps256(a, b, c); }
 WEFT_INLINE vf32 sqrt(vf32 a) { return __builtin_ia32_sqrtps256(a); }
-WEFT_INLINE vf32 floor(vf32 a) { return __builtin_ia32_roundps256(a, 9); }
-WEFT_INLINE vf32 ceil(vf32 a) { return __builtin_ia32_roundps256(a, 10); }
-WEFT_INLINE vf32 trunc(vf32 a) { return __builtin_ia32_roundps256(a, 11); }
-WEFT_INLINE vf32 round(vf32 a) { return __builtin_ia32_roundps256(a, 8); }
+template <int mode> WEFT_INLINE vf32 round_by(vf32 a) { return __builtin_ia32_roundps256(a, mode); }
 #else
 WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) {
   vf32 r = {};
@@ -266,18 +248,20 @@ WEFT_INLINE vf32 fma(vf32 a, vf32 b, vf32 c) {
   return r;
 }
 WEFT_INLINE vf32 sqrt(vf32 a) { return map([](f32 x) { return __builtin_sqrtf(x); }, a); }
-WEFT_INLINE vf32 floor(vf32 a) { return map([](f32 x) { return __builtin_floorf(x); }, a); }
-WEFT_INLINE vf32 ceil(vf32 a) { return map([](f32 x) { return __builtin_ceilf(x); }, a); }
-WEFT_INLINE vf32 trunc(vf32 a) { return map([](f32 x) { return __builtin_truncf(x); }, a); }
-WEFT_INLINE vf32 round(vf32 a) { return map([](f32 x) { return __builtin_rintf(x); }, a); }
 #endif
-#define WEFT_ROUNDING(name, builtin)                                                                  \
+#if WEFT_ZMM || WEFT_YMM
+#define WEFT_ROUNDING_OF_FLOATS(builtin, mode) return round_by<mode>(a);
+#else
+#define WEFT_ROUNDING_OF_FLOATS(builtin, mode) return map([](f32 x) { return __builtin_##builtin##f(x); }, a);
+#endif
+#define WEFT_ROUNDING(name, builtin, mode)                                                            \
+  WEFT_INLINE vf32 name(vf32 a) { WEFT_ROUNDING_OF_FLOATS(builtin, mode) }                            \
   WEFT_INLINE f32 name(f32 a) { return __builtin_##builtin##f(a); }                                   \
   WEFT_INLINE f64 name(f64 a) { return __builtin_##builtin(a); }                                      \
   WEFT_INLINE vf64 name(vf64 a) { return map([](f64 x) { return __builtin_##builtin(x); }, a); }      \
   template <class X> WEFT_INLINE X name(X a) { return a; }
-WEFT_ROUNDING(floor, floor) WEFT_ROUNDING(ceil, ceil) WEFT_ROUNDING(trunc, trunc)
-WEFT_ROUNDING(round, rint)
+WEFT_ROUNDING(floor, floor, 9) WEFT_ROUNDING(ceil, ceil, 10) WEFT_ROUNDING(trunc, trunc, 11)
+WEFT_ROUNDING(round, rint, 8)
 #undef WEFT_ROUNDING
 WEFT_INLINE f32 sqrt(f32 a) { return __builtin_sqrtf(a); }
 WEFT_INLINE f64 sqrt(f64 a) { return __builtin_sqrt(a); }
@@ -562,8 +546,7 @@ inline f64 erfinv_one(f64 y) {
   f64 a = y < 0 ? -y : y;
   if (!(a < 1)) return a == 1 ? y * __builtin_inf() : __builtin_nan("");
   if (a == 0) return y;
-  f64 w = -::log((1 - a) * (1 + a)), t = 2 / (3.14159265358979323846 * 0.147) - w / 2 * 1.0;
-  t = 2 / (3.14159265358979323846 * 0.147) - w / 2;
+  f64 w = -::log((1 - a) * (1 + a)), t = 2 / (3.14159265358979323846 * 0.147) - w / 2;
   f64 x = __builtin_sqrt(__builtin_sqrt(t * t + w / 0.147) - t);
   for (int round = 0; round < 4; ++round) {
     f64 miss = a < 0.5 ? ::erf(x) - a : (1 - a) - ::erfc(x);
@@ -603,15 +586,12 @@ inline f32 randn(i64 seed, i64 offset) {  // Box and Muller
   f64 radius = __builtin_sqrt(-2.0 * ::log((f64(bits[0]) + 0.5) * 0x1p-32));
   return f32(radius * ::cos(6.28318530717958647692 * (f64(bits[1]) * 0x1p-32)));
 }
-template <class I> inline vf32 rand(I seed, I offset) {
-  vf32 r = {};
-  for (int k = 0; k < lanes; ++k) r[k] = rand(i64(seed[k]), i64(offset[k]));
-  return r;
-}
-template <class I> inline vf32 randn(I seed, I offset) {
-  vf32 r = {};
-  for (int k = 0; k < lanes; ++k) r[k] = randn(i64(seed[k]), i64(offset[k]));
-  return r;
-}
+#define WEFT_RANDOM_BY_LANE(name)                                                           \
+  template <class I> inline vf32 name(I seed, I offset) {                                   \
+    vf32 r = {};                                                                            \
+    for (int k = 0; k < lanes; ++k) r[k] = name(i64(seed[k]), i64(offset[k]));              \
+    return r;                                                                               \
+  }
+WEFT_RANDOM_BY_LANE(rand) WEFT_RANDOM_BY_LANE(randn)
 
 }  // namespace weft

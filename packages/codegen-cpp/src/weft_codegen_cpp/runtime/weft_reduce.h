@@ -3,30 +3,15 @@
 
 namespace weft {
 
-struct Sum {
-  template <class T> static constexpr T start() { return T(0); }
-  template <class X> static WEFT_INLINE X combine(X a, X b) { return add(a, b); }
-};
-struct Prod {
-  template <class T> static constexpr T start() { return T(1); }
-  template <class X> static WEFT_INLINE X combine(X a, X b) { return mul(a, b); }
-};
-struct Max {
-  template <class T> static constexpr T start() { return Limits<T>::lowest(); }
-  template <class X> static WEFT_INLINE X combine(X a, X b) { return maximum(a, b); }
-};
-struct Min {
-  template <class T> static constexpr T start() { return Limits<T>::highest(); }
-  template <class X> static WEFT_INLINE X combine(X a, X b) { return minimum(a, b); }
-};
-struct Any {
-  template <class T> static constexpr T start() { return T(0); }
-  template <class X> static WEFT_INLINE X combine(X a, X b) { return logical_or(a, b); }
-};
-struct All {
-  template <class T> static constexpr T start() { return T(1); }
-  template <class X> static WEFT_INLINE X combine(X a, X b) { return logical_and(a, b); }
-};
+#define WEFT_REDUCTION(Name, first, join)                                        \
+  struct Name {                                                                  \
+    template <class T> static constexpr T start() { return first; }              \
+    template <class X> static WEFT_INLINE X combine(X a, X b) { return join(a, b); } \
+  };
+WEFT_REDUCTION(Sum, T(0), add) WEFT_REDUCTION(Prod, T(1), mul)
+WEFT_REDUCTION(Max, Limits<T>::lowest(), maximum) WEFT_REDUCTION(Min, Limits<T>::highest(), minimum)
+WEFT_REDUCTION(Any, T(0), logical_or) WEFT_REDUCTION(All, T(1), logical_and)
+#undef WEFT_REDUCTION
 
 #if defined(__has_builtin) && __has_builtin(__builtin_shufflevector)
 template <int step, class V, int... j> WEFT_INLINE V swap_lanes(V v, LaneNumbers<j...>) {
