@@ -76,7 +76,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     print_kernel,
 )
 from weft_codegen_triton.kernel.merging import merge_kernels
-from weft_codegen_triton.load_launches import Load, load_launches
+from weft_codegen_triton.load_launches import LaunchLoader, Load
 from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
@@ -635,6 +635,6 @@ def _host_functions(
         "IndicesTooLarge": IndicesTooLarge,
         **host.objects,
     }
-    load_launches(printed, device, namespace, load_functions or device.load)
+    LaunchLoader(printed, device, namespace, load_functions or device.load).load()
     exec(compile(host.source, "<weft host program>", "exec"), namespace)
     return namespace["compute"], namespace["finish"]

@@ -6,6 +6,7 @@ That for the sizes that the graph was made for is loaded at once, the other when
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from weft_codegen_triton.generated import PrintedProgram
@@ -18,31 +19,18 @@ Load = Callable[[Mapping[str, Function]], dict[str, Callable[..., None]]]
 """Gives the launchers of functions, by name."""
 
 
-def load_launches(
-    printed: PrintedProgram,
-    device: CudaDevice | InterpretedDevice,
-    namespace: dict[str, Any],
-    load_functions: Load,
-) -> None:
-    """Put the callables that make the launches of ``printed`` into the ``namespace`` of its host program."""
-    _Loader(printed, device, namespace, load_functions).load()
+@dataclass(eq=False)
+class LaunchLoader:
+    """Puts the callables that make the launches of ``printed`` into the ``namespace`` of its host program.
 
+    Loads each function once, so that kernels are shared that are the same for all sizes.
+    """
 
-class _Loader:
-    """Loads each function once, so that kernels are shared that are the same for all sizes."""
-
-    def __init__(
-        self,
-        printed: PrintedProgram,
-        device: CudaDevice | InterpretedDevice,
-        namespace: dict[str, Any],
-        load_functions: Load,
-    ) -> None:
-        self.printed = printed
-        self.device = device
-        self.namespace = namespace
-        self.load_functions = load_functions
-        self.loaded: dict[tuple[str, tuple[str, ...]], Callable[..., None]] = {}
+    printed: PrintedProgram
+    device: CudaDevice | InterpretedDevice
+    namespace: dict[str, Any]
+    load_functions: Load
+    loaded: dict[tuple[str, tuple[str, ...]], Callable[..., None]] = field(default_factory=dict)
 
     def load(self) -> None:
         """Bind the names of all launches: a kind that is not loaded yet is when one of them is called."""

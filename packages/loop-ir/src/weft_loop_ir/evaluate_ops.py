@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -46,26 +47,19 @@ _REDUCE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
 """Reductions that torch refuses over no elements: eager has raised, or nothing reads the result."""
 
 
+@dataclass(eq=False)
 class TorchOps:
     """``ops`` on tensors that broadcast to ``shape`` = [outer iterations, inner iterations].
 
     ``memory`` gives a buffer's flat memory by name; ``local`` holds local buffers as [outer, size].
     """
 
-    def __init__(
-        self,
-        memory: Callable[[str], Tensor],
-        local: Mapping[str, Tensor],
-        symbols: dict[sympy.Symbol, Any],
-        shape: tuple[int, int],
-        is_reduction: bool,
-    ) -> None:
-        self.memory = memory
-        self.local = local
-        self.symbols = symbols
-        self.shape = shape
-        self.is_reduction = is_reduction
-        self.mask: Tensor | None = None
+    memory: Callable[[str], Tensor]
+    local: Mapping[str, Tensor]
+    symbols: dict[sympy.Symbol, Any]
+    shape: tuple[int, int]
+    is_reduction: bool
+    mask: Tensor | None = None
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
         if name in DIRECT:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from weft_loop_ir.bodies import REDUCTIONS
@@ -51,6 +51,7 @@ class _Nothing:
         return f"tl.full({shape}, {self.place}, {self.place_dtype})"
 
 
+@dataclass(eq=False)
 class Accumulators:
     """The reductions of one stage, in the order in which its body names them.
 
@@ -60,23 +61,16 @@ class Accumulators:
     begins, after the loop; None where the operand can't be computed anew.
     """
 
-    def __init__(
-        self,
-        printer: BodyPrinter,
-        space: RowSpace,
-        with_exponentials: bool = False,
-        vector_of: Callable[[int], Callable[[str], FoundVector] | None] = lambda number: None,
-    ) -> None:
-        self.printer = printer
-        self.space = space
-        self.with_exponentials = with_exponentials
-        self.vector_of = vector_of
-        self.before: list[str] = []
-        self.pending: list[Callable[[], Text]] = []
-        self._names: list[tuple[str, ...]] = []
-        self._next = 0
-        self._shared: dict[str, tuple[str, ...]] = {}
-        self.exponentials: str | None = None
+    printer: BodyPrinter
+    space: RowSpace
+    with_exponentials: bool = False
+    vector_of: Callable[[int], Callable[[str], FoundVector] | None] = lambda number: None
+    before: list[str] = field(default_factory=list)
+    pending: list[Callable[[], Text]] = field(default_factory=list)
+    exponentials: str | None = None
+    _names: list[tuple[str, ...]] = field(default_factory=list)
+    _next: int = 0
+    _shared: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def again(self) -> None:
         """The body is printed from the start, for other blocks."""

@@ -157,17 +157,17 @@ class _Differs(Exception):
     """The kernel is of another kind."""
 
 
+@dataclass(eq=False)
 class _Finder:
     """Reads what surrounds a pointwise kernel, the step at ``place``."""
 
-    def __init__(
-        self, schedule: Schedule, around: ReplacedSteps, place: int, kernel: Kernel
-    ) -> None:
-        self.schedule = schedule
-        self.around = around
-        self.place = place
-        self.kernel = kernel
-        self.buffers = schedule.buffers
+    schedule: Schedule
+    around: ReplacedSteps
+    place: int
+    kernel: Kernel
+
+    def __post_init__(self) -> None:
+        self.buffers = self.schedule.buffers
 
     def find(self) -> Iterator[_Found]:
         """The kernels that can take the place of this one and of the matmuls around it; the best first.

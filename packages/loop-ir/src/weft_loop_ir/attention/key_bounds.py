@@ -117,30 +117,21 @@ def _every_line_sees(
     return all(sympy.expand(gap).is_nonnegative for gap in gaps)
 
 
+@dataclass(eq=False)
 class _Reader:
     """Walks from a result to the scores, through operations that keep what is hidden hidden."""
 
-    def __init__(
-        self,
-        body: LoopBody,
-        scores: str,
-        query: sympy.Expr,
-        key: sympy.Symbol,
-        positions: Set[sympy.Symbol],
-        lowest: float,
-    ) -> None:
-        self.body = body
-        self.at = body.at
-        self.scores = scores
-        self.query = query
-        self.key = key
-        self.positions = positions
-        self.lowest = lowest
-        self.found = _Conditions([], [], [])
+    body: LoopBody
+    scores: str
+    query: sympy.Expr
+    key: sympy.Symbol
+    positions: Set[sympy.Symbol]
+    lowest: float
+    found: _Conditions = field(default_factory=lambda: _Conditions([], [], []))
 
     def visit(self, value: Value) -> None:
         """Collect the conditions under which ``value`` is not hidden."""
-        instruction = self.at(value)
+        instruction = self.body.at(value)
         if isinstance(instruction, Conversion):
             self.visit(instruction.value)
         elif isinstance(instruction, Where):
@@ -158,7 +149,7 @@ class _Reader:
 
     def _visit_mask(self, value: Value) -> None:
         """What is added to a score."""
-        instruction = self.at(value)
+        instruction = self.body.at(value)
         if isinstance(instruction, Conversion):
             self._visit_mask(instruction.value)
         elif isinstance(instruction, Where):
@@ -182,19 +173,22 @@ class _Reader:
     def _note(self, condition: Value, holds: bool, fill: float) -> None:
         self.found.fills.append(fill)
         for compared, is_true in self._conjuncts(condition, holds):
-            if not self._bound(self.at(compared), is_true):
+            if not self._bound(self.body.at(compared), is_true):
                 self.found.is_whole = False
 
     def _conjuncts(self, condition: Value, holds: bool) -> Iterator[tuple[Value, bool]]:
         """Conditions all of which hold (are true, or false) where ``condition`` is ``holds``."""
-        instruction = self.at(condition)
+        instruction = self.body.at(condition)
         connective = instruction.operation.connective
         if connective is Connective.NOT and instruction.dtype == torch.bool:
             yield from self._conjuncts(instruction.operands[0], not holds)
         elif connective is (Connective.AND if holds else Connective.OR):
             for operand in instruction.operands:
                 yield from self._conjuncts(operand, holds)
-        elif isinstance(instruction, Conversion) and self.at(instruction.value).dtype == torch.bool:
+        elif (
+            isinstance(instruction, Conversion)
+            and self.body.at(instruction.value).dtype == torch.bool
+        ):
             yield from self._conjuncts(instruction.value, holds)
         elif not (isinstance(instruction, Constant) and bool(instruction.number) == holds):
             yield condition, holds
@@ -234,8 +228,8 @@ class _Reader:
             return False
         if (
             of_query[1]
-            or self.at(left).dtype not in INTEGERS
-            or self.at(right).dtype not in INTEGERS
+            or self.body.at(left).dtype not in INTEGERS
+            or self.body.at(right).dtype not in INTEGERS
         ):
             return False
         row, key = part_of(self.body, left), part_of(self.body, right)
@@ -255,7 +249,7 @@ class _Reader:
 
     def _position(self, value: Value) -> sympy.Expr | None:
         """An integer as an expression over positions and sizes."""
-        instruction = self.at(value)
+        instruction = self.body.at(value)
         if instruction.dtype is None or instruction.dtype.is_floating_point:
             return None
         if isinstance(instruction, IndexValue):
@@ -279,9 +273,9 @@ class _Reader:
 
     def _lost(self, value: Value) -> float | None:
         """The number that ``value`` is, if it hides a score."""
-        instruction = self.at(value)
+        instruction = self.body.at(value)
         while isinstance(instruction, Conversion):
-            instruction = self.at(instruction.value)
+            instruction = self.body.at(instruction.value)
         number = instruction.number if isinstance(instruction, Constant) else 0.0
         return float(number) if number <= self.lowest else None
 

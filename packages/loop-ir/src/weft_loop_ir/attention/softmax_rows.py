@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import sympy
@@ -106,20 +106,20 @@ def _is_of_elements(body: LoopBody) -> bool:
     return all(i.operation.is_of_element for i in body.instructions)
 
 
+@dataclass(eq=False)
 class _Rows:
     """Replays a kernel's stages with its local buffers as values."""
 
-    def __init__(
-        self, kernel: Kernel, key: LoopVariable, ops: BodyRecorder, scores: str, score: LoadScore
-    ) -> None:
-        self.kernel = kernel
-        self.key = key
-        self.ops = ops
-        self.scores = scores
-        self.score = score
-        self.local = {b.name: b for b in kernel.local_buffers}
-        self.values: dict[str, Value] = {}
-        self.stored: dict[str, tuple[sympy.Expr, Value]] = {}
+    kernel: Kernel
+    key: LoopVariable
+    ops: BodyRecorder
+    scores: str
+    score: LoadScore
+    values: dict[str, Value] = field(default_factory=dict)
+    stored: dict[str, tuple[sympy.Expr, Value]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.local = {b.name: b for b in self.kernel.local_buffers}
 
     def replay(self) -> None:
         """Record all stages; ``stored`` are then the places and values of what leaves the kernel."""

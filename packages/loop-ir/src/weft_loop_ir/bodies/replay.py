@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import sympy
 
@@ -25,6 +26,7 @@ LoadFunction = Callable[[BodyRecorder, str, sympy.Expr], Value]
 StoreFunction = Callable[[BodyRecorder, str, sympy.Expr, Value, str | None], None]
 
 
+@dataclass(eq=False)
 class Replayer:
     """Replays bodies into one recorder.
 
@@ -32,19 +34,11 @@ class Replayer:
     ``scan`` of a scan (the recorder's own methods when not given).
     """
 
-    def __init__(
-        self,
-        ops: BodyRecorder,
-        index: IndexFunction,
-        load: LoadFunction | None = None,
-        store: StoreFunction | None = None,
-        scan: Callable[..., Value] | None = None,
-    ) -> None:
-        self.ops = ops
-        self.index = index
-        self.load = load
-        self.store = store
-        self.scan = scan
+    ops: BodyRecorder
+    index: IndexFunction
+    load: LoadFunction | None = None
+    store: StoreFunction | None = None
+    scan: Callable[..., Value] | None = None
 
     def replay(self, body: LoopBody) -> Value | None:
         """Record ``body``'s instructions; gives the value of its result."""

@@ -7,6 +7,7 @@ here has calls in its body that are no single call, or sizes that differ by iter
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import sympy
 
@@ -74,17 +75,15 @@ class _NotKnown(Exception):
     """It is not known which elements a step touches."""
 
 
+@dataclass(eq=False)
 class _Accesses(StepVisitor[Iterator[IterationAccess]]):
     """The accesses of a loop's body to buffers ``shared``, with counters in sizes at their greatest."""
 
-    def __init__(
-        self, count: Count, bounds: Bounds, shared: frozenset[str], schedule: Schedule
-    ) -> None:
-        self.count = count
-        self.bounds = bounds
-        self.shared = shared
-        self.schedule = schedule
-        self.around: tuple[LoopVariable, ...] = ()  # the loops between, which count iterations
+    count: Count
+    bounds: Bounds
+    shared: frozenset[str]
+    schedule: Schedule
+    around: tuple[LoopVariable, ...] = ()  # the loops between, which count iterations
 
     def block(self, steps: Sequence[Step]) -> Iterator[IterationAccess]:
         """What ``steps`` touch."""
