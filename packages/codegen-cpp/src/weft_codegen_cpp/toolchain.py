@@ -30,20 +30,10 @@ COMPILER_SECONDS = 900.0
 
 VERSION_SECONDS = 30.0
 
-FLAGS = (
-    "-std=c++17",
-    "-O2",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=off",
-    "-fwrapv",
-    "-fno-exceptions",
-    "-fno-rtti",
-    "-fno-stack-protector",
-    "-Wno-psabi",
-    "-shared",
-    "-fPIC",
-)
+FLAGS = """
+    -std=c++17 -O2 -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv -fno-exceptions
+    -fno-rtti -fno-stack-protector -Wno-psabi -shared -fPIC
+""".split()
 
 
 @dataclass(frozen=True)

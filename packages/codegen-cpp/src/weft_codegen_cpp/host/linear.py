@@ -20,6 +20,7 @@ from dataclasses import replace
 import sympy
 import torch
 from weft_loop_ir import BufferView, ExternCall, Schedule, accepts, matmul_operands, plan_memory
+from weft_loop_ir.guesses import LIBRARY_EXTENT, guessed
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.cpu import cpu_of
@@ -32,9 +33,6 @@ MATMUL_THRESHOLD = 1 << 20
 
 LINEAR = "mkldnn::_linear_pointwise"
 CONVOLUTION = "mkldnn::_convolution_pointwise"
-
-SYMBOLIC_EXTENT = 64
-"""What a symbolic size counts in that estimate."""
 
 
 def with_linear_calls(schedule: Schedule, options: CppOptions) -> Schedule:
@@ -98,5 +96,5 @@ def convolves_in_onednn(
 
 
 def _products(extents: Sequence[sympy.Expr]) -> int:
-    """The product of ``extents``, in which a symbolic one counts as :data:`SYMBOLIC_EXTENT`."""
-    return math.prod(int(e) if e.is_Integer else SYMBOLIC_EXTENT for e in extents)
+    """The product of ``extents``, in which one that varies counts as :data:`LIBRARY_EXTENT`."""
+    return math.prod(guessed(extent, LIBRARY_EXTENT) for extent in extents)

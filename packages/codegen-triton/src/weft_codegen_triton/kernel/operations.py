@@ -7,22 +7,13 @@ from weft_loop_ir.unsupported import Unsupported
 
 UNARY = {
     "reciprocal": "1.0 / {0}",
-    "exp": "tl.exp({0})",
-    "exp2": "tl.exp2({0})",
-    "log": "tl.log({0})",
-    "log2": "tl.log2({0})",
-    "sin": "tl.sin({0})",
-    "cos": "tl.cos({0})",
-    "rsqrt": "tl.rsqrt({0})",
-    "erf": "tl.erf({0})",
-    "sigmoid": "weft.sigmoid({0})",
-    "digamma": "weft.digamma({0})",
-    "floor": "tl.floor({0})",
-    "ceil": "tl.ceil({0})",
     "round": "math.rint({0})",
-    "abs": "tl.abs({0})",
-    "sign": "weft.sign({0})",
     "bitwise_not": "~{0}",
+    **{
+        name: f"tl.{name}({{0}})"
+        for name in "exp exp2 log log2 sin cos rsqrt erf floor ceil abs".split()
+    },
+    **{name: f"weft.{name}({{0}})" for name in "sigmoid digamma sign".split()},
     **{
         name: f"math.{name}({{0}})"
         for name in (

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy
+from weft_loop_ir.guesses import MATMUL_EXTENT, guessed
 
 from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.matmuls.contraction import Contraction
@@ -88,13 +89,11 @@ CHANNEL_TILES = (
 """Of convolutions of each channel by itself, which have no steps."""
 
 FEW_ROWS = 16
-SYMBOLIC_SIZE = 1024
-"""What a size counts that is not known."""
 
 
 def static(size: sympy.Expr) -> int:
     """A size, or a guess where it varies."""
-    return int(size) if size.is_Integer else SYMBOLIC_SIZE
+    return guessed(size, MATMUL_EXTENT)
 
 
 def tiles_for(contraction: Contraction, gpu: Gpu = REFERENCE) -> tuple[TileShape, ...]:

@@ -26,16 +26,11 @@ MAX_DYNAMIC_SHARED_MEMORY = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 DEFAULT_SHARED_MEMORY = 48 * 1024
 """Bytes that a block may have without asking."""
 
-GRAPH_FUNCTIONS = (
-    "cuGraphCreate",
-    "cuGraphAddKernelNode_v2",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphExecKernelNodeSetParams_v2",
-    "cuGraphLaunch",
-    "cuStreamIsCapturing",
-    "cuGraphExecDestroy",
-    "cuGraphDestroy",
-)
+GRAPH_FUNCTIONS = """
+    cuGraphCreate cuGraphAddKernelNode_v2 cuGraphInstantiateWithFlags
+    cuGraphExecKernelNodeSetParams_v2 cuGraphLaunch cuStreamIsCapturing cuGraphExecDestroy
+    cuGraphDestroy
+""".split()
 """In the order of ``GraphFunctions`` in ``launch_graph.h``; there since CUDA 12."""
 
 MIN_GRAPH_LAUNCHES = 4

@@ -13,6 +13,7 @@ cuDNN's gave wrong numbers; torch's choice looks at none of that.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
@@ -41,21 +42,10 @@ _IN_ROWS = OperandRule(dtypes=REALS, ranks=frozenset({4}), unit_stride=True)
 _FLASH = OperandRule(
     dtypes=HALVES, ranks=frozenset({4}), unit_stride=True, aligned=READ_AT_ONCE, max_last=256
 )
-_EFFICIENT = OperandRule(
-    dtypes=HALVES | {torch.float32},
-    ranks=frozenset({4}),
-    unit_stride=True,
-    aligned=READ_AT_ONCE,
-    last_bytes=READ_AT_ONCE,
+_EFFICIENT = replace(
+    _FLASH, dtypes=HALVES | {torch.float32}, last_bytes=READ_AT_ONCE, max_last=None
 )
-_CUDNN = OperandRule(
-    dtypes=HALVES,
-    ranks=frozenset({4}),
-    unit_stride=True,
-    aligned=READ_AT_ONCE,
-    last_bytes=READ_AT_ONCE,
-    max_last=256,
-)
+_CUDNN = replace(_FLASH, last_bytes=READ_AT_ONCE)
 _GRADIENT = OperandRule(aligned=READ_AT_ONCE)
 """Copied by the kernel if it is not contiguous, not for where it begins."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
+from weft_loop_ir.guesses import LARGE
 from weft_loop_ir.schedule.accesses import Extent, common_refinement
 from weft_loop_ir.schedule.groups import (
     Group,
@@ -21,9 +22,6 @@ from weft_loop_ir.schedule.groups import (
 )
 from weft_loop_ir.schedule.iterations import is_injective
 from weft_loop_ir.schedule.options import ScheduleOptions
-
-VARYING_EXTENT = 1 << 20
-"""What a loop of varying extent counts as, where elements are compared."""
 
 _Half = tuple[tuple[Member, ...], tuple[GroupAccess, ...]]
 """The members and accesses of one of two groups, over their common loops."""
@@ -289,7 +287,7 @@ def _reads_agree(first: Sequence[GroupAccess], second: Sequence[GroupAccess], lo
 def _elements(coefficients: Row, loops: Row) -> int:
     """About how many elements an access reads over ``loops``; those of varying extent count as long."""
     walked = [n for c, n in zip(coefficients, loops, strict=True) if c != 0]
-    return math.prod(n if isinstance(n, int) else VARYING_EXTENT for n in walked)
+    return math.prod(n if isinstance(n, int) else LARGE for n in walked)
 
 
 def _only_write(first: Group, second: Group, names: frozenset[str]) -> bool:

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 
-import sympy
-
+from weft_loop_ir.guesses import LARGE, guessed
 from weft_loop_ir.ir import (
     Buffer,
     BufferKind,
@@ -37,9 +36,6 @@ from weft_loop_ir.schedule.split_scans import split_long_scans
 from weft_loop_ir.schedule.stages import build_kernel
 from weft_loop_ir.schedule.vectorize_loops import vectorize_loops
 from weft_loop_ir.verify import verify
-
-SYMBOLIC_BYTES = 1 << 20
-"""What a buffer of symbolic size counts in fusion scores."""
 
 
 def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> Schedule:
@@ -83,14 +79,10 @@ def _check(program: LoopGraph | Schedule, options: ScheduleOptions) -> None:
 
 
 def _bytes(buffers: Mapping[str, Buffer]) -> dict[str, int]:
-    result = {}
-    for name, buffer in buffers.items():
-        elements = storage_elements(buffer)
-        if isinstance(elements, sympy.Integer):
-            result[name] = int(elements) * buffer.layout.dtype.itemsize
-        else:
-            result[name] = SYMBOLIC_BYTES
-    return result
+    return {
+        name: guessed(storage_elements(buffer) * buffer.layout.dtype.itemsize, LARGE)
+        for name, buffer in buffers.items()
+    }
 
 
 class _Scheduler:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import sympy
 
 from weft_loop_ir.expressions import loop_symbol
+from weft_loop_ir.guesses import EXPANDED_EXTENT
 from weft_loop_ir.ir import (
     Buffer,
     BufferKind,
@@ -49,9 +50,6 @@ from weft_loop_ir.schedule.iterations import (
 from weft_loop_ir.schedule.matmuls_of_iterations import MatmulOfAll, matmul_of_all
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
-
-SYMBOLIC_EXTENT = sympy.Integer(1 << 14)
-"""What a size or number of iterations that varies counts as, when memory is weighed."""
 
 
 def vectorize_loops(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
@@ -156,7 +154,7 @@ class _Vectorizer:
             sympy.S.Zero,
         )
         total = sympy.expand(bytes_ * trips)
-        total = total.xreplace(dict.fromkeys(total.free_symbols, SYMBOLIC_EXTENT))
+        total = total.xreplace(dict.fromkeys(total.free_symbols, EXPANDED_EXTENT))
         return bool(total.is_Integer and total <= self.options.expanded_bytes)
 
     def _iterations(self, loop: Loop, count: Count, own: Set[str], trips: sympy.Expr) -> Iterations:
