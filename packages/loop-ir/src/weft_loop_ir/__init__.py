@@ -4,12 +4,10 @@ from weft_loop_ir import bodies, ops
 from weft_loop_ir.attention import (
     AttentionGradientKernel,
     AttentionKernel,
-    GradientMatmul,
     GradientSum,
     KeyBounds,
     MatrixOperand,
     RowStatistic,
-    ScoreMatmul,
     fuse_attention,
     fuse_attention_gradients,
 )
@@ -25,12 +23,10 @@ from weft_loop_ir.bodies import (
 )
 from weft_loop_ir.callees import (
     CALLEES,
-    Callee,
     OperandLayout,
     OperandRule,
     accepts,
     call_library,
-    callee_of,
     needs_check,
 )
 from weft_loop_ir.codegen import Codegen, CompiledProgram, ExportedProgram, Prerequisite
@@ -118,7 +114,6 @@ __all__ = [
     "Buffer",
     "BufferKind",
     "BufferView",
-    "Callee",
     "Codegen",
     "CombineFunction",
     "CompiledProgram",
@@ -130,7 +125,6 @@ __all__ = [
     "ExternCall",
     "FloorDiv",
     "FusedKernel",
-    "GradientMatmul",
     "GradientSum",
     "HostInterpreter",
     "HostWalk",
@@ -162,7 +156,6 @@ __all__ = [
     "RowStatistic",
     "Schedule",
     "ScheduleOptions",
-    "ScoreMatmul",
     "SizeFloat",
     "Stage",
     "Step",
@@ -177,7 +170,6 @@ __all__ = [
     "bodies",
     "bytes_outside_arena",
     "call_library",
-    "callee_of",
     "changes_state",
     "check_first",
     "convolve_channels_last",

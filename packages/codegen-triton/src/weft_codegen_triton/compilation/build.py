@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import re
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary, triton_version
-from weft_codegen_triton.compilation.cache import put
+from weft_codegen_triton.compilation.cache import load_module, put
 
 
 def prepare() -> None:
@@ -72,7 +71,7 @@ def _no_diagnostics() -> Iterator[None]:
 def _build(job: CompileJob, module: str, path: Path) -> KernelBinary:
     """The machine code of ``module``, the text of ``job``'s or one for it, which is written to ``path``."""
     put(path, module.encode())
-    function = getattr(_load(path), job.name)
+    function = getattr(load_module(path), job.name)
     names = list(job.signature)
     source = ASTSource(
         function,
@@ -103,14 +102,6 @@ def _build(job: CompileJob, module: str, path: Path) -> KernelBinary:
         metadata.num_warps,
         _parameter_count(compiled.asm["ptx"]) - arguments,
     )
-
-
-def _load(path: Path) -> Any:
-    specification = importlib.util.spec_from_file_location(f"weft_kernel_{path.stem}", path)
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def _parameter_count(ptx: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -92,3 +93,12 @@ def put(path: Path, content: bytes) -> None:
     except BaseException:  # after an interrupt too
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def load_module(path: Path) -> Any:
+    """The module of a kernel whose text is at ``path``."""
+    specification = importlib.util.spec_from_file_location(f"weft_kernel_{path.stem}", path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module

@@ -20,7 +20,6 @@ from weft_loop_ir import CombineFunction, Kernel
 from weft_loop_ir.bodies import ADD, MUL, Fold
 
 from weft_codegen_triton.kernel.blocks import extent
-from weft_codegen_triton.kernel.body_printer import Text
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.frame import KernelFrame, split_index
 from weft_codegen_triton.kernel.scan_printer import (
@@ -110,13 +109,8 @@ class _LookBackPrinter(ScanPrinter):
         emit("roffset = tile * RBLOCK")
         self._print_block()
 
-    def _scanned(self, values: tuple[Text, ...]) -> list[Text]:
-        key = tuple(value.code for value in values)
-        if key in self.results:
-            return self.results[key]
+    def _print_carried(self) -> None:
         emit = self.printer.emit
-        self._print_elements("element", values)
-        emit(f"{self._names('result')} = {self._scan('element')}")
         # nobody asks for the total of a row's last tile, which may have fewer elements
         emit("is_last = tl.arange(0, RBLOCK)[None, :] == RBLOCK - 1")
         self._print_totals("total", "result")
@@ -126,14 +120,10 @@ class _LookBackPrinter(ScanPrinter):
         prefixes = f"state_ptr + {ALIGNMENT} + (row * {self.groups + 1} + group"
         self._wait("weft.wait_for", "prefix", f"{prefixes}) * {self.words}", "group > 0")
         self._print_before()
-        emit(
-            f"{self._names('joined')} = {self.name}({self._names('before')}, {self._names('total')})"
-        )
+        self._print_joined("before", "total")
         with self.printer.loop(f"if number == {GROUP - 1}:"):
             self._publish("joined", f"{prefixes} + 1) * {self.words}")
         self._print_results()
-        made = self.results[key] = self._texts("result")
-        return made
 
     def _print_before(self) -> None:
         """Print what precedes the tile: what does its group, and what does the tile in it, if anything."""
@@ -143,24 +133,19 @@ class _LookBackPrinter(ScanPrinter):
             emit(f"among0 = tl.where(number > 0, among0, {identity})")
             emit(f"before0 = {self.name}(prefix0, among0)")
             return
-        emit(
-            f"{self._names('joined')} = {self.name}({self._names('prefix')}, {self._names('among')})"
-        )
+        self._print_joined("prefix", "among")
         for k in self.numbers:
             emit(f"before{k} = tl.where(number > 0, joined{k}, prefix{k})")
             emit(f"before{k} = tl.where(group > 0, before{k}, among{k})")
 
     def _print_results(self) -> None:
         """Print the elements combined with what precedes the tile, which nothing does in a row's first."""
-        emit, shape = self.printer.emit, self.printer.tile.shape
-        before = ", ".join(f"tl.broadcast_to(before{k}, {shape})" for k in self.numbers)
-        combined = f"{self.name}({before}, {self._names('result')})"
         if _identity(self.combine_function) is not None:
-            emit(f"{self._names('result')} = {combined}")
+            self._print_joined("before", "result", self._spread(), "result")
             return
-        emit(f"{self._names('joined')} = {combined}")
+        self._print_joined("before", "result", self._spread())
         for k in self.numbers:
-            emit(f"result{k} = tl.where(tile > 0, joined{k}, result{k})")
+            self.printer.emit(f"result{k} = tl.where(tile > 0, joined{k}, result{k})")
 
     def _print_preceding(self, places: str) -> None:
         """Print what the tiles before this one in its group give together."""

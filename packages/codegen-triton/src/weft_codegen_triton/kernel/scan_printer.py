@@ -255,20 +255,24 @@ class ScanPrinter:
         key = tuple(value.code for value in values)
         if key in self.results:
             return self.results[key]
-        emit = self.printer.emit
         self._print_elements("element", values)
-        emit(f"{self._names('result')} = {self._scan('element')}")
+        self.printer.emit(f"{self._names('result')} = {self._scan('element')}")
+        self._print_carried()
+        made = self.results[key] = self._texts("result")
+        return made
+
+    def _print_carried(self) -> None:
+        """Print how the block's scan goes on from what precedes it, and what the next goes on from."""
+        emit = self.printer.emit
         if not self.is_whole or self.stage.body.holds(Fold):
             end = self.length if self.is_whole else f"tl.minimum(roffset + RBLOCK, {self.length})"
             emit(f"is_last = rindex == {end} - 1")
             self._print_totals("running" if self.is_whole else "total", "result")
         if not self.is_whole:
-            self._print_joined("result")
+            self._print_joined("running", "result", self._spread())
             for k in self.numbers:
                 emit(f"result{k} = tl.where(roffset > 0, joined{k}, result{k})")
             self._print_running()
-        made = self.results[key] = self._texts("result")
-        return made
 
     # -- several elements by a thread ------------------------------------------------------------------
 
@@ -301,7 +305,7 @@ class ScanPrinter:
             later = "(place > 0) | (roffset > 0)"
             emit(f"is_last = place == RBLOCK // {count} - 1")
             self._print_totals("total", "scanned")
-            self._print_joined("before")
+            self._print_joined("running", "before", self._spread())
             for k in self.numbers:
                 emit(f"before{k} = tl.where(roffset > 0, joined{k}, before{k})")
                 emit(f"before{k} = tl.where(place > 0, before{k}, running{k})")
@@ -380,18 +384,22 @@ class ScanPrinter:
             picked = f"tl.sum(tl.where(is_last, {held.format(f'{source}{k}')}, 0), 1)[:, None]"
             self.printer.emit(f"{target}{k} = {restored.format(picked)}")
 
-    def _print_joined(self, following: str) -> None:
-        """Print what precedes the block combined with values of it."""
-        shape = self.printer.tile.shape
-        before = ", ".join(f"tl.broadcast_to(running{k}, {shape})" for k in self.numbers)
+    def _print_joined(
+        self, before: str, following: str, spread: str = "{}", target: str = "joined"
+    ) -> None:
+        """Print values, in the form ``spread``, combined with the ones that follow."""
+        values = ", ".join(spread.format(f"{before}{k}") for k in self.numbers)
         self.printer.emit(
-            f"{self._names('joined')} = {self.name}({before}, {self._names(following)})"
+            f"{self._names(target)} = {self.name}({values}, {self._names(following)})"
         )
+
+    def _spread(self) -> str:
+        """The form of one value as those of a whole block."""
+        return f"tl.broadcast_to({{}}, {self.printer.tile.shape})"
 
     def _print_running(self) -> None:
         """Print what the next block goes on with."""
-        running, totals = self._names("running"), self._names("total")
-        self.printer.emit(f"{self._names('joined')} = {self.name}({running}, {totals})")
+        self._print_joined("running", "total")
         for k in self.numbers:
             self.printer.emit(f"running{k} = tl.where(roffset > 0, joined{k}, total{k})")
 

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import dataclasses
 import hashlib
-import importlib.util
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 from weft_codegen_triton.compilation.binary import ENTRY, KernelBinary
-from weft_codegen_triton.compilation.cache import holds, put
+from weft_codegen_triton.compilation.cache import holds, load_module, put
 from weft_codegen_triton.errors import DeviceUnavailable
 from weft_codegen_triton.exported import Compiled
 from weft_codegen_triton.gpu import REFERENCE, Gpu
@@ -90,11 +89,7 @@ class InterpretedDevice:
         path = self._folder / f"{hashlib.sha256(text).hexdigest()[:32]}.py"
         if not holds(path, text):
             put(path, text)
-        specification = importlib.util.spec_from_file_location(f"weft_kernel_{path.stem}", path)
-        assert specification is not None and specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        specification.loader.exec_module(module)
-        return module.kernel
+        return load_module(path).kernel
 
 
 def _text(function: Function) -> bytes:

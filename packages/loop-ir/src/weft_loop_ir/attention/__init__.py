@@ -5,9 +5,7 @@ from weft_loop_ir.attention.find_attention import fuse_attention as fuse_attenti
 from weft_loop_ir.attention.find_gradients import (
     AttentionGradientKernel as AttentionGradientKernel,
 )
-from weft_loop_ir.attention.find_gradients import GradientMatmul as GradientMatmul
 from weft_loop_ir.attention.find_gradients import GradientSum as GradientSum
-from weft_loop_ir.attention.find_gradients import ScoreMatmul as ScoreMatmul
 from weft_loop_ir.attention.find_gradients import (
     fuse_attention_gradients as fuse_attention_gradients,
 )

@@ -3,21 +3,16 @@
 from weft_loop_ir.callees.calls import (
     accepts,
     call_library,
-    callee_of,
     needs_check,
-    view_layout,
 )
-from weft_loop_ir.callees.rules import Callee, OperandLayout, OperandRule
+from weft_loop_ir.callees.rules import OperandLayout, OperandRule
 from weft_loop_ir.callees.table import CALLEES
 
 __all__ = [
     "CALLEES",
-    "Callee",
     "OperandLayout",
     "OperandRule",
     "accepts",
     "call_library",
-    "callee_of",
     "needs_check",
-    "view_layout",
 ]

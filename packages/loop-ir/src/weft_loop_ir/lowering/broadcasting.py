@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.lowering.context import rounded_scalar
+from weft_loop_ir.lowering.context import LoweringContext, rounded_scalar
 from weft_loop_ir.lowering.promotion import Operand
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.ops import STORAGE_ONLY
@@ -62,6 +62,43 @@ def read(
     if rounded in STORAGE_ONLY and ops.dtype_of(value) is not torch.bool:
         value = ops.to_dtype(value, rounded)
     return ops.to_dtype(value, dtype)
+
+
+def broadcast_map(
+    context: LoweringContext,
+    tensors: Sequence[TensorValue],
+    compute: torch.dtype | None,
+    target: torch.dtype,
+    formula: Callable[..., Value],
+    *,
+    instructions: int = 1,
+    costly: bool = False,
+) -> TensorValue:
+    """``formula(ops, *values)`` over broadcast tensors, read in ``compute`` if it is given, in ``target``."""
+    size = broadcast_size([t.size for t in tensors])
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        values = [read(ops, t, index, size, compute or t.dtype) for t in tensors]
+        return ops.to_dtype(formula(ops, *values), target)
+
+    return context.pointwise(
+        size, target, tensors[0].device, function, tensors, instructions, costly
+    )
+
+
+def map_values(
+    context: LoweringContext,
+    tensors: Sequence[TensorValue],
+    dtype: torch.dtype,
+    formula: Callable[..., Value],
+    *,
+    costly: bool = False,
+    instructions: int = 1,
+) -> TensorValue:
+    """``formula(ops, *values)`` over tensors of one size, converted to ``dtype`` at the end."""
+    return broadcast_map(
+        context, tensors, None, dtype, formula, costly=costly, instructions=instructions
+    )
 
 
 def tensors_of(operands: Sequence[object]) -> list[TensorValue]:

@@ -34,8 +34,7 @@ aten = torch.ops.aten
 @register_lowering(aten.cat.default)
 def cat(context: LoweringContext, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
     parts = [t for t in tensors if t.size != (0,)]  # eager skips these whatever the others' rank
-    for part in tensors:
-        check_supported(part.dtype)
+    check_supported(*(part.dtype for part in tensors))
     if not parts:
         return context.copy_of(tensors[0])
     return join(context, parts, normalize_dim(dim, len(parts[0].size)))
@@ -43,8 +42,7 @@ def cat(context: LoweringContext, tensors: Sequence[TensorValue], dim: int = 0) 
 
 @register_lowering(aten.stack.default)
 def stack(context: LoweringContext, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
-    for part in tensors:
-        check_supported(part.dtype)
+    check_supported(*(part.dtype for part in tensors))
     d = normalize_dim(dim, len(tensors[0].size) + 1)
     return join(context, [insert_dim(t, d) for t in tensors], d)
 
@@ -276,8 +274,7 @@ def _overwritten(
     context: LoweringContext, tensor: TensorValue, source: TensorValue, window: Window
 ) -> TensorValue:
     """``tensor`` with ``source`` in ``window``."""
-    check_supported(tensor.dtype)
-    check_supported(source.dtype)
+    check_supported(tensor.dtype, source.dtype)
     dtype, compute = tensor.dtype, compute_dtype(tensor.dtype)
     dim, start, step = window.dim, window.start, window.step
     extent = window.extent(source)

@@ -62,8 +62,7 @@ def scalar_tensor(context: LoweringContext, value: Any, **options: Any) -> Tenso
 def fill(context: LoweringContext, tensor: TensorValue, value: Any) -> TensorValue:
     if not isinstance(value, TensorValue):
         return _filled(context, value)
-    check_supported(value.dtype)
-    check_supported(tensor.dtype)
+    check_supported(value.dtype, tensor.dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         return ops.to_dtype(value.load(ops, ()), tensor.dtype)

@@ -10,21 +10,20 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, integer
-from weft_loop_ir.lowering.broadcasting import broadcast_size, read
+from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
 from weft_loop_ir.lowering.promotion import check_supported, require_float
 from weft_loop_ir.lowering.reductions import (
     cast,
     count_of,
     is_empty,
-    map_values,
     moments,
     over_dims,
     sum_of_exponentials,
     variance_of,
 )
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
-from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.lowering.views import (
     normalize_dim,
     remove_dims,
@@ -35,28 +34,6 @@ from weft_loop_ir.lowering.views import (
 from weft_loop_ir.recording import BodyRecorder
 
 aten = torch.ops.aten
-
-
-def broadcast_map(
-    context: LoweringContext,
-    tensors: Sequence[TensorValue],
-    compute: torch.dtype,
-    target: torch.dtype,
-    formula: Any,
-    *,
-    instructions: int = 1,
-    costly: bool = False,
-) -> TensorValue:
-    """``formula(ops, *values)`` over broadcast tensors read in ``compute``, converted to ``target``."""
-    size = broadcast_size([t.size for t in tensors])
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        values = [read(ops, t, index, size, compute) for t in tensors]
-        return ops.to_dtype(formula(ops, *values), target)
-
-    return context.pointwise(
-        size, target, tensors[0].device, function, tensors, instructions, costly
-    )
 
 
 def _softmax_dims(tensor: TensorValue, dim: int) -> list[int]:

@@ -9,7 +9,7 @@ import torch
 
 from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.bodies import Cost, Value, operation_named
-from weft_loop_ir.lowering.broadcasting import broadcast_size, read, tensors_of
+from weft_loop_ir.lowering.broadcasting import broadcast_size, map_values, read, tensors_of
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.promotion import (
     Operand,
@@ -246,15 +246,20 @@ def where(
     context: LoweringContext, condition: TensorValue, value: Operand, other: Operand
 ) -> TensorValue:
     compute, target = promote([value, other], D)
-    tensors = tensors_of([condition, value, other])
+    return _picked(context, [condition, value, other], compute, target)
+
+
+def _picked(
+    context: LoweringContext, operands: Sequence[Operand], compute: torch.dtype, target: torch.dtype
+) -> TensorValue:
+    """``where`` of a condition and two values, which are read in ``compute``."""
+    tensors = tensors_of(operands)
     size = broadcast_size([t.size for t in tensors])
+    dtypes = (torch.bool, compute, compute)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        mask = read(ops, condition, index, size, torch.bool)
-        picked = ops.where(
-            mask, read(ops, value, index, size, compute), read(ops, other, index, size, compute)
-        )
-        return ops.to_dtype(picked, target)
+        values = [read(ops, o, index, size, d) for o, d in zip(operands, dtypes, strict=True)]
+        return ops.to_dtype(ops.where(*values), target)
 
     return context.pointwise(size, target, context.meta_device(), function, tensors)
 
@@ -265,32 +270,16 @@ def masked_fill(
 ) -> TensorValue:
     target = tensor.dtype
     check_supported(target)
-    compute = compute_dtype(target)
     if isinstance(fill, TensorValue):
         check_supported(fill.dtype)
-    tensors = tensors_of([tensor, mask, fill])
-    size = context.meta_size()
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        picked = ops.where(
-            read(ops, mask, index, size, torch.bool),
-            read(ops, fill, index, size, compute),
-            read(ops, tensor, index, size, compute),
-        )
-        return ops.to_dtype(picked, target)
-
-    return context.pointwise(size, target, context.meta_device(), function, tensors)
+    return _picked(context, [mask, fill, tensor], compute_dtype(target), target)
 
 
 def convert(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
     """A lazy copy converted to ``dtype``."""
-    check_supported(tensor.dtype)
-    check_supported(dtype)
+    check_supported(tensor.dtype, dtype)
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        return ops.to_dtype(tensor.load(ops, index), dtype)
-
-    return context.pointwise(tensor.size, dtype, context.meta_device(), function, [tensor])
+    return map_values(context, [tensor], dtype, lambda ops, v: v)
 
 
 @register_lowering(aten._to_copy.default)
@@ -326,8 +315,7 @@ def copy(
 ) -> TensorValue:
     if target.device != source.device:
         raise NoLowering("copy between devices")
-    check_supported(source.dtype)
-    check_supported(target.dtype)
+    check_supported(source.dtype, target.dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         return read(ops, source, index, target.size, target.dtype)
@@ -337,14 +325,9 @@ def copy(
 
 @register_lowering(aten.view.dtype)
 def view_dtype(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
-    check_supported(tensor.dtype)
-    check_supported(dtype)
+    check_supported(tensor.dtype, dtype)
     if tensor.dtype == dtype:
         return tensor
     if dtype.itemsize != tensor.dtype.itemsize or torch.bool in (dtype, tensor.dtype):
         raise NoLowering("a view as elements of another width")
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        return ops.to_dtype_bitcast(tensor.load(ops, index), dtype)
-
-    return context.pointwise(tensor.size, dtype, tensor.device, function, [tensor])
+    return map_values(context, [tensor], dtype, lambda ops, v: ops.to_dtype_bitcast(v, dtype))

@@ -11,6 +11,7 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
+from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling_windows import (
     Windows,
@@ -19,7 +20,6 @@ from weft_loop_ir.lowering.pooling_windows import (
     is_unrolled,
     load_within,
 )
-from weft_loop_ir.lowering.reductions import map_values
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder

@@ -97,10 +97,11 @@ _NUMBERS = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64"
 SUPPORTED_DTYPES = frozenset((*(getattr(torch, name) for name in _NUMBERS.split()), *FLOAT8))
 
 
-def check_supported(dtype: torch.dtype) -> None:
+def check_supported(*dtypes: torch.dtype) -> None:
     """Raise :class:`NoLowering` for a dtype that loop bodies don't hold."""
-    if dtype not in SUPPORTED_DTYPES:
-        raise NoLowering(f"dtype {dtype}")
+    for dtype in dtypes:
+        if dtype not in SUPPORTED_DTYPES:
+            raise NoLowering(f"dtype {dtype}")
 
 
 def require_float(tensor: TensorValue) -> None:

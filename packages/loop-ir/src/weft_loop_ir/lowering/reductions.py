@@ -12,7 +12,7 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import product
-from weft_loop_ir.lowering.broadcasting import read
+from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
@@ -75,26 +75,6 @@ def over_dims(
     )
 
 
-def map_values(
-    context: LoweringContext,
-    tensors: Sequence[TensorValue],
-    dtype: torch.dtype,
-    formula: Callable[..., Value],
-    *,
-    costly: bool = False,
-    instructions: int = 1,
-) -> TensorValue:
-    """``formula(ops, *values)`` over tensors of one size, converted to ``dtype`` at the end."""
-    size = tensors[0].size
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        return ops.to_dtype(formula(ops, *(t.load(ops, index) for t in tensors)), dtype)
-
-    return context.pointwise(
-        size, dtype, tensors[0].device, function, tensors, instructions, costly
-    )
-
-
 def cast(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
     """``tensor`` in ``dtype``: itself when it is already."""
     if tensor.dtype == dtype:
@@ -122,8 +102,7 @@ def _sum_or_product(
     dtype: torch.dtype | None = None,
 ) -> TensorValue:
     target = context.meta_dtype()
-    check_supported(target)
-    check_supported(tensor.dtype)
+    check_supported(target, tensor.dtype)
     if target == torch.bool:
         raise NoLowering(f"{kind} in bool")
     accumulate = compute_dtype(target)
@@ -401,13 +380,14 @@ def sum_of_exponentials(
     compute: torch.dtype,
 ) -> TensorValue:
     """``sum(exp(tensor - shift))`` over ``dims``; ``shift`` has those dims as 1."""
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        value = read(ops, tensor, index, tensor.size, compute)
-        return ops.exp(ops.sub(value, read(ops, shift, index, tensor.size, compute)))
-
-    exponentials = context.pointwise(
-        tensor.size, compute, tensor.device, function, [tensor, shift], 3, True
+    exponentials = broadcast_map(
+        context,
+        [tensor, shift],
+        compute,
+        compute,
+        lambda ops, x, m: ops.exp(ops.sub(x, m)),
+        instructions=3,
+        costly=True,
     )
     (total,) = over_dims(context, exponentials, ["sum"], dims, keepdim, compute)
     return total

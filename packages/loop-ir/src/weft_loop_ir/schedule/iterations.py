@@ -129,17 +129,31 @@ def _never_meet(first: IterationAccess, second: IterationAccess) -> bool:
     """Whether two accesses of one iteration touch different elements: one lies before the other."""
     if first.is_opaque or second.is_opaque:
         return False
+    reach = _reach(first, second)
+    return reach is not None and (_below(0, reach[0]) or _below(reach[1], 0))
+
+
+def _reach(
+    first: IterationAccess, second: IterationAccess, step: Extent | None = None
+) -> tuple[Extent, Extent, Sequence[Extent]] | None:
+    """Between which distances two accesses lie over loops of strides up to ``step``, and the other strides.
+
+    Over all loops without it; None where this is unknown.
+    """
     low = high = _difference(first, second)
+    others: list[Extent] = []
     for access, sign in ((first, 1), (second, -1)):
         for stride, extent in _moving(access):
             size = _magnitude(stride)
             if size is None:
-                return False
-            if (sign > 0) == (size == stride):
+                return None
+            if step is not None and not _below(size, step + 1):
+                others.append(size)
+            elif (sign > 0) == (size == stride):
                 high = high + size * (extent - 1)
             else:
                 low = low - size * (extent - 1)
-    return _below(0, low) or _below(high, 0)
+    return low, high, others
 
 
 def _conflicts(
@@ -161,19 +175,10 @@ def _apart(first: IterationAccess, second: IterationAccess, trips: Extent) -> bo
     step = _magnitude(first.step)
     if first.is_opaque or second.is_opaque or first.step != second.step or not _below(0, step):
         return False
-    low = high = _difference(first, second)
-    outer: list[Extent] = []
-    for access, sign in ((first, 1), (second, -1)):
-        for stride, extent in _moving(access):
-            size = _magnitude(stride)
-            if size is None:
-                return False
-            if not _below(size, step + 1):
-                outer.append(size)
-            elif (sign > 0) == (size == stride):
-                high = high + size * (extent - 1)
-            else:
-                low = low - size * (extent - 1)
+    reach = _reach(first, second, step)
+    if reach is None:
+        return False
+    low, high, outer = reach
     if not (_below(high, step) and _below(-low, step)):
         return False
     if not outer:
