@@ -91,7 +91,7 @@ def register_formula(
                 for tensor in tensors_of(values):
                     require_float(tensor)
             elif not bools and promote(values, kind)[0] == torch.bool:
-                raise NoLowering(f"{overloads[0]} of bool")
+                raise NoLowering(f"{overloads[0].overloadpacket.__name__} of bool")
 
             def applied(ops: BodyRecorder, *elements: Value) -> Value:
                 return formula(ops, *elements, *rest, **numbers)

@@ -183,7 +183,7 @@ def index_reduce(
 ) -> TensorValue:
     check_index(indices)
     if not tensor.size:
-        raise NoLowering("index_reduce of a tensor without dims")
+        raise NoLowering("writes at indices of a tensor without dims")
     source = apart_from(context, source, tensor)
     place = along(tensor, dim, with_a_dim(indices), is_row=True)
     scatter = Scatter(source.size, place, source.load)
