@@ -12,7 +12,7 @@ import weft_loop_ir
 from compiled_beside_eager import compiled
 from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_codegen_triton import TritonCodegen
-from weft_codegen_triton.codegen import is_recordable
+from weft_codegen_triton.recordable import is_recordable
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 
 aten, collectives = torch.ops.aten, torch.ops._c10d_functional

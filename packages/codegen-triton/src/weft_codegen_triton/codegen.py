@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
-import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import sympy
 import torch
@@ -23,7 +21,6 @@ from weft_loop_ir import (
     Codegen,
     DifferentiatedAttention,
     ExportedProgram,
-    ExternCall,
     Kernel,
     Loop,
     LoweringOptions,
@@ -35,15 +32,11 @@ from weft_loop_ir import (
     SymbolInput,
     Unsupported,
     all_items,
-    call_library,
     devices_of,
     fuse_attention,
     fuse_attention_gradients,
-    is_on_several_devices,
     merge_matmuls,
-    raises_by_value,
     recompute_shares,
-    settle,
     size_hints,
     slice_known_indices,
     use_library_attention,
@@ -60,14 +53,12 @@ from weft_codegen_triton.attention.suitability import (
 from weft_codegen_triton.compilation.binary import triton_version
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.compilation.client import compile_server, has_triton, require_triton
-from weft_codegen_triton.errors import DeviceUnavailable, IndicesTooLarge
+from weft_codegen_triton.errors import DeviceUnavailable
 from weft_codegen_triton.exported import PortableProgram, export_program
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.gpu import REFERENCE, Gpu
-from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.host_printer import KernelLaunch, print_host
-from weft_codegen_triton.host.regions import every_step, is_repeatable
-from weft_codegen_triton.host.steps_of_each_call import tail_takes_copies
+from weft_codegen_triton.host.regions import every_step
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import (
@@ -76,7 +67,7 @@ from weft_codegen_triton.kernel.kernel_printer import (
     print_kernel,
 )
 from weft_codegen_triton.kernel.merging import merge_kernels
-from weft_codegen_triton.load_launches import LaunchLoader, Load
+from weft_codegen_triton.load_launches import Load, host_functions
 from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
@@ -92,15 +83,11 @@ from weft_codegen_triton.options import TritonOptions, options_for_mode
 from weft_codegen_triton.program import TritonProgram
 from weft_codegen_triton.program_loops.find_loops import ProgramLoop, put_loops_into_programs
 from weft_codegen_triton.program_loops.print_loop import print_program_loop
+from weft_codegen_triton.recordable import calls_of, is_recordable, may_raise
 from weft_codegen_triton.rewriting.rewrite import rewrite
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
-from weft_codegen_triton.runtime.cuda_graph import beside_recordings
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
-from weft_codegen_triton.runtime.memory import copy_memory, empty_result, reserve
 from weft_codegen_triton.scheduling import scheduling_for
-
-NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-"""Operators with these tags read a result back to the host."""
 
 MIN_MASKED_SCORES = 1 << 22
 """Scores of a head from which attention with a mask, that is not known to be causal, is the library's.
@@ -121,9 +108,6 @@ PLAIN_PRECISION = Precision()
 
 INTERPRETER = "Triton's interpreter"
 """What programs of files need where kernels run in it: its version."""
-
-COMMUNICATES = "_c10d_functional"
-"""The namespace of collectives."""
 
 
 class TritonCodegen(Codegen):
@@ -238,7 +222,7 @@ class TritonCodegen(Codegen):
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
     ) -> TritonProgram | ProgramByPrecision:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
-        if any(call.defines for call in _calls(schedule)):
+        if any(call.defines for call in calls_of(schedule)):
             raise Unsupported("a size or number that depends on data")
         device = self._device(devices_of(schedule))
         if isinstance(device, CudaDevice):
@@ -283,13 +267,13 @@ class TritonCodegen(Codegen):
             if host.may_not_fit
             else None,
             tuple(bound[name] for name in host.constants),
-            extern_count=len(_calls(schedule)),
+            extern_count=len(calls_of(schedule)),
             scalars=_scalars(host.inputs, schedule),
             constant_scalars=_scalars(host.constants, schedule),
             is_recordable=is_recordable(schedule),
             is_dynamic=bool(schedule.symbols) or not all(isinstance(i, str) for i in host.inputs),
             device=next(iter(devices_of(schedule)), None),
-            calls_may_raise=any(map(may_raise, _calls(schedule))),
+            calls_may_raise=any(map(may_raise, calls_of(schedule))),
         )
 
     def load(self, generated: GeneratedProgram | ByPrecision) -> TritonProgram | ProgramByPrecision:
@@ -315,7 +299,7 @@ class TritonCodegen(Codegen):
         ``load_functions``: what loads kernels if not the device, which compiles them.
         """
         wider = generated.for_larger_sizes
-        compute, finish = _host_functions(generated.printed, device, load_functions)
+        compute, finish = host_functions(generated.printed, device, load_functions)
         worth = generated.steps_before_tail >= self.options.min_recorded_steps
         record = self.options.cuda_graphs and worth and device.records and generated.is_recordable
         return TritonProgram(
@@ -526,18 +510,6 @@ class TritonCodegen(Codegen):
         return CudaDevice(next(iter(devices), None), folder, self.options)
 
 
-def may_raise(call: ExternCall) -> bool:
-    """Whether ``call`` may raise an error that its operands' shapes don't tell."""
-    operator = call.operator
-    waits = any(tag in operator.tags for tag in NOT_RECORDABLE)
-    return waits or operator.namespace != "aten" or raises_by_value(call)
-
-
-def _calls(schedule: Schedule) -> list[ExternCall]:
-    """The calls of operators, those in regions included."""
-    return [step for step in every_step(schedule.steps) if isinstance(step, ExternCall)]
-
-
 def _counters(schedule: Schedule) -> dict[sympy.Symbol, sympy.Expr]:
     """What bounds the counter of each loop of the host: the sum of its ends' magnitudes."""
     counts = [s.count for s in every_step(schedule.steps) if isinstance(s, Loop) and s.count]
@@ -547,26 +519,6 @@ def _counters(schedule: Schedule) -> dict[sympy.Symbol, sympy.Expr]:
         else sympy.Add(count.start, count.stop, evaluate=False)
         for count in counts
     }
-
-
-def is_recordable(schedule: Schedule) -> bool:
-    """Whether calls of one size do the same work, without waiting for the device or for other processes.
-
-    A float that is passed would be recorded as it is in one call.  A process that records a collective
-    while another one runs it waits for ever.
-    """
-    if any(not symbol.symbol.is_integer for symbol in schedule.symbols):
-        return False
-    if not is_repeatable(schedule) or not tail_takes_copies(schedule):
-        return False
-    if is_on_several_devices(schedule):
-        return False
-    operators = [call.operator for call in _calls(schedule)]
-    return not any(
-        operator.namespace == COMMUNICATES or tag in operator.tags
-        for operator in operators
-        for tag in NOT_RECORDABLE
-    )
 
 
 def _scalars(names: Sequence[str | SymbolInput], schedule: Schedule) -> tuple[int, ...]:
@@ -607,34 +559,3 @@ def _needs(device: CudaDevice | InterpretedDevice, *, is_timed: bool) -> Mapping
         return {INTERPRETER: [triton_version()]}
     capability, name = _of_gpu(device.index).items()
     return dict([capability, name] if is_timed else [capability])
-
-
-def _host_functions(
-    printed: PrintedProgram,
-    device: CudaDevice | InterpretedDevice,
-    load_functions: Load | None = None,
-) -> tuple[Any, Any]:
-    """The two functions of the host program's module, with the kernels that they launch on ``device``."""
-    host = printed.host
-    namespace: dict[str, Any] = {
-        "torch": torch,
-        "itertools": itertools,
-        "math": math,
-        "bits_of_float": bits_of_float,
-        "empty": torch.empty,
-        "empty_result": empty_result,
-        "empty_strided": torch.empty_strided,
-        "zeros": torch.zeros,
-        "as_strided": torch.as_strided,
-        "uint8": torch.uint8,
-        "call_library": call_library,
-        "settle": settle,
-        "copy_memory": copy_memory,
-        "reserve": reserve,
-        "beside_recordings": beside_recordings,
-        "IndicesTooLarge": IndicesTooLarge,
-        **host.objects,
-    }
-    LaunchLoader(printed, device, namespace, load_functions or device.load).load()
-    exec(compile(host.source, "<weft host program>", "exec"), namespace)
-    return namespace["compute"], namespace["finish"]

@@ -5,15 +5,24 @@ That for the sizes that the graph was made for is loaded at once, the other when
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from weft_loop_ir import call_library, settle
+
+from weft_codegen_triton.errors import IndicesTooLarge
 from weft_codegen_triton.generated import PrintedProgram
+from weft_codegen_triton.host.expressions import bits_of_float
 from weft_codegen_triton.host.launches import ALIGNED
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
+from weft_codegen_triton.runtime.cuda_graph import beside_recordings
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
+from weft_codegen_triton.runtime.memory import copy_memory, empty_result, reserve
 
 Load = Callable[[Mapping[str, Function]], dict[str, Callable[..., None]]]
 """Gives the launchers of functions, by name."""
@@ -74,3 +83,20 @@ def _key(name: str, function: Function) -> tuple[str, tuple[str, ...]]:
 def _called(name: str, is_aligned: bool) -> str:
     """What the host program calls the list of launches ``name``."""
     return f"{name}{ALIGNED}" if is_aligned else name
+
+
+def host_functions(
+    printed: PrintedProgram,
+    device: CudaDevice | InterpretedDevice,
+    load_functions: Load | None = None,
+) -> tuple[Any, Any]:
+    """The two functions of the host program's module, with the kernels that they launch on ``device``."""
+    host = printed.host
+    modules = (torch, itertools, math)
+    made = (torch.empty, torch.empty_strided, torch.zeros, torch.as_strided, empty_result)
+    ours = (bits_of_float, call_library, settle, copy_memory, reserve, beside_recordings)
+    named: Any = (*modules, *made, *ours, IndicesTooLarge)
+    namespace = {it.__name__: it for it in named} | {"uint8": torch.uint8, **host.objects}
+    LaunchLoader(printed, device, namespace, load_functions or device.load).load()
+    exec(compile(host.source, "<weft host program>", "exec"), namespace)
+    return namespace["compute"], namespace["finish"]

@@ -23,6 +23,7 @@ from weft_loop_ir import (
     ExternCall,
     HostWalk,
     Item,
+    Layout,
     Loop,
     Region,
     Schedule,
@@ -422,12 +423,9 @@ class _HostPrinter(HostWalk):
         """The variable of a buffer's tensor, made now if it lies in the arena."""
         if name not in self.tensors:
             layout = self.buffers[name].layout
-            offset = self.schedule.memory.offsets[name] / layout.dtype.itemsize
-            self.emit(
-                f"{self._named(name)} = as_strided(arena_{str(layout.dtype)[6:]}, "
-                f"{print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
-                f"{print_size(sympy.expand(offset))})"
-            )
+            offset = sympy.expand(self.schedule.memory.offsets[name] / layout.dtype.itemsize)
+            view = _strided(f"arena_{str(layout.dtype)[6:]}", layout, print_size(offset))
+            self.emit(f"{self._named(name)} = {view}")
         return self.tensors[name]
 
     def _address(self, name: str) -> LaunchArgument:
@@ -454,11 +452,8 @@ class _HostPrinter(HostWalk):
         memory = self.schedule.memory
         if name in memory.reused:
             source, layout = self.tensors[memory.reused[name]], self.buffers[name].layout
-            self.emit(
-                f"{self._named(name)} = as_strided({source}.view({layout.dtype}), "
-                f"{print_tuple(layout.size)}, {print_tuple(layout.stride)}, "
-                f"{source}.storage_offset())"
-            )
+            view = _strided(f"{source}.view({layout.dtype})", layout, f"{source}.storage_offset()")
+            self.emit(f"{self._named(name)} = {view}")
             return
         self.emit(f"{self._named(name)} = {self._empty(name)}")
 
@@ -515,10 +510,8 @@ class _HostPrinter(HostWalk):
         self.launches.release(scratches)
 
     def call(self, call: ExternCall) -> None:
-        arguments = [print_argument(a, self.view, self.constant) for a in call.arguments]
-        arguments += [
-            f"{k}={print_argument(a, self.view, self.constant)}" for k, a in call.keywords.items()
-        ]
+        arguments = [self._argument(a) for a in call.arguments]
+        arguments += [f"{k}={self._argument(a)}" for k, a in call.keywords.items()]
         self.emit(f"# {call.name}: {call.operator} ({call.origin})")
         name = call.outputs[0] if len(call.outputs) == 1 else None
         if call.out_variant is not None and name is not None:
@@ -554,6 +547,9 @@ class _HostPrinter(HostWalk):
             line = print_settle(self.tensors[name], self.buffers[name], copy, self.constant)
             self.emit(line)
 
+    def _argument(self, argument: Any) -> str:
+        return print_argument(argument, self.view, self.constant)
+
     def view(self, view: BufferView) -> str:
         """A tensor of ``view`` as an expression."""
         tensor = self.tensor(view.buffer)
@@ -565,22 +561,10 @@ class _HostPrinter(HostWalk):
         offset = f"{tensor}.storage_offset()"
         if view.offset != 0:
             offset += f" + {print_size(view.offset)}"
-        return (
-            f"as_strided({tensor}, {print_tuple(view.size)}, {print_tuple(view.stride)}, {offset})"
-        )
+        return _strided(tensor, view, offset)
 
     def _results(self) -> None:
-        items = []
-        for output in self.schedule.outputs:
-            if isinstance(output, BufferView):
-                items.append(self.view(output))
-            elif isinstance(output, sympy.Expr):
-                items.append(print_size(output))
-            elif isinstance(output, float):
-                items.append(self.constant(output))  # an infinity has no literal
-            else:
-                items.append(repr(output))
-        self.emit(f"return {self._tuple(items)}")
+        self.emit(f"return {self._tuple(map(self._argument, self.schedule.outputs))}")
 
 
 def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[sympy.Expr]:
@@ -590,6 +574,10 @@ def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[
         for product in printed.aligning:
             if (known := product_of(product, given)) != 1:
                 yield known
+
+
+def _strided(tensor: str, of: Layout | BufferView, offset: str) -> str:
+    return f"as_strided({tensor}, {print_tuple(of.size)}, {print_tuple(of.stride)}, {offset})"
 
 
 def _is_matmul(step: Step) -> bool:

@@ -152,14 +152,10 @@ def print_kernel(
     kernel = with_contiguous_rows(kernel)
     pointers = pointers_of(kernel)
     names = tuple(pointers)
-    local = {b.name: b for b in kernel.local_buffers}
-
-    def dtype_of(name: str) -> torch.dtype:
-        return local[name].dtype if name in local else buffers[name].layout.dtype
-
-    sizes = {**indices.counters, **{v.symbol: v.size for v in kernel.outer}}
-    for stage in kernel.stages:
-        sizes.update({v.symbol: v.size for v in stage.inner})
+    local = {b.name: b.dtype for b in kernel.local_buffers}
+    dtype_of = ({n: buffers[n].layout.dtype for n in names if n in buffers} | local).__getitem__
+    loops = (*kernel.outer, *(loop for stage in kernel.stages for loop in stage.inner))
+    sizes = {**indices.counters, **{v.symbol: v.size for v in loops}}
     width = indices.width(_bounds(kernel, sizes))
     symbols = kernel.free_sizes
 
@@ -193,9 +189,7 @@ def print_kernel(
         printer.uses_assert,
         tuple(f"{axis.upper()}BLOCK" for axis in frame.grid_axes),
         tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
-        not printer.uses_atomics
-        and not overwritten
-        and not any(row.begins_zero for row in body.scratch),
+        not (printer.uses_atomics or overwritten or any(row.begins_zero for row in body.scratch)),
         numbers=numbers,
     )
     return PrintedKernel(
