@@ -31,11 +31,11 @@ OUT_FUNCTIONS: dict[object, str] = {
 
 def views_of(call: ExternCall) -> list[BufferView]:
     """The tensor arguments of ``call`` in the order in which a callback gets them."""
-    return [
-        leaf
-        for leaf in _leaves((call.arguments, tuple(call.keywords.values())))
-        if isinstance(leaf, BufferView)
-    ]
+    return [leaf for leaf in _leaves_of(call) if isinstance(leaf, BufferView)]
+
+
+def _leaves_of(call: ExternCall) -> list[Any]:
+    return _leaves((call.arguments, tuple(call.keywords.values())))
 
 
 def _leaves(argument: Any) -> list[Any]:
@@ -46,14 +46,10 @@ def _leaves(argument: Any) -> list[Any]:
 
 def symbols_of(call: ExternCall, outputs: Sequence[Buffer | None]) -> tuple[sympy.Symbol, ...]:
     """The symbols of sizes and numbers that a callback needs, sorted by name; not those that it gives."""
-    free: set[sympy.Symbol] = set()
-    for leaf in _leaves((call.arguments, tuple(call.keywords.values()))):
-        if isinstance(leaf, sympy.Expr | SizeFloat):
-            free |= leaf.free_symbols
-    for buffer in outputs:
-        if buffer is not None:
-            for extent in (*buffer.layout.size, *buffer.layout.stride):
-                free |= extent.free_symbols
+    layouts = [buffer.layout for buffer in outputs if buffer is not None]
+    extents = (extent for layout in layouts for extent in (*layout.size, *layout.stride))
+    numbers = [leaf for leaf in _leaves_of(call) if isinstance(leaf, sympy.Expr | SizeFloat)]
+    free = {symbol for number in (*numbers, *extents) for symbol in number.free_symbols}
     free -= {definition.symbol for definition in call.defines}
     return tuple(sorted(free, key=lambda s: str(s.name)))
 
@@ -237,11 +233,9 @@ NativeCall = MatmulCall | LinearCall | AttentionCall
 
 def native_call(call: ExternCall) -> NativeCall | None:
     """How the host program can run ``call`` without Python; None if it can't."""
-    scalar_leaves = _scalar_leaves(call)
-    if any(isinstance(leaf, sympy.Expr) and not leaf.is_Integer for leaf in scalar_leaves):
-        return None
-    if any(isinstance(leaf, SizeFloat) for leaf in scalar_leaves):
-        return None
+    for leaf in _leaves_of(call):
+        if isinstance(leaf, SizeFloat) or (isinstance(leaf, sympy.Expr) and not leaf.is_Integer):
+            return None
     operator = call.operator
     views = views_of(call)
     if any(view.dtype.is_complex for view in views):
@@ -272,14 +266,6 @@ def writes_into(call: ExternCall) -> bool:
     if call.out_variant is not None and len(call.outputs) == 1 and call.outputs[0] is not None:
         return True
     return isinstance(native_call(call), MatmulCall)
-
-
-def _scalar_leaves(call: ExternCall) -> list[Any]:
-    return [
-        leaf
-        for leaf in _leaves((call.arguments, tuple(call.keywords.values())))
-        if not isinstance(leaf, BufferView)
-    ]
 
 
 def _attention(call: ExternCall) -> AttentionCall | None:

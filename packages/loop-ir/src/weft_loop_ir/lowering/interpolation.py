@@ -55,7 +55,7 @@ class Axis:
             source, target = source - 1, target - 1
         elif self.given is not None:
             return ops.constant(1.0 / self.given, self.dtype)
-        if isinstance(source, sympy.Integer) and isinstance(target, sympy.Integer):
+        if self.is_static:
             return ops.constant(int(source) / int(target), self.dtype)
         if self.align_corners:  # one result is the first element
             target = sympy.Max(target, 1)
@@ -68,6 +68,10 @@ class Axis:
             return ops.mul(position, self.scale(ops))
         half = ops.constant(0.5, self.dtype)
         return ops.sub(ops.mul(ops.add(position, half), self.scale(ops)), half)
+
+    @property
+    def is_static(self) -> bool:
+        return isinstance(self.source, sympy.Integer) and isinstance(self.target, sympy.Integer)
 
     @property
     def last(self) -> sympy.Expr:
@@ -86,9 +90,7 @@ class Axis:
         Raises :class:`NoLowering` where the sizes don't tell.
         """
         if self.align_corners:
-            if not (
-                isinstance(self.source, sympy.Integer) and isinstance(self.target, sympy.Integer)
-            ):
+            if not self.is_static:
                 raise NoLowering("aligned corners of symbolic sizes")
             if self.source == 1 or self.target == 1:
                 return self.target, lambda i: sympy.S.Zero
@@ -117,7 +119,7 @@ class Axis:
         """Whether results are spread over the whole source, not by a ``given`` factor that leaves a rest."""
         if self.given is None or self.target / self.source == sympy.Float(self.given):
             return True
-        if not (isinstance(self.source, sympy.Integer) and isinstance(self.target, sympy.Integer)):
+        if not self.is_static:
             raise NoLowering("a given factor of symbolic sizes")
         if int(self.target) != math.floor(int(self.source) * self.given):
             raise NoLowering("a factor that is not the sizes'")
@@ -218,7 +220,7 @@ def _may_ignore_factor(axis: Axis) -> bool:
     """
     if axis.given is None or axis.whole_factor is not None:
         return False
-    if isinstance(axis.source, sympy.Integer) and isinstance(axis.target, sympy.Integer):
+    if axis.is_static:
         return axis.target in (axis.source, 2 * axis.source)
     return True
 
@@ -269,12 +271,12 @@ def _gains_by_dims(kind: Kind, tensor: TensorValue, axes: Sequence[Axis]) -> boo
     """
     if tensor.device.type != "cpu" or tensor.stride is None or tensor.stride[-1] != 1:
         return False
-    sizes = [(axis.source, axis.target) for axis in axes[:-1]]
-    if not sizes or not all(isinstance(n, sympy.Integer) for pair in sizes for n in pair):
+    others = axes[:-1]
+    if not others or not all(axis.is_static for axis in others):
         return False
     taps = 2 * kind.reach
-    before = math.prod(int(target) * taps for _, target in sizes)
-    return 2 * math.prod(int(source) for source, _ in sizes) <= before
+    before = math.prod(int(axis.target) * taps for axis in others)
+    return 2 * math.prod(int(axis.source) for axis in others) <= before
 
 
 def _interpolation_by_dims(
