@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -161,17 +161,37 @@ def view(
 # -- dims permuted, added, removed ---------------------------------------------------------------------
 
 
-def permute_dims(tensor: TensorValue, order: Sequence[int]) -> TensorValue:
-    """Dim ``k`` of the result is dim ``order[k]`` of ``tensor``."""
-    inverse = [0] * len(order)
-    for position, dim in enumerate(order):
-        inverse[dim] = position
-    stride = None if tensor.stride is None else tuple(tensor.stride[d] for d in order)
+def affine_view(
+    tensor: TensorValue, size: Size, places: Sequence[tuple[Any, Mapping[int, Any]]]
+) -> TensorValue:
+    """The view of ``size`` whose index says for each dim of ``tensor`` where its element is.
+
+    ``places`` has for each of these a start and, by the number of a dim of the view, the step along it.
+    """
+    stride, offset = None, tensor.offset
+    if tensor.stride is not None:
+        strides = [sympy.S.Zero] * len(size)
+        for own, (start, steps) in zip(tensor.stride, places, strict=True):
+            offset = offset + start * own
+            for k, step in steps.items():
+                strides[k] = strides[k] + step * own
+        stride = tuple(strides)
+
+    def place(index: Index, start: Any, steps: Mapping[int, Any]) -> sympy.Expr:
+        moved = [index[k] if step == 1 else index[k] * step for k, step in steps.items()]
+        return moved[0] if start == 0 and len(moved) == 1 else sympy.Add(start, *moved)
 
     def index_map(ops: BodyRecorder, index: Index) -> Index:
-        return tuple(index[position] for position in inverse)
+        return tuple(itertools.starmap(functools.partial(place, index), places))
 
-    return tensor.view(tuple(tensor.size[d] for d in order), stride, tensor.offset, index_map)
+    return tensor.view(size, stride, offset, index_map)
+
+
+def permute_dims(tensor: TensorValue, order: Sequence[int]) -> TensorValue:
+    """Dim ``k`` of the result is dim ``order[k]`` of ``tensor``, whose others have extent 1."""
+    steps = {dim: {position: 1} for position, dim in enumerate(order)}
+    places = [(0, steps.get(dim, {})) for dim in range(len(tensor.size))]
+    return affine_view(tensor, tuple(tensor.size[d] for d in order), places)
 
 
 @register_lowering(aten.permute.default)
@@ -204,33 +224,14 @@ def expand(
 def expand_to(tensor: TensorValue, size: Size) -> TensorValue:
     """``tensor`` repeated along dims of extent 1, and along new leading dims."""
     skip = len(size) - len(tensor.size)
-    repeated = [n == 1 and m != 1 for n, m in zip(tensor.size, size[skip:], strict=True)]
-    stride = None
-    if tensor.stride is not None:
-        inner = tuple(
-            sympy.S.Zero if r else s for r, s in zip(repeated, tensor.stride, strict=True)
-        )
-        stride = (sympy.S.Zero,) * skip + inner
-
-    def index_map(ops: BodyRecorder, index: Index) -> Index:
-        return tuple(sympy.S.Zero if r else i for r, i in zip(repeated, index[skip:], strict=True))
-
-    return tensor.view(size, stride, tensor.offset, index_map)
+    sizes = zip(tensor.size, size[skip:], strict=True)
+    places = [(0, {} if n == 1 and m != 1 else {k: 1}) for k, (n, m) in enumerate(sizes, skip)]
+    return affine_view(tensor, size, places)
 
 
 def remove_dims(tensor: TensorValue, dims: Sequence[int]) -> TensorValue:
     """Drop dims of extent 1."""
-    kept = [d for d in range(len(tensor.size)) if d not in dims]
-    stride = None if tensor.stride is None else tuple(tensor.stride[d] for d in kept)
-    rank = len(tensor.size)
-
-    def index_map(ops: BodyRecorder, index: Index) -> Index:
-        full = [sympy.S.Zero] * rank
-        for position, d in enumerate(kept):
-            full[d] = index[position]
-        return tuple(full)
-
-    return tensor.view(tuple(tensor.size[d] for d in kept), stride, tensor.offset, index_map)
+    return permute_dims(tensor, [d for d in range(len(tensor.size)) if d not in dims])
 
 
 @register_lowering(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
@@ -270,17 +271,9 @@ def slice_dim(
     tensor: TensorValue, dim: int, start: sympy.Expr, step: sympy.Expr, extent: sympy.Expr
 ) -> TensorValue:
     """``extent`` elements of ``dim`` from ``start`` on, each ``step``-th."""
-    size = tensor.size[:dim] + (extent,) + tensor.size[dim + 1 :]
-    stride = None
-    offset = tensor.offset
-    if tensor.stride is not None:
-        stride = tensor.stride[:dim] + (tensor.stride[dim] * step,) + tensor.stride[dim + 1 :]
-        offset = offset + start * tensor.stride[dim]
-
-    def index_map(ops: BodyRecorder, index: Index) -> Index:
-        return index[:dim] + (index[dim] * step + start,) + index[dim + 1 :]
-
-    return tensor.view(size, stride, offset, index_map)
+    places: list[tuple[Any, dict[int, Any]]] = [(0, {d: 1}) for d in range(len(tensor.size))]
+    places[dim] = (start, {dim: step})
+    return affine_view(tensor, (*tensor.size[:dim], extent, *tensor.size[dim + 1 :]), places)
 
 
 def clamp_start(context: LoweringContext, start: Any, extent: sympy.Expr) -> sympy.Expr:
@@ -315,17 +308,11 @@ def slice_(
 
 def select_index(tensor: TensorValue, dim: int, position: sympy.Expr) -> TensorValue:
     """``tensor`` at one ``position`` of ``dim``, the dim dropped."""
-    size = tensor.size[:dim] + tensor.size[dim + 1 :]
-    stride = None
-    offset = tensor.offset
-    if tensor.stride is not None:
-        stride = tensor.stride[:dim] + tensor.stride[dim + 1 :]
-        offset = offset + position * tensor.stride[dim]
-
-    def index_map(ops: BodyRecorder, index: Index) -> Index:
-        return index[:dim] + (position,) + index[dim:]
-
-    return tensor.view(size, stride, offset, index_map)
+    places: list[tuple[Any, dict[int, Any]]] = [
+        (0, {d - (d > dim): 1}) for d in range(len(tensor.size))
+    ]
+    places[dim] = (position, {})
+    return affine_view(tensor, tensor.size[:dim] + tensor.size[dim + 1 :], places)
 
 
 @register_lowering(aten.select.int)
@@ -361,25 +348,13 @@ def diagonal(
     first = normalize_dim(dim1, len(tensor.size))
     second = normalize_dim(dim2, len(tensor.size))
     rows, columns = (-offset, 0) if offset < 0 else (0, offset)
+    size, last = context.meta_size(), len(tensor.size) - 2
+    if size[-1] == 0:
+        rows = columns = 0
     kept = [d for d in range(len(tensor.size)) if d not in (first, second)]
-    size = context.meta_size()
-    stride = None
-    start = tensor.offset
-    if tensor.stride is not None:
-        step = tensor.stride[first] + tensor.stride[second]
-        stride = tuple(tensor.stride[d] for d in kept) + (step,)
-        if size[-1] != 0:
-            start = start + rows * tensor.stride[first] + columns * tensor.stride[second]
-
-    def index_map(ops: BodyRecorder, index: Index) -> Index:
-        full: list[sympy.Expr] = [sympy.S.Zero] * len(tensor.size)
-        for position, d in enumerate(kept):
-            full[d] = index[position]
-        full[first] = index[-1] + rows
-        full[second] = index[-1] + columns
-        return tuple(full)
-
-    return tensor.view(size, stride, start, index_map)
+    places = {dim: (0, {position: 1}) for position, dim in enumerate(kept)}
+    places |= {first: (rows, {last: 1}), second: (columns, {last: 1})}
+    return affine_view(tensor, size, [places[d] for d in range(len(tensor.size))])
 
 
 @register_lowering(aten.unfold.default)
@@ -389,16 +364,9 @@ def unfold(
     if not tensor.size:
         return insert_dim(tensor, 0)
     d = normalize_dim(dimension, len(tensor.size))
-    stride = None
-    if tensor.stride is not None:
-        stride = (tensor.stride[:d] + (tensor.stride[d] * step,) + tensor.stride[d + 1 :]) + (
-            tensor.stride[d],
-        )
-
-    def index_map(ops: BodyRecorder, index: Index) -> Index:
-        return index[:d] + (index[d] * step + index[-1],) + index[d + 1 : -1]
-
-    return tensor.view(context.meta_size(), stride, tensor.offset, index_map)
+    places = [(0, {k: 1}) for k in range(len(tensor.size))]
+    places[d] = (0, {d: step, len(tensor.size): 1})
+    return affine_view(tensor, context.meta_size(), places)
 
 
 @register_lowering(aten.as_strided.default)
