@@ -21,6 +21,7 @@ from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import (
+    diagonal_of,
     insert_dim,
     normalize_dim,
     reshape,
@@ -110,11 +111,7 @@ def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) 
                 else (after if k == len(parts) - 1 else ops.logical_and(after, before))
             )
             shifted = index[:dim] + (index[dim] - starts[k],) + index[dim + 1 :]
-
-            def body(nested: Any, k: int = k, shifted: Index = shifted) -> Value:
-                return nested.to_dtype(parts[k].load(nested, shifted), compute)  # type: ignore[no-any-return]
-
-            value = ops.masked(inside, body, _zero(compute))
+            value = load_where(ops, inside, parts[k], shifted, compute, _typed(0, compute))
             result = value if result is None else ops.where(before, value, result)
         assert result is not None
         return ops.to_dtype(result, dtype)
@@ -122,12 +119,6 @@ def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) 
     return context.pointwise(
         context.meta_size(), dtype, context.meta_device(), function, parts, 4 * len(parts)
     )
-
-
-def _zero(dtype: torch.dtype) -> bool | int | float:
-    if dtype == torch.bool:
-        return False
-    return 0.0 if dtype.is_floating_point else 0
 
 
 def reindexed(
@@ -210,13 +201,9 @@ def constant_pad_nd(
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         shifted = tuple(i - b for i, b in zip(index, before, strict=True))
-        mask = bounds_mask(ops, [(shifted[d], tensor.size[d]) for d in range(rank) if padded[d]])
-
-        def body(nested: Any) -> Value:
-            return nested.to_dtype(tensor.load(nested, shifted), compute)  # type: ignore[no-any-return]
-
-        result = body(ops) if mask is None else ops.masked(mask, body, _typed(value, compute))
-        return ops.to_dtype(result, dtype)
+        bounds = [(shifted[d], tensor.size[d]) for d in range(rank) if padded[d]]
+        other = _typed(value, compute)
+        return ops.to_dtype(load_within(ops, tensor, shifted, compute, other, bounds)[0], dtype)
 
     return context.pointwise(context.meta_size(), dtype, tensor.device, function, [tensor], 6)
 
@@ -245,6 +232,35 @@ def bounds_mask(
         for test in tests:
             mask = test if mask is None else ops.logical_and(mask, test)
     return mask
+
+
+def load_where(
+    ops: BodyRecorder,
+    mask: Value | None,
+    tensor: TensorValue,
+    index: Index,
+    dtype: torch.dtype,
+    other: bool | int | float,
+) -> Value:
+    """The element at ``index``, ``other`` where there is a ``mask`` that doesn't hold."""
+
+    def body(nested: Any) -> Value:
+        return nested.to_dtype(tensor.load(nested, index), dtype)  # type: ignore[no-any-return]
+
+    return body(ops) if mask is None else ops.masked(mask, body, other)
+
+
+def load_within(
+    ops: BodyRecorder,
+    tensor: TensorValue,
+    index: Index,
+    dtype: torch.dtype,
+    other: bool | int | float,
+    bounds: Sequence[tuple[sympy.Expr, sympy.Expr]],
+) -> tuple[Value, Value | None]:
+    """The element at ``index``, ``other`` outside the ``(position, extent)`` of ``bounds``; and the mask."""
+    mask = bounds_mask(ops, bounds)
+    return load_where(ops, mask, tensor, index, dtype, other), mask
 
 
 # -- functional forms of writes to a view ------------------------------------------------------------------
@@ -289,13 +305,9 @@ def _overwritten(
             mask = aligned if mask is None else ops.logical_and(mask, aligned)
         middle = () if window.drops_dim else (position,)
         where = index[:dim] + middle + index[dim + 1 :]
-
-        def body(nested: Any) -> Value:
-            return nested.to_dtype(source.load(nested, where), compute)  # type: ignore[no-any-return]
-
+        inner = load_where(ops, mask, source, where, compute, _typed(0, compute))
         if mask is None:
-            return ops.to_dtype(body(ops), dtype)
-        inner = ops.masked(mask, body, _zero(compute))
+            return ops.to_dtype(inner, dtype)
         outer = ops.to_dtype(tensor.load(ops, index), compute)
         return ops.to_dtype(ops.where(mask, inner, outer), dtype)
 
@@ -311,16 +323,10 @@ def diagonal_scatter(
     dim1: int = 0,
     dim2: int = 1,
 ) -> TensorValue:
-    rank = len(tensor.size)
-    first, second = normalize_dim(dim1, rank), normalize_dim(dim2, rank)
-    rows, columns = (-offset, 0) if offset < 0 else (0, offset)
     target = _fresh_copy(context, tensor)
-    assert target.stride is not None
-    stride = target.stride
-    kept = [d for d in range(rank) if d not in (first, second)]
-    window = tuple(stride[d] for d in kept) + (stride[first] + stride[second],)
-    start = rows * stride[first] + columns * stride[second]
-    return _written(context, target, source, window, start)
+    part = diagonal_of(target, source.size, offset, dim1, dim2)
+    assert part.stride is not None
+    return _written(context, target, source, part.stride, part.offset - target.offset)
 
 
 @register_lowering(aten.as_strided_scatter.default)

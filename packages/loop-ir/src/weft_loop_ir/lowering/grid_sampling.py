@@ -18,6 +18,7 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import contiguous_stride
+from weft_loop_ir.lowering.concatenation import load_where
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
 from weft_loop_ir.lowering.indexing import check_atomic, store
 from weft_loop_ir.lowering.interpolation import CUBIC, cubic_weights, polynomial
@@ -214,11 +215,7 @@ class Sampler:
     def value(self, ops: BodyRecorder, batch: Any, channel: Any, taps: Sequence[Tap]) -> Value:
         """The element at ``taps``, 0 where there is none."""
         where = (batch, channel, *(tap.symbol for tap in taps))
-
-        def load(nested: Any) -> Value:
-            return nested.to_dtype(self.tensor.load(nested, where), self.dtype)  # type: ignore[no-any-return]
-
-        return ops.masked(inside_all(ops, taps), load, 0.0)
+        return load_where(ops, inside_all(ops, taps), self.tensor, where, self.dtype, 0.0)
 
     def weighted(self, ops: BodyRecorder, value: Value, taps: Sequence[Tap], weights: Any) -> Value:
         """``value`` times ``weights``; eager's plain kernel leaves out what isn't there, NaN weights too."""

@@ -18,9 +18,9 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv
-from weft_loop_ir.lowering.concatenation import bounds_mask
+from weft_loop_ir.lowering.concatenation import bounds_mask, load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
-from weft_loop_ir.lowering.pooling_windows import Term, fold, load_within, table
+from weft_loop_ir.lowering.pooling_windows import Term, fold, table
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering

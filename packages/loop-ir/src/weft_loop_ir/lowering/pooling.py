@@ -12,14 +12,9 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.broadcasting import map_values
+from weft_loop_ir.lowering.concatenation import load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
-from weft_loop_ir.lowering.pooling_windows import (
-    Windows,
-    flat_position,
-    fold,
-    is_unrolled,
-    load_within,
-)
+from weft_loop_ir.lowering.pooling_windows import Windows, flat_position, fold, is_unrolled
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder

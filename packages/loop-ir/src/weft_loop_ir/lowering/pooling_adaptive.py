@@ -13,10 +13,11 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, product
 from weft_loop_ir.lowering.broadcasting import map_values
+from weft_loop_ir.lowering.concatenation import load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.pooling import lowest_value, place_of_maximum
 from weft_loop_ir.lowering.pooling_backward import picked_gradient
-from weft_loop_ir.lowering.pooling_windows import flat_position, fold, load_within, table
+from weft_loop_ir.lowering.pooling_windows import flat_position, fold, table
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast, over_dims
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering

@@ -11,7 +11,6 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, scalar
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.tensors import Index, InnerFunction, TensorValue
@@ -84,23 +83,6 @@ def table(
 ) -> TensorValue:
     """What depends on few indices only, computed once for all elements: a small buffer."""
     return context.realize(context.pointwise(size, dtype, device, function))
-
-
-def load_within(
-    ops: BodyRecorder,
-    tensor: TensorValue,
-    index: Index,
-    dtype: torch.dtype,
-    other: bool | int | float,
-    bounds: Sequence[tuple[sympy.Expr, sympy.Expr]],
-) -> tuple[Value, Value | None]:
-    """The element at ``index``, ``other`` outside the ``(position, extent)`` of ``bounds``; and the mask."""
-    mask = bounds_mask(ops, bounds)
-
-    def body(nested: Any) -> Value:
-        return nested.to_dtype(tensor.load(nested, index), dtype)  # type: ignore[no-any-return]
-
-    return (body(ops) if mask is None else ops.masked(mask, body, other)), mask
 
 
 def expanded(value: Any, rank: int, default: Any = None) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv
-from weft_loop_ir.lowering.concatenation import bounds_mask
+from weft_loop_ir.lowering.concatenation import bounds_mask, load_where
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
 from weft_loop_ir.lowering.interpolation import Axis, axes_of
 from weft_loop_ir.lowering.pooling_windows import fold
@@ -112,12 +112,7 @@ def _upsample_backward(
         mask = bounds_mask(ops, bounds)
         tests = mine if mask is None else [mask, *mine]
         mask = functools.reduce(ops.logical_and, tests) if tests else None
-
-        def value(nested: Any) -> Value:
-            loaded = grad.load(nested, (*index[:-rank], *results))
-            return nested.to_dtype(loaded, compute)  # type: ignore[no-any-return]
-
-        return value(ops) if mask is None else ops.masked(mask, value, 0.0)
+        return load_where(ops, mask, grad, (*index[:-rank], *results), compute, 0.0)
 
     total = fold(context, "sum", size, extents, term, [grad], compute)
     return cast(context, total, grad.dtype)

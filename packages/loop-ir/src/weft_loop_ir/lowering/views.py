@@ -345,10 +345,15 @@ def unbind(context: LoweringContext, tensor: TensorValue, dim: int = 0) -> tuple
 def diagonal(
     context: LoweringContext, tensor: TensorValue, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TensorValue:
+    return diagonal_of(tensor, context.meta_size(), offset, dim1, dim2)
+
+
+def diagonal_of(tensor: TensorValue, size: Size, offset: int, dim1: int, dim2: int) -> TensorValue:
+    """The diagonal number ``offset`` of two dims, which becomes the last one of ``size``."""
     first = normalize_dim(dim1, len(tensor.size))
     second = normalize_dim(dim2, len(tensor.size))
     rows, columns = (-offset, 0) if offset < 0 else (0, offset)
-    size, last = context.meta_size(), len(tensor.size) - 2
+    last = len(tensor.size) - 2
     if size[-1] == 0:
         rows = columns = 0
     kept = [d for d in range(len(tensor.size)) if d not in (first, second)]
