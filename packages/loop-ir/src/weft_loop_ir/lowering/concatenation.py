@@ -89,7 +89,7 @@ def _copied(context: LoweringContext, parts: Sequence[TensorValue], dim: int) ->
             origins |= part.storage.origins
         context.write_node(name, part.size, stride, function, origins, start * stride[dim])
         start = start + part.size[dim]
-    return context.buffer_tensor(name, size, stride, dtype, context.meta_device())
+    return context.buffer_tensor(name)
 
 
 def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> TensorValue:

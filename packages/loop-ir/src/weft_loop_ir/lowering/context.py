@@ -227,18 +227,13 @@ class LoweringContext:
         self.buffers[name] = Buffer(name, BufferKind.INTERMEDIATE, layout)
         return name
 
-    def buffer_tensor(
-        self,
-        name: str,
-        size: tuple[sympy.Expr, ...],
-        stride: tuple[sympy.Expr, ...],
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> TensorValue:
+    def buffer_tensor(self, name: str) -> TensorValue:
         """The tensor that is the whole of a buffer."""
+        of = self.buffers[name].layout
         cost = Cost(1, frozenset((name,)), False)
-        storage = Storage(size, dtype, device, buffer=name, stride=stride, cost=cost)
-        return whole(storage)
+        return whole(
+            Storage(of.size, of.dtype, of.device, buffer=name, stride=of.stride, cost=cost)
+        )
 
     def realize(self, tensor: TensorValue) -> TensorValue:
         """Materialise the tensor's storage, if it isn't; returns ``tensor``, which now reads the buffer."""
@@ -349,7 +344,7 @@ class LoweringContext:
             ops.store(
                 name, dot(index, stride, sympy.S.Zero), ops.reduction(kind, accumulate, value)
             )
-            results.append(self.buffer_tensor(name, size, stride, dtype, device))
+            results.append(self.buffer_tensor(name))
         self.append(loops, inner, ops, self.origins_of(inputs))
         return tuple(results)
 
@@ -442,9 +437,8 @@ class LoweringContext:
         stride = tuple(to_expression(s) for s in fake.stride())
         if operator.namespace == "aten":
             stride = storage_stride(fake)  # fakes may be expanded as operands are; results are not
-        device = torch.device(fake.device)
-        name = self.new_buffer(size, stride, fake.dtype, device)
-        return self.buffer_tensor(name, size, stride, fake.dtype, device)
+        name = self.new_buffer(size, stride, fake.dtype, torch.device(fake.device))
+        return self.buffer_tensor(name)
 
 
 def is_read(node: torch.fx.Node, position: int) -> bool:

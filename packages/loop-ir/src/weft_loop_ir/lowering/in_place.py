@@ -109,10 +109,7 @@ def overwrite_in_place(
     part = place.view(base, source)
     part, source = _part_of_part(driver, node, part, source)
     _store(driver.context, base, source, part.stride, part.offset)
-    storage = base.storage
-    return driver.context.buffer_tensor(
-        buffer_of(base), storage.size, storage.stride, storage.dtype, storage.device
-    )
+    return driver.context.buffer_tensor(buffer_of(base))
 
 
 def _is_whole(tensor: TensorValue) -> bool:
@@ -159,7 +156,7 @@ def take_over(
     None where the loop must not write there: it isn't state of an enclosing loop, not all of it is meant, or
     something else needs what it holds.
     """
-    storage, name = value.storage, value.storage.buffer
+    name = value.storage.buffer
     if name is None or name not in driver.carried | driver.versions or not _is_whole(value):
         return None
     tensors = [o for o in operands if isinstance(o, TensorValue)]
@@ -167,9 +164,7 @@ def take_over(
         return None
     if not _release_old_version(driver, node, value):
         return None
-    return driver.context.buffer_tensor(
-        name, storage.size, storage.stride, storage.dtype, storage.device
-    )
+    return driver.context.buffer_tensor(name)
 
 
 def update_in_place(
@@ -226,7 +221,7 @@ def _own_version(driver: Driver, node: torch.fx.Node, base: TensorValue) -> Tens
     first = node.args[0]
     if not (isinstance(first, torch.fx.Node) and first.target in _EMPTY):
         context.write_node(name, size, stride, base.load, context.origin() | base.storage.origins)
-    return context.buffer_tensor(name, size, stride, base.dtype, base.device)
+    return context.buffer_tensor(name)
 
 
 def _release_old_version(driver: Driver, node: torch.fx.Node, base: TensorValue) -> bool:

@@ -99,9 +99,8 @@ def _state(driver: Driver, fake: torch.Tensor) -> TensorValue:
     """A new buffer with the layout of ``fake``, as a tensor."""
     size = tuple(to_expression(s) for s in fake.shape)
     stride = storage_stride(fake)
-    device = torch.device(fake.device)
-    name = driver.context.new_buffer(size, stride, fake.dtype, device)
-    return driver.context.buffer_tensor(name, size, stride, fake.dtype, device)
+    name = driver.context.new_buffer(size, stride, fake.dtype, torch.device(fake.device))
+    return driver.context.buffer_tensor(name)
 
 
 def _branch(
@@ -236,9 +235,8 @@ def _scan(
 def _row_state(context: LoweringContext, rows: TensorValue) -> TensorValue:
     """A new buffer for one row, in the dtype in which rows are combined."""
     size, dtype = rows.size[1:], compute_dtype(rows.dtype)
-    stride = contiguous_stride(size)
-    name = context.new_buffer(size, stride, dtype, rows.device)
-    return context.buffer_tensor(name, size, stride, dtype, rows.device)
+    name = context.new_buffer(size, contiguous_stride(size), dtype, rows.device)
+    return context.buffer_tensor(name)
 
 
 def _assign_rows(

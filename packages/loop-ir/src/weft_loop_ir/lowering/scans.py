@@ -87,7 +87,7 @@ def scan_node(
         name = context.new_buffer(size, stride, dtype, inputs[0].device)
         value = ops.to_dtype(ops.scan(combine_function, number, *values), dtype)
         ops.store(name, dot(tuple(index), stride, sympy.S.Zero), value)
-        made.append(context.buffer_tensor(name, size, stride, dtype, inputs[0].device))
+        made.append(context.buffer_tensor(name))
     context.append(loops, (along,), ops, context.origins_of(inputs))
     return tuple(made)
 
@@ -240,7 +240,7 @@ def _combine_function(
             name = f"{side}{needed.index(k) if k in needed else f'_unused{k}'}"
             layout = Layout(rows[0].device, dtype, size, stride)
             context.buffers[name] = Buffer(name, BufferKind.INPUT, layout)
-            operands.append(context.buffer_tensor(name, size, stride, dtype, rows[0].device))
+            operands.append(context.buffer_tensor(name))
     values = run(operands, context)
     ops = BodyRecorder(
         ranges_for(()),
