@@ -93,7 +93,7 @@ def _cut(node: torch.fx.Node) -> None:
         operands[-1] = _sliced(node, operands[-1], start, end)
         if len(operands) == 3 and operands[0].meta["val"].shape[-1] != 1:  # type: ignore[union-attr]
             operands[0] = _sliced(node, operands[0], start, end)
-        part = call_before(node, node.target, *operands, **node.kwargs)  # type: ignore[arg-type]
+        part = call_before(node, node.target, *operands, **node.kwargs)
         whole = insert_call(node, value, aten.slice_scatter.default, whole, part, 1, start, end)
     node.replace_all_uses_with(whole)
     node.graph.erase_node(node)

@@ -41,6 +41,7 @@ from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, InnerFunction, TensorValue
 from weft_loop_ir.lowering.views import normalize_dim
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.rewriting.fakes import ancestors
 
 aten = torch.ops.aten
 
@@ -277,12 +278,7 @@ def needed_values(combine: torch.fx.GraphModule, wanted: Sequence[int]) -> list[
         if position in found:
             continue
         found.add(position)
-        nodes, seen = [results[position]], set()
-        while nodes:
-            node = nodes.pop()
-            if node not in seen:
-                seen.add(node)
-                nodes += node.all_input_nodes
+        seen = ancestors([results[position]])
         count = len(results)
         pending += [
             k for k in range(count) if placeholders[k] in seen or placeholders[count + k] in seen

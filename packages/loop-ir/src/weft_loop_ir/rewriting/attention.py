@@ -30,7 +30,7 @@ from weft_loop_ir.rewriting.attention_patterns import (
     sizes,
 )
 from weft_loop_ir.rewriting.constant_values import ConstantValues
-from weft_loop_ir.rewriting.fakes import call_before, insert_call
+from weft_loop_ir.rewriting.fakes import call_before, insert_call, source_of
 
 aten = torch.ops.aten
 
@@ -133,10 +133,8 @@ def _same_elements(node: Node) -> list[Node]:
     """``node`` and what it is a copy or view of, as far as that has the same elements in order."""
     found = [node]
     while keeps_order(node):
-        source = node.args[0]
-        assert isinstance(source, Node)
-        found.append(source)
-        node = source
+        node = source_of(node)
+        found.append(node)
     return found
 
 
@@ -167,14 +165,11 @@ def _repeated(node: Node) -> Node | None:
     """The heads that ``node`` holds several times each, one after another; None if it doesn't."""
     for source in _same_elements(node):
         if source.target is aten.expand.default:
-            row = source.args[0]
-            assert isinstance(row, Node)
+            row = source_of(source)
             before, after = sizes(row), sizes(source)
             is_row = len(before) == 5 and before[2] == 1 and row.target is aten.unsqueeze.default
             if is_row and (*before[:2], *before[3:]) == (*after[:2], *after[3:]):
-                heads = row.args[0]
-                assert isinstance(heads, Node)
-                return heads if row.args[1] in (2, -3) else None
+                return source_of(row) if row.args[1] in (2, -3) else None
     return None
 
 

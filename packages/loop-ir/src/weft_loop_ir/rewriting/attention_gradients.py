@@ -18,8 +18,8 @@ import torch
 import torch.fx
 
 from weft_loop_ir._torch import OpOverload, is_view_operator
-from weft_loop_ir.rewriting.attention_patterns import RESHAPES, keeps_order, sizes
-from weft_loop_ir.rewriting.fakes import call_before
+from weft_loop_ir.rewriting.attention_patterns import RESHAPES, keeps_elements, keeps_order, sizes
+from weft_loop_ir.rewriting.fakes import ancestors, call_before, source_of
 
 aten = torch.ops.aten
 
@@ -57,7 +57,7 @@ def recompute_shares(
     ``output_count``: how many of the graph's first results are forward's.
     """
     (output,) = graph.find_nodes(op="output")
-    forward = _ancestors(output.args[0][:output_count])
+    forward = ancestors(output.args[0][:output_count])
     count = 0
     for softmax in graph.find_nodes(op="call_function", target=aten._softmax.default):
         found = _differentiated(softmax, forward) if softmax in forward else None
@@ -69,17 +69,6 @@ def recompute_shares(
     return count
 
 
-def _ancestors(nodes: Collection[object]) -> set[Node]:
-    """``nodes`` and what they are computed from."""
-    pending = [node for node in nodes if isinstance(node, Node)]
-    seen = set(pending)
-    while pending:
-        fresh = [a for a in pending.pop().all_input_nodes if a not in seen]
-        seen.update(fresh)
-        pending += fresh
-    return seen
-
-
 # ---- the pattern -----------------------------------------------------------------------------------------
 
 
@@ -89,9 +78,7 @@ def _differentiated(softmax: Node, forward: Collection[Node]) -> DifferentiatedA
         return None
     if sum(not n.is_Integer for n in extents[:-1]) > 1:
         return None  # a view of lines has no form
-    element = softmax.args[0]
-    assert isinstance(element, Node)
-    changed = _changed(element, softmax)
+    changed = _changed(source_of(softmax), softmax)
     result = _result(softmax, forward)
     if changed is None or result is None:
         return None
@@ -156,7 +143,7 @@ def _result(softmax: Node, forward: Collection[Node]) -> Node | None:
                 continue
             if user.target is aten.bmm.default and user.args[0] is node is not user.args[1]:
                 matmuls.append(user)
-            elif keeps_order(user) or user.target is aten._to_copy.default:
+            elif keeps_elements(user):
                 pending.append(user)
             else:
                 return None
@@ -183,7 +170,7 @@ def _copies(node: Node) -> list[Node]:
     """``node`` and what holds its elements in order, of any dtype."""
     found = [node]
     for copy in found:  # grows as it is walked
-        found += [u for u in copy.users if keeps_order(u) or u.target is aten._to_copy.default]
+        found += filter(keeps_elements, copy.users)
     return found
 
 
@@ -196,14 +183,11 @@ def _sums_lines(node: Node) -> bool:
 
 def _gradient_of_result(node: Node, result: Node) -> Node | None:
     """The gradient of ``result`` whose matmul ``node`` is, the gradient of the probabilities."""
-    while keeps_order(node) or node.target is aten._to_copy.default:
-        source = node.args[0]
-        assert isinstance(source, Node)
-        node = source
+    while keeps_elements(node):
+        node = source_of(node)
     if node.target is not aten.bmm.default:
         return None
-    gradient, turned = node.args
-    assert isinstance(turned, Node) and isinstance(gradient, Node)
+    gradient, turned = source_of(node), source_of(node, 1)
     is_turned = turned.target is aten.transpose.int and set(turned.args[1:]) in ({1, 2}, {-1, -2})
     return gradient if is_turned and turned.args[0] is result.args[1] else None
 
@@ -253,11 +237,8 @@ def _column_gradients(found: DifferentiatedAttention, forward: Collection[Node])
     Keys lie column by column in the matmul of scores, and so would their gradients, which are summed over
     heads, rotated, or copied by rows.
     """
-    query = found.matmul.args[-2]
-    assert isinstance(query, Node)
-    turned = [
-        n for n in query.users if n.target is aten.transpose.int and set(n.args[1:]) == {1, 2}
-    ]
+    users = source_of(found.matmul, -2).users
+    turned = [n for n in users if n.target is aten.transpose.int and set(n.args[1:]) == {1, 2}]
     return [
         user
         for node in turned
@@ -284,10 +265,8 @@ def _is_returned(node: Node) -> bool:
 
 def _turn(matmul: Node) -> None:
     """Have ``left.mT @ right``, whose arguments are given so, computed as ``(right.mT @ left).mT``."""
-    left, right = matmul.args
-    assert isinstance(left, Node)
-    rows = call_before(matmul, aten.transpose.int, right, 1, 2)
-    turned = call_before(matmul, aten.bmm.default, rows, left.args[0])
+    rows = call_before(matmul, aten.transpose.int, matmul.args[1], 1, 2)
+    turned = call_before(matmul, aten.bmm.default, rows, source_of(matmul).args[0])
     columns = call_before(matmul, aten.transpose.int, turned, 1, 2)
     matmul.replace_all_uses_with(columns)
     matmul.graph.erase_node(matmul)

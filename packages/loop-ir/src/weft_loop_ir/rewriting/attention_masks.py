@@ -13,6 +13,7 @@ import torch
 import torch.fx
 
 from weft_loop_ir.rewriting.constant_values import ConstantValues
+from weft_loop_ir.rewriting.fakes import source_of
 
 aten = torch.ops.aten
 
@@ -70,8 +71,7 @@ def _chosen(node: torch.fx.Node) -> tuple[Any, ...]:
 
 def _converted(node: torch.fx.Node) -> tuple[Any, ...]:
     """The operand of a conversion that keeps finite numbers finite; something unknown for another."""
-    source = node.args[0]
-    assert isinstance(source, torch.fx.Node)
+    source = source_of(node)
     before, after = source.meta["val"].dtype, node.meta["val"].dtype
     if before == torch.bool:
         return ()

@@ -19,6 +19,7 @@ import torch.fx
 from weft_loop_ir.expressions import to_expression
 from weft_loop_ir.rewriting.attention_masks import lowest
 from weft_loop_ir.rewriting.constant_values import ConstantValues
+from weft_loop_ir.rewriting.fakes import source_of
 
 aten = torch.ops.aten
 
@@ -112,6 +113,11 @@ def keeps_order(node: Node) -> bool:
     return False
 
 
+def keeps_elements(node: Node) -> bool:
+    """As :func:`keeps_order`, or a conversion."""
+    return node.target is aten._to_copy.default or keeps_order(node)
+
+
 RESHAPES = frozenset(
     {
         aten.alias.default,
@@ -162,19 +168,13 @@ def _added_matmul(node: Node) -> list[ScoreOperator] | None:
     return [ScoreOperator(node, factor, Mask(mask, node))]  # type: ignore[arg-type]
 
 
-def _source(node: Node) -> Node:
-    source = node.args[0]
-    assert isinstance(source, Node)
-    return source
-
-
 def _reshaped(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     if keeps_order(node):
-        yield ScoreOperator(_source(node))
+        yield ScoreOperator(source_of(node))
 
 
 def _widened(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
-    source = _source(node)
+    source = source_of(node)
     is_narrow = source.meta["val"].dtype in (torch.float16, torch.bfloat16, torch.float32)
     if is_narrow and node.meta["val"].dtype == torch.float32:
         yield ScoreOperator(source)
@@ -190,7 +190,7 @@ def _multiplied(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
 def _divided(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:
     number = known.number(node.args[1])
     if _has_result_size(node.args[0], node) and _is_scale(number):
-        yield ScoreOperator(_source(node), 1 / number)  # type: ignore[operator]
+        yield ScoreOperator(source_of(node), 1 / number)  # type: ignore[operator]
 
 
 def _added(node: Node, known: ConstantValues) -> Iterator[ScoreOperator]:

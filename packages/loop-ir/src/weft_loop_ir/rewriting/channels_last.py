@@ -21,6 +21,7 @@ from weft_loop_ir.rewriting.fakes import (
     is_static,
     lies_like,
     restrided,
+    source_of,
 )
 
 aten = torch.ops.aten
@@ -104,8 +105,7 @@ def _weight_to_images(node: torch.fx.Node) -> float:
 
 
 def _weight(node: torch.fx.Node) -> torch.Tensor:
-    operand = node.args[CONVOLUTIONS[node.target] - 1]
-    assert isinstance(operand, torch.fx.Node)
+    operand = source_of(node, CONVOLUTIONS[node.target] - 1)
     value: torch.Tensor = operand.meta["val"]
     return value
 
@@ -147,8 +147,7 @@ class _Relaying:
 
     def _convolve(self, node: torch.fx.Node) -> None:
         for position in range(CONVOLUTIONS[node.target]):
-            operand = node.args[position]
-            assert isinstance(operand, torch.fx.Node)
+            operand = source_of(node, position)
             node.update_arg(position, self._turn(operand, node))
         value = node.meta["val"]
         if isinstance(value, torch.Tensor):
@@ -172,8 +171,7 @@ class _Relaying:
     def _follow(self, node: torch.fx.Node) -> None:
         value = computed(node)
         if _name(node) in LIKE_INPUT:
-            image = node.args[0]
-            assert isinstance(image, torch.fx.Node)
+            image = source_of(node)
             value = (restrided(value[0], image.meta["val"].stride()), *value[1:])
         self._settle(node, value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -58,9 +58,28 @@ def insert_call(
 
 
 def call_before(
-    before: torch.fx.Node, target: Callable[..., Any], *arguments: Any, **keywords: Any
+    before: torch.fx.Node, target: Any, *arguments: Any, **keywords: Any
 ) -> torch.fx.Node:
     """A new node before ``before`` whose value is computed from those of its arguments."""
     node = insert_call(before, before.meta.get("val"), target, *arguments, **keywords)
     node.meta["val"] = computed(node)
     return node
+
+
+def source_of(node: torch.fx.Node, position: int = 0) -> torch.fx.Node:
+    """The argument of ``node`` at that position, which is a node."""
+    source = node.args[position]
+    assert isinstance(source, torch.fx.Node)
+    return source
+
+
+def ancestors(nodes: Iterable[object]) -> set[torch.fx.Node]:
+    """The nodes among ``nodes`` and what they are computed from."""
+    seen: set[torch.fx.Node] = set()
+    pending = [node for node in nodes if isinstance(node, torch.fx.Node)]
+    while pending:
+        node = pending.pop()
+        if node not in seen:
+            seen.add(node)
+            pending += node.all_input_nodes
+    return seen

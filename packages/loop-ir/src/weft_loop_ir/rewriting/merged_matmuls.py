@@ -8,6 +8,7 @@ long on parts of the result's rows as on tensors of their own.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 import torch.fx
 
 from weft_loop_ir._torch import OpOverload, is_view_operator
-from weft_loop_ir.rewriting.fakes import computed, insert_call, lies_like
+from weft_loop_ir.rewriting.fakes import ancestors, call_before, computed, insert_call, lies_like
 
 aten = torch.ops.aten
 
@@ -61,12 +62,7 @@ def _merged(matmuls: Sequence[Node], constants: Collection[Node]) -> dict[Node, 
     """Put one matmul in the place of ``matmuls``; gives its result's parts, and what they stand for."""
     first = matmuls[0]
     _hoist([o for p in matmuls for o in p.args if o in constants], first)
-
-    def call(target: Any, *arguments: Any) -> Node:
-        node = insert_call(first, first.meta["val"], target, *arguments)
-        node.meta["val"] = computed(node)
-        return node
-
+    call = functools.partial(call_before, first)
     # rows of weights side by side, as those of each lie
     rows = call(aten.cat.default, [call(aten.t.default, p.args[-1]) for p in matmuls])
     operands = [first.args[-2], call(aten.t.default, rows)]
@@ -87,13 +83,7 @@ def _merged(matmuls: Sequence[Node], constants: Collection[Node]) -> dict[Node, 
 
 def _hoist(nodes: Sequence[Any], before: Node) -> None:
     """Move constants, and those that they are computed of, before ``before`` where they come after it."""
-    needed: set[Node] = set()
-    pending = list(nodes)
-    while pending:
-        node = pending.pop()
-        if node not in needed:
-            needed.add(node)
-            pending.extend(node.all_input_nodes)
+    needed = ancestors(nodes)
     is_after = False
     for node in list(before.graph.nodes):
         is_after = is_after or node is before
