@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
-from weft_loop_ir._torch import OpOverload, is_view_operator
+from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.rewriting.attention_patterns import RESHAPES, keeps_elements, keeps_order, sizes
-from weft_loop_ir.rewriting.fakes import ancestors, call_before, source_of
+from weft_loop_ir.rewriting.fakes import ancestors, call_before, is_view, source_of
 
 aten = torch.ops.aten
 
@@ -252,15 +252,7 @@ def _column_gradients(found: DifferentiatedAttention, forward: Collection[Node])
 
 def _is_returned(node: Node) -> bool:
     """Whether ``node``, or a view of it, is a result of the graph."""
-    return any(
-        user.op == "output"
-        or (
-            isinstance(user.target, OpOverload)
-            and is_view_operator(user.target)
-            and _is_returned(user)
-        )
-        for user in node.users
-    )
+    return any(user.op == "output" or (is_view(user) and _is_returned(user)) for user in node.users)
 
 
 def _turn(matmul: Node) -> None:

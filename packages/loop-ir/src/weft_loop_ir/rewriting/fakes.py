@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from weft_loop_ir._torch import OpOverload, is_view_operator
+
 
 def is_static(node: Any) -> bool:
     """Whether ``node`` is a tensor's, of a size and strides that are numbers."""
@@ -15,6 +17,11 @@ def is_static(node: Any) -> bool:
     return isinstance(value, torch.Tensor) and all(
         isinstance(n, int) for n in (*value.shape, *value.stride())
     )
+
+
+def is_view(node: torch.fx.Node) -> bool:
+    """Whether ``node`` calls an operator that gives a view."""
+    return isinstance(node.target, OpOverload) and is_view_operator(node.target)
 
 
 def lies_like(value: torch.Tensor, other: torch.Tensor) -> bool:

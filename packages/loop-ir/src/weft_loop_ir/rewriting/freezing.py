@@ -10,8 +10,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from weft_loop_ir._torch import OpOverload, is_view_operator, must_keep, writes_argument
-from weft_loop_ir.rewriting.fakes import call_before, insert_call
+from weft_loop_ir._torch import OpOverload, must_keep, writes_argument
+from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_view
 
 aten = torch.ops.aten
 
@@ -161,9 +161,9 @@ class _Folding:
             node = needed.pop()
             if node not in found:
                 found[node] = None
-                needed += node.all_input_nodes if _is_view(node) else []
+                needed += node.all_input_nodes if is_view(node) else []
         for node in found:  # all are known before one is replaced
-            if not _is_view(node):
+            if not is_view(node):
                 self._hold(node)
 
     def _is_constant(self, node: torch.fx.Node) -> bool:
@@ -178,7 +178,7 @@ class _Folding:
         if not isinstance(target, OpOverload) or must_keep(target) or writes_argument(target):
             return False
         value = node.meta.get("val")
-        if _is_view(node) or not isinstance(value, torch.Tensor):
+        if is_view(node) or not isinstance(value, torch.Tensor):
             return True
         size = sum(v.numel() for v in map(self.values.__getitem__, operands) if _is_tensor(v))
         return bool(value.numel() <= GROWTH * size)
@@ -213,7 +213,3 @@ class _Folding:
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
-
-
-def _is_view(node: torch.fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and is_view_operator(node.target)

@@ -16,8 +16,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from weft_loop_ir._torch import OpOverload, is_view_operator
-from weft_loop_ir.rewriting.fakes import ancestors, call_before, computed, insert_call, lies_like
+from weft_loop_ir.rewriting.fakes import (
+    ancestors,
+    call_before,
+    computed,
+    insert_call,
+    is_view,
+    lies_like,
+)
 
 aten = torch.ops.aten
 
@@ -106,7 +112,7 @@ def _follow_strides(graph: torch.fx.Graph, pieces: Mapping[Node, torch.Tensor]) 
                 node.replace_input_with(operand, _restored(operand, moved, node))
         elif node.target is operator.getitem:
             moved[node], node.meta["val"] = node.meta["val"], _item(node)
-        elif _is_view(node):
+        elif node.target is aten._unsafe_view.default or is_view(node):
             _view(node, operands[0], moved)
 
 
@@ -114,13 +120,6 @@ def _item(node: Node) -> Any:
     values, position = node.args
     assert isinstance(values, Node) and isinstance(position, int)
     return values.meta["val"][position]
-
-
-def _is_view(node: Node) -> bool:
-    target = node.target
-    return target is aten._unsafe_view.default or (
-        isinstance(target, OpOverload) and is_view_operator(target)
-    )
 
 
 def _view(node: Node, operand: Node, moved: dict[Node, Any]) -> None:
