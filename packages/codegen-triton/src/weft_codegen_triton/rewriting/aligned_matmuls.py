@@ -13,7 +13,7 @@ import itertools
 
 import torch
 import torch.fx
-from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static
+from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, source_of
 
 aten = torch.ops.aten
 
@@ -60,14 +60,13 @@ def _values(node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 def _pad(node: torch.fx.Node) -> None:
     """Let both operands of ``node`` have zeros behind each row."""
-    *others, left, right = node.args
-    assert isinstance(left, torch.fx.Node) and isinstance(right, torch.fx.Node)
+    left, right = source_of(node, -2), source_of(node, -1)
     missing = -left.meta["val"].shape[1] % UNIT
     rows = call_before(node, aten.t.default, right)
     padded = [
         call_before(node, aten.constant_pad_nd.default, o, [0, missing]) for o in (left, rows)
     ]
-    node.args = (*others, padded[0], call_before(node, aten.t.default, padded[1]))
+    node.args = (*node.args[:-2], padded[0], call_before(node, aten.t.default, padded[1]))
 
 
 def _is_worth_it(node: torch.fx.Node) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_loop_ir.rewriting.fakes import insert_call
+from weft_loop_ir.rewriting.fakes import call_before, insert_call
 
 aten, weft = torch.ops.aten, torch.ops.weft
 
@@ -34,10 +34,7 @@ class Drawing:
 
     def call(self, target: Callable[..., Any], *arguments: Any, **keywords: Any) -> torch.fx.Node:
         """A new node, with the fake value that ``target`` gives."""
-        nodes = torch.fx.map_arg((arguments, keywords), lambda n: n.meta["val"])
-        with torch.no_grad(), self.seeds.meta["val"].fake_mode:
-            value = target(*nodes[0], **nodes[1])
-        return insert_call(self.node, value, target, *arguments, **keywords)
+        return call_before(self.node, target, *arguments, **keywords)
 
     def numbers(self, operator: Callable[..., Any]) -> torch.fx.Node:
         """A float32 tensor of numbers, as many as the random operator gives."""

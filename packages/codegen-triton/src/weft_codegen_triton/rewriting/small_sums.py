@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 import torch.fx
-from weft_loop_ir.rewriting.fakes import insert_call
+from weft_loop_ir.rewriting.fakes import call_before, source_of
 
 aten = torch.ops.aten
 
@@ -38,21 +38,13 @@ def _adds(node: torch.fx.Node) -> bool:
 def _widen(node: torch.fx.Node, positions: tuple[int, ...]) -> None:
     result = node.meta["val"]
     for position in positions:
-        operand = node.args[position]
-        assert isinstance(operand, torch.fx.Node)
-        wide = _converted(operand, torch.int32, node)
+        operand = source_of(node, position)
+        wide = call_before(node, aten._to_copy.default, operand, dtype=torch.int32)
         node.update_arg(position, wide)
     with result.fake_mode:
         node.meta["val"] = torch.empty_strided(
             result.shape, result.stride(), dtype=torch.int32, device=result.device
         )
-    narrow = _converted(node, result.dtype, node.next)
+    narrow = call_before(node.next, aten._to_copy.default, node, dtype=result.dtype)
     narrow.meta["val"] = result
     node.replace_all_uses_with(narrow, delete_user_cb=lambda user: user is not narrow)
-
-
-def _converted(node: torch.fx.Node, dtype: torch.dtype, before: torch.fx.Node) -> torch.fx.Node:
-    value = node.meta["val"]
-    with value.fake_mode:
-        converted = aten._to_copy.default(value, dtype=dtype)
-    return insert_call(before, converted, aten._to_copy.default, node, dtype=dtype)
