@@ -8,7 +8,7 @@ used, so that they need no memory and bounds of keys show.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import sympy
 import torch
@@ -39,7 +39,6 @@ from weft_loop_ir.ir import (
 from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
-from weft_loop_ir.schedule.memory_plan import plan_memory
 from weft_loop_ir.schedule.options import ScheduleOptions
 
 aten = torch.ops.aten
@@ -107,10 +106,7 @@ def fuse_attention(
             around.put(places, places[-1], (attention,))
             if besides.writes:
                 around.put((), places[1], (besides,))
-    if not around.is_changed:
-        return schedule
-    steps = around.steps_needed()
-    return replace(schedule, steps=steps, memory=plan_memory(steps, schedule.buffers, options))
+    return around.planned(options)
 
 
 def _candidates(
@@ -213,9 +209,8 @@ def _attention_kernel(
         return around.writer(name, third)
 
     body = with_masks_computed(rows.element, (scores,), kernel.outer, rows.key, schedule, writer)
-    positions, dtype = lines.positions | {rows.key.symbol}, schedule.buffers[scores].layout.dtype
-    if not needs_rounding(body, (scores,), dtype, dtype_of, positions):
-        body = without_rounding(body, kernel.outer, rows.key, dtype_of)
+    layout, loops = schedule.buffers[scores].layout, (*kernel.outer, rows.key)
+    body = without_rounding(body, (scores,), layout.dtype, dtype_of, lines, loops)
     query, key = _factors(matmul, writer, schedule)
     _, weighted, _ = matmul_operands(last)
     value = operand_of(weighted, writer)
@@ -242,24 +237,22 @@ def _attention_kernel(
         scores=scores,
         lines=lines,
         key_loop=rows.key,
-        bounds=_bounds(body, scores, lines, (*kernel.outer, rows.key), schedule),
+        bounds=bounds_of_keys(body, scores, lines, loops, layout),
         hidden_are_zero=rows.hidden_are_zero,
         kept=tuple((number, name) for name, (number, _) in rows.kept.items()),
         apart=(matmul, kernel, last),
     )
 
 
-def _bounds(
-    body: LoopBody,
-    scores: str,
-    lines: Lines,
-    loops: tuple[LoopVariable, ...],
-    schedule: Schedule,
+def bounds_of_keys(
+    body: LoopBody, scores: str, lines: Lines, loops: tuple[LoopVariable, ...], layout: Layout
 ) -> KeyBounds | None:
-    """Which keys ``body`` leaves visible, at ``loops`` of which the last one is over keys."""
+    """Which keys ``body`` leaves visible, at ``loops`` of which the last one is over keys.
+
+    ``layout``: that of ``scores``.
+    """
     if lines.query is None:
         return None
-    layout = schedule.buffers[scores].layout
     queries, keys = layout.size[-2:]
     positions = {loop.symbol for loop in loops}
     lowest = torch.finfo(layout.dtype).min
@@ -360,7 +353,7 @@ def computed_score(
     return with_added
 
 
-def needs_rounding(
+def _needs_rounding(
     body: LoopBody,
     scores: Collection[str],
     dtype: torch.dtype,
@@ -394,11 +387,18 @@ MIN_EXACT = 2048
 
 def without_rounding(
     body: LoopBody,
-    outer: tuple[LoopVariable, ...],
-    key: LoopVariable,
+    scores: Collection[str],
+    dtype: torch.dtype,
     dtype_of: Callable[[str], torch.dtype],
+    lines: Lines,
+    loops: tuple[LoopVariable, ...],
 ) -> LoopBody:
-    """``body``, over ``outer`` and ``key``, without conversions to 16 bits and back."""
-    ops = BodyRecorder.over((*outer, key), dtype_of, round_low_precision=False)
+    """``body``, at ``loops`` of which the last one is over keys, without conversions to ``dtype`` and back.
+
+    As it is where they may tell which of ``scores`` are lost.
+    """
+    if _needs_rounding(body, scores, dtype, dtype_of, lines.positions | {loops[-1].symbol}):
+        return body
+    ops = BodyRecorder.over(loops, dtype_of, round_low_precision=False)
     result = Replayer(ops, lambda index: index).replay(body)
     return without_unused(ops.body(result))

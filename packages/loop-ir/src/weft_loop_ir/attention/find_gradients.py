@@ -17,13 +17,13 @@ import torch
 from weft_loop_ir.attention.expansion import expanded_gradients
 from weft_loop_ir.attention.find_attention import (
     MATMULS,
+    bounds_of_keys,
     computed_score,
     is_dense,
     is_matmul,
-    needs_rounding,
     without_rounding,
 )
-from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
+from weft_loop_ir.attention.key_bounds import KeyBounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import MatrixOperand, operand_of
@@ -61,7 +61,6 @@ from weft_loop_ir.loop_graph import item_writes
 from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
-from weft_loop_ir.schedule.memory_plan import plan_memory
 from weft_loop_ir.schedule.options import ScheduleOptions
 
 
@@ -141,10 +140,7 @@ def fuse_attention_gradients(
                 if all(map(accept, found.kernels)):
                     around.put(found.places, place, found.kernels)
                     break
-    if not around.is_changed:
-        return schedule
-    steps = around.steps_needed()
-    return replace(schedule, steps=steps, memory=plan_memory(steps, schedule.buffers, options))
+    return around.planned(options)
 
 
 @dataclass(frozen=True)
@@ -291,11 +287,10 @@ class _Finder:
         )
         wide = {n for n in made.reads if dtype_of(n) == torch.float32}
         dtype = self.buffers[name].layout.dtype
-        if not needs_rounding(
-            made, scores | wide, dtype, dtype_of, self.lines.positions | {self.key.symbol}
-        ):
-            made = without_rounding(made, self.outer, self.key, dtype_of)
-        return _without_conversion(made)
+        loops = (*self.outer, self.key)
+        return _without_conversion(
+            without_rounding(made, scores | wide, dtype, dtype_of, self.lines, loops)
+        )
 
     def _dtype(self, call: ExternCall) -> torch.dtype:
         return self.buffers[str(call.outputs[0])].layout.dtype
@@ -454,26 +449,12 @@ class _Finder:
         if any(weight is None for weight in weights):
             raise _Differs
         elements, sights = zip(*(weight for weight in weights if weight is not None), strict=True)
-        if self.lines.query is None:
-            return None, None
-        positions = {*(v.symbol for v in self.outer), self.key.symbol}
-        lowest = torch.finfo(self._dtype(next(iter(self.calls.values())))).min
-        extents = self.size[1:]
-        found = set()
-        for element in elements:
-            names = [n for n in element.reads if n in self.scores]
-            for name in names[:1]:
-                found.add(
-                    key_bounds(
-                        element,
-                        name,
-                        self.lines.query,
-                        self.key.symbol,
-                        positions,
-                        (extents[0], extents[1]),
-                        lowest,
-                    )
-                )
+        loops = (*self.outer, self.key)
+        found = {
+            bounds_of_keys(element, name, self.lines, loops, self.buffers[name].layout)
+            for element in elements
+            for name in [n for n in element.reads if n in self.scores][:1]
+        }
         bounds = found.pop() if len(found) == 1 else None
         if bounds is None or bounds.every_line_sees:
             return bounds, None

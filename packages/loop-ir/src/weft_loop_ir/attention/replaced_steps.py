@@ -5,18 +5,22 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from weft_loop_ir.ir import Buffer, BufferKind, BufferView, Kernel, ParallelKernels, Schedule, Step
 from weft_loop_ir.loop_graph import item_reads, item_writes
+from weft_loop_ir.schedule.memory_plan import plan_memory
+from weft_loop_ir.schedule.options import ScheduleOptions
 
 
 class ReplacedSteps:
     """``steps`` are those of ``schedule``, parallel kernels one by one; positions count them.
 
-    Answers are about them as they were; what replaces steps shows in :meth:`steps_needed`.
+    Answers are about them as they were; what replaces steps shows in :meth:`planned`.
     """
 
     def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
         self._buffers = schedule.buffers
         self.steps: list[Step] = []
         self._groups: list[ParallelKernels | None] = []
@@ -34,7 +38,7 @@ class ReplacedSteps:
                 self._readers[name].append(position)
             for name in item_writes(step):
                 self._writers[name].append(position)
-        self.is_changed = False
+        self._is_changed = False
 
     def buffer(self, name: str) -> Buffer:
         return self._buffers[name]
@@ -74,19 +78,23 @@ class ReplacedSteps:
         between = range(first, last + 1)
         return not any(position in between for name in names for position in self._writers[name])
 
-    def replace(self, places: Sequence[int], step: Step) -> None:
-        """Put ``step`` at the last of ``places``, instead of those."""
-        self.put(places, places[-1], (step,))
-
     def put(self, places: Sequence[int], place: int, steps: Sequence[Step]) -> None:
         """Put ``steps`` at ``place``, instead of those at ``places``."""
         for gone in (*places, place):
             self._left[gone] = ()
             self._groups[gone] = None
         self._left[place] = tuple(steps)
-        self.is_changed = True
+        self._is_changed = True
 
-    def steps_needed(self) -> tuple[Step, ...]:
+    def planned(self, options: ScheduleOptions | None) -> Schedule:
+        """The schedule with what replaces steps, its memory planned anew by ``options`` if anything does."""
+        if not self._is_changed:
+            return self._schedule
+        steps = self._steps_needed()
+        memory = plan_memory(steps, self._buffers, options)
+        return replace(self._schedule, steps=steps, memory=memory)
+
+    def _steps_needed(self) -> tuple[Step, ...]:
         """The steps, without kernels that write nothing that is read any more."""
         needed: set[str] = set()
         kept: list[tuple[Step, ParallelKernels | None]] = []
