@@ -7,8 +7,8 @@ nothing, and infers the dtype of every instruction by the rules of :mod:`weft_lo
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sympy
 import torch
@@ -30,6 +30,9 @@ from weft_loop_ir.size_float import SizeFloat
 
 if TYPE_CHECKING:
     from weft_loop_ir.ir import LoopVariable
+
+ValueOrNumber: TypeAlias = Value | bool | int | float | sympy.Expr | SizeFloat
+"""An operand of an elementwise operation: a number has the dtype of the others."""
 
 
 class BodyRecorder:
@@ -131,6 +134,24 @@ class BodyRecorder:
     def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Value:
         return self.record("scalar", number, dtype)
 
+    def number(
+        self, value: bool | int | float | sympy.Expr | SizeFloat, dtype: torch.dtype
+    ) -> Value:
+        """A Python number, or one that the call determines, as a value of ``dtype``."""
+        if isinstance(value, SizeFloat):
+            return self.scalar(value, dtype)
+        if isinstance(value, sympy.Expr) and not isinstance(value, sympy.Integer):
+            return self.to_dtype(self.index_expr(value, torch.int64), dtype)
+        return self.constant(number_of(value, dtype), dtype)
+
+    def operands(self, operands: Sequence[ValueOrNumber]) -> Sequence[Value]:
+        """Values of one dtype: numbers have that of the others."""
+        values = [operand for operand in operands if isinstance(operand, Value)]
+        if len(values) == len(operands):
+            return values
+        dtype = self.dtype_of(values[0])
+        return [o if isinstance(o, Value) else self.number(o, dtype) for o in operands]
+
     def to_dtype(self, value: Value, dtype: torch.dtype) -> Value:
         source = self.at(value)
         if source.dtype == dtype:
@@ -152,8 +173,8 @@ class BodyRecorder:
             return value
         return self.record("to_dtype_bitcast", value, dtype)
 
-    def where(self, condition: Value, value: Value, other: Value) -> Value:
-        return self.record("where", condition, value, other)
+    def where(self, condition: Value, value: ValueOrNumber, other: ValueOrNumber) -> Value:
+        return self.record("where", condition, *self.operands((value, other)))
 
     def reduction(self, kind: str, dtype: torch.dtype, value: Value) -> Value:
         return self.record("reduction", kind, dtype, value)
@@ -199,6 +220,13 @@ class BodyRecorder:
         return self.record("randn", seed, offset)
 
 
+def number_of(value: Any, dtype: torch.dtype) -> bool | int | float:
+    """``value`` as a number of ``dtype``."""
+    if dtype == torch.bool:
+        return bool(value)
+    return float(value) if dtype.is_floating_point else int(value)
+
+
 def _exact_key(argument: Any) -> Any:
     """A key that keeps apart constants which compare equal: 0.0 and -0.0, and NaN from itself."""
     return repr(argument) if isinstance(argument, float) else argument
@@ -225,8 +253,8 @@ def _convert_constant(
 
 
 def _elementwise(operation: str, to_bool: bool) -> Callable[..., Value]:
-    def method(self: BodyRecorder, *operands: Value) -> Value:
-        return self.record(operation, *operands)
+    def method(self: BodyRecorder, *operands: ValueOrNumber) -> Value:
+        return self.record(operation, *self.operands(operands))
 
     return method
 

@@ -79,7 +79,7 @@ def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -
         if kernel.hidden_are_zero:
             lowest = ops.constant(float("-inf"), torch.float32)
             is_hidden = ops.eq(ops.load(largest, ZERO), lowest)
-            value = ops.where(is_hidden, ops.constant(0.0, torch.float32), value)
+            value = ops.where(is_hidden, 0.0, value)
         ops.store(weights, lines.first_key + key.symbol, value)
 
     def keep(ops: BodyRecorder) -> None:

@@ -339,15 +339,13 @@ def computed_score(
     (batch_step, query_step, key_step) = (sympy.S.Zero,) * (3 - len(steps)) + tuple(steps)
 
     def with_added(ops: BodyRecorder, index: sympy.Expr) -> Value:
-        score = ops.mul(plain(ops, index), ops.constant(float(alpha), torch.float32))
+        score = ops.mul(plain(ops, index), float(alpha))
         if beta == 0:
             return score
         key = index - lines.first_key
         place = added.offset + lines.batch * batch_step + lines.line * query_step
         loaded = ops.load(added.buffer, sympy.expand(place + key * key_step))
-        other = ops.mul(
-            ops.to_dtype(loaded, torch.float32), ops.constant(float(beta), torch.float32)
-        )
+        other = ops.mul(ops.to_dtype(loaded, torch.float32), float(beta))
         return ops.to_dtype(ops.add(score, other), dtype)
 
     return with_added

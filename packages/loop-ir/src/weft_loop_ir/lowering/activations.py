@@ -10,7 +10,7 @@ import torch
 
 from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, gelu_is_nan_at_infinity
 from weft_loop_ir.bodies import Value, operation_named
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pointwise import convert, elementwise, register_formula
 from weft_loop_ir.lowering.promotion import Operand, Promotion, promote, require_float
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
@@ -24,11 +24,6 @@ F = Promotion.INT_TO_FLOAT
 B = Promotion.TO_BOOL
 
 
-def _constant(ops: BodyRecorder, value: float, like: Value) -> Value:
-    dtype = ops.dtype_of(like)
-    return scalar(ops, value, dtype)
-
-
 @register_lowering(aten.gelu.default)
 def gelu(
     context: LoweringContext, tensor: TensorValue, *, approximate: str = "none"
@@ -40,21 +35,19 @@ def gelu(
     is_nan_at_infinity = gelu_is_nan_at_infinity(source.meta["val"])
 
     def exact(ops: BodyRecorder, x: Value) -> Value:
-        inner = ops.erf(ops.mul(x, _constant(ops, math.sqrt(0.5), x)))
-        twice = ops.add(_constant(ops, 1.0, x), inner)
+        inner = ops.erf(ops.mul(x, math.sqrt(0.5)))
+        twice = ops.add(1.0, inner)
         if is_nan_at_infinity:
             twice = ops.add(twice, ops.sub(x, x))
-        return ops.mul(ops.mul(x, _constant(ops, 0.5, x)), twice)
+        return ops.mul(ops.mul(x, 0.5), twice)
 
     def by_tanh(ops: BodyRecorder, x: Value) -> Value:
         cube = ops.mul(ops.mul(x, x), x)
         inner = ops.mul(
-            _constant(ops, math.sqrt(2 / math.pi), x),
-            ops.add(x, ops.mul(_constant(ops, 0.044715, x), cube)),
+            math.sqrt(2 / math.pi),
+            ops.add(x, ops.mul(0.044715, cube)),
         )
-        return ops.mul(
-            ops.mul(_constant(ops, 0.5, x), x), ops.add(_constant(ops, 1.0, x), ops.tanh(inner))
-        )
+        return ops.mul(ops.mul(0.5, x), ops.add(1.0, ops.tanh(inner)))
 
     formula = by_tanh if approximate == "tanh" else exact
     return elementwise(context, [tensor], D, formula, instructions=8, costly=True)
@@ -62,23 +55,23 @@ def gelu(
 
 @register_formula(aten.silu.default, floats=True, instructions=4, costly=True)
 def _silu(ops: BodyRecorder, x: Value) -> Value:
-    return ops.truediv(x, ops.add(_constant(ops, 1.0, x), ops.exp(ops.neg(x))))
+    return ops.truediv(x, ops.add(1.0, ops.exp(ops.neg(x))))
 
 
 def _relu6(ops: BodyRecorder, x: Value) -> Value:
     """``min(max(x, 0), 6)``."""
-    return ops.minimum(ops.maximum(x, _constant(ops, 0.0, x)), _constant(ops, 6.0, x))
+    return ops.minimum(ops.maximum(x, 0.0), 6.0)
 
 
 @register_formula(aten.hardswish.default, floats=True, instructions=5, costly=True)
 def _hardswish(ops: BodyRecorder, x: Value) -> Value:
-    shifted = _relu6(ops, ops.add(x, _constant(ops, 3.0, x)))
-    return ops.truediv(ops.mul(x, shifted), _constant(ops, 6.0, x))
+    shifted = _relu6(ops, ops.add(x, 3.0))
+    return ops.truediv(ops.mul(x, shifted), 6.0)
 
 
 @register_formula(aten.hardsigmoid.default, floats=True, instructions=4, costly=True)
 def _hardsigmoid(ops: BodyRecorder, x: Value) -> Value:
-    return ops.truediv(_relu6(ops, ops.add(x, _constant(ops, 3.0, x))), _constant(ops, 6.0, x))
+    return ops.truediv(_relu6(ops, ops.add(x, 3.0)), 6.0)
 
 
 def clamp_values(
@@ -152,14 +145,12 @@ def relu6(context: LoweringContext, tensor: TensorValue) -> TensorValue:
 
 @register_formula(aten.leaky_relu.default, floats=True, instructions=3)
 def _leaky_relu(ops: BodyRecorder, x: Value, negative_slope: Any = 0.01) -> Value:
-    zero = _constant(ops, 0.0, x)
-    scaled = ops.mul(x, _constant(ops, float(negative_slope), x))
-    return ops.where(ops.gt(x, zero), x, scaled)
+    return ops.where(ops.gt(x, 0.0), x, ops.mul(x, float(negative_slope)))
 
 
 @register_formula(aten._prelu_kernel.default, operands=2, instructions=3)
 def _prelu(ops: BodyRecorder, x: Value, weight: Value) -> Value:
-    return ops.where(ops.gt(x, _constant(ops, 0.0, x)), x, ops.mul(weight, x))
+    return ops.where(ops.gt(x, 0.0), x, ops.mul(weight, x))
 
 
 @register_formula(aten.elu.default, floats=True, instructions=6, costly=True)
@@ -167,19 +158,19 @@ def _elu(
     ops: BodyRecorder, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1
 ) -> Value:
     negative = ops.mul(
-        ops.expm1(ops.mul(x, _constant(ops, float(input_scale), x))),
-        _constant(ops, float(alpha) * float(scale), x),
+        ops.expm1(ops.mul(x, float(input_scale))),
+        float(alpha) * float(scale),
     )
-    positive = ops.mul(x, _constant(ops, float(scale), x))
-    return ops.where(ops.gt(x, _constant(ops, 0.0, x)), positive, negative)
+    positive = ops.mul(x, float(scale))
+    return ops.where(ops.gt(x, 0.0), positive, negative)
 
 
 @register_formula(aten.softplus.default, floats=True, instructions=6, costly=True)
 def _softplus(ops: BodyRecorder, x: Value, beta: Any = 1, threshold: Any = 20) -> Value:
     """``log1p(exp(beta * x)) / beta``, or ``x`` where ``beta * x`` exceeds the threshold."""
-    scaled = ops.mul(x, _constant(ops, float(beta), x))
-    soft = ops.truediv(ops.log1p(ops.exp(scaled)), _constant(ops, float(beta), x))
-    return ops.where(ops.gt(scaled, _constant(ops, float(threshold), x)), x, soft)
+    scaled = ops.mul(x, float(beta))
+    soft = ops.truediv(ops.log1p(ops.exp(scaled)), float(beta))
+    return ops.where(ops.gt(scaled, float(threshold)), x, soft)
 
 
 @register_formula(aten.mish.default, floats=True, instructions=4, costly=True)
@@ -199,8 +190,7 @@ def log_sigmoid_forward(
         return ops.exp(ops.neg(ops.abs(x)))
 
     def formula(ops: BodyRecorder, x: Value) -> Value:
-        zero = _constant(ops, 0.0, x)
-        return ops.sub(ops.minimum(x, zero), ops.log1p(small(ops, x)))
+        return ops.sub(ops.minimum(x, 0.0), ops.log1p(small(ops, x)))
 
     return _pointwise_first(context, tensor, formula), _pointwise_first(context, tensor, small)
 
@@ -219,20 +209,19 @@ def _pointwise_first(context: LoweringContext, tensor: TensorValue, formula: Any
 @register_formula(aten.hardshrink.default, floats=True, instructions=4)
 def _hardshrink(ops: BodyRecorder, x: Value, lambd: Any = 0.5) -> Value:
     bound = abs(float(lambd)) if float(lambd) >= 0 else float(lambd)
-    return ops.where(_is_within(ops, x, bound), _constant(ops, 0.0, x), x)
+    return ops.where(_is_within(ops, x, bound), 0.0, x)
 
 
 def _is_within(ops: BodyRecorder, x: Value, bound: float) -> Value:
-    low = ops.ge(x, _constant(ops, -bound, x))
-    return ops.logical_and(low, ops.le(x, _constant(ops, bound, x)))
+    low = ops.ge(x, -bound)
+    return ops.logical_and(low, ops.le(x, bound))
 
 
 @register_formula(aten.softshrink.default, floats=True, instructions=5)
 def _softshrink(ops: BodyRecorder, x: Value, lambd: Any = 0.5) -> Value:
-    bound = _constant(ops, float(lambd), x)
-    low = _constant(ops, -float(lambd), x)
-    shrunk = ops.where(ops.gt(x, bound), ops.sub(x, bound), ops.mul(x, _constant(ops, 0.0, x)))
-    return ops.where(ops.lt(x, low), ops.add(x, bound), shrunk)
+    bound = float(lambd)
+    shrunk = ops.where(ops.gt(x, bound), ops.sub(x, bound), ops.mul(x, 0.0))
+    return ops.where(ops.lt(x, -bound), ops.add(x, bound), shrunk)
 
 
 @register_formula(
@@ -241,19 +230,18 @@ def _softshrink(ops: BodyRecorder, x: Value, lambd: Any = 0.5) -> Value:
 )  # fmt: skip
 def _shrink_backward(ops: BodyRecorder, g: Value, x: Value, lambd: Any) -> Value:
     """0 where the element was within the bounds, the gradient elsewhere."""
-    return ops.where(_is_within(ops, x, float(lambd)), _constant(ops, 0.0, g), g)
+    return ops.where(_is_within(ops, x, float(lambd)), 0.0, g)
 
 
 @register_formula(aten.threshold.default, bools=False, instructions=2)
 def _threshold(ops: BodyRecorder, x: Value, threshold: Any, value: Any) -> Value:
-    return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, value, x), x)
+    return ops.where(ops.le(x, threshold), value, x)
 
 
 @register_formula(aten.heaviside.default, operands=2, bools=False, instructions=3)
 def _heaviside(ops: BodyRecorder, x: Value, values: Value) -> Value:
-    zero = _constant(ops, 0, x)
-    step = ops.to_dtype(ops.gt(x, zero), ops.dtype_of(x))
-    return ops.where(ops.eq(x, zero), values, step)
+    step = ops.to_dtype(ops.gt(x, 0), ops.dtype_of(x))
+    return ops.where(ops.eq(x, 0), values, step)
 
 
 # -- combinations ----------------------------------------------------------------------------------------
@@ -263,12 +251,12 @@ def _heaviside(ops: BodyRecorder, x: Value, values: Value) -> Value:
 def _lerp(ops: BodyRecorder, a: Value, b: Value, w: Value) -> Value:
     difference = ops.sub(b, a)
     near = ops.add(a, ops.mul(w, difference))
-    far = ops.sub(b, ops.mul(difference, ops.sub(_constant(ops, 1.0, w), w)))
-    return ops.where(ops.lt(ops.abs(w), _constant(ops, 0.5, w)), near, far)
+    far = ops.sub(b, ops.mul(difference, ops.sub(1.0, w)))
+    return ops.where(ops.lt(ops.abs(w), 0.5), near, far)
 
 
 def _scaled(ops: BodyRecorder, factor: Any, value: Value) -> Value:
-    return value if factor == 1 else ops.mul(_constant(ops, factor, value), value)
+    return value if factor == 1 else ops.mul(factor, value)
 
 
 def _combined(
@@ -343,7 +331,7 @@ def infinite_with_sign(context: LoweringContext, tensor: TensorValue) -> TensorV
     target = math.inf if context.node.target == aten.isposinf.default else -math.inf
     if not tensor.dtype.is_floating_point:
         raise NoLowering("test for infinity of integers")
-    return elementwise(context, [tensor], B, lambda ops, x: ops.eq(x, _constant(ops, target, x)))
+    return elementwise(context, [tensor], B, lambda ops, x: ops.eq(x, target))
 
 
 @register_lowering(aten.nan_to_num.default)
@@ -356,14 +344,12 @@ def nan_to_num(
     limits = torch.finfo(tensor.dtype)
 
     def formula(ops: BodyRecorder, x: Value) -> Value:
-        no_nan = ops.where(ops.isnan(x), _constant(ops, 0.0 if nan is None else nan, x), x)
+        no_nan = ops.where(ops.isnan(x), 0.0 if nan is None else nan, x)
         low = limits.min if neginf is None else neginf
         high = limits.max if posinf is None else posinf
-        is_low = ops.eq(x, _constant(ops, -math.inf, x))
-        is_high = ops.eq(x, _constant(ops, math.inf, x))
-        return ops.where(
-            is_high, _constant(ops, high, x), ops.where(is_low, _constant(ops, low, x), no_nan)
-        )
+        is_low = ops.eq(x, -math.inf)
+        is_high = ops.eq(x, math.inf)
+        return ops.where(is_high, high, ops.where(is_low, low, no_nan))
 
     return elementwise(context, [tensor], D, formula, instructions=6)
 
@@ -382,16 +368,15 @@ def log_add_exp(ops: BodyRecorder, a: Value, b: Value) -> Value:
     kind=F, operands=2, instructions=5, costly=True,
 )  # fmt: skip
 def _xlogy(ops: BodyRecorder, x: Value, y: Value) -> Value:
-    zero = _constant(ops, 0.0, x)
     product = ops.mul(x, ops.log(y))
-    return ops.where(ops.isnan(y), y, ops.where(ops.eq(x, zero), zero, product))
+    return ops.where(ops.isnan(y), y, ops.where(ops.eq(x, 0.0), 0.0, product))
 
 
 @register_formula(aten.sinc.default, kind=F, instructions=5, costly=True)
 def _sinc(ops: BodyRecorder, x: Value) -> Value:
-    angle = ops.mul(_constant(ops, math.pi, x), x)
+    angle = ops.mul(math.pi, x)
     value = ops.truediv(ops.sin(angle), angle)
-    return ops.where(ops.eq(x, _constant(ops, 0.0, x)), _constant(ops, 1.0, x), value)
+    return ops.where(ops.eq(x, 0.0), 1.0, value)
 
 
 @register_formula(aten.frac.default, floats=True, instructions=2)
@@ -401,33 +386,32 @@ def _frac(ops: BodyRecorder, x: Value) -> Value:
 
 @register_formula(aten.deg2rad.default, kind=F)
 def _deg2rad(ops: BodyRecorder, x: Value) -> Value:
-    return ops.mul(x, _constant(ops, math.pi / 180.0, x))
+    return ops.mul(x, math.pi / 180.0)
 
 
 @register_formula(aten.rad2deg.default, kind=F)
 def _rad2deg(ops: BodyRecorder, x: Value) -> Value:
-    return ops.mul(x, _constant(ops, 180.0 / math.pi, x))
+    return ops.mul(x, 180.0 / math.pi)
 
 
 @register_formula(aten.logit.default, kind=F, instructions=7, costly=True)
 def _logit(ops: BodyRecorder, x: Value, eps: Any = None) -> Value:
-    one = _constant(ops, 1.0, x)
     if eps is not None:
-        low, high = _constant(ops, float(eps), x), _constant(ops, 1.0 - float(eps), x)
+        low, high = float(eps), 1.0 - float(eps)
         x = ops.where(ops.lt(x, low), low, ops.where(ops.gt(x, high), high, x))
-    return ops.log(ops.truediv(x, ops.sub(one, x)))
+    return ops.log(ops.truediv(x, ops.sub(1.0, x)))
 
 
 @register_formula(aten.sigmoid_backward.default, operands=2, instructions=3)
 def _sigmoid_backward(ops: BodyRecorder, g: Value, y: Value) -> Value:
-    return ops.mul(ops.mul(g, ops.sub(_constant(ops, 1.0, y), y)), y)
+    return ops.mul(ops.mul(g, ops.sub(1.0, y)), y)
 
 
 @register_formula(aten.tanh_backward.default, operands=2, instructions=3)
 def _tanh_backward(ops: BodyRecorder, g: Value, y: Value) -> Value:
-    return ops.mul(g, ops.sub(_constant(ops, 1.0, y), ops.mul(y, y)))
+    return ops.mul(g, ops.sub(1.0, ops.mul(y, y)))
 
 
 @register_formula(aten.threshold_backward.default, operands=2, bools=False, instructions=2)
 def _threshold_backward(ops: BodyRecorder, g: Value, x: Value, threshold: Any) -> Value:
-    return ops.where(ops.le(x, _constant(ops, threshold, x)), _constant(ops, 0, g), g)
+    return ops.where(ops.le(x, threshold), 0, g)

@@ -9,7 +9,7 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.lowering.context import LoweringContext, scalar
+from weft_loop_ir.lowering.context import LoweringContext
 from weft_loop_ir.lowering.pointwise import elementwise
 from weft_loop_ir.lowering.promotion import Operand, Promotion, promote
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
@@ -132,7 +132,7 @@ def _special_power(exponent: int | float, compute: torch.dtype, *, roots: bool) 
     ``roots``: among them square roots, which differ from powers at -0 and -inf; not for float16 on the CPU.
     """
     if exponent == 0:
-        return lambda ops, x: scalar(ops, 1, ops.dtype_of(x))
+        return lambda ops, x: ops.number(1, ops.dtype_of(x))
     if exponent == 1:
         return lambda ops, x: x
     if exponent == 2:

@@ -14,7 +14,6 @@ from weft_loop_ir.expressions import dot, product
 from weft_loop_ir.lowering.context import (
     LoweringContext,
     compute_dtype,
-    scalar,
     storage_stride,
 )
 from weft_loop_ir.lowering.promotion import check_supported
@@ -27,7 +26,7 @@ from weft_loop_ir.lowering.views import (
     reshape,
 )
 from weft_loop_ir.lowering.windows import Window, selected, sliced
-from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.recording import BodyRecorder, number_of
 
 aten = torch.ops.aten
 
@@ -103,15 +102,15 @@ def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) 
         position = ops.index_expr(index[dim], torch.int64)
         result: Value | None = None
         for k in reversed(range(len(parts))):
-            after = ops.ge(position, scalar(ops, starts[k], torch.int64))
-            before = ops.lt(position, scalar(ops, starts[k + 1], torch.int64))
+            after = ops.ge(position, starts[k])
+            before = ops.lt(position, starts[k + 1])
             inside = (
                 before
                 if k == 0
                 else (after if k == len(parts) - 1 else ops.logical_and(after, before))
             )
             shifted = index[:dim] + (index[dim] - starts[k],) + index[dim + 1 :]
-            value = load_where(ops, inside, parts[k], shifted, compute, _typed(0, compute))
+            value = load_where(ops, inside, parts[k], shifted, compute, number_of(0, compute))
             result = value if result is None else ops.where(before, value, result)
         assert result is not None
         return ops.to_dtype(result, dtype)
@@ -202,16 +201,10 @@ def constant_pad_nd(
     def function(ops: BodyRecorder, index: Index) -> Value:
         shifted = tuple(i - b for i, b in zip(index, before, strict=True))
         bounds = [(shifted[d], tensor.size[d]) for d in range(rank) if padded[d]]
-        other = _typed(value, compute)
+        other = number_of(value, compute)
         return ops.to_dtype(load_within(ops, tensor, shifted, compute, other, bounds)[0], dtype)
 
     return context.pointwise(context.meta_size(), dtype, tensor.device, function, [tensor], 6)
-
-
-def _typed(value: Any, dtype: torch.dtype) -> bool | int | float:
-    if dtype == torch.bool:
-        return bool(value)
-    return float(value) if dtype.is_floating_point else int(value)
 
 
 def bounds_mask(
@@ -223,12 +216,10 @@ def bounds_mask(
         low, high = ops.ranges.bounds(position)
         tests = []
         if low is None or low < 0:
-            tests.append(ops.ge(ops.index_expr(position, torch.int64), scalar(ops, 0, torch.int64)))
+            tests.append(ops.ge(ops.index_expr(position, torch.int64), 0))
         extent_low, _ = ops.ranges.bounds(extent)
         if high is None or extent_low is None or high >= extent_low:
-            tests.append(
-                ops.lt(ops.index_expr(position, torch.int64), scalar(ops, extent, torch.int64))
-            )
+            tests.append(ops.lt(ops.index_expr(position, torch.int64), extent))
         for test in tests:
             mask = test if mask is None else ops.logical_and(mask, test)
     return mask
@@ -301,11 +292,11 @@ def _overwritten(
         mask = bounds_mask(ops, [(position, extent)])
         if step != 1:
             offset = ops.index_expr(ops.ranges.modulo(shifted, step), torch.int64)
-            aligned = ops.eq(offset, scalar(ops, 0, torch.int64))
+            aligned = ops.eq(offset, 0)
             mask = aligned if mask is None else ops.logical_and(mask, aligned)
         middle = () if window.drops_dim else (position,)
         where = index[:dim] + middle + index[dim + 1 :]
-        inner = load_where(ops, mask, source, where, compute, _typed(0, compute))
+        inner = load_where(ops, mask, source, where, compute, number_of(0, compute))
         if mask is None:
             return ops.to_dtype(inner, dtype)
         outer = ops.to_dtype(tensor.load(ops, index), compute)

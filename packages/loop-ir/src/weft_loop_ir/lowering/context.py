@@ -493,22 +493,9 @@ def constant_tensor(
     compute = compute_dtype(dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
-        return ops.to_dtype(scalar(ops, value, compute), dtype)
+        return ops.to_dtype(ops.number(value, compute), dtype)
 
     return context.pointwise(size, dtype, device, function)
-
-
-def scalar(
-    ops: BodyRecorder, value: bool | int | float | sympy.Expr | SizeFloat, dtype: torch.dtype
-) -> Value:
-    """A Python number, or one that the call determines, as a value of ``dtype``."""
-    if isinstance(value, SizeFloat):
-        return ops.scalar(value, dtype)
-    if isinstance(value, sympy.Expr):
-        if isinstance(value, sympy.Integer):
-            return ops.constant(_number(int(value), dtype), dtype)
-        return ops.to_dtype(ops.index_expr(value, torch.int64), dtype)
-    return ops.constant(_number(value, dtype), dtype)
 
 
 def rounded_scalar(
@@ -517,18 +504,10 @@ def rounded_scalar(
     """As :func:`scalar`, of what arithmetic on ``dtype`` is done in: rounded to ``dtype`` first."""
     compute = compute_dtype(dtype)
     if compute == dtype:
-        return scalar(ops, value, dtype)
+        return ops.number(value, dtype)
     if isinstance(value, bool | int | float):
-        return scalar(ops, float(torch.tensor(value, dtype=dtype)), compute)
-    return ops.to_dtype(ops.to_dtype(scalar(ops, value, torch.float64), dtype), compute)
-
-
-def _number(value: bool | int | float, dtype: torch.dtype) -> bool | int | float:
-    if dtype == torch.bool:
-        return bool(value)
-    if dtype.is_floating_point:
-        return float(value)
-    return int(value)
+        return ops.number(float(torch.tensor(value, dtype=dtype)), compute)
+    return ops.to_dtype(ops.to_dtype(ops.number(value, torch.float64), dtype), compute)
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:

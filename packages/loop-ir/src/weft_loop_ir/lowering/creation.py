@@ -9,7 +9,7 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -83,9 +83,7 @@ def arange(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
             value = ops.index_expr(sympy.sympify(start) + step * index[0], torch.int64)
             return ops.to_dtype(value, dtype)
         position = ops.to_dtype(ops.index_expr(index[0], torch.int64), torch.float64)
-        value = ops.add(
-            scalar(ops, start, torch.float64), ops.mul(position, scalar(ops, step, torch.float64))
-        )
+        value = ops.add(start, ops.mul(position, step))
         return ops.to_dtype(value, dtype)
 
     if not exact and not dtype.is_floating_point:
@@ -114,9 +112,8 @@ def triangle(context: LoweringContext, tensor: TensorValue, diagonal: Any = 0) -
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         position = ops.index_expr(index[-1] - index[-2], torch.int64)
-        bound = scalar(ops, diagonal, torch.int64)
-        inside = ops.le(position, bound) if lower else ops.ge(position, bound)
+        inside = ops.le(position, diagonal) if lower else ops.ge(position, diagonal)
         value = ops.to_dtype(tensor.load(ops, index), compute)
-        return ops.to_dtype(ops.where(inside, value, scalar(ops, 0, compute)), tensor.dtype)
+        return ops.to_dtype(ops.where(inside, value, 0), tensor.dtype)
 
     return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [tensor], 4)

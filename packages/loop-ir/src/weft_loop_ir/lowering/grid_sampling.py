@@ -19,7 +19,7 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.lowering.concatenation import load_where
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor
 from weft_loop_ir.lowering.indexing import check_atomic, store
 from weft_loop_ir.lowering.interpolation import CUBIC, cubic_weights, polynomial
 from weft_loop_ir.lowering.promotion import check_supported
@@ -75,20 +75,19 @@ class GridAxis:
     vectorized: bool
     dtype: torch.dtype
 
-    def number(self, ops: Any, value: Any) -> Value:
-        return scalar(ops, value, self.dtype)
+    def number(self, ops: BodyRecorder, value: Any) -> Value:
+        return ops.number(value, self.dtype)
 
-    def unnormalized(self, ops: Any, coordinate: Value) -> Moved:
+    def unnormalized(self, ops: BodyRecorder, coordinate: Value) -> Moved:
         """The place for a coordinate from -1 to 1."""
-        one, two = self.number(ops, 1.0), self.number(ops, 2.0)
-        extent, shifted = self.number(ops, self.extent), ops.add(coordinate, one)
+        extent, shifted = self.number(ops, self.extent), ops.add(coordinate, 1.0)
         if self.align_corners:
-            last = ops.sub(extent, one)
-            return Moved(ops.mul(ops.truediv(shifted, two), last), ops.truediv(last, two))
-        place = ops.truediv(ops.sub(ops.mul(shifted, extent), one), two)
-        return Moved(place, ops.truediv(extent, two))
+            last = ops.sub(extent, 1.0)
+            return Moved(ops.mul(ops.truediv(shifted, 2.0), last), ops.truediv(last, 2.0))
+        place = ops.truediv(ops.sub(ops.mul(shifted, extent), 1.0), 2.0)
+        return Moved(place, ops.truediv(extent, 2.0))
 
-    def padded(self, ops: Any, place: Value) -> Moved:
+    def padded(self, ops: BodyRecorder, place: Value) -> Moved:
         """``place`` after padding."""
         if self.padding is Padding.ZEROS:
             return Moved(place, self.number(ops, 1.0))
@@ -98,39 +97,38 @@ class GridAxis:
         clipped = self._clipped(ops, reflected.place)
         return Moved(clipped.place, ops.mul(reflected.slope, clipped.slope))
 
-    def _clipped(self, ops: Any, place: Value) -> Moved:
+    def _clipped(self, ops: BodyRecorder, place: Value) -> Moved:
         """Eager's vectorized kernel takes NaN for the first element, its plain one for the last."""
-        zero, last = self.number(ops, 0.0), self.number(ops, self.extent - 1)
-        after, before = ops.gt(place, zero), ops.lt(place, last)
+        last = self.number(ops, self.extent - 1)
+        after, before = ops.gt(place, 0.0), ops.lt(place, last)
         clipped = (
-            ops.minimum(ops.where(after, place, zero), last)
+            ops.minimum(ops.where(after, place, 0.0), last)
             if self.vectorized
-            else ops.maximum(ops.where(before, place, last), zero)
+            else ops.maximum(ops.where(before, place, last), 0.0)
         )
         inside = ops.logical_and(after, before)
-        return Moved(clipped, ops.where(inside, self.number(ops, 1.0), zero))
+        return Moved(clipped, ops.where(inside, self.number(ops, 1.0), 0.0))
 
-    def _reflected(self, ops: Any, place: Value) -> Moved:
+    def _reflected(self, ops: BodyRecorder, place: Value) -> Moved:
         """Reflected at the first and last elements, or at the outer edges of them."""
         low = 0.0 if self.align_corners else -0.5
         span = self.number(ops, self.extent - 1 if self.align_corners else self.extent)
-        zero, one, minus = (self.number(ops, value) for value in (0.0, 1.0, -1.0))
-        moved = ops.sub(place, self.number(ops, low))
+        moved = ops.sub(place, low)
         distance = ops.abs(moved)
         rest = ops.fmod(distance, span)
         flips = ops.floor(ops.truediv(distance, span))
-        even = ops.eq(ops.fmod(flips, self.number(ops, 2.0)), zero)
-        reflected = ops.add(ops.where(even, rest, ops.sub(span, rest)), self.number(ops, low))
-        slope = ops.where(ops.lt(moved, zero), minus, one)
+        even = ops.eq(ops.fmod(flips, 2.0), 0.0)
+        reflected = ops.add(ops.where(even, rest, ops.sub(span, rest)), low)
+        slope = ops.where(ops.lt(moved, 0.0), -1.0, self.number(ops, 1.0))
         slope = ops.where(even, slope, ops.neg(slope))
-        point = ops.eq(span, zero)
-        return Moved(ops.where(point, zero, reflected), ops.where(point, zero, slope))
+        point = ops.eq(span, 0.0)
+        return Moved(ops.where(point, 0.0, reflected), ops.where(point, 0.0, slope))
 
     def tap(self, ops: BodyRecorder, place: Value, weight: Value, slope: Value) -> Tap:
         """The tap of the element at a whole ``place``, which may be none."""
-        zero, last = self.number(ops, 0.0), self.number(ops, self.extent - 1)
-        inside = ops.logical_and(ops.ge(place, zero), ops.le(place, last))
-        number = ops.to_dtype(ops.where(inside, place, zero), torch.int64)
+        last = self.number(ops, self.extent - 1)
+        inside = ops.logical_and(ops.ge(place, 0.0), ops.le(place, last))
+        number = ops.to_dtype(ops.where(inside, place, 0.0), torch.int64)
         return Tap(ops.indirect_symbol(number, self.extent, False), weight, slope, inside)
 
 
@@ -143,7 +141,7 @@ def _linear(ops: BodyRecorder, axis: GridAxis, coordinate: Value) -> list[Tap]:
     given = axis.unnormalized(ops, coordinate)
     moved = axis.padded(ops, given.place)
     near = ops.floor(moved.place)
-    far = ops.add(near, axis.number(ops, 1.0))
+    far = ops.add(near, 1.0)
     slope = ops.mul(given.slope, moved.slope)
     return [
         axis.tap(ops, near, ops.sub(far, moved.place), ops.neg(slope)),
@@ -159,7 +157,7 @@ def _cubic(ops: BodyRecorder, axis: GridAxis, coordinate: Value) -> list[Tap]:
     slopes = _cubic_slopes(ops, fraction, axis.dtype)
     taps = []
     for step, weight, slope in zip(range(-1, 3), weights, slopes, strict=True):
-        element = axis.padded(ops, ops.add(start, axis.number(ops, float(step)))).place
+        element = axis.padded(ops, ops.add(start, float(step))).place
         taps.append(axis.tap(ops, element, weight, ops.mul(slope, given.slope)))
     return taps
 
@@ -173,14 +171,9 @@ def _cubic_slopes(ops: Any, fraction: Value, dtype: torch.dtype) -> list[Value]:
     def far(x: Value) -> Value:
         return polynomial(ops, dtype, x, 3 * CUBIC, -10 * CUBIC, 8 * CUBIC)
 
-    one = ops.constant(1.0, dtype)
-    rest = ops.sub(one, fraction)
-    return [
-        far(ops.add(fraction, one)),
-        near(fraction),
-        ops.neg(near(rest)),
-        ops.neg(far(ops.add(rest, one))),
-    ]
+    rest = ops.sub(1.0, fraction)
+    first, last = ops.add(fraction, 1.0), ops.add(rest, 1.0)
+    return [far(first), near(fraction), ops.neg(near(rest)), ops.neg(far(last))]
 
 
 TAPS = {Mode.NEAREST: _nearest, Mode.LINEAR: _linear, Mode.CUBIC: _cubic}
@@ -222,7 +215,7 @@ class Sampler:
         product = functools.reduce(ops.mul, weights, value)
         if self.axes[0].vectorized:
             return product
-        return ops.where(inside_all(ops, taps), product, ops.constant(0.0, self.dtype))
+        return ops.where(inside_all(ops, taps), product, 0.0)
 
 
 def inside_all(ops: BodyRecorder, taps: Sequence[Tap]) -> Value:
@@ -286,10 +279,9 @@ def _gradient_of_input(
     def program(ops: BodyRecorder, index: Index) -> None:
         batch, channel = index[:2]
         value = ops.to_dtype(grad.load(ops, index), sampler.dtype)
-        zero = ops.constant(0.0, sampler.dtype)
         for taps in itertools.product(*sampler.taps(ops, (batch, *index[2:]))):
             share = functools.reduce(ops.mul, [tap.weight for tap in taps], value)
-            share = ops.where(inside_all(ops, taps), share, zero)
+            share = ops.where(inside_all(ops, taps), share, 0.0)
             where = (batch, channel, *(tap.symbol for tap in taps))
             store(ops, target, where, ops.to_dtype(share, tensor.dtype), "atomic_add")
 
@@ -303,10 +295,7 @@ def _gradient_of_grid(context: LoweringContext, sampler: Sampler, grad: TensorVa
     def term(ops: BodyRecorder, index: Index, reduced: Index) -> Value:
         batch, component = index[0], ops.index_expr(index[-1], torch.int64)
         along = sampler.taps(ops, index[:-1])
-        mine = [
-            ops.eq(component, ops.constant(sampler.rank - 1 - k, torch.int64))
-            for k in range(sampler.rank)
-        ]
+        mine = [ops.eq(component, sampler.rank - 1 - k) for k in range(sampler.rank)]
         parts = []
         for taps in itertools.product(*along):
             value = sampler.value(ops, batch, reduced[0], taps)

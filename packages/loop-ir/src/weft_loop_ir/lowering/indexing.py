@@ -10,7 +10,7 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import dot
 from weft_loop_ir.lowering.broadcasting import broadcast_index, broadcast_size, read
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar, storage_stride
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, storage_stride
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -31,8 +31,8 @@ def bound(
     """
     value = ops.to_dtype(tensor.load(ops, index), torch.int64)
     if not wraps:
-        negative = ops.lt(value, scalar(ops, 0, torch.int64))
-        value = ops.where(negative, scalar(ops, extent, torch.int64), value)
+        negative = ops.lt(value, 0)
+        value = ops.where(negative, extent, value)
     return ops.indirect_symbol(value, extent, True)
 
 

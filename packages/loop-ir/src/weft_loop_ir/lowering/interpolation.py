@@ -19,7 +19,7 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv
 from weft_loop_ir.lowering.concatenation import bounds_mask, load_within
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling_windows import Term, fold, table
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast
@@ -59,15 +59,14 @@ class Axis:
             return ops.constant(int(source) / int(target), self.dtype)
         if self.align_corners:  # one result is the first element
             target = sympy.Max(target, 1)
-        return ops.truediv(scalar(ops, source, self.dtype), scalar(ops, target, self.dtype))
+        return ops.truediv(ops.number(source, self.dtype), ops.number(target, self.dtype))
 
     def place(self, ops: BodyRecorder, result: sympy.Expr) -> Value:
         """Where a result lies among the elements."""
-        position = scalar(ops, result, self.dtype)
+        position = ops.number(result, self.dtype)
         if self.align_corners:
             return ops.mul(position, self.scale(ops))
-        half = ops.constant(0.5, self.dtype)
-        return ops.sub(ops.mul(ops.add(position, half), self.scale(ops)), half)
+        return ops.sub(ops.mul(ops.add(position, 0.5), self.scale(ops)), 0.5)
 
     @property
     def is_static(self) -> bool:
@@ -131,23 +130,22 @@ Tap = tuple[Value, Value]
 
 
 def _linear(ops: BodyRecorder, axis: Axis, result: sympy.Expr) -> list[Tap]:
-    zero, one = ops.constant(0.0, axis.dtype), ops.constant(1.0, axis.dtype)
     place = axis.place(ops, result)
     if not axis.align_corners:
-        place = ops.maximum(place, zero)
-    last = scalar(ops, axis.last, torch.int64)
+        place = ops.maximum(place, 0.0)
+    last = ops.number(axis.last, torch.int64)
     near = ops.minimum(ops.to_dtype(ops.floor(place), torch.int64), last)
-    far = ops.minimum(ops.add(near, ops.constant(1, torch.int64)), last)
+    far = ops.minimum(ops.add(near, 1), last)
     weight = ops.sub(place, ops.to_dtype(near, axis.dtype))
-    weight = ops.minimum(ops.maximum(weight, zero), one)
-    return [(near, ops.sub(one, weight)), (far, weight)]
+    weight = ops.minimum(ops.maximum(weight, 0.0), 1.0)
+    return [(near, ops.sub(1.0, weight)), (far, weight)]
 
 
 def polynomial(ops: Any, dtype: torch.dtype, x: Value, *coefficients: float) -> Value:
     """The polynomial in ``x`` with these coefficients, that of the highest power first."""
     total: Value = ops.constant(coefficients[0], dtype)
     for coefficient in coefficients[1:]:
-        total = ops.add(ops.mul(total, x), ops.constant(coefficient, dtype))
+        total = ops.add(ops.mul(total, x), coefficient)
     return total
 
 
@@ -163,22 +161,20 @@ def cubic_weights(ops: Any, fraction: Value, dtype: torch.dtype) -> list[Value]:
     def far(x: Value) -> Value:
         return polynomial(ops, dtype, x, CUBIC, -5 * CUBIC, 8 * CUBIC, -4 * CUBIC)
 
-    one = ops.constant(1.0, dtype)
-    rest = ops.sub(one, fraction)
-    return [far(ops.add(fraction, one)), near(fraction), near(rest), far(ops.add(rest, one))]
+    rest = ops.sub(1.0, fraction)
+    return [far(ops.add(fraction, 1.0)), near(fraction), near(rest), far(ops.add(rest, 1.0))]
 
 
 def _cubic(ops: BodyRecorder, axis: Axis, result: sympy.Expr) -> list[Tap]:
     place = axis.place(ops, result)
-    first, last = ops.constant(0, torch.int64), scalar(ops, axis.last, torch.int64)
+    last = ops.number(axis.last, torch.int64)
     start = ops.minimum(ops.to_dtype(ops.floor(place), torch.int64), last)
     fraction = ops.sub(place, ops.to_dtype(start, axis.dtype))
-    fraction = ops.maximum(fraction, ops.constant(0.0, axis.dtype))
-    fraction = ops.minimum(fraction, ops.constant(1.0, axis.dtype))
+    fraction = ops.minimum(ops.maximum(fraction, 0.0), 1.0)
     taps: list[Tap] = []
     for step, weight in enumerate(cubic_weights(ops, fraction, axis.dtype), -1):
-        element = ops.add(start, ops.constant(step, torch.int64))
-        taps.append((ops.minimum(ops.maximum(element, first), last), weight))
+        element = ops.add(start, step)
+        taps.append((ops.minimum(ops.maximum(element, 0), last), weight))
     return taps
 
 
@@ -385,8 +381,7 @@ def _by_table(
             mine = _share(ops, kind, axis, place, index[0])[1]
             inside = bounds_mask(ops, [(place, axis.target)])
             mine = mine if inside is None else ops.logical_and(mine, inside)
-            nowhere = ops.constant(-1, torch.int64)
-            return ops.where(mine, ops.index_expr(place, torch.int64), nowhere)
+            return ops.where(mine, ops.index_expr(place, torch.int64), -1)
 
         def weight(ops: BodyRecorder, index: Index, axis: Axis = axis, first: Any = first) -> Value:
             place = ops.ranges.simplify(first(index[0])) + index[1]
@@ -399,8 +394,7 @@ def _by_table(
     def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
         places = list(zip(index[-rank:], offsets, strict=True))
         taken = [r.load(ops, place) for r, place in zip(results, places, strict=True)]
-        zero = ops.constant(0, torch.int64)
-        inside = functools.reduce(ops.logical_and, [ops.ge(t, zero) for t in taken])
+        inside = functools.reduce(ops.logical_and, [ops.ge(t, 0) for t in taken])
 
         def value(nested: Any) -> Value:
             where = [
@@ -422,9 +416,8 @@ def _share(
 ) -> tuple[Value, Value]:
     """The weight that the element has in the result, 0 unless it is one of its taps; and whether it is."""
     here = ops.index_expr(element, torch.int64)
-    zero = ops.constant(0.0, axis.dtype)
     taps = [(ops.eq(tap, here), weight) for tap, weight in kind.taps(ops, axis, result)]
-    shares = [ops.where(mine, weight, zero) for mine, weight in taps]
+    shares = [ops.where(mine, weight, 0.0) for mine, weight in taps]
     return functools.reduce(ops.add, shares), functools.reduce(
         ops.logical_or, [mine for mine, _ in taps]
     )

@@ -11,7 +11,7 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, integer
 from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor
 from weft_loop_ir.lowering.promotion import check_supported, require_float
 from weft_loop_ir.lowering.reductions import (
     cast,
@@ -76,8 +76,8 @@ def softmax(
         )
 
     def guarded(ops: BodyRecorder, e: Value, s: Value, m: Value) -> Value:
-        empty = ops.eq(m, ops.constant(float("-inf"), compute))
-        return ops.where(empty, ops.constant(0.0, compute), ops.truediv(e, s))
+        empty = ops.eq(m, float("-inf"))
+        return ops.where(empty, 0.0, ops.truediv(e, s))
 
     return broadcast_map(context, [exponentials, total, largest], compute, target, guarded)
 
@@ -128,11 +128,10 @@ def _rsqrt_of_mean(
     target: torch.dtype,
 ) -> TensorValue:
     """``1 / sqrt(total / count + epsilon)``, computed in the dtype of ``total``."""
-    dtype = total.dtype
 
     def formula(ops: BodyRecorder, value: Value) -> Value:
-        average = ops.truediv(value, scalar(ops, count, dtype))
-        return ops.rsqrt(ops.add(average, ops.constant(float(epsilon), dtype)))
+        average = ops.truediv(value, count)
+        return ops.rsqrt(ops.add(average, float(epsilon)))
 
     rstd = map_values(context, [total], target, formula, costly=True, instructions=3)
     return context.realize(rstd)
@@ -239,7 +238,7 @@ def batch_norm_inference(
     compute = compute_dtype(target)
 
     def formula(ops: BodyRecorder, x: Value, mean: Value, var: Value, *rest: Value) -> Value:
-        rstd = ops.rsqrt(ops.add(var, ops.constant(float(eps), compute)))
+        rstd = ops.rsqrt(ops.add(var, float(eps)))
         if weight is not None:
             rstd = ops.mul(rstd, rest[0])
         value = ops.mul(ops.sub(x, mean), rstd)
@@ -309,9 +308,7 @@ def native_batch_norm_functional(
     variance = variance_of(context, m2, count_of(tensor, dims), 1, m2.dtype)
 
     def moved(ops: BodyRecorder, new: Value, old: Value) -> Value:
-        share = ops.constant(float(momentum), ops.dtype_of(new))
-        kept = ops.constant(1.0 - float(momentum), ops.dtype_of(new))
-        return ops.add(ops.mul(share, new), ops.mul(kept, old))
+        return ops.add(ops.mul(float(momentum), new), ops.mul(1.0 - float(momentum), old))
 
     updated = (
         broadcast_map(context, [remove_dims(new, dims), old], new.dtype, old.dtype, moved)

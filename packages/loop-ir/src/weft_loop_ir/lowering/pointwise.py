@@ -10,7 +10,7 @@ import torch
 from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.bodies import Cost, Value, operation_named
 from weft_loop_ir.lowering.broadcasting import broadcast_size, map_values, read, tensors_of
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.promotion import (
     Operand,
     Promotion,
@@ -199,7 +199,7 @@ _register_table()
 def _scale(ops: BodyRecorder, value: Value, alpha: Any, dtype: torch.dtype) -> Value:
     if alpha == 1:
         return value
-    return ops.mul(value, scalar(ops, alpha, dtype))
+    return ops.mul(value, alpha)
 
 
 @register_lowering(aten.add.Tensor, aten.add.Scalar)

@@ -169,13 +169,11 @@ def place_of_maximum(
         value, mask = element(ops, index, offsets)
         mine = ops.eq(value, maximum.load(ops, index))
         mine = mine if mask is None else ops.logical_and(mine, mask)
-        behind = ops.constant(BEHIND_ALL, torch.int64)
-        return ops.where(mine, place(ops, index, offsets), behind)
+        return ops.where(mine, place(ops, index, offsets), BEHIND_ALL)
 
     def last_nan(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
         value, _ = element(ops, index, offsets)
-        nowhere = ops.constant(-1, torch.int64)
-        return ops.where(ops.isnan(value), place(ops, index, offsets), nowhere)
+        return ops.where(ops.isnan(value), place(ops, index, offsets), -1)
 
     first = fold(context, "min", size, extents, first_equal, [tensor, maximum], torch.int64)
     if not maximum.dtype.is_floating_point:

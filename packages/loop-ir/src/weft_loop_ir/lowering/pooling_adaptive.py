@@ -14,7 +14,7 @@ from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, product
 from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.concatenation import load_within
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling import lowest_value, place_of_maximum
 from weft_loop_ir.lowering.pooling_backward import picked_gradient
 from weft_loop_ir.lowering.pooling_windows import flat_position, fold, table
@@ -195,7 +195,7 @@ def _tiled_average(
     (total,) = over_dims(context, split, ["sum"], reduced, False, compute)
 
     def average(ops: Any, value: Value) -> Value:
-        return ops.truediv(value, scalar(ops, product(tuple(lengths)), compute))  # type: ignore[no-any-return]
+        return ops.truediv(value, product(tuple(lengths)))  # type: ignore[no-any-return]
 
     return map_values(context, [total], tensor.dtype, average)
 

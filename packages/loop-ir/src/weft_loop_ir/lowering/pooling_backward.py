@@ -69,7 +69,7 @@ def picked_gradient(
         value = nested.to_dtype(grad.load(nested, where), dtype)
         here = nested.index_expr(position, torch.int64)
         mine = nested.eq(nested.to_dtype(indices.load(nested, where), torch.int64), here)
-        return nested.where(mine, value, nested.constant(0.0, dtype))  # type: ignore[no-any-return]
+        return nested.where(mine, value, 0.0)  # type: ignore[no-any-return]
 
     return picked(ops) if mask is None else ops.masked(mask, picked, 0.0)
 

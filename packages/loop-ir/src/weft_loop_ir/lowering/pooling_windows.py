@@ -11,7 +11,7 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.lowering.context import LoweringContext, scalar
+from weft_loop_ir.lowering.context import LoweringContext
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.tensors import Index, InnerFunction, TensorValue
 from weft_loop_ir.recording import BodyRecorder
@@ -155,9 +155,9 @@ class Windows:
 
         def function(ops: BodyRecorder, index: Index) -> Value:
             if override is not None:
-                return scalar(ops, override, compute)
+                return ops.number(override, compute)
             if plain:
-                return scalar(ops, math.prod(self.kernel), compute)
+                return ops.number(math.prod(self.kernel), compute)
             count: sympy.Expr = sympy.S.One
             for start, kernel, pad, extent in zip(
                 self.start(index), self.kernel, self.padding, self.extent, strict=True

@@ -13,7 +13,7 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import product
 from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -147,7 +147,7 @@ def mean(
         context,
         [total],
         target,
-        lambda ops, v: ops.truediv(v, scalar(ops, count, accumulate)),
+        lambda ops, v: ops.truediv(v, count),
     )
 
 
@@ -184,10 +184,7 @@ def variance_of(
         if isinstance(count, sympy.Integer):
             divisor = ops.constant(float(max(int(count) - correction, 0)), dtype)
         else:
-            divisor = ops.maximum(
-                ops.sub(scalar(ops, count, dtype), ops.constant(float(correction), dtype)),
-                ops.constant(0.0, dtype),
-            )
+            divisor = ops.maximum(ops.sub(ops.number(count, dtype), float(correction)), 0.0)
         variance = ops.truediv(value, divisor)
         return ops.sqrt(variance) if root else variance
 
@@ -255,9 +252,7 @@ def _mean_or_nan(
         return cast(context, mean_, target)
 
     def formula(ops: BodyRecorder, value: Value) -> Value:
-        number = scalar(ops, count, torch.int64)
-        some = ops.gt(number, ops.constant(0, torch.int64))
-        return ops.where(some, value, ops.constant(math.nan, ops.dtype_of(value)))
+        return ops.where(ops.gt(ops.number(count, torch.int64), 0), value, math.nan)
 
     return map_values(context, [mean_], target, formula, instructions=2)
 
@@ -360,8 +355,7 @@ def logsumexp(
     (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
 
     def finite(ops: BodyRecorder, value: Value) -> Value:
-        zero = ops.constant(0.0, compute)
-        return ops.where(ops.isinf(value), zero, value)
+        return ops.where(ops.isinf(value), 0.0, value)
 
     shift = map_values(context, [largest], compute, finite)
     total = sum_of_exponentials(context, tensor, shift, dims, keepdim, compute)
@@ -435,11 +429,11 @@ def _norm_formula(order: float, dtype: torch.dtype) -> tuple[str, Transform, Tra
     if order == 0:
 
         def counted(ops: BodyRecorder, value: Value) -> Value:
-            return ops.to_dtype(ops.ne(value, ops.constant(0.0, dtype)), dtype)
+            return ops.to_dtype(ops.ne(value, 0.0), dtype)
 
         return "sum", counted, same
     return (
         "sum",
-        lambda ops, v: ops.pow(ops.abs(v), ops.constant(order, dtype)),
-        lambda ops, v: ops.pow(v, ops.constant(1.0 / order, dtype)),
+        lambda ops, v: ops.pow(ops.abs(v), order),
+        lambda ops, v: ops.pow(v, 1.0 / order),
     )

@@ -18,7 +18,6 @@ from weft_loop_ir.lowering.context import (
     LoweringContext,
     compute_dtype,
     constant_tensor,
-    scalar,
     storage_stride,
 )
 from weft_loop_ir.lowering.indexing import (
@@ -108,7 +107,7 @@ def _scattered(
 
 def _fill(context: LoweringContext, target: TensorValue, scatter: Scatter, number: Number) -> None:
     def program(ops: BodyRecorder, index: Index) -> None:
-        value = scalar(ops, number, target.dtype)
+        value = ops.number(number, target.dtype)
         store(ops, target, scatter.place(ops, index), value, None)
 
     context.program_node(scatter.size, program, context.origin())
@@ -129,7 +128,7 @@ def _mean(
     context.program_node(scatter.size, program, context.origin())
 
     def divided(ops: Any, value: Value, count: Value) -> Value:
-        count = ops.to_dtype(ops.maximum(count, ops.constant(1, torch.int64)), dtype)
+        count = ops.to_dtype(ops.maximum(count, 1), dtype)
         operation = ops.truediv if dtype.is_floating_point else ops.floordiv
         return operation(value, count)  # type: ignore[no-any-return]
 
@@ -164,7 +163,7 @@ def scatter(
     def value(ops: BodyRecorder, index: Index) -> Value:
         if isinstance(source, TensorValue):
             return source.load(ops, index)
-        return scalar(ops, source, compute_dtype(tensor.dtype))
+        return ops.number(source, compute_dtype(tensor.dtype))
 
     scatter = Scatter(indices.size, along(tensor, dim, indices), value)
     return _scattered(context, tensor, scatter, reduce, include_self)

@@ -13,7 +13,7 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv
 from weft_loop_ir.lowering.concatenation import bounds_mask, load_where
-from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, scalar
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.interpolation import Axis, axes_of
 from weft_loop_ir.lowering.pooling_windows import fold
 from weft_loop_ir.lowering.promotion import check_supported
@@ -36,12 +36,12 @@ def _neighbour(ops: BodyRecorder, axis: Axis, result: sympy.Expr, centred: bool)
 
     Eager computes its place in ``axis.dtype`` and rounds it to float32 before it takes the floor.
     """
-    position = scalar(ops, result, axis.dtype)
+    position = ops.number(result, axis.dtype)
     if centred:
-        position = ops.add(position, ops.constant(0.5, axis.dtype))
+        position = ops.add(position, 0.5)
     place = ops.mul(position, axis.scale(ops))
     whole = ops.floor(ops.to_dtype(place, torch.float32))
-    last = scalar(ops, axis.last, torch.int64)
+    last = ops.number(axis.last, torch.int64)
     return ops.minimum(ops.to_dtype(whole, torch.int64), last)
 
 

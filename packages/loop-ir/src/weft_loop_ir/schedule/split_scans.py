@@ -168,7 +168,7 @@ class _Split:
             if piece.is_Integer:
                 return made
             number = ops.index_expr(piece, torch.int64)
-            is_later = ops.gt(number, ops.constant(0, torch.int64))
+            is_later = ops.gt(number, 0)
             return [ops.where(is_later, a, b) for a, b in zip(made, own, strict=True)]
 
         return self._replayed(piece, length, scanned, stores=True)
