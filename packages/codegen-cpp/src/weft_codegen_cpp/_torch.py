@@ -15,11 +15,7 @@ import torch
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.errors import CodegenError
-from weft_codegen_cpp.host.api import (
-    OPENMP_FUNCTIONS,
-    OPTIONAL_TORCH_FUNCTIONS,
-    TORCH_FUNCTIONS,
-)
+from weft_codegen_cpp.host.api import OPENMP_FUNCTIONS, OPTIONAL_TORCH_FUNCTIONS, TORCH_FUNCTIONS
 
 _WRAP_SYMBOL = (
     "_Z16THPVariable_WrapRKN2at10TensorBaseE"  # PyObject* THPVariable_Wrap(const TensorBase&)

@@ -17,11 +17,7 @@ def run_compiler(command: list[str], seconds: float) -> tuple[int | None, str]:
     """
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
         try:
             status: int | None = process.wait(seconds)

@@ -55,12 +55,7 @@ class Toolchain:
         return [*self.compiler, *self.flags, *folders, str(source), "-o", str(library)]
 
     def compile(
-        self,
-        source: Path,
-        library: Path,
-        *,
-        units: Sequence[str] = (),
-        headers: Path | None = None,
+        self, source: Path, library: Path, *, units: Sequence[str] = (), headers: Path | None = None
     ) -> None:
         """Compile ``source`` to ``library``; raises :class:`CompileError`.
 

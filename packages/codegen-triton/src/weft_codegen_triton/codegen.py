@@ -61,11 +61,7 @@ from weft_codegen_triton.host.host_printer import KernelLaunch, print_host
 from weft_codegen_triton.host.regions import every_step
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
-from weft_codegen_triton.kernel.kernel_printer import (
-    Function,
-    PrintedKernel,
-    print_kernel,
-)
+from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, print_kernel
 from weft_codegen_triton.kernel.merging import merge_kernels
 from weft_codegen_triton.load_launches import Load, host_functions
 from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser

@@ -38,11 +38,7 @@ class ExportedKernel:
     def compiled(self, code: Sequence[bytes]) -> tuple[Function, KernelBinary]:
         """The variant with its machine code."""
         return self.function, KernelBinary(
-            self.name,
-            code[self.part],
-            self.shared_bytes,
-            self.warps,
-            self.scratch_parameters,
+            self.name, code[self.part], self.shared_bytes, self.warps, self.scratch_parameters
         )
 
 

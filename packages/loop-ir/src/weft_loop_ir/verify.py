@@ -165,10 +165,7 @@ def _verify_kernel(
 
 
 def _verify_expansion(
-    kernel: FusedKernel,
-    buffers: Mapping[str, Buffer],
-    sizes: set[sympy.Symbol],
-    written: set[str],
+    kernel: FusedKernel, buffers: Mapping[str, Buffer], sizes: set[sympy.Symbol], written: set[str]
 ) -> None:
     """Check the loop nests that a kernel stands for: they read no other buffers, and write all of its."""
     expansion = kernel.expanded(buffers)
@@ -293,10 +290,7 @@ class _Checker:
         return None
 
     def _index(
-        self,
-        instruction: Instruction,
-        written: set[str],
-        kinds: dict[sympy.Symbol, SymbolKind],
+        self, instruction: Instruction, written: set[str], kinds: dict[sympy.Symbol, SymbolKind]
     ) -> str | None:
         if isinstance(instruction, Access):
             name = instruction.buffer
@@ -335,10 +329,7 @@ class _Checker:
         return None
 
     def _reduction(
-        self,
-        instruction: Instruction,
-        is_reduction: bool,
-        kinds: dict[sympy.Symbol, SymbolKind],
+        self, instruction: Instruction, is_reduction: bool, kinds: dict[sympy.Symbol, SymbolKind]
     ) -> str | None:
         if instruction.operation.combines:
             if not is_reduction:

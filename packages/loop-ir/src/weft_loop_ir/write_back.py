@@ -10,12 +10,7 @@ from typing import Any
 from weft_loop_ir.bodies import Load, Store, Value
 from weft_loop_ir.bodies.edit import with_buffers
 from weft_loop_ir.ir import BufferView, ExternCall, Region
-from weft_loop_ir.loop_graph import (
-    LoopGraph,
-    LoopNode,
-    item_reads,
-    item_writes,
-)
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, item_reads, item_writes
 from weft_loop_ir.schedule.iterations import reads_only_at_store
 
 

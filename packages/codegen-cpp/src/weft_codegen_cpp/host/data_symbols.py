@@ -7,14 +7,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import (
-    BufferView,
-    ExternCall,
-    Loop,
-    Schedule,
-    SymbolDefinition,
-    all_items,
-)
+from weft_loop_ir import BufferView, ExternCall, Loop, Schedule, SymbolDefinition, all_items
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.kernel.dtypes import NARROW_FLOATS, memory_type

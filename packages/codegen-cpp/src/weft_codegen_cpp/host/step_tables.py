@@ -31,10 +31,7 @@ FIRST_FIELD = 3
 
 
 def with_tables(
-    statements: Sequence[Statement],
-    bounds: Sequence[int],
-    buffers: Sequence[str],
-    threads: int,
+    statements: Sequence[Statement], bounds: Sequence[int], buffers: Sequence[str], threads: int
 ) -> tuple[list[str], list[str], list[str]]:
     """The program with tables where they pay: functions, tables, and the statements that run them.
 

@@ -13,14 +13,7 @@ from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.data_symbols import counters, definitions
-from weft_codegen_cpp.host.statements import (
-    STATUS,
-    AllocationRow,
-    Failure,
-    Row,
-    Statement,
-    ViewRow,
-)
+from weft_codegen_cpp.host.statements import STATUS, AllocationRow, Failure, Row, Statement, ViewRow
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE
 from weft_codegen_cpp.options import CppOptions

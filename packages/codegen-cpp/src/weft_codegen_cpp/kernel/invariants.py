@@ -27,13 +27,7 @@ MIN_ITERATIONS = 32
 WORTH = 3
 """The cost, in instructions, of a value that is rather read from a table."""
 
-COSTS = {
-    Cost.FREE: 0,
-    Cost.SIMPLE: 1,
-    Cost.RECIPROCAL: 8,
-    Cost.DIVISION: 8,
-    Cost.FUNCTION: 8,
-}
+COSTS = {Cost.FREE: 0, Cost.SIMPLE: 1, Cost.RECIPROCAL: 8, Cost.DIVISION: 8, Cost.FUNCTION: 8}
 """In instructions."""
 
 

@@ -13,11 +13,7 @@ from weft_codegen_cpp.cpu import Cpu
 from weft_codegen_cpp.kernel.body_printer import Memory, Scope
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
 from weft_codegen_cpp.kernel.invariants import Tables, with_tables
-from weft_codegen_cpp.kernel.loop_structure import (
-    VectorPlan,
-    calls_functions,
-    plan_vectors,
-)
+from weft_codegen_cpp.kernel.loop_structure import VectorPlan, calls_functions, plan_vectors
 from weft_codegen_cpp.kernel.tiles import plan_tiles, tile_names
 
 COLUMN_BLOCKS = 8  # vectors side by side in a column reduction: 128 floats with 16 lanes

@@ -24,10 +24,7 @@ def nest(loops: tuple[LoopVariable, ...], body: list[str]) -> list[str]:
 
 
 def chunked(
-    reductions: ReductionSet,
-    loops: tuple[LoopVariable, ...],
-    body: list[str],
-    copies: str,
+    reductions: ReductionSet, loops: tuple[LoopVariable, ...], body: list[str], copies: str
 ) -> list[str]:
     """The nest of ``loops``; a long one in chunks, each with a total of its own."""
     if not loops or not reductions.loses_digits:
@@ -53,18 +50,11 @@ def one_run(reductions: ReductionSet, body: list[str], copies: str) -> list[str]
 def in_run(reductions: ReductionSet, body: list[str], copies: str) -> list[str]:
     """``body`` with accumulators of its own, which then join the totals."""
     run = [*reductions.start_run(copies), *body]
-    return [
-        *reductions.repeated(run, copies),
-        *reductions.end_run(copies),
-    ]
+    return [*reductions.repeated(run, copies), *reductions.end_run(copies)]
 
 
 def in_runs(
-    reductions: ReductionSet,
-    loop: LoopVariable,
-    step: int,
-    body: list[str],
-    copies: str,
+    reductions: ReductionSet, loop: LoopVariable, step: int, body: list[str], copies: str
 ) -> list[str]:
     """The loop over ``body`` in chunks of ``step`` iterations, each with accumulators of its own."""
     name, size = loop.symbol.name, size_of(loop)
@@ -83,8 +73,4 @@ def in_runs(
 
 def totalled(reductions: ReductionSet, nest: list[str], copies: str) -> list[str]:
     """``nest``, whose runs join totals, and then the totals as the accumulators."""
-    return [
-        *reductions.declare_totals(copies),
-        *nest,
-        *reductions.take_totals(copies),
-    ]
+    return [*reductions.declare_totals(copies), *nest, *reductions.take_totals(copies)]

@@ -19,12 +19,7 @@ from weft_codegen_triton.attention.print_attention import print_attention
 from weft_codegen_triton.compilation.cache import keep_choice, read_choice
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, print_kernel
-from weft_codegen_triton.matmuls.time_matmuls import (
-    MAX_BYTES,
-    KernelLoader,
-    Loaded,
-    StepTimer,
-)
+from weft_codegen_triton.matmuls.time_matmuls import MAX_BYTES, KernelLoader, Loaded, StepTimer
 from weft_codegen_triton.runtime.autotuning import grid_blocks
 from weft_codegen_triton.runtime.device_clock import MIN_GAIN, Clock, milliseconds
 

@@ -102,10 +102,7 @@ def tiles_of(
 
 class _AttentionPrinter(MatrixPrinter):
     def __init__(
-        self,
-        attention: AttentionKernel,
-        buffers: Mapping[str, Buffer],
-        indices: SymbolicIndices,
+        self, attention: AttentionKernel, buffers: Mapping[str, Buffer], indices: SymbolicIndices
     ) -> None:
         self.attention = attention
         layout = buffers[attention.result].layout

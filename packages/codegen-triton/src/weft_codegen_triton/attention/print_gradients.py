@@ -12,13 +12,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 import sympy
-from weft_loop_ir import (
-    AttentionGradientKernel,
-    Buffer,
-    GradientSum,
-    MatrixOperand,
-    print_index,
-)
+from weft_loop_ir import AttentionGradientKernel, Buffer, GradientSum, MatrixOperand, print_index
 
 from weft_codegen_triton.attention.functions import (
     AttentionTile,

@@ -22,12 +22,7 @@ from weft_codegen_triton.kernel.blocks import GRID_LIMIT, power_of_two
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type
 from weft_codegen_triton.kernel.expressions import INDEX
-from weft_codegen_triton.kernel.index_bounds import (
-    Bound,
-    SymbolicIndices,
-    body_bounds,
-    bounds_of,
-)
+from weft_codegen_triton.kernel.index_bounds import Bound, SymbolicIndices, body_bounds, bounds_of
 from weft_codegen_triton.kernel.kernel_printer import pointers_of
 
 MIN_SIDE = 16

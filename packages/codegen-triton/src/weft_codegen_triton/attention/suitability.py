@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import torch
-from weft_loop_ir import (
-    AttentionGradientKernel,
-    AttentionKernel,
-    DifferentiatedAttention,
-    Schedule,
-)
+from weft_loop_ir import AttentionGradientKernel, AttentionKernel, DifferentiatedAttention, Schedule
 
 from weft_codegen_triton.attention.functions import MAX_WIDTH
 from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, SUM_TILES

@@ -121,10 +121,7 @@ def print_host(
 
 class _HostPrinter(HostWalk):
     def __init__(
-        self,
-        schedule: Schedule,
-        launches: Mapping[str, Sequence[KernelLaunch]],
-        index_limit: int,
+        self, schedule: Schedule, launches: Mapping[str, Sequence[KernelLaunch]], index_limit: int
     ) -> None:
         super().__init__(schedule)
         self.index_limit = index_limit

@@ -217,11 +217,7 @@ class BodyPrinter:
         self.loaded[key] = Text(code, self.dtype_of(buffer), axes)
 
     def store(
-        self,
-        buffer: str,
-        index: sympy.Expr,
-        value: Text | ReductionResult,
-        mode: str | None = None,
+        self, buffer: str, index: sympy.Expr, value: Text | ReductionResult, mode: str | None = None
     ) -> None:
         if isinstance(value, ReductionResult):
             assert self.store_result is not None

@@ -298,10 +298,7 @@ def _print_beside(
 
 
 def _template(
-    names: list[str],
-    frame: KernelFrame,
-    helpers: Sequence[str],
-    held: _Form | None,
+    names: list[str], frame: KernelFrame, helpers: Sequence[str], held: _Form | None
 ) -> str:
     """The text of a function with the parameters ``names``, which chooses between two where there are two."""
     parameters = [*names, *(f"{name}: tl.constexpr" for name in frame.constants)]

@@ -79,20 +79,11 @@ BOOL = {
     "add": "{0} | {1}",
     "mul": "{0} & {1}",
 }
-HALF = {
-    "erf": "weft.erf_for_half({0})",
-    "exp": "weft.exp_for_half({0})",
-}
+HALF = {"erf": "weft.erf_for_half({0})", "exp": "weft.exp_for_half({0})"}
 """Forms on float32 where all that is stored has 16 bits: as precise as these show, in fewer instructions."""
 PRECISE = {
-    torch.float32: {
-        "sqrt": "tl.sqrt_rn({0})",
-        "signbit": "{0}.to(tl.int32, bitcast=True) < 0",
-    },
-    torch.float64: {
-        "sqrt": "tl.sqrt({0})",
-        "signbit": "{0}.to(tl.int64, bitcast=True) < 0",
-    },
+    torch.float32: {"sqrt": "tl.sqrt_rn({0})", "signbit": "{0}.to(tl.int32, bitcast=True) < 0"},
+    torch.float64: {"sqrt": "tl.sqrt({0})", "signbit": "{0}.to(tl.int64, bitcast=True) < 0"},
 }
 
 

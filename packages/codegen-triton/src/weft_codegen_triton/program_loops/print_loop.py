@@ -28,11 +28,7 @@ from weft_loop_ir import (
 from weft_codegen_triton.kernel.blocks import ELEMENTS_PER_WARP
 from weft_codegen_triton.kernel.dtypes import pointer_type
 from weft_codegen_triton.kernel.expressions import INDEX
-from weft_codegen_triton.kernel.kernel_printer import (
-    Function,
-    PrintedKernel,
-    Scratch,
-)
+from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch
 from weft_codegen_triton.kernel.templates import NAME, definition, part_text, program_id
 from weft_codegen_triton.program_loops.find_loops import ProgramLoop
 
@@ -42,9 +38,7 @@ ONLY = program_id(0)
 
 
 def print_program_loop(
-    loop: ProgramLoop,
-    buffers: Mapping[str, Buffer],
-    print_part: Callable[[Kernel], PrintedKernel],
+    loop: ProgramLoop, buffers: Mapping[str, Buffer], print_part: Callable[[Kernel], PrintedKernel]
 ) -> PrintedKernel:
     """The function of ``loop``; ``print_part`` gives that of each of its kernels."""
     return _LoopPrinter(buffers, print_part).print(loop)

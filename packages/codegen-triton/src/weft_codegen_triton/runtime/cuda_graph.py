@@ -25,12 +25,7 @@ from typing import Any
 
 import torch
 
-from weft_codegen_triton._torch import (
-    copies_of,
-    copy_all,
-    current_device,
-    free_library_workspaces,
-)
+from weft_codegen_triton._torch import copies_of, copy_all, current_device, free_library_workspaces
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.runtime.donations import DonatedInputs, Donation, SharedResults, alias
 from weft_codegen_triton.runtime.memory import (

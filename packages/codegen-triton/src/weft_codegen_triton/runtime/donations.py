@@ -44,11 +44,7 @@ class Donation:
     """
 
     def __init__(
-        self,
-        tensors: Sequence[torch.Tensor],
-        graph: torch.cuda.CUDAGraph,
-        pool: Any,
-        stream: int,
+        self, tensors: Sequence[torch.Tensor], graph: torch.cuda.CUDAGraph, pool: Any, stream: int
     ) -> None:
         self.pool = pool
         self.stream = stream

@@ -2,9 +2,7 @@
 
 from weft_loop_ir.attention.find_attention import AttentionKernel as AttentionKernel
 from weft_loop_ir.attention.find_attention import fuse_attention as fuse_attention
-from weft_loop_ir.attention.find_gradients import (
-    AttentionGradientKernel as AttentionGradientKernel,
-)
+from weft_loop_ir.attention.find_gradients import AttentionGradientKernel as AttentionGradientKernel
 from weft_loop_ir.attention.find_gradients import GradientSum as GradientSum
 from weft_loop_ir.attention.find_gradients import (
     fuse_attention_gradients as fuse_attention_gradients,

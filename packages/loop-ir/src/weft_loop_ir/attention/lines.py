@@ -48,11 +48,7 @@ class Lines:
 
 
 def lines_of(
-    index: sympy.Expr,
-    kernel: Kernel,
-    batches: sympy.Expr,
-    queries: sympy.Expr,
-    keys: sympy.Expr,
+    index: sympy.Expr, kernel: Kernel, batches: sympy.Expr, queries: sympy.Expr, keys: sympy.Expr
 ) -> Lines | None:
     """The loops by ``index``, where an element of dense matrices ``[batches, queries, keys]`` lies.
 

@@ -7,14 +7,7 @@ from typing import Any
 
 import sympy
 
-from weft_loop_ir.bodies.instructions import (
-    Access,
-    Indirect,
-    Instruction,
-    LoopBody,
-    Store,
-    Value,
-)
+from weft_loop_ir.bodies.instructions import Access, Indirect, Instruction, LoopBody, Store, Value
 
 
 def part_of(body: LoopBody, result: Value) -> LoopBody:

@@ -43,10 +43,7 @@ def gelu(
 
     def by_tanh(ops: BodyRecorder, x: Value) -> Value:
         cube = ops.mul(ops.mul(x, x), x)
-        inner = ops.mul(
-            math.sqrt(2 / math.pi),
-            ops.add(x, ops.mul(0.044715, cube)),
-        )
+        inner = ops.mul(math.sqrt(2 / math.pi), ops.add(x, ops.mul(0.044715, cube)))
         return ops.mul(ops.mul(0.5, x), ops.add(1.0, ops.tanh(inner)))
 
     formula = by_tanh if approximate == "tanh" else exact
@@ -157,10 +154,7 @@ def _prelu(ops: BodyRecorder, x: Value, weight: Value) -> Value:
 def _elu(
     ops: BodyRecorder, x: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1
 ) -> Value:
-    negative = ops.mul(
-        ops.expm1(ops.mul(x, float(input_scale))),
-        float(alpha) * float(scale),
-    )
+    negative = ops.mul(ops.expm1(ops.mul(x, float(input_scale))), float(alpha) * float(scale))
     positive = ops.mul(x, float(scale))
     return ops.where(ops.gt(x, 0.0), positive, negative)
 

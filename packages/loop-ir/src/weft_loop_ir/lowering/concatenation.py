@@ -11,20 +11,11 @@ import torch
 from weft_loop_ir._torch import OpOverload, is_view_operator
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import dot, product
-from weft_loop_ir.lowering.context import (
-    LoweringContext,
-    compute_dtype,
-    storage_stride,
-)
+from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, storage_stride
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
-from weft_loop_ir.lowering.views import (
-    diagonal_of,
-    insert_dim,
-    normalize_dim,
-    reshape,
-)
+from weft_loop_ir.lowering.views import diagonal_of, insert_dim, normalize_dim, reshape
 from weft_loop_ir.lowering.windows import Window, selected, sliced
 from weft_loop_ir.recording import BodyRecorder, number_of
 

@@ -15,12 +15,7 @@ import torch
 from weft_loop_ir._torch import OpOverload, is_negative, is_symbolic_number, is_view_operator
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.evaluate_index import evaluate_expression
-from weft_loop_ir.expressions import (
-    contiguous_stride,
-    dot,
-    loop_symbol,
-    to_expression,
-)
+from weft_loop_ir.expressions import contiguous_stride, dot, loop_symbol, to_expression
 from weft_loop_ir.ir import (
     Buffer,
     BufferKind,
@@ -34,14 +29,7 @@ from weft_loop_ir.ir import (
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.lowering.data_dependence import READ, DataSymbols
 from weft_loop_ir.lowering.registry import NoLowering
-from weft_loop_ir.lowering.tensors import (
-    Cost,
-    Index,
-    InnerFunction,
-    Storage,
-    TensorValue,
-    whole,
-)
+from weft_loop_ir.lowering.tensors import Cost, Index, InnerFunction, Storage, TensorValue, whole
 from weft_loop_ir.ops import REDUCTIONS, STORAGE_ONLY
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.size_float import SizeFloat

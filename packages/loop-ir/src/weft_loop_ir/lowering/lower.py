@@ -20,15 +20,7 @@ from weft_loop_ir._torch import (
     writes_argument,
 )
 from weft_loop_ir.expressions import constant_float, to_expression
-from weft_loop_ir.ir import (
-    Buffer,
-    BufferKind,
-    BufferView,
-    ExternCall,
-    Layout,
-    Region,
-    SymbolInput,
-)
+from weft_loop_ir.ir import Buffer, BufferKind, BufferView, ExternCall, Layout, Region, SymbolInput
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.lowering.buffer_names import safe_buffer_name
 from weft_loop_ir.lowering.collectives import with_held_arguments
@@ -325,11 +317,7 @@ class Driver:
         return self.values[node]
 
     def _apply(
-        self,
-        node: torch.fx.Node,
-        target: OpOverload,
-        arguments: Any,
-        keywords: dict[str, Any],
+        self, node: torch.fx.Node, target: OpOverload, arguments: Any, keywords: dict[str, Any]
     ) -> Any:
         context = self.context
         context.known_symbols = {*self.symbols, *self.counters}

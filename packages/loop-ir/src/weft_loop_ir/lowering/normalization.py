@@ -105,10 +105,7 @@ def log_softmax(
 
 
 def _statistics(
-    context: LoweringContext,
-    tensor: TensorValue,
-    dims: Sequence[int],
-    epsilon: float,
+    context: LoweringContext, tensor: TensorValue, dims: Sequence[int], epsilon: float
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
     """The mean and ``1 / sqrt(variance + epsilon)`` over ``dims``, which are kept as 1, in the compute dtype.
 

@@ -143,12 +143,7 @@ def mean(
     rounded = _round_to(target) if target not in (tensor.dtype, accumulate) else None
     (total,) = over_dims(context, tensor, ["sum"], dims, keepdim, accumulate, rounded)
     count = count_of(tensor, dims)
-    return map_values(
-        context,
-        [total],
-        target,
-        lambda ops, v: ops.truediv(v, count),
-    )
+    return map_values(context, [total], target, lambda ops, v: ops.truediv(v, count))
 
 
 def moments(

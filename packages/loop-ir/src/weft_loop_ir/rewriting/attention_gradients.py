@@ -48,9 +48,7 @@ class DifferentiatedAttention:
 
 
 def recompute_shares(
-    graph: torch.fx.Graph,
-    output_count: int,
-    accept: Callable[[DifferentiatedAttention], bool],
+    graph: torch.fx.Graph, output_count: int, accept: Callable[[DifferentiatedAttention], bool]
 ) -> int:
     """Change backward of those attentions in a joint graph that ``accept`` says; gives how many.
 

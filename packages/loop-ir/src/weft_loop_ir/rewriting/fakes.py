@@ -49,11 +49,7 @@ def computed(node: torch.fx.Node) -> Any:
 
 
 def insert_call(
-    before: torch.fx.Node,
-    value: Any,
-    target: Callable[..., Any],
-    *arguments: Any,
-    **keywords: Any,
+    before: torch.fx.Node, value: Any, target: Callable[..., Any], *arguments: Any, **keywords: Any
 ) -> torch.fx.Node:
     """A new node before ``before`` that gives ``value``."""
     graph = before.graph

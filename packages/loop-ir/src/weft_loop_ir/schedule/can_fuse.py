@@ -124,9 +124,7 @@ def _by_strides(first: Group, second: Group, shared: frozenset[str]) -> Alignmen
 
 
 def _reordered(
-    pieces: Sequence[tuple[Extent, int, int]],
-    left_order: Sequence[int],
-    right_order: Sequence[int],
+    pieces: Sequence[tuple[Extent, int, int]], left_order: Sequence[int], right_order: Sequence[int]
 ) -> Alignment:
     """The alignment of ``pieces``, which are in order of stride, in the first group's order of loops."""
     left = split_rows([(extent, left_order[i]) for extent, i, _ in pieces], len(left_order))

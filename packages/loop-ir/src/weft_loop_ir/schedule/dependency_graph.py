@@ -32,11 +32,7 @@ class DependencyGraph:
     it that may raise.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[Node],
-        buffers: Mapping[str, Buffer] | None = None,
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], buffers: Mapping[str, Buffer] | None = None) -> None:
         self.successors: dict[int, set[int]] = {}
         self.predecessors: dict[int, set[int]] = {}
         self.payload: dict[int, Group | ExternCall | Region | Kernel] = {}

@@ -114,12 +114,7 @@ def record_element(
         recording.run(node)
     counter = set() if count is None else {count.symbol}
     return ElementBody(
-        recording.ops,
-        recording.first,
-        recording.last,
-        recording.tests,
-        recording.places,
-        counter,
+        recording.ops, recording.first, recording.last, recording.tests, recording.places, counter
     )
 
 

@@ -31,14 +31,7 @@ from weft_loop_ir.ir import (
     Region,
     Stage,
 )
-from weft_loop_ir.loop_graph import (
-    LoopGraph,
-    LoopNode,
-    Node,
-    all_items,
-    item_reads,
-    item_writes,
-)
+from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node, all_items, item_reads, item_writes
 from weft_loop_ir.schedule.element_bodies import (
     Unproved,
     common_loops,

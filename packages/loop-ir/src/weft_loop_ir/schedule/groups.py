@@ -12,12 +12,7 @@ from weft_loop_ir.bodies import Access, Fold, IndexValue, Instruction, LoopBody,
 from weft_loop_ir.expressions import to_int
 from weft_loop_ir.ir import LoopVariable
 from weft_loop_ir.loop_graph import LoopNode
-from weft_loop_ir.schedule.accesses import (
-    Extent,
-    LinearForm,
-    linear_form,
-    runs_that_act_as_one,
-)
+from weft_loop_ir.schedule.accesses import Extent, LinearForm, linear_form, runs_that_act_as_one
 
 Row = tuple[Extent, ...]
 
@@ -144,9 +139,7 @@ def _unit(rank: int, position: int, factor: Extent) -> Row:
 
 
 def _store_order(
-    keep: list[int],
-    found: Sequence[Instruction],
-    forms: list[LinearForm],
+    keep: list[int], found: Sequence[Instruction], forms: list[LinearForm]
 ) -> list[int]:
     """The loops of a pointwise node, outermost first, by the strides of what it stores."""
     for instruction, form in zip(found, forms, strict=True):

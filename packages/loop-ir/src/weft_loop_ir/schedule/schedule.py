@@ -130,10 +130,7 @@ class _Scheduler:
                     return readers.get(name, set()) <= {position}
 
                 kernel = build_kernel(
-                    payload,
-                    lambda name: self.buffers[name].layout.dtype,
-                    is_private,
-                    self.options,
+                    payload, lambda name: self.buffers[name].layout.dtype, is_private, self.options
                 )
                 steps.append(self._named(kernel))
         steps = list(without_dead_stores(steps, self.buffers))

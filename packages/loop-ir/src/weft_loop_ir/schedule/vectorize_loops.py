@@ -15,15 +15,7 @@ import sympy
 
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.guesses import EXPANDED_EXTENT
-from weft_loop_ir.ir import (
-    Buffer,
-    BufferKind,
-    Count,
-    ExternCall,
-    Loop,
-    LoopVariable,
-    Region,
-)
+from weft_loop_ir.ir import Buffer, BufferKind, Count, ExternCall, Loop, LoopVariable, Region
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
@@ -35,12 +27,7 @@ from weft_loop_ir.loop_graph import (
     touches_in_graph,
 )
 from weft_loop_ir.schedule.dead_stores import without_dead_stores
-from weft_loop_ir.schedule.expand_nodes import (
-    Iterations,
-    expanded,
-    in_iteration,
-    over_iterations,
-)
+from weft_loop_ir.schedule.expand_nodes import Iterations, expanded, in_iteration, over_iterations
 from weft_loop_ir.schedule.iterations import (
     IterationAccess,
     accesses_in_loop,

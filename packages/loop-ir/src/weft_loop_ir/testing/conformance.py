@@ -124,9 +124,7 @@ def schedule_of(case: Case, codegen: Codegen, device: str = "cpu") -> Schedule:
         graph = make_fx(case.program.function)(*fakes)
     graph.graph.eliminate_dead_code()
     lowered = lower(
-        graph,
-        constant_inputs=frozenset(case.program.constants),
-        options=codegen.lowering_options,
+        graph, constant_inputs=frozenset(case.program.constants), options=codegen.lowering_options
     )
     if case.program.writes and codegen.writes_inputs:
         lowered = write_back(lowered, dict(case.program.writes))

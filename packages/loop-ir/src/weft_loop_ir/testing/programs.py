@@ -237,7 +237,7 @@ _TABLE: dict[str, dict[str, Program]] = {
     "errors": {
         "out of range": Program(
             lambda x, i: (x[i] + 1,), with_index(6, 6, below=9), raises=IndexError, varies=False
-        ),
+        )
     },
     "scatters": {
         "index_put": Program(
@@ -302,9 +302,7 @@ _TABLE: dict[str, dict[str, Program]] = {
             writes=((0, 0), (1, 1)),
         ),
     },
-    "random": {
-        "dropout": Program(_random, _with_seeds),
-    },
+    "random": {"dropout": Program(_random, _with_seeds)},
     "regions": {
         "branch": Program(_branch, _rows, varies=False),
         "loop": Program(_twice_while_small, _rows, varies=False),
@@ -324,13 +322,11 @@ _TABLE: dict[str, dict[str, Program]] = {
         ),
         "several results": Program(lambda x: tuple(r * 2 for r in x.sort(1)), _rows),
     },
-    "sizes of data": {
-        "nonzero": Program(_data_sized, one(6, 7), varies=False),
-    },
+    "sizes of data": {"nonzero": Program(_data_sized, one(6, 7), varies=False)},
     "constants": {
         "bound": Program(
             lambda x, w: (x * w + w.sum(), w * 2), several((-1, 7), (7,)), WIDE, constants=(1,)
-        ),
+        )
     },
     "several kernels": {
         "chain": Program(
