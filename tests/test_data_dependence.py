@@ -164,6 +164,11 @@ def counted(x, counts, rows):
     return total, n
 
 
+def rolled(x, counts, rows):
+    n = counts[3].item()
+    return x.roll(n), rows.roll(-n, 0), rows.roll((n, 1, n), (0, 1, 1)), x * n
+
+
 PROGRAMS = [
     number,
     float_number,
@@ -176,7 +181,7 @@ PROGRAMS = [
     largest,
 ]
 PROGRAMS += [masks_of_one_size, masks_of_different_sizes, written_by_mask, searched, repeated]
-PROGRAMS += [halves, experts, packed, suppressed, most_likely, counted]
+PROGRAMS += [halves, experts, packed, suppressed, most_likely, counted, rolled]
 
 
 # Before torch 2.13, fake tensors give a part up to such a number a size of its own: a break.
@@ -292,6 +297,24 @@ def test_small_dtypes_are_read_natively():
     ):
         values = torch.tensor([1, 3, 5], dtype=dtype)
         assert_same(weft.compile(scaled, fullgraph=True)(values), scaled(values))
+
+
+def test_gradients_of_what_data_rolls():
+    def aggregated(values, delays):
+        out = torch.zeros_like(values)
+        for delay in delays:
+            out = out + values.roll(shifts=-int(delay), dims=1).cumsum(1)
+        return out
+
+    compiled = weft.compile(aggregated, fullgraph=True)
+    for numbers in ([0, 3], [5, -2], [-9, 100], [7, 14]):
+        values = torch.randn(2, 7, 3, dtype=torch.float64, requires_grad=True)
+        given = values, torch.tensor(numbers)
+        found, wanted = compiled(*given), aggregated(*given)
+        assert_same(found, wanted)
+        assert found.stride() == wanted.stride()
+        gradients = [torch.autograd.grad(r.square().sum(), values) for r in (found, wanted)]
+        assert_same(*gradients)
 
 
 def test_gradients_are_right():

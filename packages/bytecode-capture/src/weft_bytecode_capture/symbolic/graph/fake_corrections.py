@@ -66,11 +66,14 @@ def _image(given: Given, promised: torch.Tensor) -> torch.Tensor:
 def _rolled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     """Parts put behind one another, as an image; without dims all elements in a row.
 
-    A part that is empty, where nothing moves, is no image.
+    A part that is empty, where nothing moves, is no image.  Of what is no image itself that is not asked:
+    data may say how far parts move.
     """
     dims = given.get("dims")
     if not dims:
         return None
+    if suggested_format(given["self"]) is torch.contiguous_format:
+        return _contiguous(given, promised)
     extents = promised.shape
     if any(
         extents[d] == 0 or s % extents[d] == 0 for s, d in zip(given["shifts"], dims, strict=True)
