@@ -113,6 +113,7 @@ PASSED: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = 
         lambda x, n: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=n),
         (0.5, 1.0, 0.25),
     ),
+    "slope": (lambda x, n: F.celu(x, n), (1.0, 2.0, 0.0, -1.0)),
     "share of channels": (lambda x, n: F.dropout1d(x, n), (0.5, 1.0, 0.25, 0.0)),
 }
 

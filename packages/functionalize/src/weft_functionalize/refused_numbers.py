@@ -57,6 +57,9 @@ _COMPUTED: dict[str, tuple[str, ...]] = {
 }
 """Arguments that have to fit the dtype that is computed in: float32 for halves."""
 
+_DIVISORS = {"aten::celu": "alpha"}
+"""Arguments that kernels divide by, and refuse where they are 0; of a symbol that is guarded."""
+
 _EVERY = _FILLS | _AS_RESULT | _ARITHMETIC | _COMPUTED
 
 _NEGATED = frozenset({"aten::rsub", "aten::sub"})
@@ -83,11 +86,14 @@ def check_numbers(
     """
     name = operator._schema.name.removesuffix("_")
     checked = _EVERY.get(name)
-    if checked is None or not isinstance(result, torch.Tensor):
+    divisor = _DIVISORS.get(name)
+    if (checked is None and divisor is None) or not isinstance(result, torch.Tensor):
         return
     names = (argument.name for argument in schema_arguments(operator))
     given = dict(zip(names, arguments, strict=False)) | dict(keywords)
-    for argument in checked:
+    if divisor is not None and given.get(divisor, 1) == 0:
+        raise Unsupported("operands that the operator refuses", f"{operator} by a {divisor} of 0")
+    for argument in checked or ():
         number: Any = given.get(argument)
         kind = _kind(number)
         if kind is None:
