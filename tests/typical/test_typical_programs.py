@@ -9,9 +9,21 @@ import pytest
 import torch
 import weft
 
-from . import generation_programs, model_programs, python_programs, training_programs
+from . import (
+    generation_programs,
+    model_programs,
+    python_programs,
+    reported_programs,
+    training_programs,
+)
 
-MODULES = (training_programs, model_programs, generation_programs, python_programs)
+MODULES = (
+    training_programs,
+    model_programs,
+    generation_programs,
+    python_programs,
+    reported_programs,
+)
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     name: program for module in MODULES for name, program in module.PROGRAMS.items()
 }
