@@ -66,7 +66,19 @@ class MergedTree:
         groups: dict[Hashable, list[Member]] = {}
         for number, key, node in nodes:
             groups.setdefault(key, []).append((number, node))
+        if len(groups) == len(nodes) and all(number == nodes[0][0] for number, _, _ in nodes):
+            return [self._alone(number, node, parent) for number, _, node in nodes]
         return sorted((self._merge(members, parent) for members in groups.values()), key=rank)
+
+    def _alone(self, number: int, node: Node, parent: MergedNode | None) -> MergedNode:
+        """A place of one tree only: guards and what is below are in order as they are."""
+        trees = 1 << number
+        merged = MergedNode(node, None if parent is None else weakref.ref(parent), trees)
+        self._places[node] = merged
+        merged.guards = [(guard, trees) for guard in node.guards]
+        merged.children = [self._alone(number, child, merged) for child in node.children.values()]
+        merged.cost = node.cost
+        return merged
 
     def _merge(self, members: list[Member], parent: MergedNode | None) -> MergedNode:
         merged = MergedNode(members[0][1], None if parent is None else weakref.ref(parent))

@@ -174,8 +174,9 @@ class Tree:
 
     def _arranged(self, nodes: dict[Hashable, Node]) -> dict[Hashable, Node]:
         for node in nodes.values():
-            kept = [guard for guard in node.guards if not _implied(guard, node.guards)]
-            node.guards = sorted(kept, key=lambda guard: guard.predicate.cost)
+            if len(node.guards) > 1:
+                kept = [guard for guard in node.guards if not _implied(guard, node.guards)]
+                node.guards = sorted(kept, key=lambda guard: guard.predicate.cost)
             node.children = self._arranged(node.children)
             node.cost = (
                 node.own_cost()

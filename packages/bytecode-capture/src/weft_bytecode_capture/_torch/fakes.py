@@ -157,14 +157,11 @@ def _plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] |
     storage = tensor.untyped_storage()
     if not tensor.is_contiguous() or storage.nbytes() != tensor.numel() * tensor.element_size():
         return None
-    with _as_of(tensor):
-        plain = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    if torch._C._dispatch_key_set(plain) != torch._C._dispatch_key_set(tensor):
-        return None
     describer = mode.fake_tensor_converter.meta_converter.describer
     if tensor in describer.lookup_tensor or storage in describer.lookup_storage:
         return None
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_inference()
+    keys = torch._C._dispatch_keys(tensor).raw_repr()
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_inference(), keys
 
 
 _PLAIN_KINDS = (torch.nn.Parameter, torch.Tensor)
@@ -172,17 +169,20 @@ _PLAIN_DEVICES = ("cpu", "cuda")
 
 
 def fake_of_leaf(
-    mode: FakeTensorMode, forms: dict[tuple[Any, ...], FakeForm], tensor: torch.Tensor
+    mode: FakeTensorMode, forms: dict[tuple[Any, ...], FakeForm | None], tensor: torch.Tensor
 ) -> FakeTensor | None:
     """What ``mode`` has for a plain leaf from now on; None where ``tensor`` is none."""
     key = _plain_leaf(mode, tensor)
     if key is None:
         return None
-    with _as_of(tensor):
-        form = forms.get(key)
-        if form is None:
-            form = forms[key] = FakeForm(mode, FakeLayout.of_plain(tensor))
-        fake = form.new()
+    is_inference = tensor.is_inference()
+    if is_inference == torch.is_inference_mode_enabled():
+        fake = _fake_of_form(mode, forms, key, tensor)
+    else:
+        with torch.inference_mode(is_inference):
+            fake = _fake_of_form(mode, forms, key, tensor)
+    if fake is None:
+        return None
     fake.requires_grad = tensor.requires_grad
     if type(tensor) is torch.nn.Parameter:
         fake._is_param = True
@@ -190,11 +190,20 @@ def fake_of_leaf(
     return fake
 
 
-@contextlib.contextmanager
-def _as_of(tensor: torch.Tensor) -> Iterator[None]:
-    """What is made here is an inference tensor exactly if ``tensor`` is one, and of no mode."""
-    with torch.inference_mode(tensor.is_inference()), torch._C._DisableTorchDispatch():
-        yield
+def _fake_of_form(
+    mode: FakeTensorMode,
+    forms: dict[tuple[Any, ...], FakeForm | None],
+    key: tuple[Any, ...],
+    tensor: torch.Tensor,
+) -> FakeTensor | None:
+    """A new fake, inference tensor as ``tensor`` is; None where the dispatcher treats that as no other."""
+    with torch._C._DisableTorchDispatch():
+        if key not in forms:
+            plain = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            is_plain = torch._C._dispatch_keys(plain) == torch._C._dispatch_keys(tensor)
+            forms[key] = FakeForm(mode, FakeLayout.of_plain(tensor)) if is_plain else None
+        form = forms[key]
+        return None if form is None else form.new()
 
 
 def _remember(mode: FakeTensorMode, tensor: torch.Tensor, fake: FakeTensor) -> None:

@@ -69,12 +69,15 @@ class RememberingFakeMode(FakeModeOnDemand):
         self._known = {} if known is None else known
         self._kinds: dict[OpOverload, str | None] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
-        self._leaves: dict[tuple[Any, ...], FakeForm] = {}
+        self._leaves: dict[tuple[Any, ...], FakeForm | None] = {}
 
     def from_leaf(self, tensor: torch.Tensor) -> FakeTensor:
         """``from_tensor`` of a parameter or a buffer, with sizes that are numbers."""
+        fake = fake_of_leaf(self, self._leaves, tensor)
+        if fake is not None:
+            return fake
         with torch.inference_mode(tensor.is_inference()):
-            return self.from_tensor(tensor, static_shapes=True)
+            return super().from_tensor(tensor, static_shapes=True)
 
     def from_tensor(self, tensor: torch.Tensor, **options: Any) -> FakeTensor:
         """The fake of ``tensor``; not by torch's converter where it is plain and its sizes are numbers."""
