@@ -84,8 +84,10 @@ def _plain(code: types.CodeType) -> Iterator[Unit]:
         elif name == "COMPARE_OP" and unit.argument & DIALECT.comparison_to_bool:
             yield unit._replace(argument=unit.argument & ~DIALECT.comparison_to_bool)
             yield Unit(unit.offset, dis.opmap["TO_BOOL"], "TO_BOOL", 0, None)
-        else:
+        elif name != unit.name:
             yield unit._replace(name=name, operation=dis.opmap[name])
+        else:
+            yield unit
 
 
 def _encoded(code: types.CodeType) -> Iterator[Unit]:
