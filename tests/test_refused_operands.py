@@ -118,6 +118,17 @@ PASSED: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = 
 }
 
 
+INTEGERS_OF_DATA: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = {
+    name: (lambda x, n, call=call: call(x, n.item()), tuple(map(torch.tensor, numbers)))
+    for name, call, numbers in (
+        ("filled", lambda x, n: x.to(torch.int8).fill_(n), (1, 127, 128, -129)),
+        ("full", lambda x, n: torch.full((2,), n, dtype=torch.uint8) + x[0, :2], (1, 256, -256)),
+        ("masked", lambda x, n: x.int().masked_fill(x > 1, n), (5, 2**31, -(2**31))),
+    )
+}
+PASSED |= {f"{name} of data": case for name, case in INTEGERS_OF_DATA.items()}
+
+
 @pytest.mark.filterwarnings("ignore::weft.WeftWarning")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("name", PASSED)

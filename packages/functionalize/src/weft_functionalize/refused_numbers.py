@@ -125,13 +125,21 @@ def _limits(name: str, result: torch.Tensor, kind: type) -> tuple[float, float]:
     return torch.finfo(dtype).min, torch.finfo(dtype).max
 
 
+def _holds(bound: Any) -> bool:
+    """A bound of a symbol, guarded; one of data is asserted, but of floats, which may be infinite or NaN."""
+    if not isinstance(bound, torch.SymBool) or not is_data_dependent(bound):
+        return bool(bound)
+    if all(symbol.is_integer for symbol in bound.node.expr.free_symbols):
+        torch._check(bound)
+    return True
+
+
 def _fits(number: Any, least: float, most: float) -> bool:
     """As c10 converts numbers: floats have infinities and NaN.  Of symbols, which have not, it is guarded."""
     if isinstance(number, torch.SymInt | torch.SymFloat):
         if isinstance(number, torch.SymInt) and most >= _GREATEST_SYMBOL:
             return True
-        bounds = (number >= least, number <= most)
-        return all(is_data_dependent(bound) or bool(bound) for bound in bounds)
+        return all(_holds(bound) for bound in (number >= least, number <= most))
     if not isinstance(most, int) and not math.isfinite(number):
         return True
     if isinstance(number, float):
