@@ -1,4 +1,7 @@
-"""Gradients of arguments that a compiled function has written to: of what they are behind the call."""
+"""Gradients of what a compiled function has given and its other results are computed from.
+
+So of arguments that it has written to, as they are behind the call, and of results that others come from.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +75,23 @@ def random_result(a: Tensor, b: Tensor) -> Any:
     return F.dropout(a, 0.5) * b
 
 
+def results_of_one_another(a: Tensor, b: Tensor) -> Any:
+    h = a * b
+    k = h.exp()
+    return h, k.sin(), k, (h + k).cos()
+
+
+def result_and_written(a: Tensor, b: Tensor) -> Any:
+    h = a * 2
+    b.mul_(h)
+    h2 = b.cos()
+    a.add_(1)
+    return h, h2, h2 * a
+
+
 PROGRAMS: tuple[Program, ...] = (
-    whole, row_by_a_view, read_before_and_after, copied, one_through_the_other, written_twice, relu_in_place,
-    behind_autograd, detached_result, random_result,
+    results_of_one_another, result_and_written, whole, row_by_a_view, read_before_and_after, copied,
+    one_through_the_other, written_twice, relu_in_place, behind_autograd, detached_result, random_result,
 )  # fmt: skip
 
 
@@ -102,6 +119,16 @@ def with_leaves_and_the_argument(
 ) -> Any:
     value = total([*results, *given])
     return torch.autograd.grad(value, [*given, *leaves], allow_unused=True)
+
+
+def of_results(leaves: list[Tensor], given: list[Tensor], results: list[Tensor]) -> Any:
+    hooked: list[Any] = []
+    for result in results:
+        result.retain_grad()
+        result.register_hook(lambda g: hooked.append(g.clone()))
+    total(results).backward(retain_graph=True)
+    asked = torch.autograd.grad(total(results), [*results, *leaves], allow_unused=True)
+    return [*(r.grad for r in results), *(x.grad for x in leaves), *asked, len(hooked)]
 
 
 def hooked(leaves: list[Tensor], given: list[Tensor], results: list[Tensor]) -> Any:
@@ -153,7 +180,7 @@ def infinite(leaves: list[Tensor], given: list[Tensor], results: list[Tensor]) -
 
 USES: tuple[Use, ...] = (
     of_an_argument, of_each_result, with_leaves_and_the_argument, hooked, hooked_and_gone, retained,
-    by_inputs, plainly, twice, infinite,
+    of_results, by_inputs, plainly, twice, infinite,
 )  # fmt: skip
 
 
@@ -211,3 +238,23 @@ def test_of_a_buffer() -> None:
         return torch.autograd.grad(result.sum(), [module.state, x])
 
     torch.testing.assert_close(found(weft.compile(Summing())), found(Summing()))
+
+
+def test_repeated_writes_are_one_graph() -> None:
+    """What has been written to by one call has no hooks that the next would have to mind."""
+
+    def program(state: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        state.add_(x * x)
+        return state * 2, state + 1
+
+    def found(function: Callable[..., Any]) -> Any:
+        x = torch.linspace(0.5, 1, 3, requires_grad=True)
+        state = torch.ones(3) * x
+        value = torch.zeros(())
+        for _ in range(4):
+            first, second = function(state, x)
+            value = value + first.sin().sum() + second.cos().sum()
+        return torch.autograd.grad(value, [state, x])
+
+    compiled = weft.compile(program, fullgraph=True)
+    torch.testing.assert_close(found(compiled), found(program))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._decomp import _core_aten_decompositions_post_autograd, core_aten_decompositions
@@ -158,6 +158,18 @@ def packs_saved_tensors() -> bool:
 def hooks_of(tensor: torch.Tensor) -> dict[int, Any]:
     """The hooks of a tensor, by their handles' keys: the very dict that autograd reads, or none."""
     return tensor._backward_hooks or {}
+
+
+def attached_hooks(tensor: torch.Tensor) -> dict[int, Any]:
+    """The dict that will have the hooks of a tensor, which is no leaf, for as long as its node lives."""
+    if tensor._backward_hooks is None:
+        tensor.register_hook(_see_nothing).remove()
+    hooks: Any = tensor._backward_hooks
+    return cast("dict[int, Any]", hooks)
+
+
+def _see_nothing(gradient: torch.Tensor) -> None:
+    pass
 
 
 def backward_number() -> int:

@@ -14,6 +14,7 @@ from ._torch import behind_backward, keeps_graph, packs_saved_tensors, stands_fo
 from .backward_by_operators import backward_by_operators
 from .derivation import Derivation
 from .differentiable_backward import CompileGradients, DifferentiableBackward
+from .edges_to_others import lead_through
 from .held_values import check_held, watch_held
 from .hooks_of_arguments import hooked, spare_hooks
 from .joint_graph import PartitionedGraph
@@ -23,7 +24,6 @@ from .random_state import RandomState
 from .saved_values import is_kept, release, take_saved, versions_of
 from .separate_edges import leads_to, separate_edges
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
-from .written_arguments import lead_through
 
 
 def _run_operators(graph_module: torch.fx.GraphModule) -> Program:

@@ -1,4 +1,4 @@
-"""What results have sent to the new values of arguments in a backward, so that it is not counted twice."""
+"""What results have sent to others, and to arguments, in a backward, so that it is not counted twice."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ._torch import backward_number, behind_backward
 
 
 class SentGradients:
-    """What a call's results have sent to arguments' new values, by output, in each backward that runs."""
+    """What a call's results have sent to others that they lead through, in each backward that runs."""
 
     def __init__(self) -> None:
         self._running: dict[int, dict[int, torch.Tensor]] = {}
 
     def note(self, output: int, gradient: torch.Tensor) -> None:
-        """Output ``output``, an argument's new value, was sent a gradient in the backward that is running."""
+        """Output ``output`` was sent a gradient by another, in the backward that is running."""
         number = backward_number()
         if number not in self._running:
             self._running[number] = {}

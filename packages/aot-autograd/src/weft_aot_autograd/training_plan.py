@@ -275,6 +275,9 @@ class Plan:
         }
         free -= counts
         self.replayable = mutated - free <= set(self.argument_indices)
+        # A saved program has no captured graph.
+        has_source = bool(functional.source.graph.find_nodes(op="placeholder"))
+        self.runs_again = self.replayable and has_source
         self.kept = tuple(
             k
             for k, index in enumerate(self.argument_indices)

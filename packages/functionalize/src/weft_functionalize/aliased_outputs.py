@@ -93,7 +93,7 @@ def plan_outputs(
             spared = plan.spared_by(plan.differentiated[returned][0])
             plan.descriptors[k] = replace(descriptor, spared=spared)
     _note_held(plan, recorder, outputs)
-    _note_ways_through_written(plan, recorder)
+    _note_ways_through_others(plan, recorder)
     return plan
 
 
@@ -128,18 +128,23 @@ def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any])
         plan.descriptors[k] = replace(descriptor, held=told)
 
 
-def _note_ways_through_written(plan: OutputPlan, recorder: AtenRecorder) -> None:
-    """Say which outputs have their gradients by the new value of an input."""
-    described = [d for d in plan.descriptors if d.kind is OutputKind.MUTATED_INPUT]
-    changed = [d.input_index for d in described if d.requires_grad and d.input_index is not None]
-    if not changed or recorder.regions or recorder.shared:
+def _note_ways_through_others(plan: OutputPlan, recorder: AtenRecorder) -> None:
+    """Say which outputs have their gradients by others, or by inputs' new values, which are outputs too."""
+    if recorder.regions or recorder.shared:
         return
-    values = {index: recorder.inputs[index].value for index in changed}
-    for k, descriptor in enumerate(plan.descriptors):
-        tensors = plan.differentiated.get(-1 if (g := descriptor.graph_index) is None else g)
-        if tensors and descriptor.kind is not OutputKind.ALIAS_BASE:
-            through = recorder.history.leads_through(tensors, values)
-            plan.descriptors[k] = replace(descriptor, through=through)
+    described = {
+        index: k
+        for k, d in enumerate(plan.descriptors)
+        if (index := -1 if d.graph_index is None else d.graph_index) in plan.differentiated
+        and d.kind is not OutputKind.ALIAS_BASE
+    }
+    values = {index: plan.differentiated[index][0] for index in described}
+    if len(values) < 2:
+        return
+    for index, value in values.items():
+        through = recorder.history.leads_through(value, values)
+        k = described[index]
+        plan.descriptors[k] = replace(plan.descriptors[k], through=through)
 
 
 class _UserOutputs:

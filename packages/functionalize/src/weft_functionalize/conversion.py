@@ -254,7 +254,6 @@ def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
             for indices in (descriptor.reached, descriptor.reached_in_some)
         )
         descriptor = replace(descriptor, reached=reached, reached_in_some=in_some)
-    through = frozenset(new_index[index] for index in descriptor.through)
     held = tuple(
         replace(
             h,
@@ -263,4 +262,4 @@ def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
         )
         for h in descriptor.held
     )
-    return replace(descriptor, through=through, held=held)
+    return replace(descriptor, held=held)

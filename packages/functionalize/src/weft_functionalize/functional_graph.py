@@ -180,8 +180,8 @@ class OutputDescriptor:
     ``reached_in_some`` only in some calls, as the branch taken or a loop's length says.  Where these are all,
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
     ``hidden``: autograd is not told of the writes to a mutated input, which are to its ``.data``.
-    ``exposed`` and ``spared`` are as for inputs.  ``through`` are the mutated inputs by whose new values the
-    output has its gradients, as far as eager's autograd knows.  ``held``: what that holds for them.
+    ``exposed`` and ``spared`` are as for inputs.  ``through`` are the graph's outputs, by index, from which
+    eager's autograd knows this one to be computed.  ``held``: what it holds for its gradients.
     """
 
     kind: OutputKind

@@ -242,14 +242,13 @@ class GradientHistory:
         return self._edges.get(index) != _edge(tensor)
 
     def leads_through(
-        self, tensors: Sequence[torch.Tensor], values: Mapping[int, torch.Tensor]
+        self, tensor: torch.Tensor, values: Mapping[int, torch.Tensor]
     ) -> frozenset[int]:
-        """Which of ``values``, which are inputs after writes, ``tensors`` are computed from."""
-        edges = {_edge(value): index for index, value in values.items()}
-        own = {_edge(tensor) for tensor in tensors}
-        functions = self._functions([t.grad_fn for t in tensors if t.grad_fn is not None])
+        """Which of ``values``, by number, ``tensor`` is computed from, itself apart."""
+        edges = {_edge(value): number for number, value in values.items()}
+        functions = self._functions([tensor.grad_fn] if tensor.grad_fn is not None else [])
         met = {edge for function in functions for edge in function.next_functions}
-        return frozenset(edges[edge] for edge in met - own if edge in edges)
+        return frozenset(edges[edge] for edge in met - {_edge(tensor)} if edge in edges)
 
     def reach(self, tensor: torch.Tensor) -> Reach:
         """The inputs that have a gradient, be it zero, when ``tensor`` alone has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,6 +30,10 @@ from .shared_inputs import SharedArguments
 from .symbolic_numbers import number_reader
 
 Compiled = Callable[..., Sequence[Any]]
+
+# A mutated input: the output that is its new value, the input, both by index; whether autograd does not
+# record the write, and whether it is not even told.
+_Write = tuple[int, int, bool, bool]
 
 
 def wrap(
@@ -72,7 +77,10 @@ def bind(functional: FunctionalGraph, run: Compiled) -> Compiled:
 def _is_trivial(functional: FunctionalGraph) -> bool:
     specialized = any(d.specialized_value is not None for d in functional.inputs)
     plain = all(
-        d.kind is OutputKind.USER_OUTPUT and d.graph_index == d.position and d.alias is None
+        d.kind is OutputKind.USER_OUTPUT
+        and d.graph_index == d.position
+        and d.alias is None
+        and not d.through
         for d in functional.outputs
     )
     return plain and not specialized
@@ -95,16 +103,14 @@ class _Runtime:
             if d.kind is InputKind.USER_INPUT and d.specialized_value is not None
         )
         self._write_back = tuple(
-            (d.graph_index, d.input_index, not d.requires_grad, d.hidden, d.through)
-            # what leads through another's new value has more of these to lead through
-            for d in sorted(functional.outputs, key=lambda d: len(d.through))
+            (d.graph_index, d.input_index, not d.requires_grad, d.hidden)
+            for d in functional.outputs
             if d.kind is OutputKind.MUTATED_INPUT
             and d.graph_index is not None
             and d.input_index is not None
         )
-        self._value_of = {index: output for output, index, *_ in self._write_back}
-        self._through = _led_through(functional)
         self._mutated = frozenset(index for _, index, *_ in self._write_back)
+        self._groups = _by_ways(functional)
         self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
         reader = _number_readers(functional)
@@ -126,8 +132,10 @@ class _Runtime:
         if self._mutated and _overlaps(every, self._mutated):
             return tuple(self._source(*inputs))
         computed = self._compiled(*taken)
-        if self._write_back:
-            computed = self._write(every, computed)
+        if len(self._groups) > 1:
+            computed = self._write_and_lead(every, computed)
+        elif self._write_back:
+            self._write(self._write_back, every, computed)
         return self._user_outputs([*every, *inputs] if self._shared else every, computed)
 
     def cannot_fail(self, *inputs: Any) -> bool:
@@ -167,44 +175,37 @@ class _Runtime:
         """Says whether this thread's last call that raised had changed something; None if that is unknown."""
         return getattr(self._compiled, "left_changes", None)
 
-    def _write(self, every: Sequence[Any], computed: Sequence[Any]) -> Sequence[Any]:
-        """Give the mutated inputs their new values, and tell autograd of those that have them already.
-
-        Gives what was computed, with histories that lead through these values as they do in eager.
-        """
+    def _write(
+        self, writes: Sequence[_Write], every: Sequence[Any], computed: Sequence[Any]
+    ) -> None:
+        """Give the mutated inputs their new values, and tell autograd of those that have them already."""
         written = []
-        computed = [*computed]
-        for output_index, input_index, unrecorded, hidden, through in self._write_back:
+        for output_index, input_index, unrecorded, hidden in writes:
             tensor = every[input_index]
             if computed[output_index] is tensor:
                 if not hidden:
                     written.append(tensor)
                 continue
-            if through:
-                self._lead_through(through, [output_index], every, computed)
             with torch.set_grad_enabled(not unrecorded):
                 (tensor.data if hidden else tensor).copy_(computed[output_index])
         torch.autograd.graph.increment_version(written)
-        for through, outputs in self._through.items():
-            self._lead_through(through, outputs, every, computed)
-        return computed
 
-    def _lead_through(
-        self,
-        through: frozenset[int],
-        outputs: Sequence[int],
-        every: Sequence[Any],
-        computed: list[Any],
-    ) -> None:
-        """Have the histories of what was computed at ``outputs`` lead through the inputs ``through``."""
+    def _write_and_lead(self, every: Sequence[Any], computed: Sequence[Any]) -> Sequence[Any]:
+        """Write; gives what was computed, with histories that lead through one another as in eager."""
         lead = getattr(self._compiled, "lead_through", None)
-        recorded = [k for k in outputs if computed[k].requires_grad]
-        if lead is None or not recorded:
-            return
-        new = {self._value_of[index]: every[index] for index in sorted(through)}
-        led = lead([computed[k] for k in recorded], recorded, new)
-        for k, tensor in zip(recorded, led, strict=True):
-            computed[k] = tensor
+        computed = [*computed]
+        input_of = {output: index for output, index, *_ in self._write_back}
+        for group in self._groups:
+            recorded = [k for k in group.outputs if computed[k].requires_grad]
+            if lead is not None and group.through and recorded:
+                others = {
+                    k: every[input_of[k]] if k in input_of else computed[k] for k in group.through
+                }
+                led = lead([computed[k] for k in recorded], recorded, others)
+                for k, tensor in zip(recorded, led, strict=True):
+                    computed[k] = tensor
+            self._write(group.writes, every, computed)
+        return computed
 
     def _all_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         every: list[Any] = [None] * self._size
@@ -221,14 +222,30 @@ class _Runtime:
         return tuple(results)
 
 
-def _led_through(functional: FunctionalGraph) -> dict[frozenset[int], list[int]]:
-    """The outputs but inputs' new values that lead through such values, by the inputs."""
-    found: dict[frozenset[int], list[int]] = {}
-    for descriptor in functional.outputs:
-        index = descriptor.graph_index
-        if descriptor.through and index is not None and descriptor.kind is OutputKind.USER_OUTPUT:
-            found.setdefault(descriptor.through, []).append(index)
-    return found
+@dataclass(frozen=True)
+class _Group:
+    """Outputs whose histories lead through the same others, and what is to be written of them."""
+
+    through: tuple[int, ...]
+    outputs: tuple[int, ...]
+    writes: tuple[_Write, ...]
+
+
+def _by_ways(functional: FunctionalGraph) -> list[_Group]:
+    """The outputs in groups, each behind those that it leads through."""
+    writes: dict[frozenset[int], list[_Write]] = {}
+    outputs: dict[frozenset[int], list[int]] = {}
+    for d in functional.outputs:
+        if d.kind is OutputKind.MUTATED_INPUT and None not in (d.graph_index, d.input_index):
+            write = d.graph_index or 0, d.input_index or 0, not d.requires_grad, d.hidden
+            writes.setdefault(d.through, []).append(write)
+        if d.graph_index is not None and d.through:
+            outputs.setdefault(d.through, []).append(d.graph_index)
+    return [
+        _Group(tuple(sorted(way)), tuple(outputs.get(way, ())), tuple(writes.get(way, ())))
+        # what leads through another output has more of these to lead through
+        for way in sorted({frozenset[int](), *writes, *outputs}, key=len)
+    ]
 
 
 # Gives a user output: from all inputs of the graph (behind them, where inputs are shared, all that the

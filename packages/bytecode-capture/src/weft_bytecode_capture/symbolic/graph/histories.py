@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeGuard
 
 import torch
 import torch.fx
-from weft_guards import AttributeSource, IsObject
+from weft_guards import AttributeSource, Predicate, Scope
 
 from ..._torch import pytree, storage_identity
 from ..._torch.symbols import has_symbolic_layout
@@ -163,7 +163,15 @@ def check_hooks(evaluator: Evaluator) -> None:
             _break_before(evaluator, node, "hook of a tensor", "that is written to")
     for source, _, fake in given:
         if storage_identity(fake) in written - hooked:
-            evaluator.guard(AttributeSource(source, "_backward_hooks"), IsObject(None))
+            evaluator.guard(AttributeSource(source, "_backward_hooks"), _IsEmpty())
+
+
+@dataclass(frozen=True)
+class _IsEmpty(Predicate):
+    """The value is None, or has no elements."""
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return not value
 
 
 _SCATTERS = frozenset({"select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter"})

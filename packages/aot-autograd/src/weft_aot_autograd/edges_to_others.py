@@ -1,0 +1,167 @@
+"""Edges of autograd's graph from results to others, and to arguments' new values, that they come from.
+
+``h = x.exp(); return h, h.sin()``: in eager the second result's history leads to the first, and somebody may
+ask for that gradient, or hook it.  So it is with ``a`` in ``a.mul_(b); return a.sin()``.  To autograd a
+compiled graph is one function, which gives all.  So a result that leads through others is behind a node that
+goes there too::
+
+      result              the other
+         |                     |
+    ThroughOthers ----------> its node
+         |                     |
+          CompiledFunction <---
+
+Backward of the compiled function takes results' gradients all the way to the arguments' old values.  So
+nothing goes along the new edge, as a rule.  Only where somebody sees it, it is the other's gradient, by the
+captured graph in eager; what was sent is then taken off what comes back to the compiled function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from weft_functionalize import run_again
+
+from ._torch import attached_hooks, will_visit
+from .derivation import gradients_of
+from .kept_inputs import kept_inputs
+from .random_state import numbers_of_forward
+from .saved_values import check_version, is_unchanged
+from .training_plan import Plan
+
+
+def lead_through(
+    results: Sequence[torch.Tensor], outputs: Sequence[int], others: Mapping[int, torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    """The ``results`` of one compiled function that are its ``outputs``, with edges to ``others``.
+
+    These are by the output that they are, or whose value an argument among them has been given.
+    """
+    node = results[0].grad_fn
+    node = getattr(node, "compiled", node)
+    plan: Plan | None = getattr(node, "plan", None)
+    tensors = [tensor for tensor in others.values() if tensor.requires_grad]
+    if len(tensors) < len(others) or plan is None or not plan.runs_again:
+        return results
+    watches = [_Watch(tensor) for tensor in tensors]
+    made: tuple[torch.Tensor, ...] = ThroughOthers.apply(  # type: ignore[no-untyped-call]
+        node, tuple(others), outputs, watches, _never_asked_for(), *tensors, *results
+    )
+    return made
+
+
+@functools.cache
+def _never_asked_for() -> torch.Tensor:
+    """A leaf that a backward visits only if it goes to all leaves, since nobody can ask for it."""
+    return torch.empty(0, requires_grad=True)
+
+
+class _Watch:
+    """Whether anybody sees a tensor's gradient.  It does not hold the tensor: that may lead here."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = weakref.ref(tensor)
+        self._hooks = attached_hooks(tensor)  # the tensor may be gone before its hooks are
+
+    @property
+    def is_there(self) -> bool:
+        """Whether somebody may ask for the tensor's gradient."""
+        return self._tensor() is not None
+
+    def sees(self) -> bool:
+        tensor = self._tensor()
+        return bool(self._hooks) or (tensor is not None and tensor.retains_grad)
+
+
+class ThroughOthers(torch.autograd.Function):
+    """Results as they are, whose gradients go to the compiled function, and to others where they are seen."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        compiled: Any,
+        others: Sequence[int],
+        outputs: Sequence[int],
+        watches: Sequence[_Watch],
+        leaf: torch.Tensor,
+        *tensors: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.compiled, ctx.others, ctx.outputs, ctx.watches = compiled, others, outputs, watches
+        ctx.autocast = [
+            (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+            for kind in compiled.plan.device_types
+        ]
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.detach() for tensor in tensors[len(others) :])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        sent: list[Any] = [None] * len(ctx.others)
+        known = {k: g for k, g in zip(ctx.outputs, gradients, strict=True) if g is not None}
+        given = ctx.compiled.values.sent.taken_off(known)
+        seen = _seen(ctx)
+        if given and any(seen):
+            with _casting(ctx.autocast):
+                results = _run_again(ctx.compiled)
+            wanted = [results[output] for output in ctx.others]
+            keep = torch.is_grad_enabled()
+            found = gradients_of(results, [*given], [*given.values()], wanted, create_graph=keep)
+            sent = [g if is_seen else None for g, is_seen in zip(found, seen, strict=True)]
+        for output, gradient in zip(ctx.others, sent, strict=True):
+            if gradient is not None:
+                ctx.compiled.values.sent.note(output, gradient)
+        return None, None, None, None, None, *sent, *gradients
+
+
+def _seen(ctx: Any) -> list[bool]:
+    """Whether somebody may see the gradients of what :class:`ThroughOthers` leads through.
+
+    ``torch.autograd.grad`` may have been asked for one where it visits its node; that it has is certain if
+    it visits nothing behind.
+    """
+    goes_to_all = will_visit(ctx.next_functions[0][0])
+    seen, is_certain = [], False
+    for watch, (node, _) in zip(ctx.watches, ctx.next_functions[1:], strict=False):
+        is_visited = not goes_to_all and watch.is_there and will_visit(node)
+        seen.append(watch.sees() or is_visited)
+        behind = (function for function, _ in node.next_functions if function is not None)
+        is_certain |= seen[-1] and (watch.sees() or not any(map(will_visit, behind)))
+    if is_certain or not any(seen) or _may_run_again(ctx.compiled):
+        return seen
+    return [False] * len(seen)
+
+
+@contextlib.contextmanager
+def _casting(states: Sequence[tuple[str, bool, torch.dtype]]) -> Iterator[None]:
+    """With autocast as it was in forward: by kind of device, whether it is on, and its dtype."""
+    with contextlib.ExitStack() as stack:
+        for kind, enabled, dtype in states:
+            stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
+        yield
+
+
+def _may_run_again(ctx: Any) -> bool:
+    """Whether what a call's graph was given, and drew, is known."""
+    is_drawn_alike = ctx.random_state is None or ctx.plan.draws_alike
+    return is_drawn_alike and all(map(is_unchanged, ctx.kept, ctx.versions))
+
+
+def _run_again(ctx: Any) -> Mapping[int, Any]:
+    """What a call's captured graph gives in eager, by output: the new values of arguments among them.
+
+    Eager's autograd knows what views of an argument have to do with it.
+    """
+    plan: Plan = ctx.plan
+    every = kept_inputs(ctx)
+    with torch.enable_grad(), numbers_of_forward(ctx):
+        for k, value, version in zip(plan.kept, ctx.kept, ctx.versions, strict=True):
+            check_version(value, version)
+            if isinstance(value, torch.Tensor):
+                written = k in plan.overwritten
+                every[plan.argument_indices[k]] = value.clone() if written else value.view_as(value)
+        return run_again(plan.functional, every)
