@@ -222,6 +222,9 @@ def is_injective(strides: Sequence[Extent], extents: Sequence[Extent]) -> bool:
     digits = [(_magnitude(s), n) for s, n in zip(strides, extents, strict=True) if n != 1]
     if any(size is None for size, _ in digits):
         return False
+    times = [divides(inner * n, outer) for (outer, _), (inner, n) in itertools.pairwise(digits)]
+    if digits and all(_below(0, number) for number in (*times, digits[-1][0])):
+        return True  # whole rows of the next, whatever the symbols of sizes are
     reach: Extent = 0
     while digits:
         digit = next((d for d in digits if all(_below(d[0], e[0] + 1) for e in digits)), digits[0])
