@@ -99,3 +99,24 @@ def test_losses_of_nothing(loss: Callable[..., Any], size: tuple[int, ...], redu
 
     expected = outcome(run, size=size)
     torch.testing.assert_close(outcome(compiled(run), size=size), expected, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")
+@pytest.mark.parametrize("slope", [-0.5, 0.5])
+@pytest.mark.parametrize("function", [F.elu, F.celu, F.leaky_relu])
+def test_negative_slopes_in_place(
+    function: Callable[..., Any], slope: float, monkeypatch: Any
+) -> None:
+    monkeypatch.delenv("WEFT_STRICT", raising=False)
+
+    def run(x: torch.Tensor) -> Any:
+        return function(x * 1, slope, True) * 2
+
+    weft.reset()
+    expected, found = outcome(run, size=(4,)), outcome(compiled(run), size=(4,))
+    if isinstance(expected[0], type):
+        assert found == expected
+    else:
+        torch.testing.assert_close(found, expected)
+    x = torch.linspace(-1, 1, 4)
+    torch.testing.assert_close(weft.compile(run, options={"strict": True})(x), run(x))

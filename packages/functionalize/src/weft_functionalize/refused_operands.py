@@ -45,6 +45,16 @@ _WIDER_STATISTICS: dict[str, tuple[int, ...]] = {
 }
 """The same, but beside values of 16 bits the others may be of float32."""
 
+_SLOPES: dict[str, tuple[str, int, float]] = {
+    "aten::elu_": ("alpha", 1, 1.0),
+    "aten::celu_": ("alpha", 1, 1.0),
+    "aten::leaky_relu_": ("negative_slope", 1, 0.01),
+}
+"""Of activations in place: the slope by name and place, and what it is by default.
+
+Their gradients come from the results, which don't say on which side the operand was if a slope is negative.
+"""
+
 _NO_INTEGERS = frozenset(
     f"aten::{name}"
     for name in ("nll_loss_forward", "log_sigmoid_forward", "glu", "huber_loss", "lerp")
@@ -72,7 +82,21 @@ def check_operands(
             str(operator),
             "give it tensors of the dtypes that eager takes",
         )
+    _check_slope(operator, arguments, keywords)
     check_by_kernel(operator, arguments, keywords)
+
+
+def _check_slope(
+    operator: OpOverload, arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> None:
+    """Refuse what raises in backward: an activation in place, of a negative slope, that has gradients."""
+    rule = _SLOPES.get(operator._schema.name)
+    if rule is None or not (torch.is_grad_enabled() and arguments[0].requires_grad):
+        return
+    name, place, default = rule
+    slope = arguments[place] if place < len(arguments) else keywords.get(name, default)
+    if slope < 0:
+        raise Unsupported("derivative whose formula raises", f"{operator} by a slope of {slope}")
 
 
 def _differ(
