@@ -317,6 +317,22 @@ def test_gradients_of_what_data_rolls():
         assert_same(*gradients)
 
 
+def test_gradients_beside_counts_of_two_masks():
+    """Of the second nothing else is read, after a number of the first."""
+
+    def scaled(x, weights):
+        first = x[x > 0].shape[0]
+        scaled = x * weights - first
+        return (scaled * scaled).sum() * x[x < 0.5].shape[0]
+
+    compiled = weft.compile(scaled, fullgraph=True)
+    for sign in (1, -1):
+        x, weights = (sign * X).requires_grad_(), torch.ones(10, requires_grad=True)
+        found = torch.autograd.grad(compiled(x, weights), [x, weights])
+        wanted = torch.autograd.grad(scaled(x, weights), [x, weights])
+        assert_same(list(found), list(wanted))
+
+
 def test_gradients_are_right():
     def loss(x, weights):
         n = (x > 0).sum().item()

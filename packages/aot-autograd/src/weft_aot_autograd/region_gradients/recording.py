@@ -63,7 +63,7 @@ def _run_node(
         if isinstance(node.target, OpOverload):
             result = recorder.call(node.target, args, kwargs)
             if HAS_SIZES_OF_DATA.intersection(node.target.tags):
-                _know_sizes(result, node.meta["val"])
+                _know_sizes(recorder, result, node.meta["val"])
             return result
         return rule(recorder, node, args)
 
@@ -72,14 +72,15 @@ HAS_SIZES_OF_DATA = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_de
 """Tags of operators that give sizes or numbers that depend on data."""
 
 
-def _know_sizes(made: Any, known: Any) -> None:
+def _know_sizes(recorder: JointRecorder, made: Any, known: Any) -> None:
     """Let sizes that an operator has given anew be those by which the rest of the graph knows them."""
     if isinstance(made, (tuple, list)):
         for item, other in zip(made, known, strict=True):
-            _know_sizes(item, other)
+            _know_sizes(recorder, item, other)
     elif isinstance(made, torch.Tensor):
         for size, other in zip(made.shape, known.shape, strict=True):
             rename_data_dependent(size, other)
+        recorder.numbers.note_result(recorder.node_of(made))  # by the new names
 
 
 def record_region(
