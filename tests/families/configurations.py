@@ -1,7 +1,7 @@
 """Tiny configurations of a library's own classes, by rules on the names of attributes.
 
-No rule asks which model it is.  Where the tiny one does not fit together, a shallow one keeps every width and
-has fewer layers, tokens and pixels only.
+No rule asks which model it is; what a class needs besides stands in :data:`CHANGES`.  Where the tiny one does
+not fit together, a shallow one keeps every width and has fewer layers, tokens and pixels only.
 """
 
 from __future__ import annotations
@@ -97,6 +97,49 @@ PLAIN = {"mask_time_prob": 0.0, "mask_feature_prob": 0.0, "apply_spec_augment": 
 DERIVED = frozenset({"id2label", "label2id"})
 """What a configuration makes itself."""
 
+CHANGES: dict[str, dict[str, Any]] = {
+    "Dots1Config": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "JambaConfig": {"attn_layer_offset": 1},
+    "LongcatFlashConfig": {"zero_expert_num": 4, "expert_ffn_hidden_size": 32, "head_dim": 8},
+    "HunYuanDenseV1Config": {"head_dim": 16},
+    "HunYuanMoEV1Config": {"head_dim": 16, "num_experts": 8, "moe_topk": 2},
+    "Lfm2MoeConfig": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "AriaConfig": {"projector_patch_to_query_dict": {16: 4}},
+    "Qwen3OmniMoeThinkerConfig": {"vision_start_token_id": 290, "audio_start_token_id": 291},
+    "DbrxConfig": {"attn_config.rope_theta": 10000.0, "attn_config.clip_qkv": 8},
+    "Zamba2Config": {"attention_hidden_size": 128, "attention_head_dim": 32},
+    "GraniteMoeHybridConfig": {"layer_types": ["mamba", "attention"]},
+    "BambaConfig": {"attn_layer_indices": [1]},
+    "DeepseekV3Config": {"head_dim": 8},
+    "FalconH1Config": {
+        "mamba_n_heads": 8,
+        "mamba_d_head": 16,
+        "mamba_d_ssm": 128,
+        "mamba_n_groups": 1,
+    },
+    "RwkvConfig": {"attention_hidden_size": 64},
+    "InformerConfig": {"prediction_length": 4, "context_length": 12},
+    "AutoformerConfig": {"prediction_length": 4, "context_length": 12},
+    "TimeSeriesTransformerConfig": {"prediction_length": 4, "context_length": 12},
+    "RecurrentGemmaConfig": {"num_hidden_layers": 3},
+    "Gemma3nTextConfig": {
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "vocab_size_per_layer_input": 300,
+        "hidden_size_per_layer_input": 16,
+        "laurel_rank": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "intermediate_size": [96] * 4,
+        "activation_sparsity_pattern": [0.5, 0.0, 0.0, 0.0],
+    },
+    "MoonshineStreamingConfig": {"num_key_value_heads": 4},
+    "JanusConfig": {"vq_config.base_channels": 32, "vq_config.embed_dim": 8},
+    "RTDetrConfig": {"backbone_config.embedding_size": 64, "num_queries": 20},
+    "RTDetrV2Config": {"backbone_config.embedding_size": 64, "num_queries": 20},
+    "Glm4vMoeConfig": {"text_config.rope_parameters.mrope_section": [2, 1, 1]},
+}
+"""What single classes need besides, by dotted names: they have no default, or one that rules do not tell."""
+
 INDICES = re.compile(r"\w*(indexes|indices|_layer_ids|_layers|_idxs)")
 
 
@@ -107,11 +150,19 @@ def tiny(config_class: Any, level: str) -> Any:
     shrunken = _shrunken(values, rules)
     for name in ("transformers_version", "architectures", "model_type"):
         shrunken.pop(name, None)
+    for name, value in CHANGES.get(config_class.__name__, {}).items():
+        _change(shrunken, name.split("."), value)
     return config_class(**shrunken)
 
 
+def _change(values: dict[str, Any], path: list[str], value: Any) -> None:
+    for name in path[:-1]:
+        values = values.setdefault(name, {})
+    values[path[-1]] = value
+
+
 def _shrunken(values: dict[str, Any], rules: tuple[tuple[str, Rule], ...]) -> dict[str, Any]:
-    layers = {v for k, v in values.items() if isinstance(v, int) and re.search(r"layers?$", k)}
+    layers = {v for k, v in values.items() if isinstance(v, int) and re.search(r"layers?$", str(k))}
     vocabulary = min(_integer(values.get("vocab_size")) or VOCABULARY, VOCABULARY)
     taken = iter(range(vocabulary - 1, 0, -1))
     ids: dict[int, int] = {}
