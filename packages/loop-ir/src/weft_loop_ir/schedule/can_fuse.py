@@ -20,7 +20,7 @@ from weft_loop_ir.schedule.groups import (
     rewritten,
     split_rows,
 )
-from weft_loop_ir.schedule.iterations import is_injective
+from weft_loop_ir.schedule.iterations import steps_apart
 from weft_loop_ir.schedule.options import ScheduleOptions
 
 _Half = tuple[tuple[Member, ...], tuple[GroupAccess, ...]]
@@ -346,6 +346,6 @@ def _accesses_agree(group: Group, shared: frozenset[str]) -> bool:
             return False
         if any(a.opaque or a.depends_on_data for a in accesses):
             return False
-        if not is_injective(first.coefficients[: len(group.outer)], group.outer):
+        if not steps_apart(first.coefficients[: len(group.outer)], group.outer):
             return False
     return True

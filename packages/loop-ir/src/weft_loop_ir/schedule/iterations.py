@@ -96,7 +96,7 @@ def covers(access: IterationAccess, elements: sympy.Expr) -> bool:
     """Whether a store over ``loops`` alone writes each of a buffer's ``elements``, none of them twice."""
     if access.is_opaque or access.rest != 0 or access.step != 0:
         return False
-    if not is_injective(access.strides, access.extents):
+    if not _is_injective(access.strides, access.extents):
         return False
     product = sympy.Mul(*(sympy.sympify(n) for n in access.extents))
     return bool(sympy.expand(product - elements) == 0)
@@ -111,7 +111,7 @@ def reads_only_at_store(node: LoopNode, name: str) -> bool:
     if not loads <= {store.index for store in node.body.stores()}:
         return False
     stores = [a for a in accesses_in_loop(node.body, ONCE, node.loops) if a.is_store]
-    return not loads or all(not a.is_opaque and is_injective(a.strides, a.extents) for a in stores)
+    return not loads or all(not a.is_opaque and steps_apart(a.strides, a.extents) for a in stores)
 
 
 def reads_what_it_keeps(node: LoopNode, name: str) -> bool:
@@ -191,7 +191,7 @@ def _own(first: IterationAccess, second: IterationAccess, trips: Extent) -> bool
     """Whether two accesses meet only at one point of the loops, in whatever iterations."""
     if first.is_opaque or second.is_opaque or first.strides != second.strides:
         return False
-    if not is_injective(first.strides, first.extents):
+    if not _is_injective(first.strides, first.extents):
         return False
     distance = _magnitude(_difference(first, second))
     steps = [_magnitude(s) for s in {first.step, second.step} if s != 0]
@@ -217,7 +217,21 @@ def _moving(access: IterationAccess) -> list[tuple[Extent, Extent]]:
     return [(stride, extent) for stride, extent in pairs if stride != 0 and extent != 1]
 
 
-def is_injective(strides: Sequence[Extent], extents: Sequence[Extent]) -> bool:
+def steps_apart(strides: Sequence[Extent], extents: Sequence[Extent]) -> bool:
+    """Whether different points of the loops are different elements.
+
+    Of strides that are symbols, whose order is not known, it is enough that each loop has one of its own, as
+    in the layout of a tensor; loops that meet, ``y[[0, 0]]`` or ``y[i + j]``, have none or the same.
+    """
+    if _is_injective(strides, extents):
+        return True
+    moving = [s for s, n in zip(strides, extents, strict=True) if n != 1]
+    if all(isinstance(n, int) for n in (*moving, *extents)):
+        return False
+    return 0 not in moving and len(set(moving)) == len(moving)
+
+
+def _is_injective(strides: Sequence[Extent], extents: Sequence[Extent]) -> bool:
     """Whether different points of the loops are different elements: digits of a number."""
     digits = [(_magnitude(s), n) for s, n in zip(strides, extents, strict=True) if n != 1]
     if any(size is None for size, _ in digits):
