@@ -152,3 +152,17 @@ def test_numbers_that_vary(name: str, dynamic: bool | None, monkeypatch: Any) ->
             assert found == expected
         else:
             torch.testing.assert_close(found, expected)
+
+
+def test_gradients_where_a_margin_that_is_passed_is_just_met() -> None:
+    def loss(x: torch.Tensor, margin: float) -> torch.Tensor:
+        return F.multi_margin_loss(x, torch.tensor([1, 0]), margin=margin)
+
+    compiled = weft.compile(loss, dynamic=True)
+    for margin in (1.0, -1.0, 0.5):
+        outcomes = []
+        for function in (compiled, loss):
+            x = torch.tensor([[0.5, 0.0, 1.0], [0.5, 0.0, -0.5]], requires_grad=True)
+            result = function(x, margin)
+            outcomes.append((result.detach(), *torch.autograd.grad(result, x)))
+        torch.testing.assert_close(outcomes[0], outcomes[1])

@@ -90,3 +90,20 @@ def test_as_in_eager(update: Update, dynamic: bool | None) -> None:
             y = torch.arange(1.0, 25.0).view(3, 8)
             outcomes.append((function(y, index), y))
         torch.testing.assert_close(outcomes[0], outcomes[1])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 0, 1)])
+def test_what_is_read_where_it_is_written_is_not_copied(
+    order: tuple[int, ...], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sizes and strides that are symbols, in whichever order the dims lie."""
+
+    def decay(x: torch.Tensor, y: torch.Tensor) -> None:
+        x.mul_(0.9).add_(y)
+
+    monkeypatch.setenv("WEFT_DUMP", str(tmp_path))
+    x, y = (torch.ones(3, 4, 5).permute(order) for _ in range(2))
+    weft.compile(decay, dynamic=True)(x, y)
+    torch.testing.assert_close(x, torch.full((3, 4, 5), 1.9).permute(order))
+    (schedule,) = tmp_path.glob("*/5_schedule.txt")
+    assert "-> x)" in schedule.read_text()

@@ -41,6 +41,7 @@ _DIFFERENT = frozenset(
     {
         "dropout",  # the form draws numbers to drop everything
         "hardshrink",  # the form takes integers, as no kernel does
+        "multi_margin_loss",  # the form has gradients where a margin is just met
         "multilabel_margin_loss",  # the form counts labels that stand behind the first -1
         "multilabel_margin_loss_forward",
         *(op.overloadpacket.__name__ for ops in _RESIZING.values() for op in ops if op is not None),
