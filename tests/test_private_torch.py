@@ -180,7 +180,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "_allow_unsafe_data_ptr_access": FakeTensorMode,
     "_eliminate_unbacked": ShapeEnv,
     "_rename_unbacked_to": ShapeEnv,
-    "_raw_saved_tensors": context,
+    **dict.fromkeys(("_raw_saved_tensors", "_sequence_nr"), context),
     "_backward_cls": lambda: torch.autograd.Function,
     "_LARGE_SPARSE_BLOCK_SIZE": lambda: flex_attention,
     "_current_level": lambda: torch.autograd.forward_ad,

@@ -57,6 +57,15 @@ def by_a_view(a: Tensor, b: Tensor) -> Any:
     return result, h
 
 
+def result_of_a_write_to_a_view(a: Tensor, b: Tensor) -> Any:
+    row = a[0]
+    row.exp_()
+    h = b * 2
+    h.view(-1).sigmoid_()
+    h[0] = 1
+    return h, a.view(-1), b + 1
+
+
 def behind_autograd(a: Tensor, b: Tensor) -> Any:
     h = a * 2
     result = h.sin()
@@ -108,8 +117,8 @@ def new_value(a: Tensor, b: Tensor) -> Any:
 
 PROGRAMS: tuple[Program, ...] = (
     argument_twice, argument_read_before, intermediate, intermediate_that_is_an_output, only_where_linear,
-    by_a_view, behind_autograd, in_place_result, batch_norm_twice, saved_result, read_results,
-    views_of_one, mask, new_value,
+    result_of_a_write_to_a_view, by_a_view, behind_autograd, in_place_result, batch_norm_twice,
+    saved_result, read_results, views_of_one, mask, new_value,
 )  # fmt: skip
 
 

@@ -65,7 +65,9 @@ __all__ = [
     "leaving_transforms",
     "new_fake_mode",
     "new_integer",
+    "nodes_of_autograd_made",
     "number_hint",
+    "number_of_node",
     "python_function",
     "pytree",
     "quiet_meta_failures",
@@ -186,6 +188,16 @@ def saved_tensor_hooks_enabled() -> bool:
     """Whether hooks for the tensors that autograd saves may be set."""
     autograd: Any = torch._C._autograd
     return bool(autograd._saved_tensors_hooks_is_enabled())
+
+
+def number_of_node(node: Any) -> int:
+    """How many nodes of autograd's graph its thread had made before ``node``."""
+    return int(node._sequence_nr())
+
+
+def nodes_of_autograd_made() -> int:
+    """How many nodes of autograd's graph this thread has made: the number of the next."""
+    return int(torch._C._autograd._get_sequence_nr())
 
 
 assert_tensor_metadata = torch._assert_tensor_metadata

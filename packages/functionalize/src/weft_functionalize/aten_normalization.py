@@ -32,7 +32,6 @@ from .aten_recorder import AtenRecorder, RegionEffort
 from .checked_values import call_with_checks
 from .counted_loops import CountedTest
 from .functional_graph import enables_gradients
-from .gradient_history import versions_saved
 from .gradient_rules import is_gradient_rule
 from .options import StepObserver
 from .python_forms import as_kernels_compute, call_as_kernels_compute
@@ -85,7 +84,7 @@ def normalize(
     interpreter = _Interpreter(graph_module, recorder)
     gradients = torch.set_grad_enabled(torch.is_grad_enabled())
     quiet, transforms = quiet_meta_failures(), leaving_transforms(graph_module.graph)
-    with gradients, fake_mode, quiet, transforms, versions_saved():
+    with gradients, fake_mode, quiet, transforms, recorder.history.versions_saved():
         outputs = interpreter.run(example_inputs, shared)
     recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
     return NormalizedGraph(recorder, fake_mode, outputs)

@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from ._torch import known_equal, known_true, saved_tensor_hooks_enabled, storage_identity
+from ._torch import (
+    known_equal,
+    known_true,
+    nodes_of_autograd_made,
+    number_of_node,
+    saved_tensor_hooks_enabled,
+    storage_identity,
+)
 from .tensor_map import TensorMap
 from .unsupported import Unsupported
 
@@ -92,10 +99,43 @@ class GradientHistory:
         self._held_in_regions: set[int] = set()
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
+        self._saved: dict[
+            int, tuple[torch.Tensor, int]
+        ] = {}  # the last, by how many nodes there were
         self._known_behind: dict[_Function, frozenset[int]] = {}
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
         self._edges: dict[int, tuple[_Function, int]] = {}
+
+    @contextlib.contextmanager
+    def versions_saved(self) -> Iterator[None]:
+        """Have autograd tell of writes to what it saves meanwhile, which it does not under others' hooks."""
+        if not saved_tensor_hooks_enabled():
+            yield
+            return
+        with torch.autograd.graph.saved_tensors_hooks(self._save_version, _check_version):
+            yield
+
+    def _save_version(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+        saved = tensor, -1 if tensor.is_inference() else tensor._version
+        self._saved[nodes_of_autograd_made()] = saved
+        return saved
+
+    def _saved_by(self, function: _Function) -> tuple[list[torch.Tensor], str]:
+        """As :func:`_saved_tensors`, also for a write to a view, whose own node is not to be seen.
+
+        What such a write saves of its result comes behind the nodes of the base and of the view.
+        """
+        found, error = _saved_tensors(function)
+        hidden = None
+        if function.name() == "torch::autograd::CopySlices":
+            hidden = self._saved.get(number_of_node(function) + 2)
+        if hidden is None:
+            return found, error
+        try:
+            return [*found, _check_version(hidden)], error
+        except RuntimeError as raised:
+            return found, str(raised)
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
@@ -119,7 +159,7 @@ class GradientHistory:
         """Note the tensors that autograd has saved for the gradients of ``results``."""
         tensors = (value for value in results if isinstance(value, torch.Tensor))
         for function in self._functions([t.grad_fn for t in tensors if t.grad_fn is not None]):
-            saved, error = _saved_tensors(function)
+            saved, error = self._saved_by(function)
             self._held_by[function] = frozenset(map(self._hold, saved))
             if error:
                 self._overwritten[function] = error
@@ -376,20 +416,6 @@ _WRITTEN = (
     "one of the variables needed for gradient computation has been modified by an inplace operation"
 )
 """What autograd says where backward needs a value that was written over."""
-
-
-@contextlib.contextmanager
-def versions_saved() -> Iterator[None]:
-    """Have autograd tell of writes to what it saves meanwhile, which it does not under hooks of others."""
-    if not saved_tensor_hooks_enabled():
-        yield
-        return
-    with torch.autograd.graph.saved_tensors_hooks(_save_version, _check_version):
-        yield
-
-
-def _save_version(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    return tensor, -1 if tensor.is_inference() else tensor._version
 
 
 def _check_version(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
