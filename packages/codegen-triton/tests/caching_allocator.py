@@ -17,7 +17,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from weft_codegen_triton import TritonCodegen, codegen
+from weft_codegen_triton import TritonCodegen, load_launches
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_codegen_triton.runtime.launch_list import Launches
@@ -142,8 +142,8 @@ def recorded_pool(
     printed = generator.print(schedule)
     host = printed.host
     with monkeypatch.context() as patch:
-        patch.setattr(codegen, "reserve", reserve)
-        compute, _ = codegen._host_functions(printed, _IdleDevice())
+        patch.setattr(load_launches, "reserve", reserve)
+        compute, _ = load_launches.host_functions(printed, _IdleDevice())
 
     def like(name: Any) -> torch.Tensor:
         layout = schedule.buffers[name].layout
