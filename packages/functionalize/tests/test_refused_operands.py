@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from beside_eager import check
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from weft_functionalize import Unsupported, functionalize, refused_by_kernels
+from weft_functionalize._torch import errors_unlogged
 
 A = torch.linspace(0.1, 0.9, 16).reshape(4, 4)
 B = A.expand(2, 4, 4).contiguous()
@@ -128,3 +131,33 @@ def test_values_for_what_a_mask_chooses_are_not_refused(operator, chosen) -> Non
             places = mode.from_tensor(torch.zeros(3, dtype=torch.long))
             with pytest.raises(Unsupported):
                 refused_by_kernels.check_by_kernel(function, (x, [None, places], values), {})
+
+
+def test_examples_that_do_not_fit_together_are_not_logged() -> None:
+    """Sizes are halved until few elements are left, the larger ones first; other threads' errors are."""
+    image, pooled = torch.empty(2, 16, 32, 32), torch.empty(2, 16, 16, 16)
+    found = torch.zeros(2, 16, 16, 16, dtype=torch.long)
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(handler)
+
+    def refused() -> None:
+        with FakeTensorMode() as mode, pytest.raises(RuntimeError):
+            torch.mm(mode.from_tensor(torch.zeros(2, 3)), mode.from_tensor(torch.zeros(2, 3)))
+
+    try:
+        with FakeTensorMode() as mode:
+            tangent, x, places = (mode.from_tensor(t) for t in (pooled, image, found))
+            numbers = ([2, 2], [2, 2], [0, 0], [1, 1], False)
+            backward = torch.ops.aten.max_pool2d_with_indices_backward.default
+            refused_by_kernels.check_by_kernel(backward, (tangent, x, *numbers, places), {})
+        assert not records
+        with errors_unlogged(), ThreadPoolExecutor(1) as other:
+            refused()
+            assert not records
+            other.submit(refused).result()
+            assert records
+    finally:
+        logger.removeHandler(handler)

@@ -6,6 +6,7 @@ import contextlib
 import enum
 import logging
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,7 @@ __all__ = [
     "as_symbol",
     "assume",
     "enter_autocast",
+    "errors_unlogged",
     "exit_autocast",
     "expression_nodes",
     "expression_of",
@@ -70,7 +72,6 @@ __all__ = [
     "number_of_node",
     "python_function",
     "pytree",
-    "quiet_meta_failures",
     "refuse_writes",
     "resized_shape",
     "run_by_element",
@@ -98,16 +99,27 @@ exit_autocast: Callable[..., Any] = torch.amp.autocast_mode._exit_autocast
 set_grad_enabled = torch._C._set_grad_enabled
 
 
+class _OfOtherThreads(logging.Filter):
+    """Passes the records that other threads log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.thread != self._thread
+
+
 @contextlib.contextmanager
-def quiet_meta_failures() -> Iterator[None]:
+def errors_unlogged() -> Iterator[None]:
     """Keep fake tensors from logging the errors of bad arguments, which are raised anyway."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
-    was_disabled = logger.disabled
-    logger.disabled = True
+    others = _OfOtherThreads()
+    logger.addFilter(others)
     try:
         yield
     finally:
-        logger.disabled = was_disabled
+        logger.removeFilter(others)
 
 
 _kinds: Any = _functorch.TransformType

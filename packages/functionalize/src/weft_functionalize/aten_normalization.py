@@ -21,11 +21,11 @@ from ._torch import (
     FakeTensorMode,
     HigherOrderOperator,
     enter_autocast,
+    errors_unlogged,
     exit_autocast,
     is_of_level,
     leaving_transforms,
     new_fake_mode,
-    quiet_meta_failures,
     set_grad_enabled,
 )
 from .aten_recorder import AtenRecorder, RegionEffort
@@ -83,7 +83,7 @@ def normalize(
     recorder.effort, recorder.observe = effort, observe
     interpreter = _Interpreter(graph_module, recorder)
     gradients = torch.set_grad_enabled(torch.is_grad_enabled())
-    quiet, transforms = quiet_meta_failures(), leaving_transforms(graph_module.graph)
+    quiet, transforms = errors_unlogged(), leaving_transforms(graph_module.graph)
     with gradients, fake_mode, quiet, transforms, recorder.history.versions_saved():
         outputs = interpreter.run(example_inputs, shared)
     recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])

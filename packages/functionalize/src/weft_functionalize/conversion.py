@@ -12,7 +12,7 @@ import torch.fx
 from ._torch import (
     DATA_DEPENDENT_ERRORS,
     LazyGraphModule,
-    quiet_meta_failures,
+    errors_unlogged,
     storage_identity,
 )
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
@@ -92,7 +92,7 @@ def _convert(
         convert_gradient_rules(
             recorder, lambda module, inputs: functionalize(module, inputs, options=alone)
         )
-    with torch.no_grad(), normalized.fake_mode, quiet_meta_failures():
+    with torch.no_grad(), normalized.fake_mode, errors_unlogged():
         aliases = build_alias_graph(graph)
         shared = SharedValues(graph, aliases, recorder.region_aliases)
         written = written_origins(graph, shared)

@@ -19,6 +19,7 @@ import torch
 from ._torch import (
     FakeTensor,
     OpOverload,
+    errors_unlogged,
     new_fake_mode,
     number_hint,
     schema_arguments,
@@ -159,7 +160,7 @@ class _Call:
 
     def fake_refuses(self) -> bool:
         """Whether the operator's fake raises an error for these forms."""
-        with new_fake_mode():
+        with new_fake_mode(), errors_unlogged():
             try:
                 self._run(0)
             except Exception:  # of whatever class

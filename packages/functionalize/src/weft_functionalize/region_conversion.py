@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import quiet_meta_failures
+from ._torch import errors_unlogged
 from .aten_recorder import AtenRecorder, RecordedInput
 from .counted_loops import Comparison, CountedTest
 from .tensor_ssa.alias_graph import build_alias_graph
@@ -56,7 +56,7 @@ def convert_block(
     graph = recorder.graph
     wanted = [(_result_node(recorder, value), layout) for value, layout in outputs]
     wanted += [(recorder.inputs[i].node, recorder.inputs[i].value) for i in written]
-    with torch.no_grad(), recorder.fake_mode, quiet_meta_failures():
+    with torch.no_grad(), recorder.fake_mode, errors_unlogged():
         shared = shared_values(recorder)
         check_written_layouts(written_origins(graph, shared))
         kept = tuple(node for node, _ in wanted if isinstance(node, torch.fx.Node))
