@@ -112,6 +112,16 @@ def behind_a_break():
     return function, lambda compiled, module: compiled(module, X), None
 
 
+def of_a_branch():
+    def function(module, x):
+        y = module(x)
+        if y.sum() > 0:  # kept whole: what its sides save is theirs
+            return module[2](y.exp() @ module[0].weight[:2, :3])
+        return module[2](y.sin() @ module[0].weight[:2, :3])
+
+    return function, lambda compiled, module: compiled(module, X), None
+
+
 def of_functional_call():
     def function(module, values, x):
         return torch.func.functional_call(module, values, (x,))
@@ -132,7 +142,8 @@ def of_closure_of_an_argument():
 
 WAYS = [
     of_argument, of_list, of_dict, of_attribute, of_bound_method, of_closure, of_global,
-    of_replaced_submodule, behind_a_break, of_functional_call, of_closure_of_an_argument,
+    of_replaced_submodule, behind_a_break, of_a_branch, of_functional_call,
+    of_closure_of_an_argument,
 ]  # fmt: skip
 
 

@@ -7,7 +7,8 @@ when a result has one; and whether an input that is written to gets another hist
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,21 @@ def refusing_unknown_histories() -> Iterator[None]:
         ) from error
 
 
+def _unheld(method: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+    """``method`` without a hold on its object, for a hook: autograd keeps it as long as what it has saved.
+
+    The object holds that in turn, which Python's collector does not see.
+    """
+    weak = weakref.WeakMethod(method)
+
+    def hook(tensor: torch.Tensor) -> Any:
+        bound = weak()
+        assert bound is not None, "hooks are set while the object is in use"
+        return bound(tensor)
+
+    return hook
+
+
 class GradientHistory:
     """Observes one recording.  Inputs are told apart by number.
 
@@ -113,7 +129,7 @@ class GradientHistory:
         if not saved_tensor_hooks_enabled():
             yield
             return
-        with torch.autograd.graph.saved_tensors_hooks(self._save_version, _check_version):
+        with torch.autograd.graph.saved_tensors_hooks(_unheld(self._save_version), _check_version):
             yield
 
     def _save_version(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -143,7 +159,9 @@ class GradientHistory:
         if not saved_tensor_hooks_enabled():
             yield
             return
-        with torch.autograd.graph.saved_tensors_hooks(self._hold_in_region, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(
+            _unheld(self._hold_in_region), lambda tensor: tensor
+        ):
             yield
 
     def _hold_in_region(self, tensor: torch.Tensor) -> torch.Tensor:
