@@ -213,7 +213,9 @@ def test_a_contraction_is_a_library_call() -> None:
         ((3, 1, 9), (3, 9, 7), True),
         ((3, 1, 1), (3, 1, 1), True),
         ((3, 4, 9), (3, 9, 7), False),
-        ((3, 1, 64), (3, 64, 65), False),
+        ((3, 1, 15), (3, 15, 68), True),
+        ((3, 1, 15), (3, 15, 69), False),
+        ((3, 1, 16), (3, 16, 4), False),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)

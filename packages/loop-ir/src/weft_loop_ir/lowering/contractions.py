@@ -33,6 +33,12 @@ OUT_VARIANTS: dict[OpOverload, OpOverload] = {
 
 INLINED_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
+LEAST_HEAD = 16
+"""Elements of a head of attention, at least, where it is worth a kernel of its own."""
+
+NEAR = 64
+"""Operators behind a product that are looked through for another one."""
+
 LIBRARY = (
     "addmv mv dot linear matmul _int_mm "
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
@@ -102,15 +108,34 @@ def _are_loops(context: LoweringContext, left: TensorValue, right: TensorValue) 
 
 
 def _is_outer(context: LoweringContext, left: TensorValue) -> bool:
-    return left.size[-1] == 1 and not context.options.eager_numerics
+    """Whether columns are multiplied with rows that no matmul is behind: attention's are matched as calls."""
+    if left.size[-1] != 1 or context.options.eager_numerics:
+        return False
+    assert context.node is not None
+    return not _follows_matmul(context.node)
+
+
+def _follows_matmul(node: torch.fx.Node) -> bool:
+    """Whether an operand is computed by another matmul, or by more than some operators."""
+    seen: set[torch.fx.Node] = set()
+    pending = [*node.all_input_nodes]
+    while pending:
+        found = pending.pop()
+        if found.target in OUT_VARIANTS or len(seen) > NEAR:
+            return True
+        if found not in seen:
+            seen.add(found)
+            pending += found.all_input_nodes
+    return False
 
 
 def _is_with_vector(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
-    """Whether a small matrix is multiplied with a vector."""
+    """Whether a small matrix is multiplied with a vector: of fewer terms than a head of attention has."""
     rows, terms, columns = left.size[-2], *right.size[-2:]
     elements = rows * terms * columns  # of the matrix, where the vector's other extent is 1
-    limit = context.options.inlined_vectors
-    return 1 in (rows, columns) and elements.is_Integer and 0 < int(elements) <= limit
+    if 1 not in (rows, columns) or not elements.is_Integer or int(terms) >= LEAST_HEAD:
+        return False
+    return 0 < int(elements) <= context.options.inlined_vectors
 
 
 def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
