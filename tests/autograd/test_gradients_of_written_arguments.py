@@ -258,3 +258,35 @@ def test_repeated_writes_are_one_graph() -> None:
 
     compiled = weft.compile(program, fullgraph=True)
     torch.testing.assert_close(found(compiled), found(program))
+
+
+class Counted(torch.nn.Module):
+    """Batch norm, and a buffer that no gradient depends on, both written to by each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3)
+        self.register_buffer("calls", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.calls += 1
+        h = self.norm(x)
+        return h, h.sin()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_asking_for_a_result_s_gradient_counts_no_call(dynamic: bool | None) -> None:
+    """The graph runs again for it, on copies of what it writes to."""
+    x = torch.randn(4, 3, requires_grad=True)
+    modules = Counted(), Counted()
+    compiled = weft.compile(modules[0], dynamic=dynamic)
+    for number in range(1, 4):
+        for function in (compiled, modules[1]):
+            h, y = function(x)
+            gradients = torch.autograd.grad(
+                y.sum(), [h, x, modules[0].norm.weight], allow_unused=True
+            )
+            torch.testing.assert_close(gradients[0], h.cos())
+        assert [module.calls.item() for module in modules] == [number, number]
+        for mine, eagers in zip(modules[0].buffers(), modules[1].buffers(), strict=True):
+            torch.testing.assert_close(mine, eagers)

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from weft_functionalize import run_again
+from weft_functionalize import OutputKind, run_again
 
 from ._torch import attached_hooks, will_visit
 from .derivation import gradients_of
@@ -158,10 +158,15 @@ def _run_again(ctx: Any) -> Mapping[int, Any]:
     """
     plan: Plan = ctx.plan
     every = kept_inputs(ctx)
+    written = {
+        descriptor.input_index
+        for descriptor in plan.functional.outputs
+        if descriptor.kind is OutputKind.MUTATED_INPUT
+    }
     with torch.enable_grad(), numbers_of_forward(ctx):
-        for k, value, version in zip(plan.kept, ctx.kept, ctx.versions, strict=True):
+        for value, version in zip(ctx.kept, ctx.versions, strict=True):
             check_version(value, version)
-            if isinstance(value, torch.Tensor):
-                written = k in plan.overwritten
-                every[plan.argument_indices[k]] = value.clone() if written else value.view_as(value)
+        for index, value in enumerate(every):
+            if isinstance(value, torch.Tensor):  # a module's own where no gradient depends on it
+                every[index] = value.clone() if index in written else value.view_as(value)
         return run_again(plan.functional, every)
