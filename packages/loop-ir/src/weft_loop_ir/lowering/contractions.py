@@ -33,10 +33,10 @@ OUT_VARIANTS: dict[OpOverload, OpOverload] = {
 
 INLINED_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
-LEAST_HEAD = 16
+MIN_HEAD_SIZE = 16
 """Elements of a head of attention, at least, where it is worth a kernel of its own."""
 
-NEAR = 64
+MAX_SEARCHED = 64
 """Operators behind a product that are looked through for another one."""
 
 LIBRARY = (
@@ -121,7 +121,7 @@ def _follows_matmul(node: torch.fx.Node) -> bool:
     pending = [*node.all_input_nodes]
     while pending:
         found = pending.pop()
-        if found.target in OUT_VARIANTS or len(seen) > NEAR:
+        if found.target in OUT_VARIANTS or len(seen) > MAX_SEARCHED:
             return True
         if found not in seen:
             seen.add(found)
@@ -133,7 +133,7 @@ def _is_with_vector(context: LoweringContext, left: TensorValue, right: TensorVa
     """Whether a small matrix is multiplied with a vector: of fewer terms than a head of attention has."""
     rows, terms, columns = left.size[-2], *right.size[-2:]
     elements = rows * terms * columns  # of the matrix, where the vector's other extent is 1
-    if 1 not in (rows, columns) or not elements.is_Integer or int(terms) >= LEAST_HEAD:
+    if 1 not in (rows, columns) or not elements.is_Integer or int(terms) >= MIN_HEAD_SIZE:
         return False
     return 0 < int(elements) <= context.options.inlined_vectors
 

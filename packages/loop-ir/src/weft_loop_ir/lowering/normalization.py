@@ -16,6 +16,7 @@ from weft_loop_ir.lowering.promotion import check_supported, require_float
 from weft_loop_ir.lowering.reductions import (
     cast,
     count_of,
+    exponentials,
     is_empty,
     moments,
     over_dims,
@@ -59,27 +60,19 @@ def softmax(
     compute = compute_dtype(target)
     context.realize_computed(tensor)
     (largest,) = over_dims(context, tensor, ["max"], dims, True, compute)
-    exponentials = broadcast_map(
-        context,
-        [tensor, largest],
-        compute,
-        compute,
-        lambda ops, x, m: ops.exp(ops.sub(x, m)),
-        instructions=2,
-        costly=True,
-    )
-    context.realize(exponentials)
-    (total,) = over_dims(context, exponentials, ["sum"], dims, True, compute)
+    terms = exponentials(context, tensor, largest, compute)
+    context.realize(terms)
+    (total,) = over_dims(context, terms, ["sum"], dims, True, compute)
     if not safe:
         return broadcast_map(
-            context, [exponentials, total], compute, target, lambda ops, e, s: ops.truediv(e, s)
+            context, [terms, total], compute, target, lambda ops, e, s: ops.truediv(e, s)
         )
 
     def guarded(ops: BodyRecorder, e: Value, s: Value, m: Value) -> Value:
         empty = ops.eq(m, float("-inf"))
         return ops.where(empty, 0.0, ops.truediv(e, s))
 
-    return broadcast_map(context, [exponentials, total, largest], compute, target, guarded)
+    return broadcast_map(context, [terms, total, largest], compute, target, guarded)
 
 
 @register_lowering(aten._log_softmax.default)

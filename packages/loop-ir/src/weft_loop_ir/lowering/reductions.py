@@ -369,7 +369,16 @@ def sum_of_exponentials(
     compute: torch.dtype,
 ) -> TensorValue:
     """``sum(exp(tensor - shift))`` over ``dims``; ``shift`` has those dims as 1."""
-    exponentials = broadcast_map(
+    terms = exponentials(context, tensor, shift, compute)
+    (total,) = over_dims(context, terms, ["sum"], dims, keepdim, compute)
+    return total
+
+
+def exponentials(
+    context: LoweringContext, tensor: TensorValue, shift: TensorValue, compute: torch.dtype
+) -> TensorValue:
+    """``exp(tensor - shift)``."""
+    return broadcast_map(
         context,
         [tensor, shift],
         compute,
@@ -378,8 +387,6 @@ def sum_of_exponentials(
         instructions=3,
         costly=True,
     )
-    (total,) = over_dims(context, exponentials, ["sum"], dims, keepdim, compute)
-    return total
 
 
 @register_lowering(aten.linalg_vector_norm.default)

@@ -165,7 +165,7 @@ class _Selector:
         for node in nodes:
             assert isinstance(node, LoopNode)
             work += sympy.Mul(*(v.size for v in (*node.loops, *node.reduction_loops)))
-        work = sympy.sympify(work).xreplace(self.hints)
+        work = work.xreplace(self.hints)
         return bool(work.is_Integer and work <= self.limit)
 
     def _copy_of(self, name: str) -> str:
