@@ -122,6 +122,8 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool,
 def test_ldexp_of_two_dtypes(dtype: torch.dtype, other: torch.dtype) -> None:
     if dtype.is_floating_point and other is torch.bool:
         pytest.skip("eager refuses these")
+    if dtype.is_complex and other is torch.bfloat16 and hasattr(torch, "bcomplex32"):
+        pytest.skip("eager computes these in a dtype for which it has no kernel")  # 2.15
     first = torch.ones(10, 4, 5).permute(1, 2, 0).to(dtype)
     second = torch.ones(10, 1, 5).permute(1, 2, 0).to(other)
     found, expected = compared(torch.ldexp, first[:, :1], second)
