@@ -218,3 +218,29 @@ def test_gradients_through_control_flow(program: Any) -> None:
         torch.testing.assert_close(torch.autograd.grad(compiled(x, w), [x, w]), want)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x, w), program(x, w))
+
+
+EXPANDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda x: x.sum(),
+    "negative sum": lambda x: -x.sum(),
+    "sum of a view": lambda x: x.t().reshape(-1).sum(),
+    "sum after an addition": lambda x: (x + 1).sum(),
+    "twice": lambda x: (x + x).sum(),
+    "mean": lambda x: x.mean(),
+    "sum of a row": lambda x: x[0].sum(),
+    "transposed": lambda x: (x.t() * 2).sum(),
+    "sum along": lambda x: x.sum(0) @ torch.ones(4, dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", EXPANDED)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_are_expanded_where_eagers_are(name: str, dynamic: bool) -> None:
+    program = EXPANDED[name]
+    x = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    given = torch.tensor(2.0, dtype=torch.float64)
+    (want,) = torch.autograd.grad(program(x), x, given)
+    (found,) = torch.autograd.grad(weft.compile(program, dynamic=dynamic)(x), x, given)
+    assert torch.equal(found, want)
+    assert found.stride() == want.stride()
+    assert found.data_ptr() != given.data_ptr()  # who writes to a gradient changes no other

@@ -14,6 +14,8 @@ from weft_functionalize import (
     FunctionalGraph,
     is_gradient_rule,
     is_unrecorded_view,
+    known_equal,
+    known_true,
     storage_identity,
 )
 
@@ -337,10 +339,20 @@ class JointTrace:
             storage = storage_identity(gradient)
             if storage in taken:
                 with self.recorder, torch.no_grad():
-                    gradient = aten.clone.default(gradient)
+                    gradient = _copy(gradient)
             taken.add(storage)
             nodes.append(self.recorder.node_of(gradient))
         return nodes
+
+
+def _copy(gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient in memory of its own, expanded where it is: eager's of ``x.sum()`` has one element."""
+    row, shape = gradient, gradient.shape
+    for dim, (size, stride) in enumerate(zip(shape, gradient.stride(), strict=True)):
+        if known_equal(stride, 0) and known_true(size > 1):
+            row = aten.slice.Tensor(row, dim, 0, 1)
+    copy: torch.Tensor = aten.clone.default(row)
+    return copy if row is gradient else copy.expand(shape)
 
 
 class _ZeroGradients(torch.autograd.Function):
