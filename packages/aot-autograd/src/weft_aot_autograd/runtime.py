@@ -203,7 +203,9 @@ class CompiledFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         plan: Plan = ctx.plan
-        gradients = tuple(ctx.values.sent.taken_off(dict(enumerate(gradients))).values())
+        sent = ctx.values.sent
+        if sent.are_any:
+            gradients = tuple(sent.taken_off(dict(enumerate(gradients))).values())
         present = plan.present(gradients)
         if plan.is_unreached(present):
             if not is_kept(ctx) and ctx.apart is not None:

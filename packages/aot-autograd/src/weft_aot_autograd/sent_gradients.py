@@ -17,6 +17,11 @@ class SentGradients:
     def __init__(self) -> None:
         self._running: dict[int, dict[int, torch.Tensor]] = {}
 
+    @property
+    def are_any(self) -> bool:
+        """Whether a backward that runs has sent some, which is seldom."""
+        return bool(self._running)
+
     def note(self, output: int, gradient: torch.Tensor) -> None:
         """Output ``output`` was sent a gradient by another, in the backward that is running."""
         number = backward_number()
