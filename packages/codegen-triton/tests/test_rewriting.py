@@ -86,13 +86,80 @@ def test_other_matmuls_stay(codegen: TritonCodegen, inputs: tuple[torch.Tensor, 
 
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_odd_rows_are_padded(codegen: TritonCodegen, has_bias: bool) -> None:
-    a, weight, bias = randn(520, 1021), randn(528, 1021), randn(528)
+    a, weight, bias = randn(1024, 1021), randn(1032, 1021), randn(1032)
     schedule = rewritten(
         codegen, lambda c, a, w: F.linear(a, w, c if has_bias else None), bias, a, weight
     )
     (call,) = externs(schedule, "mm")
-    assert [view.size[1] for view in call.arguments[-2:]] == [1024, 528]
+    assert [view.size[1] for view in call.arguments[-2:]] == [1024, 1032]
     assert [max(view.stride) for view in call.arguments[-2:]] == [1024, 1024]
+
+
+def test_gradients_of_odd_columns_are_padded_once(
+    codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aligned_matmuls, "_saved", lambda node, unaligned: 1e9)
+
+    def gradients(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return g @ w, g.t() @ x
+
+    schedule = rewritten(codegen, gradients, randn(64, 67), randn(64, 32), randn(67, 32))
+    first, second = externs(schedule, "mm")
+    assert first.arguments[-2].buffer == second.arguments[-2].buffer
+    assert [max(call.arguments[-2].size) for call in (first, second)] == [72, 72]
+
+
+LAYOUTS: dict[str, Callable[[int, int], torch.Tensor]] = {
+    "rows": randn,
+    "columns": lambda m, n: randn(n, m).t(),
+    "parts of rows": lambda m, n: randn(m, n + 3)[:, :n],
+    "every second": lambda m, n: randn(m, 2 * n)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("right", LAYOUTS)
+@pytest.mark.parametrize("left", LAYOUTS)
+def test_any_extent_that_is_odd_is_padded(
+    codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch, left: str, right: str
+) -> None:
+    monkeypatch.setattr(aligned_matmuls, "_saved", lambda node, unaligned: 1e9)
+    for m, k, n in ((19, 33, 22), (16, 33, 16), (19, 24, 16)):
+        a, b = LAYOUTS[left](m, k), LAYOUTS[right](k, n)
+        bias = [None, randn(n), randn(1), randn(m, n), randn(m, 1), randn(1, n)][(m + k + n) % 6]
+
+        def product(a: torch.Tensor, b: torch.Tensor, *c: torch.Tensor) -> torch.Tensor:
+            return torch.addmm(*c, a, b, beta=0.5) if c else a @ b
+
+        schedule = rewritten(codegen, product, a, b, *[] if bias is None else [bias])
+        (call,) = externs(schedule, "mm")
+        if "every second" not in (left, right):
+            sizes = [call.arguments[k].size[d] for k, d in ((-2, 0), (-2, 1), (-1, 1))]
+            is_odd_row = left == "columns" or m % 8 == 0
+            is_odd_inner = left != "columns" or right == "columns" or k % 8 == 0
+            expected = [m if not is_odd_row else -(-m // 8) * 8]
+            expected += [k if not is_odd_inner else -(-k // 8) * 8, -(-n // 8) * 8]
+            assert sizes == expected
+
+
+def test_rows_of_a_number_that_varies_are_padded(
+    codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aligned_matmuls, "_saved", lambda node, unaligned: 1e9)
+
+    def products(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = (x[:, None] * torch.arange(67) / 67).to(H)
+        weight = torch.linspace(-1, 1, 67 * 35).view(67, 35).to(H)
+        return rows @ weight, rows.t() @ (rows @ weight), rows @ rows.t()
+
+    with torch.no_grad():
+        graph = make_fx(products, tracing_mode="symbolic")(torch.rand(24))
+    codegen.rewrite(graph)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
+    assert {call.arguments[-2].size[1] for call in externs(schedule, "mm")[:1]} == {72}
+    program = codegen.compile(schedule, {})
+    for count in (24, 33, 5):
+        x = torch.rand(count)
+        assert_equals_eager(program(x), products, (x,))
 
 
 def frozen(
@@ -141,7 +208,7 @@ def test_frozen_projections_are_one_matmul(codegen: TritonCodegen) -> None:
 
 
 def test_frozen_odd_rows_are_padded_once(codegen: TritonCodegen) -> None:
-    schedule = frozen(codegen, lambda w, x: (x @ w.t(),), [randn(528, 1021)], randn(520, 1021))
+    schedule = frozen(codegen, lambda w, x: (x @ w.t(),), [randn(1032, 1021)], randn(1024, 1021))
     (call,) = externs(schedule, "mm")
     assert call.arguments[1].buffer in schedule.constants
     assert call.arguments[1].size[0] == 1024

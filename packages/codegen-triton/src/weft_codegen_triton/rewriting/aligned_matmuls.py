@@ -1,21 +1,31 @@
 """Matmuls of odd sizes, so that the library's fast kernels take them.
 
-In 16 bits a row must begin at a multiple of 16 bytes.  A matmul to 50257 columns is five times slower than
-one to 50256; the weight, [50257, n] in memory, can be cut there without a copy, and a small matmul does the
-rest.  Each part is copied to its columns before the next is computed: parts that fit in the second-level
-cache cost neither much memory nor much time.  Where rows of both operands are odd, zeros are put behind them;
-a weight that is constant gets them once.
+In 16 bits a row must begin at a multiple of 16 bytes, and what is added up over must end at one.  A matmul to
+50257 columns is five times slower than one to 50256; the weight, [50257, n] in memory, can be cut there
+without a copy, and a small matmul does the rest.  Each part is copied to its columns before the next is
+computed: parts that fit in the second-level cache cost neither much memory nor much time.  Everywhere else
+zeros are put behind rows and columns where the copies take less time than they save: those of gradients of
+50257 columns are read by two matmuls, a weight that is constant gets them once.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.fx
+from weft_loop_ir.guesses import MATMUL_EXTENT
 from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, source_of
 
+from weft_codegen_triton.gpu import REFERENCE
+
 aten = torch.ops.aten
+
+Node = torch.fx.Node
 
 MATMULS = (aten.mm.default, aten.addmm.default)
 UNIT = 8
@@ -29,44 +39,196 @@ MAX_PARTS = 16
 PART_UNIT = 256
 """A part's columns are a multiple of this, so that the library's tiles are whole."""
 
+# Shares of a GPU's rates that the library reaches, from 240 matmuls of 13 sizes on an H200: with rows at any
+# element, at every second or fourth, and at multiples of 16 bytes.
+ODD_COLUMNS_RATE, ODD_RATE, EVEN_RATE, ALIGNED_RATE = 0.093, 0.14, 0.25, 0.7
+UNALIGNED_BANDWIDTH, ALIGNED_BANDWIDTH = 0.5, 0.7
+LAUNCH = 2.0
+"""Microseconds that a kernel takes besides, in a graph of them."""
+MIN_EXTENT = 16
+"""Below it matmuls are of other kinds: a vector, a few rows."""
+
 
 def align_matmuls(graph: torch.fx.Graph) -> None:
-    """Pad rows of large matmuls in 16 bits to a multiple of 8, and cut them at the last such column."""
-    for target in MATMULS:
-        for node in graph.find_nodes(op="call_function", target=target):
-            if _has_odd_rows(node):
-                _pad(node)
-            if _is_worth_it(node):
-                _cut(node)
+    """Cut large matmuls in 16 bits at the last column that is aligned, or pad what is not."""
+    for node in _matmuls(graph):
+        if _is_worth_it(node):
+            _cut(node)
+    found = [padding for node in _matmuls(graph) if (padding := _padding_of(node)) is not None]
+    readers = Counter(operand for padding in found for operand in padding.operands)
+    made: dict[PaddedMatrix, Node] = {}
+    results: dict[Node, Node] = {}
+    for padding in found:
+        copied = sum(_copying(o.bytes) / readers[o] for o in padding.operands if o.is_copied)
+        if padding.saved > copied:
+            results[padding.node] = _pad(padding, made, results)
 
 
-def _has_odd_rows(node: torch.fx.Node) -> bool:
-    """Whether the operands' rows are what is added up over, side by side, and so many that a copy pays."""
-    if not all(map(is_static, (node, *node.args[-2:]))):
-        return False
+def _matmuls(graph: torch.fx.Graph) -> list[Node]:
+    return [n for n in graph.nodes if n.op == "call_function" and n.target in MATMULS]
+
+
+@dataclass(frozen=True)
+class PaddedMatrix:
+    """The rows of ``source``, or its columns if ``is_turned``, with zeros behind each, and rows of zeros."""
+
+    source: Node
+    is_turned: bool
+    more_rows: int
+    more_columns: int
+
+    @classmethod
+    def of_operand(cls, operand: Node, is_turned: bool, more: tuple[int, int]) -> PaddedMatrix:
+        """That of a matmul's ``operand``, by columns if ``is_turned``, with ``more`` [rows, columns]."""
+        more_rows, more_columns = more[::-1] if is_turned else more
+        if operand.target is aten.t.default:
+            return cls(source_of(operand), not is_turned, more_rows, more_columns)
+        return cls(operand, is_turned, more_rows, more_columns)
+
+    @property
+    def is_copied(self) -> bool:
+        return bool(self.more_rows or self.more_columns)
+
+    @property
+    def bytes(self) -> int:
+        return _bytes(self.source.meta["val"])
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How the matmul ``node`` is padded: its operands, and by how much [rows, columns] the result is larger.
+
+    ``are_turned``: whether an operand is read as its transpose.  ``saved``: microseconds, before the operands
+    are copied.
+    """
+
+    node: Node
+    operands: tuple[PaddedMatrix, PaddedMatrix]
+    are_turned: tuple[bool, bool]
+    more: tuple[int, int]
+    saved: float
+
+
+def _padding_of(node: Node) -> Padding | None:
+    """What to pad so that every row that the library reads or writes is aligned; None if that is so."""
     value, left, right = _values(node)
-    inner = left.shape[1]
-    if value.itemsize != 2 or inner % UNIT == 0 or min(value.shape) < MIN_COLUMNS // 2:
-        return False
-    is_turned = right.stride(0) == 1
-    return bool(is_turned and value.numel() * inner >= MIN_OPERATIONS)
+    rows, inner, columns = left.shape[0], left.shape[1], right.shape[1]
+    extents: tuple[Any, ...] = (rows, inner, columns)
+    known = [n for n in extents if isinstance(n, int)]
+    are_matrices = 1 in left.stride() and 1 in right.stride()
+    if value.itemsize != 2 or not are_matrices or min(known, default=0) < MIN_EXTENT:
+        return None
+    left_turned, right_turned = left.stride(1) != 1, right.stride(1) != 1
+    more_inner = _missing(inner) if right_turned or not left_turned else 0
+    more_rows, more_columns = _missing(rows) if left_turned else 0, _missing(columns)
+    unaligned = {
+        n for n, more in ((rows, more_rows), (inner, more_inner), (columns, more_columns)) if more
+    }
+    if not unaligned:
+        return None
+    operands = (
+        PaddedMatrix.of_operand(source_of(node, -2), left_turned, (more_rows, more_inner)),
+        PaddedMatrix.of_operand(source_of(node, -1), right_turned, (more_inner, more_columns)),
+    )
+    saved = _saved(node, unaligned) - (_copying(_bytes(value)) if more_columns else 0.0)
+    return Padding(node, operands, (left_turned, right_turned), (more_rows, more_columns), saved)
 
 
-def _values(node: torch.fx.Node) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _missing(extent: Any) -> int:
+    return -extent % UNIT if isinstance(extent, int) else 0
+
+
+def _saved(node: Node, unaligned: Collection[int]) -> float:
+    """Microseconds that the matmul takes less once the extents ``unaligned`` are multiples of the unit."""
+    value, left, right = _values(node)
+    operations = 2 * _elements(value) * _extent(left.shape[1])
+    moved = sum(map(_bytes, (value, left, right)))
+    rate = EVEN_RATE
+    if any(extent % 2 for extent in unaligned):
+        rate = ODD_COLUMNS_RATE if value.shape[1] in unaligned else ODD_RATE
+    slow = operations / (rate * REFERENCE.half_rate)
+    slow += moved / (UNALIGNED_BANDWIDTH * REFERENCE.bandwidth)
+    fast = operations / (ALIGNED_RATE * REFERENCE.half_rate)
+    return slow - max(fast, moved / (ALIGNED_BANDWIDTH * REFERENCE.bandwidth))
+
+
+def _copying(size: int) -> float:
+    """Microseconds to copy ``size`` bytes."""
+    return LAUNCH + 2 * size / (ALIGNED_BANDWIDTH * REFERENCE.bandwidth)
+
+
+def _extent(extent: Any) -> int:
+    return extent if isinstance(extent, int) else MATMUL_EXTENT
+
+
+def _elements(value: torch.Tensor) -> int:
+    return _extent(value.shape[0]) * _extent(value.shape[1])
+
+
+def _bytes(value: torch.Tensor) -> int:
+    return _elements(value) * value.itemsize
+
+
+def _values(node: Node) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of a matmul, its left and its right operand."""
     value, left, right = (n.meta["val"] for n in (node, *node.args[-2:]))  # type: ignore[union-attr]
     return value, left, right
 
 
-def _pad(node: torch.fx.Node) -> None:
-    """Let both operands of ``node`` have zeros behind each row."""
-    left, right = source_of(node, -2), source_of(node, -1)
-    missing = -left.meta["val"].shape[1] % UNIT
-    rows = call_before(node, aten.t.default, right)
-    padded = [
-        call_before(node, aten.constant_pad_nd.default, o, [0, missing]) for o in (left, rows)
+def _pad(padding: Padding, made: dict[PaddedMatrix, Node], results: dict[Node, Node]) -> Node:
+    """Replace the matmul by one of padded operands; what is read of it ends where it did.
+
+    ``made`` has the operands of others, ``results`` what is in the place of other matmuls.
+    """
+    node, (more_rows, more_columns) = padding.node, padding.more
+    value = node.meta["val"]
+    matrices = [_padded(node, operand, made, results) for operand in padding.operands]
+    operands = [
+        call_before(node, aten.t.default, matrix) if is_turned else matrix
+        for matrix, is_turned in zip(matrices, padding.are_turned, strict=True)
     ]
-    node.args = (*node.args[:-2], padded[0], call_before(node, aten.t.default, padded[1]))
+    added = [_padded_term(node, more_rows, more_columns)] if len(node.args) == 3 else []
+    result = call_before(node, node.target, *added, *operands, **node.kwargs)
+    if more_rows:
+        result = call_before(node, aten.slice.Tensor, result, 0, 0, value.shape[0])
+    if more_columns:
+        result = call_before(node, aten.slice.Tensor, result, 1, 0, value.shape[1])
+        result = call_before(
+            node, aten.clone.default, result, memory_format=torch.contiguous_format
+        )
+    node.replace_all_uses_with(result)
+    node.graph.erase_node(node)
+    return result
+
+
+def _padded(
+    node: Node, operand: PaddedMatrix, made: dict[PaddedMatrix, Node], results: dict[Node, Node]
+) -> Node:
+    if operand not in made:
+        source = results.get(operand.source, operand.source)
+        matrix = call_before(node, aten.t.default, source) if operand.is_turned else source
+        if operand.is_copied:
+            matrix = _with_zeros(node, matrix, operand.more_rows, operand.more_columns)
+        made[operand] = matrix
+    return made[operand]
+
+
+def _padded_term(node: Node, more_rows: int, more_columns: int) -> Node:
+    """What ``node`` adds to its product, which is expanded to it."""
+    term = source_of(node)
+    extents = term.meta["val"].shape
+    wanted = (more_rows, more_columns)[-len(extents) :]
+    more = [0 if extent == 1 else n for extent, n in zip(extents, wanted, strict=True)]
+    return _with_zeros(node, term, *more) if any(more) else term
+
+
+def _with_zeros(before: Node, matrix: Node, *more: int) -> Node:
+    """``matrix``, or a vector, with so many zeros behind it in each dim."""
+    value = matrix.meta["val"]
+    # computed for the fake value, the operator would make numbers of sizes that vary
+    padded = value.new_empty([n + m for n, m in zip(value.shape, more, strict=True)])
+    ends = [n for m in more[::-1] for n in (0, m)]
+    return insert_call(before, padded, aten.constant_pad_nd.default, matrix, ends)
 
 
 def _is_worth_it(node: torch.fx.Node) -> bool:
