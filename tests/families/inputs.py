@@ -108,6 +108,7 @@ def _arguments(
         "past_values": lambda: _series(config, size, generator),
         "past_time_features": lambda: _time_features(config, size, generator),
         "past_observed_mask": lambda: torch.ones(_series(config, size, generator).shape),
+        "task_inputs": lambda: _plain_tokens(text, (batch, config.task_seq_len), generator),
         "noisy_latents": lambda: torch.randn(batch, length, 64, generator=generator),
     }
     wanted = [

@@ -27,6 +27,7 @@ from .catalogue import families
 from .checking import Record, check
 from .configurations import LEVELS, tiny
 from .inputs import NoInputsError, inputs_of
+from .particular import PARTICULAR
 from .recipes import RECIPES, Recipe
 from .vision import missing, vision_recipes
 
@@ -46,7 +47,7 @@ def outcome_of(name: str, mode: str, backend: str) -> dict[str, Any]:
 
 def case_of(name: str) -> tuple[Any, list[dict[str, Any]]]:
     """A model, in evaluation mode, and the arguments of its calls; raises NoInputsError."""
-    recipe = RECIPES.get(name) or vision_recipes().get(name)
+    recipe = RECIPES.get(name) or vision_recipes().get(name) or PARTICULAR.get(name)
     return _family(name) if recipe is None else _made(recipe)
 
 
@@ -183,7 +184,7 @@ def main() -> None:
         return
     for told in missing():
         print(told, file=sys.stderr)
-    everything = (*families(), *RECIPES, *vision_recipes())
+    everything = dict.fromkeys((*families(), *PARTICULAR, *RECIPES, *vision_recipes()))
     names = [n for n in everything if re.search(options.only, n)]
     if options.sample is not None:
         names = random.Random(options.seed).sample(names, min(options.sample, len(names)))

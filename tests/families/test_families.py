@@ -46,3 +46,11 @@ def test_other_libraries_are_swept_or_named_as_missing(library) -> None:
         model, calls = case_of("timm/test_resnet" if library == "timm" else "torchvision/resnet18")
         record = check(library, model, calls[:1], "inference", "eager")
         assert (record.outcome, record.graphs, record.fallbacks) == ("right", [1], [])
+
+
+@pytest.mark.parametrize("name", ["blt/BltForCausalLM", "d_fine/DFineForObjectDetection"])
+def test_a_written_out_family_is_in_the_catalogue_and_has_inputs(name) -> None:
+    assert name in families()
+    model, calls = case_of(name)
+    assert len(calls) == 3 and sum(p.numel() for p in model.parameters()) < 1_000_000
+    assert model(**calls[1]) is not None
