@@ -131,6 +131,31 @@ def test_what_is_written_later_is_read_before(fusing: TritonCodegen) -> None:
     assert (program.extern_count, program.kernel_count) == (0, 2)
 
 
+@pytest.mark.parametrize("operand", range(4), ids=["left", "right", "bias", "scale"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_an_operand_that_a_kernel_beside_its_loops_writes(
+    fusing: TritonCodegen, operand: int, is_first: bool
+) -> None:
+    """An optimizer's update of a weight in parallel with an activation: the matmul reads the old one."""
+
+    def function(x: T, w: T, b: T, s: T, k: T) -> tuple[T, T]:
+        written = (x, w, b, s)[operand]
+        if is_first:
+            updated = written * k
+        y = torch.addmm(b, x, w * s).relu()
+        return y, updated if is_first else written * k
+
+    inputs = randn(48, 48), randn(48, 48), randn(48, 48), randn(48, 1), randn(48, 1)
+    graph = make_fx(function, tracing_mode="fake")(*inputs)
+    lowered = weft_loop_ir.write_back(
+        weft_loop_ir.lower(graph, options=fusing.lowering_options), {1: operand}
+    )
+    schedule = weft_loop_ir.schedule(lowered, fusing.schedule_options)
+    expected = function(*inputs)
+    results = fusing.compile(schedule, {})(*inputs)
+    torch.testing.assert_close(results, expected)
+
+
 def test_dear_operands_are_computed_once(fusing: TritonCodegen) -> None:
     """Many columns would have each exponential computed for each tile of them; few rows have few."""
     for function, rows, kernels in (

@@ -57,6 +57,20 @@ def test_a_mask_of_positions_needs_no_memory() -> None:
     assert schedule.memory.arena_bytes == 2 * 3 * 6 * 8 * 4
 
 
+def test_a_matmul_is_in_one_attention_only() -> None:
+    """The weights of one attention are what another one's scores are made of."""
+
+    def function(q: T, k: T, v: T) -> T:
+        weights = torch.softmax(q @ k.mT, -1)
+        return torch.softmax(weights @ v, -1) @ k.mT
+
+    schedule = scheduled(function, Q, K, V)
+    chained, found = fused(schedule)
+    assert len(found) == 1
+    (result,) = weft_loop_ir.evaluate(chained, [Q, K, V])
+    torch.testing.assert_close(result, function(Q, K, V))
+
+
 def test_a_mask_that_is_returned_stays() -> None:
     def function(q: T, k: T, v: T) -> tuple[T, T]:
         mask = torch.where(causal_mask(6, 9), 0.0, -math.inf)

@@ -89,7 +89,14 @@ from weft_loop_ir.rewriting.constant_values import ConstantValues
 from weft_loop_ir.rewriting.freezing import freeze, has_effects
 from weft_loop_ir.rewriting.known_indices import slice_known_indices
 from weft_loop_ir.rewriting.merged_matmuls import merge_matmuls
-from weft_loop_ir.schedule import ScheduleOptions, bytes_outside_arena, plan_memory, schedule
+from weft_loop_ir.schedule import (
+    ReplacedSteps,
+    ScheduleOptions,
+    bytes_outside_arena,
+    plan_memory,
+    schedule,
+    step_meets,
+)
 from weft_loop_ir.schedule.check_first import check_first
 from weft_loop_ir.schedule.independent_loops import independent_iterations
 from weft_loop_ir.schedule.iterations import trip_count
@@ -149,6 +156,7 @@ __all__ = [
     "ParallelKernels",
     "Prerequisite",
     "Region",
+    "ReplacedSteps",
     "Requirement",
     "RowStatistic",
     "Schedule",
@@ -202,6 +210,7 @@ __all__ = [
     "size_hints",
     "sized_within",
     "slice_known_indices",
+    "step_meets",
     "trip_count",
     "use_library_attention",
     "verify",

@@ -7,26 +7,23 @@ from others, element by element, can run where its elements are loaded (:mod:`.p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import sympy
 from weft_loop_ir import (
     Buffer,
-    BufferKind,
-    BufferView,
     Expansion,
     ExternCall,
     FusedKernel,
     Kernel,
     LoopBody,
     LoopVariable,
+    ReplacedSteps,
     Schedule,
     Stage,
     Step,
     Value,
-    item_reads,
-    item_writes,
     kernel_name,
     ranges_for,
 )
@@ -71,26 +68,29 @@ class MatmulKernel(FusedKernel):
 
 
 def matmul_forms(
-    call: ExternCall, steps: Sequence[Step], schedule: Schedule, gpu: Gpu = REFERENCE
+    call: ExternCall, place: int, around: ReplacedSteps, gpu: Gpu = REFERENCE
 ) -> tuple[MatmulKernel, ...]:
-    """The kernels that could run ``call``, one of ``steps``; the one first that does most besides."""
-    contraction = read_call(call, schedule.buffers)
+    """The kernels that could run ``call``, the step at ``place``; the one first that does most besides."""
+    buffers = around.buffers
+    contraction = read_call(call, buffers)
     if contraction is None or not _is_addressable(contraction):
         return ()
     name = str(call.outputs[0])
-    if [s for s in steps if name in item_writes(s)] != [call]:
+    if around.written(name) != [place]:
         return ()
-    reader = _reader(call, steps, schedule)
+    ends: list[tuple[Kernel | None, int]] = [(None, place)]
+    last = around.only_reader(name, place)
+    reader = _pointwise(around.step(last))
+    if last is not None and reader and around.stay(contraction.reads, place, last):
+        ends.insert(0, (reader, last))
     found: list[MatmulKernel | None] = []
-    if reader is not None and _is_written_between(contraction, call, reader, steps):
-        reader = None
-    for after in (reader, None) if reader is not None else (None,):
-        joined = with_producers(contraction, call, after or call, steps, schedule)
+    for after, end in ends:
+        joined = with_producers(contraction, call, place, end, around)
         for form, before in (joined, (contraction, ())) if joined[1] else (joined,):
             if after is not None:
-                found.append(_with_loops(call, form, before, after, schedule, gpu))
+                found.append(_with_loops(call, form, before, after, buffers, gpu))
             else:
-                found.append(_alone(call, form, before, schedule, gpu))
+                found.append(_alone(call, form, before, buffers, gpu))
     return tuple(form for form in found if form is not None)
 
 
@@ -99,7 +99,7 @@ def matmul_alone(call: ExternCall, schedule: Schedule, gpu: Gpu = REFERENCE) -> 
     contraction = read_call(call, schedule.buffers)
     if contraction is None or not _is_addressable(contraction):
         return None
-    return _alone(call, contraction, (), schedule, gpu)
+    return _alone(call, contraction, (), schedule.buffers, gpu)
 
 
 def _is_addressable(contraction: Contraction) -> bool:
@@ -116,33 +116,14 @@ def _is_addressable(contraction: Contraction) -> bool:
     return all(last is not None and last < MAX_ELEMENTS for last in largest)
 
 
-def _reader(call: ExternCall, steps: Sequence[Step], schedule: Schedule) -> Kernel | None:
-    """The pointwise kernel that alone reads the result of ``call``, if it may wait for it."""
-    name = str(call.outputs[0])
-    returned = {o.buffer for o in schedule.outputs if isinstance(o, BufferView)}
-    readers = [s for s in steps if name in item_reads(s)]
-    if schedule.buffers[name].kind is not BufferKind.INTERMEDIATE or name in returned:
+def _pointwise(step: Step | None) -> Kernel | None:
+    """``step``, if it is a kernel whose iterations may run on each tile of what they read."""
+    if not isinstance(step, Kernel) or type(step) is not Kernel or step.local_buffers:
         return None
-    if len(readers) != 1:
+    body = step.pointwise_body
+    if body is None or body.accumulates:
         return None
-    (kernel,) = readers
-    if not isinstance(kernel, Kernel) or type(kernel) is not Kernel:
-        return None
-    body = kernel.pointwise_body
-    if body is None or kernel.local_buffers:
-        return None
-    reads_positions = any(isinstance(i, Indirect) for i in body.instructions)
-    return None if body.accumulates or reads_positions else kernel
-
-
-def _is_written_between(
-    contraction: Contraction, call: ExternCall, reader: Kernel, steps: Sequence[Step]
-) -> bool:
-    """Whether a step between the two writes to what the contraction reads, an input of the program."""
-    positions = {id(step): k for k, step in enumerate(steps)}
-    between = steps[positions[id(call)] + 1 : positions[id(reader)]]
-    written = {name for step in between for name in item_writes(step)}
-    return not written.isdisjoint(contraction.reads)
+    return None if any(isinstance(i, Indirect) for i in body.instructions) else step
 
 
 def _with_loops(
@@ -150,14 +131,14 @@ def _with_loops(
     contraction: Contraction,
     before: tuple[Kernel, ...],
     kernel: Kernel,
-    schedule: Schedule,
+    buffers: Mapping[str, Buffer],
     gpu: Gpu,
 ) -> MatmulKernel | None:
     """The contraction with the loops of ``kernel`` on it; None unless each iteration reads one element."""
     name = str(call.outputs[0])
     if set(contraction.reads) & {*kernel.reads, *kernel.writes}:
         return None  # a tile would overwrite what another one is still to read
-    layouts = [schedule.buffers[n].layout for n in (*kernel.reads, *kernel.writes)]
+    layouts = [buffers[n].layout for n in (*kernel.reads, *kernel.writes)]
     for layout in layouts:
         count = sympy.Mul(*layout.size)
         if contraction.is_static and not (count.is_Integer and count < MAX_ELEMENTS):
@@ -206,7 +187,7 @@ def _alone(
     call: ExternCall,
     contraction: Contraction,
     before: tuple[Kernel, ...],
-    schedule: Schedule,
+    buffers: Mapping[str, Buffer],
     gpu: Gpu,
 ) -> MatmulKernel:
     """The contraction alone: its loops store the sums."""
@@ -214,7 +195,7 @@ def _alone(
     sums = f"{name}_sums"
     places = [p for p in (BATCH, ROW, COLUMN) if p in contraction.position.free_symbols]
     outer = tuple(LoopVariable(p, contraction.sizes[p]) for p in places)
-    dtype = schedule.buffers[name].layout.dtype
+    dtype = buffers[name].layout.dtype
     body = LoopBody(
         (
             LOAD.instruction((sums, contraction.position), dtype),

@@ -1,53 +1,17 @@
-"""Matmuls among kernels that run in parallel: taken out of their steps, and put into ones of their own.
-
-Independent matmuls that each leave most of the device idle are computed in one launch.
-"""
+"""Independent matmuls that each leave most of the device idle, computed in one launch."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from weft_loop_ir import Kernel, ParallelKernels, Step, item_reads, item_writes
+from weft_loop_ir import ParallelKernels, Step, step_meets
 
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 
 MAX_MEMBERS = 8
 
 
-def apart(steps: Sequence[Step]) -> tuple[list[Step], dict[int, ParallelKernels]]:
-    """``steps`` with every kernel a step, and by kernels' ids the steps that they are from."""
-    flat: list[Step] = []
-    homes: dict[int, ParallelKernels] = {}
-    for step in steps:
-        kernels = step.kernels if isinstance(step, ParallelKernels) else (step,)
-        flat += kernels
-        if isinstance(step, ParallelKernels):
-            homes.update((id(kernel), step) for kernel in kernels)
-    return flat, homes
-
-
-def together(steps: Sequence[Step], homes: Mapping[int, ParallelKernels]) -> list[Step]:
-    """``steps`` with kernels back in the steps that they are from; matmuls come after these."""
-    found: list[Step] = []
-    for key, run in itertools.groupby(steps, lambda step: id(homes.get(id(step)))):
-        members = list(run)
-        home = homes.get(id(members[0]))
-        if home is None:
-            found += members
-            continue
-        assert key == id(home)
-        matmuls = [m for m in members if isinstance(m, MatmulKernel)]
-        plain = tuple(
-            m for m in members if isinstance(m, Kernel) and not isinstance(m, MatmulKernel)
-        )
-        if plain:
-            found.append(plain[0] if len(plain) == 1 else ParallelKernels(home.name, plain))
-        found += matmuls
-    return found
-
-
-def in_one_launch(steps: Sequence[Step]) -> tuple[Step, ...]:
+def in_one_launch(steps: Iterable[Step]) -> tuple[Step, ...]:
     """``steps`` with independent matmuls of few tiles, whose kernels may be merged, in one step."""
     found: list[Step] = []
     for step in steps:
@@ -66,11 +30,10 @@ def _place(matmul: MatmulKernel, steps: Sequence[Step]) -> int | None:
     """The last of ``steps`` that ``matmul`` may run beside; None if there is none."""
     if not _is_small(matmul):
         return None
-    reads, writes = set(matmul.reads), set(matmul.writes)
+    meets = step_meets(matmul)
     for position in range(len(steps) - 1, -1, -1):
         step = steps[position]
-        touched = {*item_reads(step), *item_writes(step)}
-        if reads & set(item_writes(step)) or writes & touched:
+        if meets(step):
             return None
         members = step.kernels if isinstance(step, ParallelKernels) else (step,)
         if len(members) < MAX_MEMBERS and all(_fits(m, matmul) for m in members):

@@ -12,15 +12,12 @@ from dataclasses import replace
 
 import sympy
 from weft_loop_ir import (
-    BufferKind,
+    Buffer,
     BufferView,
     ExternCall,
     Kernel,
     LoopVariable,
-    Schedule,
-    Step,
-    item_reads,
-    item_writes,
+    ReplacedSteps,
     ranges_for,
 )
 from weft_loop_ir.bodies import Combining, Indirect, Load, Reduction
@@ -35,15 +32,12 @@ HIDDEN = 16
 
 
 def with_producers(
-    contraction: Contraction,
-    call: ExternCall,
-    last: Step,
-    steps: Sequence[Step],
-    schedule: Schedule,
+    contraction: Contraction, call: ExternCall, place: int, end: int, around: ReplacedSteps
 ) -> tuple[Contraction, tuple[Kernel, ...]]:
     """``contraction`` with those operands computed as they are loaded for which that pays, and their kernels.
 
-    The kernels run at the place of ``last``, so what they read must be as it was until then.
+    The kernels run at the position ``end``, so what they read must be as it was until then; ``place`` is that
+    of ``call``.
     """
     kernels: list[Kernel] = []
     if contraction.is_convolution:
@@ -52,11 +46,13 @@ def with_producers(
     repeats = {"left": -(-columns // SQUARE.columns), "right": -(-rows // SQUARE.rows)}
     for side, count in repeats.items():
         operand: Operand = getattr(contraction, side)
-        kernel = _producer(operand.buffer, call, last, steps, schedule)
-        if kernel is None or kernel in kernels or not pays(kernel, count, contraction, schedule):
+        kernel = _producer(operand.buffer, call, place, end, around)
+        if kernel is None or kernel in kernels:
+            continue
+        if not pays(kernel, count, contraction, around.buffers):
             continue
         (store,) = kernel.stages[0].body.stores()
-        size = schedule.buffers[operand.buffer].layout.size
+        size = around.buffers[operand.buffer].layout.size
         loops = loop_values(
             kernel.outer, store.index, operand.index, contraction.sizes, sympy.Mul(*size)
         )
@@ -69,34 +65,26 @@ def with_producers(
                 right=contraction.right if is_left else changed,
             )
             kernels.append(kernel)
-    order = {id(step): position for position, step in enumerate(steps)}
-    return contraction, tuple(sorted(kernels, key=lambda kernel: order[id(kernel)]))
+    return contraction, tuple(sorted(kernels, key=lambda k: around.written(k.writes[0])[0]))
 
 
 def _producer(
-    name: str, call: ExternCall, last: Step, steps: Sequence[Step], schedule: Schedule
+    name: str, call: ExternCall, place: int, end: int, around: ReplacedSteps
 ) -> Kernel | None:
-    """The pointwise kernel that makes ``name`` for ``call`` alone, if it can do so as late as ``last``."""
-    writers = [s for s in steps if name in item_writes(s)]
-    readers = [s for s in steps if name in item_reads(s)]
-    returned = {o.buffer for o in schedule.outputs if isinstance(o, BufferView)}
+    """The pointwise kernel that makes ``name`` for ``call`` alone, if it can do so as late as ``end``."""
+    kernel = around.writer(name, end)
     uses = sum(isinstance(a, BufferView) and a.buffer == name for a in call.arguments)
-    if len(writers) != 1 or readers != [call] or uses != 1 or name in returned:
-        return None
-    (kernel,) = writers
-    if schedule.buffers[name].kind is not BufferKind.INTERMEDIATE or type(kernel) is not Kernel:
+    if kernel is None or around.readers(name) != [place] or uses != 1 or kernel.local_buffers:
         return None
     body = kernel.pointwise_body
-    if body is None or kernel.local_buffers:
+    if body is None or len(body.stores()) != 1 or body.accumulates:
         return None
-    if len(body.stores()) != 1 or body.accumulates or body.holds(Indirect, Reduction, Combining):
-        return None
-    between = steps[steps.index(kernel) + 1 : steps.index(last) + 1]
-    written = {n for step in between for n in item_writes(step)}
-    return None if written & set(kernel.reads) or name in kernel.reads else kernel
+    return None if body.holds(Indirect, Reduction, Combining) else kernel
 
 
-def pays(kernel: Kernel, repeats: int, contraction: Contraction, schedule: Schedule) -> bool:
+def pays(
+    kernel: Kernel, repeats: int, contraction: Contraction, buffers: Mapping[str, Buffer]
+) -> bool:
     """Whether computing each element ``repeats`` times beats storing it once and loading it as often.
 
     Counts bytes; elements that several iterations share, of a row of scales say, cost nothing.  What the
@@ -104,11 +92,11 @@ def pays(kernel: Kernel, repeats: int, contraction: Contraction, schedule: Sched
     """
     body = kernel.stages[0].body
     (name,) = kernel.writes
-    stored = schedule.buffers[name].layout.dtype.itemsize
+    stored = buffers[name].layout.dtype.itemsize
     loops = {loop.symbol for loop in kernel.outer if loop.size != 1}
     is_costly = any(i.operation.is_costly for i in body.walk())
     made = COSTLY_BYTES * is_costly + sum(
-        schedule.buffers[i.buffer].layout.dtype.itemsize
+        buffers[i.buffer].layout.dtype.itemsize
         for i in body.instructions
         if isinstance(i, Load) and loops <= i.index.free_symbols
     )

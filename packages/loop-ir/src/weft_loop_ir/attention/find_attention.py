@@ -18,7 +18,6 @@ from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import FindWriter, MatrixOperand, operand_of
-from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softmax_rows
 from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
 from weft_loop_ir.bodies.edit import without_unused
@@ -40,6 +39,7 @@ from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.replaced_steps import ReplacedSteps
 
 aten = torch.ops.aten
 
@@ -113,18 +113,18 @@ def _candidates(
     schedule: Schedule, around: ReplacedSteps
 ) -> Iterator[tuple[tuple[int, int, int], AttentionKernel, Kernel]]:
     """The places of three steps, what they are together, and a kernel for what the second stores besides."""
-    for first, call in enumerate(around.steps):
+    for first, call in around:
         if not isinstance(call, ExternCall) or not is_matmul(call, schedule):
             continue
         (scores,) = call.outputs
         second = around.only_reader(str(scores), first)
-        kernel = None if second is None else around.steps[second]
+        kernel = around.step(second)
         if type(kernel) is not Kernel:
             continue
         assert second is not None
         for weights in kernel.writes:
             third = around.only_reader(weights, second)
-            last = None if third is None else around.steps[third]
+            last = around.step(third)
             if not isinstance(last, ExternCall) or last.operator not in MATMULS:
                 continue
             assert third is not None

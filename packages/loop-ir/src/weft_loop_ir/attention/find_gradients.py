@@ -27,7 +27,6 @@ from weft_loop_ir.attention.key_bounds import KeyBounds
 from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import MatrixOperand, operand_of
-from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.attention.results import ALONE, SummedMatrices, result_of, sum_of_load
 from weft_loop_ir.bodies import (
     ADD,
@@ -62,6 +61,7 @@ from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.replaced_steps import ReplacedSteps
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def fuse_attention_gradients(
     not.  Memory is planned anew, by ``options``.
     """
     around = ReplacedSteps(schedule)
-    for place, step in enumerate(around.steps):
+    for place, step in around:
         if type(step) is Kernel and step.pointwise_body is not None:
             for found in _Finder(schedule, around, place, step).find():
                 if all(map(accept, found.kernels)):
@@ -209,7 +209,7 @@ class _Finder:
         calls = {}
         for name in self.kernel.reads:
             written = self.around.written(name)
-            call = self.around.steps[written[0]] if len(written) == 1 else None
+            call = self.around.step(written[0]) if len(written) == 1 else None
             if not isinstance(call, ExternCall) or not is_matmul(call, self.schedule):
                 continue
             is_read_here = self.around.only_reader(name, written[0]) == self.place
@@ -310,7 +310,7 @@ class _Finder:
             body = self.bodies[name]
             is_kept = not self.around.is_own(name)
             for place in self.around.readers(name):
-                step = self.around.steps[place]
+                step = self.around.step(place)
                 by_columns = self._multiplied(step, place, name)
                 summed = None if by_columns is not None else self._summed(step, place, name)
                 if by_columns is not None:
@@ -333,11 +333,11 @@ class _Finder:
             raise _Differs
         return matmuls, sums, places
 
-    def _multiplied(self, step: Step, place: int, name: str) -> bool | None:
+    def _multiplied(self, step: Step | None, place: int, name: str) -> bool | None:
         """Whether ``step`` multiplies the matrices in ``name`` by columns or by lines; None: neither."""
         if not isinstance(step, ExternCall) or step.operator not in MATMULS:
             return None
-        if not is_matmul(step, self.schedule) or not self._alone_writes(place):
+        if not is_matmul(step, self.schedule) or not self._alone_writes(step, place):
             return None
         left, right, _ = matmul_operands(step)
         if (left.buffer == name) == (right.buffer == name):
@@ -346,8 +346,8 @@ class _Finder:
         turned = self._is_turned(view)
         return None if turned is None else turned is (view is left)
 
-    def _alone_writes(self, place: int) -> bool:
-        return all(self.around.written(n) == [place] for n in item_writes(self.around.steps[place]))
+    def _alone_writes(self, step: Step, place: int) -> bool:
+        return all(self.around.written(n) == [place] for n in item_writes(step))
 
     def _is_turned(self, view: BufferView) -> bool | None:
         """Whether ``view`` of all matrices has lines and columns exchanged; None if it is another part."""
@@ -368,10 +368,12 @@ class _Finder:
                 return turned
         return None
 
-    def _summed(self, step: Step, place: int, name: str) -> tuple[str, SummedMatrices] | None:
+    def _summed(
+        self, step: Step | None, place: int, name: str
+    ) -> tuple[str, SummedMatrices] | None:
         """The result and the group of matrices, if ``step`` only sums those in ``name``."""
         found = sum_of_load(step, name) if type(step) is Kernel else None
-        if type(step) is not Kernel or found is None or not self._alone_writes(place):
+        if type(step) is not Kernel or found is None or not self._alone_writes(step, place):
             return None
         inner = [v for stage in step.stages for v in stage.inner if v.size != 1]
         if len(inner) != 1:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import sympy
 
 from weft_loop_ir.attention.operands import MatrixOperand, moved, steps_of
-from weft_loop_ir.attention.replaced_steps import ReplacedSteps
 from weft_loop_ir.bodies import Access, Conversion, Load, Reduction, Store
 from weft_loop_ir.ir import Buffer, BufferKind, Kernel
+from weft_loop_ir.schedule.replaced_steps import ReplacedSteps
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ def result_of(written: MatrixOperand, place: int, around: ReplacedSteps, sums: b
 
 def _after(result: Result, place: int, around: ReplacedSteps) -> Result | None:
     """``result`` after the step at ``place`` too; None if that does more than to add and copy."""
-    kernel, operand = around.steps[place], result.operand
+    kernel, operand = around.step(place), result.operand
     passed = None if type(kernel) is not Kernel else sum_of_load(kernel, operand.buffer)
     if type(kernel) is not Kernel or passed is None:
         return None
     load, store, target = passed
-    if not _is_free(around.buffer(target)) or around.written(target) != [place]:
+    if not _is_free(around.buffers[target]) or around.written(target) != [place]:
         return None
     every = [*kernel.outer, *(v for stage in kernel.stages for v in stage.inner)]
     loops = {v.symbol: v.size for v in every if v.size != 1}
