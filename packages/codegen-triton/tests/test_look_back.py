@@ -26,7 +26,7 @@ LEAST = 60
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of 16 elements, in groups of 4."""
-    for name, value in {"MIN_ROW": LEAST, "TILE": 16, "GROUP": 4}.items():
+    for name, value in {"min_row": lambda gpu: LEAST, "TILE": 16, "GROUP": 4}.items():
         monkeypatch.setattr(look_back, name, value)
     options = replace(TritonCodegen().schedule_options, whole_scan_elements=LEAST)
     monkeypatch.setattr(TritonCodegen, "schedule_options", options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft_loop_ir import ScheduleOptions
 
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.kernel.look_back import MAX_ROWS, MIN_ROW
+from weft_codegen_triton.kernel.look_back import max_rows, min_row
 
 WAIT = 40.0
 """Microseconds that a GPU idles while the host reads a predicate and launches what follows, about: a launch
@@ -28,8 +28,8 @@ def scheduling_for(gpu: Gpu) -> ScheduleOptions:
         split_column_elements=1 << 11,
         split_column_programs=4 * gpu.multiprocessors,
         split_varying=True,
-        split_scan_rows=MAX_ROWS,
-        whole_scan_elements=MIN_ROW,
+        split_scan_rows=max_rows(gpu),
+        whole_scan_elements=min_row(gpu),
         parallel_kernels=32,
         parallel_bytes=1 << 21,
         moved_bytes=1 << 26,

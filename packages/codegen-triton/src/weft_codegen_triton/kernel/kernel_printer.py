@@ -252,7 +252,7 @@ def _print_body(
     """Print the lines of ``frame.kernel``, by what its stages do."""
     stages = frame.kernel.stages
     if any(stage.body.holds(Combining) for stage in stages):
-        if not limits.tile and looks_back(frame.kernel):
+        if not limits.tile and looks_back(frame.kernel, frame.gpu):
             helpers, counts, blocks, warps, words = print_look_back(frame, COMBINE)
             state = Scratch("state", torch.int64, words, begins_zero=True)
             return _Body(counts, blocks, warps, (state,), helpers)

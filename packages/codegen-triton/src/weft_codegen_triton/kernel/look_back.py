@@ -19,6 +19,7 @@ import torch
 from weft_loop_ir import CombineFunction, Kernel
 from weft_loop_ir.bodies import ADD, MUL, Fold
 
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import extent
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.frame import KernelFrame, split_index
@@ -30,16 +31,13 @@ from weft_codegen_triton.kernel.scan_printer import (
     print_combine_function,
 )
 
-MIN_ROW = 1 << 20
-"""Elements of a row from which on it has enough tiles for a GPU to be busy.
+TILE = 8192
+"""Elements of a program where a value has 32 bits and there is one.
 
 On an H200 sums along one row of 2**24 float32, by kernels written by hand, took 45 to 47 µs in tiles of 8192
 by 8 warps, 47 to 55 in those of 4096, 55 to 60 in those of 16384 by 16 warps; 67 µs where elements are
 read twice.
 """
-MAX_ROWS = 256
-TILE = 8192
-"""Elements of a program where a value has 32 bits and there is one."""
 WARPS = 8
 GROUP = 32 * WARPS
 """Tiles of a group: each thread waits for one total, and no two for the same one.
@@ -51,7 +49,17 @@ ALIGNMENT = 16
 """Words between the counter and what is published."""
 
 
-def looks_back(kernel: Kernel) -> bool:
+def min_row(gpu: Gpu) -> int:
+    """Elements of a row from which on it has enough tiles for ``gpu`` to be busy."""
+    return gpu.many_tiles * TILE
+
+
+def max_rows(gpu: Gpu) -> int:
+    """Rows of which each multiprocessor of ``gpu`` has several."""
+    return 2 * gpu.many_tiles
+
+
+def looks_back(kernel: Kernel, gpu: Gpu) -> bool:
     """Whether ``kernel`` is a scan of few long rows of known sizes, which are scanned in tiles at once."""
     (stage,) = kernel.stages
     (loop,) = stage.inner
@@ -60,7 +68,7 @@ def looks_back(kernel: Kernel) -> bool:
         return False
     if stage.body.holds(Fold) or combine_function_of(kernel).is_costly:
         return False
-    return 0 < int(rows) < MAX_ROWS and int(length) >= MIN_ROW
+    return 0 < int(rows) < max_rows(gpu) and int(length) >= min_row(gpu)
 
 
 def print_look_back(
