@@ -30,6 +30,7 @@ from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis
 from weft_codegen_triton.kernel.index_bounds import (
     ALWAYS_WIDE,
     Bound,
+    IndexWidth,
     Sizes,
     SymbolicIndices,
     body_bounds,
@@ -151,57 +152,63 @@ def print_kernel(
     """
     kernel = with_contiguous_rows(kernel)
     pointers = pointers_of(kernel)
-    names = tuple(pointers)
     local = {b.name: b.dtype for b in kernel.local_buffers}
-    dtype_of = ({n: buffers[n].layout.dtype for n in names if n in buffers} | local).__getitem__
-    loops = (*kernel.outer, *(loop for stage in kernel.stages for loop in stage.inner))
-    sizes = {**indices.counters, **{v.symbol: v.size for v in loops}}
+    dtype_of = ({n: buffers[n].layout.dtype for n in pointers if n in buffers} | local).__getitem__
+    sizes = {**indices.counters, **{v.symbol: v.size for v in kernel.all_loops}}
     width = indices.width(_bounds(kernel, sizes))
-    symbols = kernel.free_sizes
 
     def new_frame() -> KernelFrame:
         tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=dict(sizes))
         printer = BodyPrinter(tile, pointers, dtype_of, frozenset(local), width.wide)
         printer.for_half = stores_half(kernel, dtype_of)
         printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
-        printer.numbers = SizeNumbers(symbols)
+        printer.numbers = SizeNumbers(kernel.free_sizes)
         printer.waits_to_store = limits.tile > 0 and bool(overwritten)
         return KernelFrame(kernel, with_sizes(kernel, hints), printer, limits.gpu)
 
     frame = new_frame()
-    printer = frame.printer
     body = _print_body(frame, new_frame, limits, overwritten)
+    return _with_parameters(frame, body, width, is_repeatable=not overwritten)
+
+
+def _with_parameters(
+    frame: KernelFrame, body: _Body, width: IndexWidth, *, is_repeatable: bool
+) -> PrintedKernel:
+    """The kernel whose lines ``frame`` and ``body`` have, called with what these name."""
+    kernel, printer = frame.kernel, frame.printer
+    symbols = kernel.free_sizes
     held = () if body.held is None else (body.held.condition, *body.held.lines)
     passed = _mentioned(symbols, (*printer.lines, *held))
     numbers = tuple((symbol.name, number) for number, symbol in printer.numbers.names.items())
-    dtypes = [(pointers[n], dtype_of(n)) for n in names]
-    dtypes += [(f"{row.name}_ptr", row.dtype) for row in body.scratch]
-    parameters = [(name, pointer_type(dtype)) for name, dtype in dtypes]
+    memory = [(name, printer.dtype_of(buffer)) for buffer, name in printer.pointers.items()]
+    memory += [(f"{row.name}_ptr", row.dtype) for row in body.scratch]
+    parameters = [(name, pointer_type(dtype)) for name, dtype in memory]
     parameters += [(s.name, width.of_sizes) for s in passed]
     parameters += [(name, width.of_sizes) for name, _ in numbers]
     parameters += [(name, "i64") for name in printer.scalars.values()]
-    arguments = [name for name, _ in parameters]
+    begins_zero = any(row.begins_zero for row in body.scratch)
     function = Function(
-        _template(arguments, frame, body.helpers, body.held),
+        _template([name for name, _ in parameters], frame, body.helpers, body.held),
         tuple(parameters),
         tuple(frame.constants.items()),
         body.warps,
         printer.uses_assert,
         tuple(f"{axis.upper()}BLOCK" for axis in frame.grid_axes),
         tuple(f"{axis.upper()}BLOCK" for axis in frame.loop_axes),
-        not (printer.uses_atomics or overwritten or any(row.begins_zero for row in body.scratch)),
+        is_repeatable and not (printer.uses_atomics or begins_zero),
         numbers=numbers,
     )
+    sizes = (*passed, *printer.numbers.names)
     return PrintedKernel(
         function,
-        names,
+        tuple(printer.pointers),
         body.scratch,
-        (*passed, *printer.numbers.names),
+        sizes,
         tuple(printer.scalars),
         body.counts,
         body.blocks,
         largest([*width.bounds, *body.grid_bounds]),
-        aligning_products(kernel, symbols, (*passed, *printer.numbers.names)),
+        aligning_products(kernel, symbols, sizes),
     )
 
 
