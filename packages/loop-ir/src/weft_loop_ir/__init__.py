@@ -31,6 +31,7 @@ from weft_loop_ir.callees import (
 )
 from weft_loop_ir.codegen import Codegen, CompiledProgram, ExportedProgram, Prerequisite
 from weft_loop_ir.data_symbols import sized_within
+from weft_loop_ir.digits import digits_of
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
@@ -60,6 +61,7 @@ from weft_loop_ir.ir import (
     Step,
     SymbolDefinition,
     SymbolInput,
+    is_dense,
     size_hints,
 )
 from weft_loop_ir.library_results import settle
@@ -180,6 +182,7 @@ __all__ = [
     "convolve_channels_last",
     "copied_results",
     "devices_of",
+    "digits_of",
     "evaluate",
     "format_loop_graph",
     "format_schedule",
@@ -188,6 +191,7 @@ __all__ = [
     "fuse_attention_gradients",
     "has_effects",
     "independent_iterations",
+    "is_dense",
     "is_on_several_devices",
     "item_reads",
     "item_writes",

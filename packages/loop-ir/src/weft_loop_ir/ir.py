@@ -22,7 +22,7 @@ Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants`
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ import torch
 
 from weft_loop_ir._torch import OpOverload, named_arguments
 from weft_loop_ir.bodies.instructions import LoopBody
+from weft_loop_ir.expressions import contiguous_stride
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,15 @@ class ExternCall:
     def named_arguments(self) -> dict[str, Any]:
         """``arguments`` and ``keywords`` by the names of the operator's schema; defaults are left out."""
         return named_arguments(self.operator, self.arguments, self.keywords)
+
+
+def is_dense(place: Layout | BufferView, order: Sequence[int] | None = None) -> bool:
+    """Whether elements lie one after another from the start of a buffer, dimensions in ``order``."""
+    dimensions = order or range(len(place.size))
+    size, stride = ([numbers[k] for k in dimensions] for numbers in (place.size, place.stride))
+    steps = zip(size, stride, contiguous_stride(tuple(size)), strict=True)
+    fits = all(n == 1 or sympy.expand(step - dense) == 0 for n, step, dense in steps)
+    return fits and place.offset == 0
 
 
 Block = tuple[Any, ...]

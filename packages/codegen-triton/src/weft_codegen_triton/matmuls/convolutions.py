@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView, ExternCall, FloorDiv, Mod
+from weft_loop_ir import Buffer, BufferView, ExternCall, FloorDiv, Mod, is_dense
 
 from weft_codegen_triton.matmuls.contraction import (
     BATCH,
@@ -25,7 +25,7 @@ from weft_codegen_triton.matmuls.contraction import (
     Contraction,
     Operand,
 )
-from weft_codegen_triton.matmuls.read_calls import element, is_dense, rule
+from weft_codegen_triton.matmuls.read_calls import element, rule
 
 aten = torch.ops.aten
 
@@ -55,9 +55,9 @@ def convolution(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction 
         return None
     window = _Window(image, weight, *(_each(n, dimensions) for n in (steps, borders, gaps)))
     channels_last = (0, *range(2, dimensions + 2), 1)
-    if is_dense(result, channels_last):
+    if is_dense(result.layout, channels_last):
         return window.channels_last(result, bias, by_channel)
-    if not is_dense(result):
+    if not is_dense(result.layout):
         return None
     if by_channel:
         return window.each_channel_first(result, bias)

@@ -18,6 +18,7 @@ from weft_loop_ir import (
     Kernel,
     LoopVariable,
     ReplacedSteps,
+    digits_of,
     ranges_for,
 )
 from weft_loop_ir.bodies import Combining, Indirect, Load, Reduction
@@ -118,22 +119,15 @@ def loop_values(
 
     None unless the loops are the digits of an index into ``count`` elements, so that each is told once.
     """
-    moving = [loop for loop in loops if loop.size != 1]
-    expanded = sympy.expand(index)
-    steps = {loop: expanded.coeff(loop.symbol) for loop in moving}
-    whole = sympy.Add(*(loop.symbol * step for loop, step in steps.items()))
-    still = {loop.symbol: 0 for loop in loops if loop.size == 1}
-    if sympy.expand(expanded.subs(still) - whole) != 0:
+    still = {loop.symbol: sympy.S.Zero for loop in loops if loop.size == 1}
+    moving = {loop.symbol: loop.size for loop in loops if loop.size != 1}
+    digits = digits_of(index.xreplace(still), moving)
+    if digits is None or sympy.expand(sympy.prod(moving.values()) - count) != 0:
         return None
     ranges = ranges_for(tuple(sizes.items()))
     values = dict.fromkeys(loops, sympy.S.Zero)
-    step: sympy.Expr = sympy.S.One
-    while moving:
-        loop = next((v for v in moving if sympy.expand(steps[v] - step) == 0), None)
-        if loop is None:
-            return None
-        moving.remove(loop)
-        place = ranges.floor_div(position, step)
-        values[loop] = ranges.modulo(place, loop.size) if moving else place
-        step = sympy.expand(step * loop.size)
-    return tuple(values.items()) if sympy.expand(step - count) == 0 else None
+    for digit in digits:
+        place = ranges.floor_div(position, digit.step)
+        is_last = digit is digits[-1]
+        values[digit.loop] = place if is_last else ranges.modulo(place, digit.loop.size)
+    return tuple(values.items())

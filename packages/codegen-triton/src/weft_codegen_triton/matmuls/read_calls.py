@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView, ExternCall
+from weft_loop_ir import Buffer, BufferView, ExternCall, is_dense
 
 from weft_codegen_triton.matmuls.contraction import (
     BATCH,
@@ -61,7 +61,7 @@ def read_call(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | 
     operands = {found.left.buffer, found.right.buffer, *(a.buffer for a in found.biases)}
     layout = buffers[name].layout
     dtypes = {buffers[n].layout.dtype for n in operands} | {layout.dtype}
-    if dtypes != {found.dtype} or found.dtype not in DTYPES or layout.offset != 0:
+    if dtypes != {found.dtype} or found.dtype not in DTYPES:
         return None
     is_column = found.columns == 1 and found.rows != 1 and found.groups is None
     return _turned(found) if is_column and not found.is_convolution else found
@@ -84,19 +84,6 @@ def _turned(contraction: Contraction) -> Contraction:
             replace(a, index=a.index.subs(swap, simultaneous=True)) for a in contraction.biases
         ),
     )
-
-
-def is_dense(buffer: Buffer, order: tuple[int, ...] | None = None) -> bool:
-    """Whether the dimensions of ``buffer``, in ``order``, lie row by row."""
-    layout = buffer.layout
-    expected: sympy.Expr = sympy.S.One
-    for dimension in reversed(order or range(len(layout.size))):
-        if layout.size[dimension] == 1:
-            continue
-        if sympy.expand(layout.stride[dimension] - expected) != 0:
-            return False
-        expected = expected * layout.size[dimension]
-    return True
 
 
 def element(view: BufferView, *places: sympy.Expr) -> sympy.Expr:
@@ -182,7 +169,7 @@ def _multiplied(
     views = call.arguments
     if len(views) not in (2, 3) or not all(isinstance(a, BufferView) for a in views):
         return None
-    if not is_dense(buffers[str(call.outputs[0])]):
+    if not is_dense(buffers[str(call.outputs[0])].layout):
         return None
     contraction = contract(*views[-2:])
     if len(views) == 3:
@@ -205,7 +192,11 @@ def _grouped(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | N
     if any(a is not None and not isinstance(a, BufferView) for a in others) or len(views) != 1:
         return None
     (ends,) = views
-    if len(left.size) != 2 or len(right.size) != 3 or not is_dense(buffers[str(call.outputs[0])]):
+    if (
+        len(left.size) != 2
+        or len(right.size) != 3
+        or not is_dense(buffers[str(call.outputs[0])].layout)
+    ):
         return None
     numbers = (ends.size[0], ends.stride[0], ends.offset)
     if ends.dtype is not torch.int32 or not all(n.is_Integer for n in numbers):

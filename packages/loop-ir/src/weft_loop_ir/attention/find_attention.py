@@ -22,7 +22,6 @@ from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softm
 from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.replay import Replayer
-from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.ir import (
     Buffer,
     BufferView,
@@ -34,6 +33,7 @@ from weft_loop_ir.ir import (
     LoopVariable,
     Schedule,
     Stage,
+    is_dense,
 )
 from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
@@ -285,12 +285,6 @@ def _are_lines(
     """Whether numbers that are stored at ``place`` of ``name`` lie line by line."""
     is_line = sympy.expand(place * keys - lines.first_key) == 0
     return is_line and is_dense(schedule.buffers[name].layout)
-
-
-def is_dense(place: Layout | BufferView) -> bool:
-    """Whether elements lie one after another, from the start of a buffer."""
-    steps = zip(place.size, place.stride, contiguous_stride(place.size), strict=True)
-    return place.offset == 0 and all(n == 1 or step == dense for n, step, dense in steps)
 
 
 def _takes_all(last: ExternCall, weights: str, schedule: Schedule) -> bool:

@@ -19,7 +19,6 @@ from weft_loop_ir.attention.find_attention import (
     MATMULS,
     bounds_of_keys,
     computed_score,
-    is_dense,
     is_matmul,
     without_rounding,
 )
@@ -55,6 +54,7 @@ from weft_loop_ir.ir import (
     Schedule,
     Stage,
     Step,
+    is_dense,
 )
 from weft_loop_ir.loop_graph import item_writes
 from weft_loop_ir.matmul_calls import matmul_operands

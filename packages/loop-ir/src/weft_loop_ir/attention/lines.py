@@ -6,21 +6,14 @@ from dataclasses import dataclass
 
 import sympy
 
+from weft_loop_ir.digits import Digit, digits_of
 from weft_loop_ir.expressions import FloorDiv, Mod
-from weft_loop_ir.ir import Kernel, LoopVariable
-
-
-@dataclass(frozen=True)
-class Digit:
-    """``loop`` is ``(batch * queries + query) // step % loop.size``."""
-
-    loop: LoopVariable
-    step: sympy.Expr
+from weft_loop_ir.ir import Kernel
 
 
 @dataclass(frozen=True)
 class Lines:
-    """``digits`` are the loops, fastest first; a loop of size 1 is none.
+    """``digits`` are the loops, of ``batch * queries + line``; a loop of size 1 is none.
 
     ``batch`` and ``line`` are the matrix and its line as expressions over the loops; ``query`` is the line
     where no loop runs over lines of several matrices, else None.  ``first_key``: the index of a line's first
@@ -54,35 +47,17 @@ def lines_of(
 
     None unless the outer loops go through all lines once, and one loop more along a line.
     """
-    outer = {loop.symbol: loop for loop in kernel.outer}
     along = index.free_symbols & {v.symbol for stage in kernel.stages for v in stage.inner}
     if len(along) != 1 or index.coeff(min(along, key=str)) != 1:
         return None
-    (key,) = along
-    first_key = sympy.expand(index - key)
-    steps = {
-        symbol: sympy.cancel(first_key.coeff(symbol) / keys)
-        for symbol, loop in outer.items()
-        if loop.size != 1
-    }
-    whole = sympy.Add(*(symbol * step * keys for symbol, step in steps.items()))
-    if sympy.expand(first_key - whole) != 0:
+    first_key = sympy.expand(index - along.pop())
+    outer = {v.symbol: v.size for v in kernel.outer if v.size != 1}
+    digits = digits_of(first_key, outer, keys)
+    if digits is None or sympy.expand(sympy.prod(outer.values()) - batches * queries) != 0:
         return None
-    digits: list[Digit] = []
-    expected: sympy.Expr = sympy.S.One
-    inside: int | None = None  # how many loops run within a matrix
-    while steps:
-        if inside is None and sympy.expand(expected - queries) == 0:
-            inside = len(digits)
-        found = [s for s, step in steps.items() if sympy.expand(step - expected) == 0]
-        if len(found) != 1:
-            return None
-        digits.append(Digit(outer[found[0]], steps.pop(found[0])))
-        expected = sympy.expand(expected * digits[-1].loop.size)
-    if sympy.expand(expected - batches * queries) != 0:
-        return None
-    if inside is None and batches == 1:
-        inside = len(digits)
+    # how many loops run within a matrix
+    starts = (k for k, d in enumerate(digits) if sympy.expand(d.step - queries) == 0)
+    inside = next(starts, len(digits) if batches == 1 else None)
     row = sympy.Add(*(d.loop.symbol * d.step for d in digits))
     if inside is None:
         batch, line = FloorDiv(row, queries), Mod(row, queries)
@@ -92,4 +67,4 @@ def lines_of(
             *(d.loop.symbol * sympy.cancel(d.step / queries) for d in digits[inside:])
         )
     query = None if inside is None else line
-    return Lines(tuple(digits), batches, queries, batch, line, query, first_key)
+    return Lines(digits, batches, queries, batch, line, query, first_key)

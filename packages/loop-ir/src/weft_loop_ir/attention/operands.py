@@ -10,6 +10,7 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Conversion, Load
+from weft_loop_ir.digits import digits_of
 from weft_loop_ir.expressions import FloorDiv, Mod, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import BufferView, Kernel, Layout, LoopVariable
@@ -111,24 +112,10 @@ def steps_of(
     index: sympy.Expr, loops: Mapping[sympy.Symbol, sympy.Expr]
 ) -> dict[sympy.Symbol, sympy.Expr] | None:
     """What ``index`` multiplies loops of these sizes by; None unless they are the digits of a position."""
-    steps = {symbol: index.coeff(symbol) for symbol in loops}
-    if not all(n.is_Integer for n in (*steps.values(), *loops.values())):
+    digits = digits_of(index, loops)
+    if digits is None or not all(n.is_Integer for n in loops.values()):
         return None
-    if sympy.expand(index - sympy.Add(*(s * step for s, step in steps.items()))) != 0:
-        return None
-    return steps if _covers(steps, loops) else None
-
-
-def _covers(
-    steps: Mapping[sympy.Symbol, sympy.Expr], sizes: Mapping[sympy.Symbol, sympy.Expr]
-) -> bool:
-    """Whether the loops are the digits of a position: every element of a dense buffer, once."""
-    expected = 1
-    for symbol in sorted(steps, key=lambda s: int(steps[s])):
-        if steps[symbol] != expected:
-            return False
-        expected *= int(sizes[symbol])
-    return True
+    return {digit.loop.symbol: digit.step for digit in digits}
 
 
 def _copied(

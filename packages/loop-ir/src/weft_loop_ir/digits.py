@@ -1,0 +1,41 @@
+"""Loops as the digits of a number: those that go through the elements of dense memory, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sympy
+
+from weft_loop_ir.ir import LoopVariable
+
+
+@dataclass(frozen=True)
+class Digit:
+    """``loop`` is ``number // step % loop.size``."""
+
+    loop: LoopVariable
+    step: sympy.Expr
+
+
+def digits_of(
+    index: sympy.Expr, sizes: Mapping[sympy.Symbol, sympy.Expr], unit: sympy.Expr = sympy.S.One
+) -> tuple[Digit, ...] | None:
+    """The loops of these ``sizes`` as digits of ``index / unit``, fastest first; None unless they are these.
+
+    None of them has a size of 1.
+    """
+    index = sympy.expand(index)
+    steps = {symbol: index.coeff(symbol) for symbol in sizes}
+    if sympy.expand(index - sympy.Add(*(s * step for s, step in steps.items()))) != 0:
+        return None
+    digits: list[Digit] = []
+    step: sympy.Expr = sympy.S.One
+    while steps:
+        symbol = next((s for s in steps if sympy.expand(steps[s] - step * unit) == 0), None)
+        if symbol is None:
+            return None
+        del steps[symbol]
+        digits.append(Digit(LoopVariable(symbol, sizes[symbol]), step))
+        step = sympy.expand(step * sizes[symbol])
+    return tuple(digits)
