@@ -10,7 +10,14 @@ import pytest
 import torch
 import weft_loop_ir
 from torch.fx.experimental.proxy_tensor import make_fx
-from weft_loop_ir import AttentionKernel, ExternCall, ParallelKernels, Schedule, ScheduleOptions
+from weft_loop_ir import (
+    AttentionKernel,
+    ExternCall,
+    Kernel,
+    ParallelKernels,
+    Schedule,
+    ScheduleOptions,
+)
 
 T = torch.Tensor
 Q, K, V = (torch.randn(2, 3, n, 8) for n in (6, 9, 9))
@@ -69,6 +76,20 @@ def test_a_matmul_is_in_one_attention_only() -> None:
     assert len(found) == 1
     (result,) = weft_loop_ir.evaluate(chained, [Q, K, V])
     torch.testing.assert_close(result, function(Q, K, V))
+
+
+def test_what_only_checks_stays() -> None:
+    """Positions are checked, by a kernel that writes nothing, before an input is written."""
+
+    def function(q: T, k: T, v: T, index: T, x: T) -> tuple[T, T, T]:
+        return torch.softmax(q @ k.mT, -1) @ v, x[index], x + 1
+
+    inputs = Q, K, V, torch.tensor([1, 3, 2]), torch.randn(4)
+    graph = weft_loop_ir.lower(make_fx(function, tracing_mode="fake")(*inputs))
+    checked = weft_loop_ir.check_first(weft_loop_ir.write_back(graph, {2: 4}))
+    schedule, found = fused(weft_loop_ir.schedule(checked))
+    assert len(found) == 1
+    assert next(s.writes for s in schedule.steps if isinstance(s, Kernel)) == ()
 
 
 def test_a_mask_that_is_returned_stays() -> None:

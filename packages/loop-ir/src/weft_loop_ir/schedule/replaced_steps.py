@@ -129,7 +129,7 @@ class ReplacedSteps:
         return kept[::-1]
 
     def _is_needed(self, step: Step, needed: set[str]) -> bool:
-        if not isinstance(step, Kernel):
+        if not isinstance(step, Kernel) or not step.writes:  # which checks something
             return True
         return any(name in needed or not self.is_own(name) for name in step.writes)
 
