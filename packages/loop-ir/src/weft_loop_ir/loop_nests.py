@@ -84,12 +84,11 @@ class LoopNests:
         self,
         outer: Sequence[LoopVariable],
         summed: Sequence[LoopVariable],
-        left: tuple[str, sympy.Expr],
-        right: tuple[str, sympy.Expr],
+        product: Callable[[BodyRecorder], Value],
         result: tuple[str, sympy.Expr],
         finish: Callable[[BodyRecorder, Value], Value] | None = None,
     ) -> None:
-        """Sums over ``summed`` of products in float32, of elements of two buffers; a sum, if these are one.
+        """Sums over ``summed`` of what ``product`` records, in float32.
 
         With ``finish`` they go through a buffer of their own, and what it makes of them is the result.
         """
@@ -103,9 +102,7 @@ class LoopNests:
             )
 
         def add_up(ops: BodyRecorder) -> None:
-            factors = [ops.to_dtype(ops.load(*f), torch.float32) for f in (left, right)]
-            product = factors[0] if left == right else ops.mul(*factors)
-            ops.store(sums, index, ops.reduction("sum", torch.float32, product))
+            ops.store(sums, index, ops.reduction("sum", torch.float32, product(ops)))
 
         def convert(ops: BodyRecorder) -> None:
             value = ops.load(sums, index)

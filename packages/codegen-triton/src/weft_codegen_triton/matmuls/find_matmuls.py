@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import sympy
 from weft_loop_ir import (
@@ -28,15 +28,25 @@ from weft_loop_ir import (
     ranges_for,
 )
 from weft_loop_ir.bodies import LOAD, STORE, Indirect
+from weft_loop_ir.contractions import (
+    BATCH,
+    COLUMN,
+    ROW,
+    Contraction,
+    Loops,
+    Operand,
+    add_contraction,
+    contraction_of,
+)
+from weft_loop_ir.loop_nests import LoopNests
 
 from weft_codegen_triton.gpu import REFERENCE, Gpu
-from weft_codegen_triton.matmuls import convolutions  # noqa: F401 - enters its rule
-from weft_codegen_triton.matmuls.contraction import BATCH, COLUMN, ROW, Contraction, Loops
-from weft_codegen_triton.matmuls.expansion import expanded_matmul
 from weft_codegen_triton.matmuls.producers import loop_values, with_producers
-from weft_codegen_triton.matmuls.read_calls import read_call
 from weft_codegen_triton.matmuls.tiles import TileShape, tiles_for
 
+MIN_CHANNELS = 16
+"""Of a convolution of all channels: an instruction multiplies as many at least."""
+MAX_TAPS = 49
 MAX_ELEMENTS = 2**31 - 2**21
 """Of each operand and result, so that 32-bit indices do."""
 
@@ -64,7 +74,17 @@ class MatmulKernel(FusedKernel):
         return call
 
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
-        return expanded_matmul(self, buffers)
+        """Producers of operands, the contraction, and the kernel's own loops."""
+        contraction, nests = self.contraction, LoopNests(self.name, buffers)
+        for operand in (contraction.left, contraction.right):
+            if operand.producer is not None:
+                nests.include(operand.producer.kernel, temporary=[operand.buffer])
+        nests.temporary(self.sums, [contraction.elements], contraction.dtype)
+        add_contraction(nests, contraction, self.sums)
+        loops = Kernel(**{f.name: getattr(self, f.name) for f in fields(Kernel)})
+        reads = tuple(dict.fromkeys(n for stage in self.stages for n in stage.body.reads))
+        nests.include(replace(loops, name=f"{self.name}_loops", reads=reads))
+        return nests.expansion()
 
 
 def matmul_forms(
@@ -72,8 +92,8 @@ def matmul_forms(
 ) -> tuple[MatmulKernel, ...]:
     """The kernels that could run ``call``, the step at ``place``; the one first that does most besides."""
     buffers = around.buffers
-    contraction = read_call(call, buffers)
-    if contraction is None or not _is_addressable(contraction):
+    contraction = _readable(call, buffers)
+    if contraction is None:
         return ()
     name = str(call.outputs[0])
     if around.written(name) != [place]:
@@ -96,10 +116,41 @@ def matmul_forms(
 
 def matmul_alone(call: ExternCall, schedule: Schedule, gpu: Gpu = REFERENCE) -> MatmulKernel | None:
     """The kernel that computes what ``call`` does and nothing besides; None where there is none."""
-    contraction = read_call(call, schedule.buffers)
-    if contraction is None or not _is_addressable(contraction):
+    contraction = _readable(call, schedule.buffers)
+    if contraction is None:
         return None
     return _alone(call, contraction, (), schedule.buffers, gpu)
+
+
+def _readable(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+    """What ``call`` computes, if there is a kernel for it."""
+    contraction = contraction_of(call, buffers)
+    if contraction is None or not _is_addressable(contraction):
+        return None
+    if not contraction.is_convolution:
+        is_column = contraction.columns == 1 and contraction.rows != 1
+        return _turned(contraction) if is_column and contraction.groups is None else contraction
+    has_channels = contraction.by_channel or contraction.inner >= MIN_CHANNELS
+    return contraction if has_channels and contraction.taps <= MAX_TAPS else None
+
+
+def _turned(contraction: Contraction) -> Contraction:
+    """The same with rows for columns: one column lies in memory as one row does."""
+    swap = {ROW: COLUMN, COLUMN: ROW}
+
+    def swapped(operand: Operand) -> Operand:
+        return replace(operand, index=operand.index.subs(swap, simultaneous=True))
+
+    return replace(
+        contraction,
+        rows=contraction.columns,
+        columns=contraction.rows,
+        left=swapped(contraction.right),
+        right=swapped(contraction.left),
+        biases=tuple(
+            replace(a, index=a.index.subs(swap, simultaneous=True)) for a in contraction.biases
+        ),
+    )
 
 
 def _is_addressable(contraction: Contraction) -> bool:

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from weft_loop_ir import Schedule, all_items
+from weft_loop_ir.contractions import Contraction
 from weft_loop_ir.process_lock import ProcessLock
 
-from weft_codegen_triton.matmuls.contraction import Contraction
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.program import TritonProgram
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import sympy
 import torch
 from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, print_index
+from weft_loop_ir.contractions import BATCH, COLUMN, ROW, TAP, Loops
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
@@ -31,7 +32,6 @@ from weft_codegen_triton.kernel.kernel_printer import (
     stores_half,
 )
 from weft_codegen_triton.kernel.templates import definition, program_id, unrolled
-from weft_codegen_triton.matmuls.contraction import BATCH, COLUMN, ROW, TAP, Loops
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.matmuls.print_operand import AXES, OperandBlock, OperandPrinter

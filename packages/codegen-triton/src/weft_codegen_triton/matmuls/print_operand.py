@@ -9,11 +9,7 @@ from typing import Protocol
 import sympy
 import torch
 from weft_loop_ir import Buffer, print_index
-
-from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
-from weft_codegen_triton.kernel.dtypes import triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX
-from weft_codegen_triton.matmuls.contraction import (
+from weft_loop_ir.contractions import (
     COLUMN,
     INNER,
     ROW,
@@ -22,6 +18,10 @@ from weft_codegen_triton.matmuls.contraction import (
     Loops,
     Operand,
 )
+
+from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
+from weft_codegen_triton.kernel.dtypes import triton_dtype
+from weft_codegen_triton.kernel.expressions import INDEX
 
 SHAPES = {"y": "YBLOCK", "x": "XBLOCK", "k": "KBLOCK"}
 AXES = {ROW: "y", COLUMN: "x", INNER: "k"}

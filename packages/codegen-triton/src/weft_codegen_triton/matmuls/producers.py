@@ -22,8 +22,8 @@ from weft_loop_ir import (
     ranges_for,
 )
 from weft_loop_ir.bodies import Combining, Indirect, Load, Reduction
+from weft_loop_ir.contractions import Contraction, Loops, Operand, Producer
 
-from weft_codegen_triton.matmuls.contraction import Contraction, Loops, Operand, Producer
 from weft_codegen_triton.matmuls.tiles import SQUARE, static
 
 COSTLY_BYTES = 4

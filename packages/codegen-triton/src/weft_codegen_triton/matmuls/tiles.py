@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy
+from weft_loop_ir.contractions import Contraction
 from weft_loop_ir.guesses import MATMUL_EXTENT, guessed
 
 from weft_codegen_triton.gpu import REFERENCE, Gpu
-from weft_codegen_triton.matmuls.contraction import Contraction
 
 
 @dataclass(frozen=True)

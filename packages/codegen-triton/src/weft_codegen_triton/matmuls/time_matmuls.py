@@ -13,11 +13,11 @@ import sympy
 import torch
 from weft_loop_ir import Buffer, BufferView, ExternCall, Kernel, SizeFloat
 from weft_loop_ir.bodies import Scalar
+from weft_loop_ir.contractions import Contraction
 
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, print_kernel
-from weft_codegen_triton.matmuls.contraction import Contraction
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.matmuls.print_matmul import print_matmul

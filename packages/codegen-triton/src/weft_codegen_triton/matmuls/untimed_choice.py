@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 import sympy
 import torch
+from weft_loop_ir.contractions import INNER, Contraction
 
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.matmuls.contraction import INNER, Contraction
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.tiles import FEW_ROWS, squares
 

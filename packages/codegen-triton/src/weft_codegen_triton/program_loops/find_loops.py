@@ -24,9 +24,9 @@ from weft_loop_ir import (
     item_writes,
 )
 from weft_loop_ir.bodies import Combining
+from weft_loop_ir.contractions import Contraction
 
 from weft_codegen_triton.kernel.blocks import power_of_two
-from weft_codegen_triton.matmuls.contraction import Contraction
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel, matmul_alone
 from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import sympy
@@ -43,8 +43,18 @@ def _add_matmul(nests: LoopNests, left: MatrixOperand, right: MatrixOperand, res
         LoopVariable(COLUMN, right.size[2]),
     )
     summed = (LoopVariable(INNER, inner),)
-    place = (result, dense(outer))
-    nests.contract(outer, summed, element(left, ROW, INNER), element(right, INNER, COLUMN), place)
+    product = _product(element(left, ROW, INNER), element(right, INNER, COLUMN))
+    nests.contract(outer, summed, product, (result, dense(outer)))
+
+
+def _product(*elements: tuple[str, sympy.Expr]) -> Callable[[BodyRecorder], Value]:
+    """Records the product of one or two elements of buffers in float32."""
+
+    def record(ops: BodyRecorder) -> Value:
+        factors = [ops.to_dtype(ops.load(*one), torch.float32) for one in elements]
+        return ops.mul(*factors) if len(factors) > 1 else factors[0]
+
+    return record
 
 
 def _recorded(ops: BodyRecorder, body: LoopBody) -> Value:
@@ -139,12 +149,11 @@ def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Bu
         nests.contract(
             outer,
             (members, LoopVariable(INNER, inner)),
-            at(matrix, ROW, INNER),
-            at(matmul.other, INNER, COLUMN),
+            _product(at(matrix, ROW, INNER), at(matmul.other, INNER, COLUMN)),
             (name, sympy.expand(index.xreplace(first))),
         )
     if kernel.total is not None:
         outer = (*groups, LoopVariable(ROW, size[1]), LoopVariable(COLUMN, size[2]))
-        place = at(made[-1], ROW, COLUMN)
-        nests.contract(outer, (members,), place, place, (kernel.total.result, dense(outer)))
+        summand = _product(at(made[-1], ROW, COLUMN))
+        nests.contract(outer, (members,), summand, (kernel.total.result, dense(outer)))
     return nests.expansion()

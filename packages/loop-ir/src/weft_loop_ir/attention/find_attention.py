@@ -22,9 +22,9 @@ from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softm
 from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.replay import Replayer
+from weft_loop_ir.contractions import BATCH, COLUMN, ROW, contraction_of
 from weft_loop_ir.ir import (
     Buffer,
-    BufferView,
     Expansion,
     ExternCall,
     FusedKernel,
@@ -43,7 +43,6 @@ from weft_loop_ir.schedule.replaced_steps import ReplacedSteps
 
 aten = torch.ops.aten
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 MATMULS = (aten.bmm.default, aten.mm.default)
 ADDED_MATMULS = (aten.baddbmm.default,)
 
@@ -136,21 +135,10 @@ def _candidates(
 
 def is_matmul(call: ExternCall, schedule: Schedule) -> bool:
     """Whether ``call`` multiplies batches of matrices of one supported dtype, into dense memory."""
-    if call.operator not in (*MATMULS, *ADDED_MATMULS) or call.holds or call.defines:
+    if call.operator not in (*MATMULS, *ADDED_MATMULS):
         return False
-    (name,) = call.outputs
-    views = call.arguments
-    if name is None or not all(isinstance(v, BufferView) for v in views):
-        return False
-    layout = schedule.buffers[name].layout
-    dtypes = {v.dtype for v in views} | {schedule.buffers[v.buffer].layout.dtype for v in views}
-    sizes = (n for v in views for n in v.size)
-    return (
-        is_dense(layout)
-        and len(dtypes | {layout.dtype}) == 1
-        and layout.dtype in DTYPES
-        and all(n.is_positive for n in sizes)
-    )
+    contraction = contraction_of(call, schedule.buffers)
+    return contraction is not None and all(n.is_positive for n in contraction.sizes.values())
 
 
 def _joined(
@@ -176,8 +164,8 @@ def _joined(
     def dtype_of(name: str) -> torch.dtype:
         return torch.float32 if name == scores else schedule.buffers[name].layout.dtype
 
-    plain = computed_score(matmul, lines, layout.dtype)
-    rows = softmax_rows(kernel, found.weights, keys, scores, plain, dtype_of, True)
+    score = computed_score(matmul, lines, schedule.buffers)
+    rows = softmax_rows(kernel, found.weights, keys, scores, score, dtype_of, True)
     if rows is None:
         return None
     _, second, third = found.places
@@ -315,34 +303,26 @@ def _only_index(kernel: Kernel, scores: str, weights: str) -> sympy.Expr | None:
 
 
 def computed_score(
-    matmul: ExternCall, lines: Lines, dtype: torch.dtype
+    matmul: ExternCall, lines: Lines, buffers: Mapping[str, Buffer]
 ) -> Callable[[BodyRecorder, sympy.Expr], Value]:
     """Records a score in float32, with what a matmul adds to it."""
-    (scores,) = matmul.outputs
-    assert scores is not None
-    name: str = scores
+    contraction, name = contraction_of(matmul, buffers), str(matmul.outputs[0])
+    assert contraction is not None
 
-    def plain(ops: BodyRecorder, index: sympy.Expr) -> Value:
-        return ops.load(name, index)
+    def score(ops: BodyRecorder, index: sympy.Expr) -> Value:
+        score = ops.load(name, index)
+        if contraction.scale != 1:
+            score = ops.mul(score, contraction.scale)
+        places = {BATCH: lines.batch, ROW: lines.line, COLUMN: index - lines.first_key}
+        for bias in contraction.biases:
+            loaded = ops.load(bias.buffer, sympy.expand(bias.index.xreplace(places)))
+            added = ops.to_dtype(loaded, torch.float32)
+            if bias.scale != 1:
+                added = ops.mul(added, bias.scale)
+            score = ops.to_dtype(ops.add(score, added), contraction.dtype)
+        return score
 
-    *_, added = matmul_operands(matmul)
-    if added is None:
-        return plain
-    alpha, beta = (matmul.keywords.get(k, 1) for k in ("alpha", "beta"))
-    steps = [sympy.S.Zero if n == 1 else s for n, s in zip(added.size, added.stride, strict=True)]
-    (batch_step, query_step, key_step) = (sympy.S.Zero,) * (3 - len(steps)) + tuple(steps)
-
-    def with_added(ops: BodyRecorder, index: sympy.Expr) -> Value:
-        score = ops.mul(plain(ops, index), float(alpha))
-        if beta == 0:
-            return score
-        key = index - lines.first_key
-        place = added.offset + lines.batch * batch_step + lines.line * query_step
-        loaded = ops.load(added.buffer, sympy.expand(place + key * key_step))
-        other = ops.mul(ops.to_dtype(loaded, torch.float32), float(beta))
-        return ops.to_dtype(ops.add(score, other), dtype)
-
-    return with_added
+    return score
 
 
 def _needs_rounding(

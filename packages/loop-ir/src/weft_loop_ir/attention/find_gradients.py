@@ -264,7 +264,7 @@ class _Finder:
         """What computes an element that is stored in ``name``, over the lines and keys."""
         body = self.kernel.stages[0].body
         computed = {
-            str(call.outputs[0]): computed_score(call, self.lines, self._dtype(call))
+            str(call.outputs[0]): computed_score(call, self.lines, self.buffers)
             for call in self.calls.values()
         }
 
@@ -291,9 +291,6 @@ class _Finder:
         return _without_conversion(
             without_rounding(made, scores | wide, dtype, dtype_of, self.lines, loops)
         )
-
-    def _dtype(self, call: ExternCall) -> torch.dtype:
-        return self.buffers[str(call.outputs[0])].layout.dtype
 
     # -- what reads it -----------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import sympy
 import torch
-from weft_loop_ir import Kernel, LoopVariable
+
+from weft_loop_ir.ir import Kernel, LoopVariable
 
 BATCH, ROW, COLUMN, INNER, TAP = (
     sympy.Symbol(name, integer=True, nonnegative=True)

@@ -13,9 +13,8 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView, ExternCall, is_dense
 
-from weft_codegen_triton.matmuls.contraction import (
+from weft_loop_ir.contractions.contraction import (
     BATCH,
     COLUMN,
     INNER,
@@ -26,6 +25,7 @@ from weft_codegen_triton.matmuls.contraction import (
     Groups,
     Operand,
 )
+from weft_loop_ir.ir import Buffer, BufferView, ExternCall, is_dense
 
 aten = torch.ops.aten
 
@@ -47,7 +47,7 @@ def rule(*operators: Any) -> Callable[[Rule], Rule]:
     return enter
 
 
-def read_call(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
+def contraction_of(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | None:
     """What ``call`` computes, if it is a contraction of one dtype and has one result, dense by rows."""
     function = RULES.get(call.operator)
     if function is None or call.holds or call.defines or len(call.outputs) != 1:
@@ -63,27 +63,7 @@ def read_call(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction | 
     dtypes = {buffers[n].layout.dtype for n in operands} | {layout.dtype}
     if dtypes != {found.dtype} or found.dtype not in DTYPES:
         return None
-    is_column = found.columns == 1 and found.rows != 1 and found.groups is None
-    return _turned(found) if is_column and not found.is_convolution else found
-
-
-def _turned(contraction: Contraction) -> Contraction:
-    """The same with rows for columns: one column lies in memory as one row does."""
-    swap = {ROW: COLUMN, COLUMN: ROW}
-
-    def swapped(operand: Operand) -> Operand:
-        return replace(operand, index=operand.index.subs(swap, simultaneous=True))
-
-    return replace(
-        contraction,
-        rows=contraction.columns,
-        columns=contraction.rows,
-        left=swapped(contraction.right),
-        right=swapped(contraction.left),
-        biases=tuple(
-            replace(a, index=a.index.subs(swap, simultaneous=True)) for a in contraction.biases
-        ),
-    )
+    return found
 
 
 def element(view: BufferView, *places: sympy.Expr) -> sympy.Expr:

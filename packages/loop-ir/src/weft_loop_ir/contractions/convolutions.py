@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView, ExternCall, FloorDiv, Mod, is_dense
 
-from weft_codegen_triton.matmuls.contraction import (
+from weft_loop_ir.contractions.contraction import (
     BATCH,
     COLUMN,
     INNER,
@@ -25,13 +24,11 @@ from weft_codegen_triton.matmuls.contraction import (
     Contraction,
     Operand,
 )
-from weft_codegen_triton.matmuls.read_calls import element, rule
+from weft_loop_ir.contractions.read_calls import element, rule
+from weft_loop_ir.expressions import FloorDiv, Mod
+from weft_loop_ir.ir import Buffer, BufferView, ExternCall, is_dense
 
 aten = torch.ops.aten
-
-MIN_CHANNELS = 16
-"""Of a convolution of all channels: an instruction multiplies as many at least."""
-MAX_TAPS = 49
 
 
 @rule(aten.convolution.default)
@@ -49,9 +46,6 @@ def convolution(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contraction 
         return None
     by_channel = groups != 1
     if by_channel and not (groups == image.size[1] == weight.size[0]):
-        return None
-    taps = math.prod(int(n) for n in weight.size[2:])
-    if not 1 <= taps <= MAX_TAPS or (not by_channel and image.size[1] < MIN_CHANNELS):
         return None
     window = _Window(image, weight, *(_each(n, dimensions) for n in (steps, borders, gaps)))
     channels_last = (0, *range(2, dimensions + 2), 1)
