@@ -194,6 +194,29 @@ def test_gradients_of_a_bias_are_sums_of_matrices() -> None:
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 
+def test_a_gradient_that_is_written_to_an_input_is_not_computed_earlier() -> None:
+    """A step between reads what the input holds before."""
+    inputs = (*operands(torch.float32), torch.randn(2, QUERIES, KEYS))
+    given = (*given_to_backward(with_bias, inputs), torch.randn(2, QUERIES, KEYS))
+
+    def function(
+        tangent: T, result: T, largest: T, logarithm: T, q: T, k: T, v: T, bias: T, held: T
+    ) -> tuple[T, ...]:
+        weights = torch.exp(q @ k.mT * 0.4 + bias - largest - logarithm)
+        of_scores = weights * (tangent @ v.mT - (result * tangent).sum(-1, keepdim=True))
+        of_queries, before = (of_scores * 0.4) @ k, held @ held.mT
+        return of_scores.sum(0), of_queries, before
+
+    graph = weft_loop_ir.lower(make_fx(function, tracing_mode="fake")(*given))
+    schedule = weft_loop_ir.schedule(weft_loop_ir.write_back(graph, {0: 8}))
+    assert schedule.inputs[8] in schedule.steps[-1].writes  # type: ignore[union-attr]
+    chosen = weft_loop_ir.fuse_attention_gradients(schedule, lambda _: True)
+    exact = function(*(t.double() for t in given))
+    copies = [t.clone() for t in given]
+    for got, want in zip(weft_loop_ir.evaluate(chosen, copies), exact, strict=True):
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
 def test_dumps_show_the_nests() -> None:
     schedule = fused(in_tuple(attention(causal)), operands(torch.float32))
     text = weft_loop_ir.format_schedule(schedule)

@@ -96,7 +96,7 @@ def matmul_forms(
     if contraction is None:
         return ()
     name = str(call.outputs[0])
-    if around.written(name) != [place]:
+    if not around.is_made_at(name, place):
         return ()
     ends: list[tuple[Kernel | None, int]] = [(None, place)]
     last = around.only_reader(name, place)

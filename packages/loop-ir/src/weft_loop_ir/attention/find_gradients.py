@@ -344,7 +344,7 @@ class _Finder:
         return None if turned is None else turned is (view is left)
 
     def _alone_writes(self, step: Step, place: int) -> bool:
-        return all(self.around.written(n) == [place] for n in item_writes(step))
+        return all(self.around.is_made_at(name, place) for name in item_writes(step))
 
     def _is_turned(self, view: BufferView) -> bool | None:
         """Whether ``view`` of all matrices has lines and columns exchanged; None if it is another part."""

@@ -11,7 +11,7 @@ import sympy
 
 from weft_loop_ir.attention.operands import MatrixOperand, moved, steps_of
 from weft_loop_ir.bodies import Access, Conversion, Load, Reduction, Store
-from weft_loop_ir.ir import Buffer, BufferKind, Kernel
+from weft_loop_ir.ir import Kernel
 from weft_loop_ir.schedule.replaced_steps import ReplacedSteps
 
 
@@ -57,7 +57,7 @@ def _after(result: Result, place: int, around: ReplacedSteps) -> Result | None:
     if type(kernel) is not Kernel or passed is None:
         return None
     load, store, target = passed
-    if not _is_free(around.buffers[target]) or around.written(target) != [place]:
+    if not around.is_made_at(target, place):
         return None
     every = [*kernel.outer, *(v for stage in kernel.stages for v in stage.inner)]
     loops = {v.symbol: v.size for v in every if v.size != 1}
@@ -80,11 +80,6 @@ def _after(result: Result, place: int, around: ReplacedSteps) -> Result | None:
     if not all(step.is_Integer for step in found.steps):
         return None
     return Result(found, group, (*result.places, place))
-
-
-def _is_free(buffer: Buffer) -> bool:
-    """Whether nothing is in a buffer before a step writes it."""
-    return buffer.kind in (BufferKind.INTERMEDIATE, BufferKind.OUTPUT)
 
 
 def _group(

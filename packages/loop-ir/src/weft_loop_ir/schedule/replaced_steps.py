@@ -60,9 +60,14 @@ class ReplacedSteps:
         kind = self.buffers[name].kind
         return kind is BufferKind.INTERMEDIATE and name not in self._returned
 
+    def is_made_at(self, name: str, place: int) -> bool:
+        """Whether ``name`` holds nothing but what the step at ``place`` writes."""
+        is_given = self.buffers[name].kind in (BufferKind.INPUT, BufferKind.CONSTANT)
+        return not is_given and self._writers[name] == [place]
+
     def only_reader(self, name: str, writer: int) -> int | None:
         """The one step that reads an intermediate which the step at ``writer`` alone writes."""
-        if not self.is_own(name) or self._writers[name] != [writer]:
+        if not (self.is_own(name) and self.is_made_at(name, writer)):
             return None
         readers = self._readers[name]
         return readers[0] if len(readers) == 1 and readers[0] > writer else None
