@@ -80,7 +80,6 @@ from weft_loop_ir.loop_graph import (
     raises_by_value,
 )
 from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
-from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.ops import OpsHandler
 from weft_loop_ir.printing import IndexSpelling, NumberSpelling, print_index, print_number
 from weft_loop_ir.private_results import with_private_results
@@ -198,7 +197,6 @@ __all__ = [
     "kernel_name",
     "last_uses",
     "lower",
-    "matmul_operands",
     "merge_matmuls",
     "needs_check",
     "ops",

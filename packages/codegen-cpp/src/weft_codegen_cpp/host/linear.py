@@ -19,7 +19,8 @@ from dataclasses import replace
 
 import sympy
 import torch
-from weft_loop_ir import BufferView, ExternCall, Schedule, accepts, matmul_operands, plan_memory
+from weft_loop_ir import BufferView, ExternCall, Schedule, accepts, plan_memory
+from weft_loop_ir.contractions import matmul_operands
 from weft_loop_ir.guesses import LIBRARY_EXTENT, guessed
 
 from weft_codegen_cpp import _torch

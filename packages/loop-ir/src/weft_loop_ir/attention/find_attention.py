@@ -22,7 +22,7 @@ from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softm
 from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.replay import Replayer
-from weft_loop_ir.contractions import BATCH, COLUMN, ROW, contraction_of
+from weft_loop_ir.contractions import BATCH, COLUMN, ROW, contraction_of, matmul_operands
 from weft_loop_ir.ir import (
     Buffer,
     Expansion,
@@ -35,7 +35,6 @@ from weft_loop_ir.ir import (
     Stage,
     is_dense,
 )
-from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.options import ScheduleOptions

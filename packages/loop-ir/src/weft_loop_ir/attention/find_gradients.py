@@ -42,6 +42,7 @@ from weft_loop_ir.bodies import (
 from weft_loop_ir.bodies.edit import part_of
 from weft_loop_ir.bodies.patterns import call, capture, match
 from weft_loop_ir.bodies.replay import Replayer
+from weft_loop_ir.contractions import matmul_operands
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.ir import (
     Buffer,
@@ -57,7 +58,6 @@ from weft_loop_ir.ir import (
     is_dense,
 )
 from weft_loop_ir.loop_graph import item_writes
-from weft_loop_ir.matmul_calls import matmul_operands
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.kernel_names import renamed
 from weft_loop_ir.schedule.options import ScheduleOptions

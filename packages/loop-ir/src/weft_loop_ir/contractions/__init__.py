@@ -14,3 +14,4 @@ from weft_loop_ir.contractions.contraction import Operand as Operand
 from weft_loop_ir.contractions.contraction import Producer as Producer
 from weft_loop_ir.contractions.expansion import add_contraction as add_contraction
 from weft_loop_ir.contractions.read_calls import contraction_of as contraction_of
+from weft_loop_ir.contractions.read_calls import matmul_operands as matmul_operands

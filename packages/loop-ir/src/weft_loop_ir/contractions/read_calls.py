@@ -66,6 +66,12 @@ def contraction_of(call: ExternCall, buffers: Mapping[str, Buffer]) -> Contracti
     return found
 
 
+def matmul_operands(call: ExternCall) -> tuple[BufferView, BufferView, BufferView | None]:
+    """The left operand, the right one and what is added by ``mm``, ``bmm``, ``addmm`` or ``baddbmm``."""
+    *added, left, right = call.arguments
+    return left, right, added[0] if added else None
+
+
 def element(view: BufferView, *places: sympy.Expr) -> sympy.Expr:
     """The position of an element of ``view``; of a dimension of one element the first."""
     pairs = zip(view.size, view.stride, places, strict=True)
@@ -151,9 +157,10 @@ def _multiplied(
         return None
     if not is_dense(buffers[str(call.outputs[0])].layout):
         return None
-    contraction = contract(*views[-2:])
-    if len(views) == 3:
-        return _scaled(call, contraction, views[0])
+    left, right, added = matmul_operands(call)
+    contraction = contract(left, right)
+    if added is not None:
+        return _scaled(call, contraction, added)
     return None if call.keywords else contraction
 
 
