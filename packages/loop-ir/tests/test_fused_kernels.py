@@ -217,6 +217,28 @@ def test_a_gradient_that_is_written_to_an_input_is_not_computed_earlier() -> Non
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
 
 
+def test_gradients_of_a_bias_that_is_overwritten_stay_apart() -> None:
+    """One of the kernels would write what the next one reads."""
+    inputs = (*operands(torch.float32), torch.randn(3, 2, QUERIES, KEYS))
+    given = given_to_backward(with_bias, inputs)
+
+    def function(
+        tangent: T, result: T, largest: T, logarithm: T, q: T, k: T, v: T, bias: T
+    ) -> tuple[T, ...]:
+        weights = torch.exp(q @ k.mT * 0.4 + bias - largest - logarithm)
+        of_scores = weights * (tangent @ v.mT - (result * tangent).sum(-1, keepdim=True))
+        return weights * 1.0, of_scores, (of_scores * 0.4) @ k
+
+    exact = function(*(t.double() for t in given))
+    for written in (0, 1):
+        graph = weft_loop_ir.lower(make_fx(function, tracing_mode="fake")(*given))
+        schedule = weft_loop_ir.schedule(weft_loop_ir.write_back(graph, {written: 7}))
+        chosen = weft_loop_ir.fuse_attention_gradients(schedule, lambda _: True)
+        results = weft_loop_ir.evaluate(chosen, [t.clone() for t in given])
+        for got, want in zip(results, exact, strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
 def test_dumps_show_the_nests() -> None:
     schedule = fused(in_tuple(attention(causal)), operands(torch.float32))
     text = weft_loop_ir.format_schedule(schedule)

@@ -8,6 +8,7 @@ in memory.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -189,6 +190,9 @@ class _Finder:
             kinds.setdefault((by_columns, group), []).append(matmul)
         kernels = [self._kernel(tuple(chosen), *kind, None) for kind, chosen in kinds.items()]
         kernels += [self._kernel((), False, group, total) for total, group in sums]
+        for earlier, later in itertools.combinations(kernels, 2):
+            if not set(earlier.writes).isdisjoint(later.reads):  # an input that is written in place
+                raise _Differs
         return _Found((*self.calls, self.place, *places), tuple(kernels))
 
     # -- what the kernel reads ---------------------------------------------------------------------------
