@@ -60,6 +60,27 @@ def generator_expressions(x):
     return sum(i for i in range(x)), list(i * i for i in range(x)), any(i > 1 for i in range(x))
 
 
+class Counted:
+    """Counts how often it is iterated over."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __iter__(self):
+        self.count += 1
+        return iter((1, 2))
+
+
+def takes_its_iterator_when_made(x):
+    counted = Counted()
+    made = (i + x for i in counted)
+    before, number = counted.count, 5
+    try:
+        (i for i in number)
+    except TypeError as error:
+        return before, list(made), counted.count, str(error)
+
+
 def walrus(x):
     return [y := i for i in range(x)], y
 
@@ -108,7 +129,7 @@ def inlined(x):
     "function",
     [
         plain, variable_is_restored, unbound_stays_unbound, cells, outer_cell, nested, raises_inside,
-        generator_expressions, walrus, in_a_class,
+        generator_expressions, takes_its_iterator_when_made, walrus, in_a_class,
     ],
 )  # fmt: skip
 def test_comprehensions(function):

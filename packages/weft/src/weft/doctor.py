@@ -22,7 +22,7 @@ from .api import compile as weft_compile
 from .caches import cache_infos
 from .registry import BACKEND_GROUP, CODEGEN_GROUP, codegen_device_types, find_codegen, installed
 
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 15)
 OLDEST_TORCH, NEWEST_TORCH = (2, 11), (2, 15)
 MIN_FREE = 1 << 30
 """Bytes that are left of a file system from which on nothing is said."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from . import indexed_iterators
 from .dialects import DIALECT
 from .flow import max_depth
 from .instructions import (
@@ -178,12 +179,19 @@ class CodeBuilder:
             co_linetable=b"",
             **changes,
         )
-        parts = assemble(self.instructions, variable_names(shape), signature.co_firstlineno)
+        depth = max_depth(self.instructions)
+        iter_constant = 0
+        if DIALECT.indexed_iterators:
+            if any(instruction.name == "GET_ITER" for instruction in self.instructions):
+                iter_constant = self.constant(iter)
+            depth += indexed_iterators.ROOM
+        variables = variable_names(shape)
+        parts = assemble(self.instructions, variables, signature.co_firstlineno, iter_constant)
         return shape.replace(
             co_code=parts.bytecode,
             co_linetable=parts.line_table,
             co_exceptiontable=parts.exception_table,
             co_consts=tuple(self._constants),
             co_names=tuple(self._names),
-            co_stacksize=max_depth(self.instructions),
+            co_stacksize=depth,
         )

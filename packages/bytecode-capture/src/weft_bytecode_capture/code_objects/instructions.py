@@ -195,13 +195,18 @@ class Assembled:
 
 
 def assemble(
-    instructions: list[Instruction], variables: tuple[str, ...], first_line: int
+    instructions: list[Instruction],
+    variables: tuple[str, ...],
+    first_line: int,
+    iter_constant: int = 0,
 ) -> Assembled:
     """Lay instructions out as bytes.  ``variables`` names the frame's slots (:func:`variable_names`).
 
+    ``iter_constant``: see :func:`spelled`.
+
     :raises ValueError: a jump's target is not among them, or a jump that only goes forward goes back.
     """
-    instructions = spelled(instructions)
+    instructions = spelled(instructions, iter_constant)
     index = {id(instruction): i for i, instruction in enumerate(instructions)}
     names = [_directed_name(i, instruction, index) for i, instruction in enumerate(instructions)]
     slots = {name: i for i, name in enumerate(variables)}

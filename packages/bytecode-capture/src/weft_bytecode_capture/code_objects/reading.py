@@ -5,15 +5,16 @@ from __future__ import annotations
 import dis
 import opcode
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from .dialects import DIALECT
+from .indexed_iterators import index_slots, iter_calls, without_indices
 
 
 def _caches() -> dict[str, int]:
     entries = opcode._inline_cache_entries  # type: ignore[attr-defined]
-    if isinstance(entries, dict):  # 3.13
+    if isinstance(entries, Mapping):  # 3.13
         return {name: entries.get(name, 0) for name in dis.opmap}
     return {name: entries[code] for name, code in dis.opmap.items() if code < 256}
 
@@ -47,6 +48,13 @@ class Unit(NamedTuple):
 def read(code: types.CodeType) -> Iterator[Unit]:
     """The instructions of a code object in order."""
     units = list(_plain(code))
+    if DIALECT.indexed_iterators:
+        slots = index_slots(list(_encoded(code)), list(_exception_rows(code)))
+        units = without_indices(units, slots)
+        written = iter_calls(code.co_consts)
+        if written is not None:
+            _join(units, "GET_ITER", written)
+            units = [u._replace(argument=0) if u.name == "GET_ITER" else u for u in units]
     for name, parts in DIALECT.sequences.items():
         _join(units, name, parts)
     if DIALECT.bools_before:
@@ -131,7 +139,22 @@ class ExceptionEntry(NamedTuple):
 
 
 def exception_entries(code: types.CodeType) -> Iterator[ExceptionEntry]:
-    """The rows of a code object's exception table: big-endian numbers of groups of 6 bits."""
+    """The rows of a code object's exception table, for the stack as :func:`read` describes it."""
+    rows = list(_exception_rows(code))
+    if DIALECT.indexed_iterators and rows:
+        slots = index_slots(list(_encoded(code)), rows)
+        rows = [row._replace(depth=row.depth - _index_count(row, slots)) for row in rows]
+    return iter(rows)
+
+
+def _index_count(row: ExceptionEntry, slots: Mapping[int, tuple[bool, ...]]) -> int:
+    """How many slots that count elements a handler leaves on the stack."""
+    covered = (slots[offset] for offset in range(row.start, row.end, 2) if offset in slots)
+    return sum(next(covered, ())[: row.depth])
+
+
+def _exception_rows(code: types.CodeType) -> Iterator[ExceptionEntry]:
+    """The exception table as it is in the bytes: big-endian numbers of groups of 6 bits."""
     table = code.co_exceptiontable
     position = 0
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .dialects import DIALECT
+from .indexed_iterators import SPELLINGS
 
 if TYPE_CHECKING:
     from .instructions import ExceptionEntry, Instruction
 
 
-def spelled(instructions: list[Instruction]) -> list[Instruction]:
-    """The instructions to lay out, with jumps and handlers among themselves."""
+def spelled(instructions: list[Instruction], iter_constant: int) -> list[Instruction]:
+    """The instructions to lay out, with jumps and handlers among themselves.
+
+    ``iter_constant`` is the number of the constant :func:`iter`, for a dialect with ``indexed_iterators``.
+    """
     if not DIALECT.bools_before:
         return instructions
     targets = {id(i.target) for i in instructions}
@@ -34,11 +39,24 @@ def spelled(instructions: list[Instruction]) -> list[Instruction]:
             for name, argument in DIALECT.sequences[instruction.name]:
                 part = dataclasses.replace(instruction, name=name, argument=argument)
                 output.append(part)
+        elif DIALECT.indexed_iterators and instruction.name in SPELLINGS:
+            output.extend(_with_index(instruction, iter_constant))
         elif not is_explicit:
             output.append(dataclasses.replace(instruction))
         first_of[id(instruction)] = output[min(start, len(output) - 1)]
     _connect(output, first_of)
     return output
+
+
+def _with_index(instruction: Instruction, iter_constant: int) -> Iterator[Instruction]:
+    """What takes an iterator, or its next element, where a slot for an index lies on it."""
+    for name, argument in SPELLINGS[instruction.name]:
+        if argument is not None:
+            yield dataclasses.replace(instruction, name=name, argument=argument, target=None)
+        elif name == "LOAD_CONST":
+            yield dataclasses.replace(instruction, name=name, argument=iter_constant)
+        else:
+            yield dataclasses.replace(instruction, name=name)
 
 
 def _connect(output: list[Instruction], first_of: dict[int, Instruction]) -> None:
@@ -51,5 +69,7 @@ def _connect(output: list[Instruction], first_of: dict[int, Instruction]) -> Non
         if handler is not None:
             if id(handler) not in handlers:
                 target = first_of.get(id(handler.target), handler.target)
-                handlers[id(handler)] = dataclasses.replace(handler, target=target)
+                under_index = DIALECT.indexed_iterators and target.name == "CLEANUP_THROW"
+                depth = handler.depth + under_index
+                handlers[id(handler)] = dataclasses.replace(handler, target=target, depth=depth)
             instruction.handler = handlers[id(handler)]

@@ -7,6 +7,7 @@ import types
 from typing import NoReturn
 
 from .._torch import is_nonstrict
+from ..code_objects.dialects import DIALECT
 from ..frame.skip_files import has_two_cells_of_a_name
 from ..unsupported import Unsupported
 from .evaluator import FrameEvaluator
@@ -51,6 +52,8 @@ def inline_call(
     child = FrameEvaluator(caller.state, code, dictionary, function, caller)
     child.locals = bind_arguments(caller, function, code, arguments, keywords)
     if code.co_flags & inspect.CO_GENERATOR:
+        if DIALECT.early_iterators:
+            child.run()
         *_, root = caller.frames()
         generator = GeneratorVariable(child, root.index)
         caller.state.generators.append(generator)

@@ -1,6 +1,6 @@
-"""What the evaluator does with every opcode of CPython 3.11 to 3.14.
+"""What the evaluator does with every opcode of CPython 3.11 to 3.15.
 
-Sources: ``Lib/opcode.py`` and ``Python/bytecodes.c`` of CPython 3.12 to 3.14, ``Python/ceval.c`` of 3.11.
+Sources: ``Lib/opcode.py`` and ``Python/bytecodes.c`` of CPython 3.12 to 3.15, ``Python/ceval.c`` of 3.11.
 What an opcode of one name does differently is in :mod:`..code_objects.dialects`, by version.
 Opcodes that only the specialising interpreter or ``sys.monitoring`` writes never show in ``co_code``.
 """
@@ -70,10 +70,10 @@ _NEVER_SEEN = (
     # Read as the two instructions that each stands for.
     "LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST",
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW",
-    # Read as LOAD_FAST, NOP, POP_TOP, and BEFORE_WITH or its like.
+    # Read as LOAD_FAST, NOP, POP_TOP, and BEFORE_WITH or its like; 3.15's POP_ITER is passed over.
     "LOAD_FAST_BORROW", "NOT_TAKEN", "POP_ITER", "LOAD_SPECIAL",
     # The specialising interpreter's own.
-    "ENTER_EXECUTOR", "EXIT_INIT_CHECK",
+    "ENTER_EXECUTOR", "EXIT_INIT_CHECK", "TRACE_RECORD",
     # Written by sys.monitoring into the running copy.
     "INSTRUMENTED_CALL", "INSTRUMENTED_CALL_FUNCTION_EX", "INSTRUMENTED_CALL_KW", "INSTRUMENTED_END_FOR",
     "INSTRUMENTED_END_SEND", "INSTRUMENTED_FOR_ITER", "INSTRUMENTED_INSTRUCTION",

@@ -2,7 +2,7 @@
 
 import sys
 
-from . import python_3_11, python_3_12, python_3_13, python_3_14
+from . import python_3_11, python_3_12, python_3_13, python_3_14, python_3_15
 from .dialect import Dialect as Dialect
 
 _DIALECTS = {
@@ -10,6 +10,7 @@ _DIALECTS = {
     (3, 12): python_3_12.DIALECT,
     (3, 13): python_3_13.DIALECT,
     (3, 14): python_3_14.DIALECT,
+    (3, 15): python_3_15.DIALECT,
 }
 
 if sys.version_info[:2] not in _DIALECTS:

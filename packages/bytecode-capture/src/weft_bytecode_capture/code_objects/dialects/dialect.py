@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 class Dialect:
     """The bytecode of one version of CPython, as far as it differs from another's.
 
-    :mod:`..reading` and :mod:`..spelling` turn what ``pairs``, ``synonyms``, ``sequences`` and
-    ``bools_before`` are about into plain instructions and back, so that nothing else knows of it.  The
-    rest is asked for where it matters.
+    :mod:`..reading` and :mod:`..spelling` turn what ``pairs``, ``synonyms``, ``sequences``,
+    ``bools_before`` and ``indexed_iterators`` are about into plain instructions and back, so that nothing
+    else knows of it.  The rest is asked for where it matters.
     """
 
     name_flags: Mapping[str, int]
@@ -60,6 +60,15 @@ class Dialect:
 
     cells_are_locals: bool = False
     """Whether ``LOAD_FAST`` loads cells too, in place of ``LOAD_CLOSURE``."""
+
+    indexed_iterators: bool = False
+    """Whether a slot lies on each iterator of a loop, for what counts a list's or tuple's elements.
+
+    :mod:`..indexed_iterators` leaves it out of what is read, and puts it into what is written.
+    """
+
+    early_iterators: bool = False
+    """Whether a generator expression takes its iterator when it is called, rather than its caller."""
 
     pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Instructions that do what two do, on variables numbered by four bits each."""

@@ -145,8 +145,14 @@ def _return_const(evaluator: FrameEvaluator, instruction: DecodedInstruction) ->
 
 @handles("RETURN_GENERATOR")
 def _return_generator(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
-    """The generator object exists already; its frame goes on after a POP_TOP of what send() gives."""
+    """The generator object exists already; its frame goes on after a POP_TOP of what send() gives.
+
+    With ``early_iterators`` the frame has run to here when the object is made.
+    """
     evaluator.stack.append(ConstantVariable(None))
+    if DIALECT.early_iterators:
+        evaluator.result = ConstantVariable(None)
+        evaluator.suspended = True
 
 
 @handles("YIELD_VALUE")

@@ -80,7 +80,13 @@ def loop_iterator(
     evaluator: Frame, instruction: DecodedInstruction, iterated: Variable
 ) -> IteratorVariable | None:
     """At GET_ITER before a FOR_ITER: an iterator that the loop may keep, None for the usual one."""
-    place = (evaluator.code, resolved(evaluator.decoded, instruction.index + 1))
+    following = resolved(evaluator.decoded, instruction.index + 1)
+    place = (evaluator.code, following)
+    if evaluator.decoded.instructions[following].name == "RETURN_GENERATOR":
+        # A generator expression that takes its iterator for its caller.
+        caller = evaluator.parent
+        may_keep = caller is not None and may_attempt(caller, place)
+        return kept_iterator(evaluator, iterated) if may_keep else None
     if not may_attempt(evaluator, place):
         return None
     candidates = candidate_iterator(evaluator, instruction, iterated)
