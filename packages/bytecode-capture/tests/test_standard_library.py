@@ -216,6 +216,7 @@ PROGRAMS: dict[str, dict[str, str]] = {
         "ReprEnum": "ReprEnum.__name__",
         "StrEnum": "Name.FIRST + '!', Name.FIRST.upper(), str(Name.FIRST), f'{Name.FIRST}'",
         "auto": "Name.FIRST.value, Level.HIGH.value",
+        "bin": "bin(5), bin(-3)",
         "global_enum": "global_enum.__name__",
         "global_enum_repr": "global_enum_repr(Colour.RED)",
         "global_flag_repr": "global_flag_repr(Access.READ)",
