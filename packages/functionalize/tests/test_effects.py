@@ -335,3 +335,17 @@ def test_one_of_several_results_changes_its_metadata(change: str) -> None:
         op="call_function", target=torch.ops.aten.max.dim
     )
     assert [tuple(value.shape) for value in call.meta["val"]] == [(1, 5), (1, 5)]
+
+
+@pytest.mark.parametrize(
+    "name", ["cumsum", "cumprod", "sum", "nansum", "prod", "mean", "std", "var"]
+)
+@pytest.mark.parametrize("given", [torch.float32, torch.float64, torch.float16])
+def test_out_of_another_dtype(check: Any, name: str, given: torch.dtype) -> None:
+    """What is computed is computed in the dtype of ``out``: sums of floats into integers, for one."""
+    floating = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    whole = (torch.int16, torch.int64) if name in ("cumsum", "cumprod", "sum", "prod") else ()
+    x = (torch.arange(20.0).reshape(5, 4) * 0.37 % 2.9).to(given)
+    for dtype in floating + whole:
+        out = torch.zeros(getattr(torch, name)(x, 0).shape, dtype=dtype)
+        check(lambda x, out: getattr(torch, name)(x, 0, out=out), x, out)

@@ -26,6 +26,7 @@ from ..unsupported import Unsupported
 from .alias_graph import AliasGraph, ViewEdge, argument_value
 from .block_propagation import region_writes
 from .custom_operators import functional_form, is_custom
+from .dtypes_of_outs import convert_operand
 from .emitter import Emitter
 from .expanded_writes import emit_written_copy, shows_copies
 from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
@@ -159,7 +160,8 @@ class _Rewrite:
         outs = {str(a.name) for a in schema_arguments(target) if a.is_out}
         kwargs = {k: v for k, v in self._node.kwargs.items() if k not in outs}
         defaults = _missing_defaults(self._node, counterpart)
-        call = self._emit.call(counterpart, *self._node.args, **kwargs, **defaults)
+        arguments = convert_operand(self._emit, self._node)
+        call = self._emit.call(counterpart, *arguments, **kwargs, **defaults)
         results = call.meta["val"]
         if isinstance(results, torch.Tensor):
             return [call]
