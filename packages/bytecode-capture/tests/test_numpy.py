@@ -213,3 +213,31 @@ USES_OF_NUMBERS = {
 @pytest.mark.parametrize("use", USES_OF_NUMBERS)
 def test_numbers_are_what_torch_takes_them_for(use):
     check(USES_OF_NUMBERS[use], [(torch.ones(2), v) for v in NUMBERS], fullgraph=False)
+
+
+def dtypes_compared(x, s, n):
+    """A dtype is compared with what names it, from either side."""
+    d = x.numpy().dtype
+    classes = [
+        d == np.float32,
+        np.float32 == d,
+        d != np.float64,
+        d in (float,),
+        d in (int, np.float32),
+    ]
+    return x * sum(classes), classes, d == "f4", d == np.dtype("f8"), d < np.float64, d == s.dtype
+
+
+def scalars_with_sequences(x, s, n):
+    """A scalar is compared with each element of a list or tuple."""
+    return x + 1, list(s == [2, 1, n]), list([s, 1] == s), list(s < (1, 3))
+
+
+@pytest.mark.parametrize("function", [dtypes_compared, scalars_with_sequences])
+def test_operators_that_convert_the_other_operand(function):
+    compiled = compile_frames(function, backend=run_graph)
+    for scalar, number in ((np.float32(2), 3), (np.float32(3), 2)):
+        x = torch.ones(3)
+        expected, found = function(x, scalar, number), compiled(x, scalar, number)
+        assert torch.equal(found[0], expected[0])
+        assert found[1:] == expected[1:]

@@ -26,7 +26,7 @@ from ...variables.builder import (
     register_scalar_types,
     register_wrapper,
 )
-from ...variables.constant import OPERATORS, ConstantVariable
+from ...variables.constant import OPERATORS, ConstantVariable, register_special
 from ...variables.python_protocols import pure_call
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.sequences import ListVariable, TupleVariable
@@ -45,6 +45,31 @@ _SCALARS: tuple[Any, ...] = (
 )  # fmt: skip
 register_scalar_types(*_SCALARS)
 register_constant_types(*{type(numpy.dtype(kind)) for kind in _SCALARS})
+
+
+@register_special(numpy.dtype, "binary operation")
+def _compared_dtype(
+    evaluator: Evaluator, dtype: Variable, operator: str, other: Variable, reflected: bool
+) -> Variable:
+    """A dtype is compared with the dtype that the other operand names: a class, a list of fields."""
+    if not isinstance(other, ClassVariable):
+        raise Unsupported("operator of a builtin type", f"{dtype!r} {operator} {other!r}")
+    operands = (dtype.as_constant(), other.value)
+    function = OPERATORS[operator]
+    return evaluator.wrap_result(
+        evaluator.pure(function, *(reversed(operands) if reflected else operands))
+    )
+
+
+@register_special(numpy.generic, "binary operation")
+def _with_sequence(
+    evaluator: Evaluator, scalar: Variable, operator: str, other: Variable, reflected: bool
+) -> Variable | None:
+    """A scalar makes an array of a list or tuple, and compares or computes with each element."""
+    if isinstance(other, (ListVariable, TupleVariable)):
+        raise Unsupported(_NUMPY, f"of {other!r}, {operator} {scalar!r}")
+    return None
+
 
 # Of constants, computed during capture; None: no function of torch gives the same on arrays.
 _ELEMENTWISE: dict[Any, Callable[..., Any] | None] = {
