@@ -101,6 +101,59 @@ def test_saved_tensors_are_packed_once_and_unpacked_when_needed() -> None:
     assert counts["unpacked"] >= counts["packed"]
 
 
+class Full:
+    """A hook that raises when it has been given so many tensors, and counts them."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.count = 0
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        self.count += 1
+        if self.count > self.room:
+            raise MemoryError("no room")
+        return tensor
+
+
+@pytest.mark.parametrize("backend", ["weft", "eager"])
+@pytest.mark.parametrize("is_function", [False, True])
+def test_an_error_of_a_hook_for_saved_tensors_is_raised_at_once(
+    backend: str, is_function: bool
+) -> None:
+    called = weft.compile(lambda x: x.exp().sin(), backend=backend)
+    x = torch.randn(3, requires_grad=True)
+    called(x)
+    full = Full(0)
+    hook = (lambda tensor: full(tensor)) if is_function else full
+    for calls in (1, 2):
+        with (
+            torch.autograd.graph.saved_tensors_hooks(hook, lambda tensor: tensor),
+            pytest.raises(MemoryError, match="no room"),
+        ):
+            called(x)
+        assert full.count == calls
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_compiled_block_in_a_checkpoint(reentrant: bool, dynamic: bool) -> None:
+    def observe(block: Any) -> list[Any]:
+        seen: list[Any] = []
+        for size in (5, 7, 5):
+            x = torch.randn(size, 6, requires_grad=True)
+            y = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=reentrant)
+            y.pow(2).sum().backward()
+            seen += [y.detach(), x.grad, *gradients(model)]
+        return seen
+
+    model = network()
+    torch.manual_seed(0)
+    want = observe(model)
+    model.zero_grad()
+    torch.manual_seed(0)
+    torch.testing.assert_close(observe(weft.compile(model, dynamic=dynamic)), want)
+
+
 class Tagged(torch.Tensor):
     """A tensor of a class of its own."""
 

@@ -150,6 +150,13 @@ def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def pack_hook() -> Any:
+    """The program's hook that would be given each tensor that autograd saves now; None without one."""
+    autograd: Any = torch._C._autograd
+    hooks = autograd._top_saved_tensors_default_hooks(False)
+    return None if hooks is None else hooks[0]
+
+
 def mode_of_the_program() -> str | None:
     """The class of a mode on torch's stacks that may change what operators do; None if there is none.
 

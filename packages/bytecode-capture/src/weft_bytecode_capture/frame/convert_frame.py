@@ -47,6 +47,7 @@ from ..symbolic.frame_result import (
     Skip,
 )
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
+from ..symbolic.graph.recovery import raised_by_hook
 from ..symbolic.graph.transforms import leaving_transforms
 from ..symbolic.policy import guarding_libraries, is_other_compiler
 from ..symbolic.regions.decisions import ProgramPoint, note_dropped
@@ -426,7 +427,11 @@ class _Conversion:
         def run(*arguments: Any) -> Any:
             try:
                 return function(*arguments)
-            except Exception:  # an operator's own, which may come of an assumption that fails
+            except (
+                Exception
+            ) as error:  # an operator's own, which may come of an assumption that fails
+                if raised_by_hook(error):
+                    raise
                 history.refuted.update(places)
                 owner = converter()
                 for entry in () if owner is None else owner.entries(code):

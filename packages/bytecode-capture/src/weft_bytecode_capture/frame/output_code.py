@@ -28,7 +28,7 @@ from .. import _frame_hook
 from .._frame_hook import Resumption
 from ..code_objects.instructions import ExceptionEntry, Instruction, Position
 from ..symbolic.frame_result import Break, FrameResult, Raise, Return
-from ..symbolic.graph.recovery import LeavesChanges
+from ..symbolic.graph.recovery import LeavesChanges, raised_by_hook
 from .breaks import BreakEmission
 from .frame_emitter import OBJECTS, FrameEmitter
 from .resume import ResumeFunctions
@@ -193,10 +193,10 @@ def _run(
     rest: tuple[Any, ...],
     named: dict[str, Any],
 ) -> Any:
-    """Run a frame whose graph raised ``error``; KeyboardInterrupt and its kin are none of the graph's."""
+    """Run a frame whose graph raised ``error``; interrupts and errors of hooks are none of the graph's."""
     if isinstance(error, LeavesChanges):
         raise error.error
-    if not isinstance(error, Exception):
+    if not isinstance(error, Exception) or raised_by_hook(error):
         raise error
     return function(*positional, *rest, **only_keyword, **named)
 

@@ -7,9 +7,11 @@ numbers are put back unless another thread may have drawn some too.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..._torch import pack_hook
 from ..._torch.symbols import size_hint
 from .purity import (
     draws,
@@ -121,6 +124,22 @@ class LeavesChanges(Exception):
         """``error`` is what was raised."""
         super().__init__()
         self.error = error
+
+
+def raised_by_hook(error: BaseException) -> bool:
+    """Whether an error that comes from a graph is that of the hook which is given what autograd saves.
+
+    It is the hook's own doing, as where a checkpoint has all that it wants: calling the hook again is wrong.
+    """
+    hook = pack_hook()
+    if hook is None:
+        return False
+    if isinstance(error, LeavesChanges):
+        error = error.error
+    function = inspect.unwrap(hook)
+    called = function if hasattr(function, "__code__") else type(function).__call__
+    code = getattr(called, "__code__", None)
+    return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _saying_what_is_left(function: Any) -> Callable[..., Any]:
