@@ -165,7 +165,9 @@ def custom_operator() -> Any:
 # For each private attribute that is read of a value, something that has it.
 OWNERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("_base", "_cdata", "_is_view", "_version"), lambda: torch.ones(1)),
-    "_has_symbolic_sizes_strides": lambda: torch.ones(1),
+    **dict.fromkeys(
+        ("_has_symbolic_sizes_strides", "_post_accumulate_grad_hooks"), lambda: torch.ones(1)
+    ),
     **dict.fromkeys(
         ("_schema", "_op_dk", "_opname", "_overloadname"), lambda: torch.ops.aten.add.Tensor
     ),

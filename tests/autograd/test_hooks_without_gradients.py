@@ -50,6 +50,37 @@ def test_hooks_of_parameters(which: tuple[int, ...], dynamic: bool) -> None:
     assert all(hook.__name__ == "<lambda>" for hook in hooks)  # as they were registered
 
 
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("steps", [False, True])
+def test_hooks_of_accumulated_gradients(which: tuple[int, ...], steps: bool) -> None:
+    """Those of each parameter that gets a gradient, by whichever way; ``steps``: the first lets go of it."""
+    torch.manual_seed(0)
+    model = Heads()
+    log: list[tuple[str, bool]] = []
+
+    def step(parameter: torch.Tensor) -> None:
+        if steps:
+            parameter.grad = None
+
+    for name, parameter in model.named_parameters():
+        parameter.register_post_accumulate_grad_hook(step)
+        parameter.register_post_accumulate_grad_hook(
+            lambda p, name=name: log.append((name, p.grad is None))  # type: ignore[misc]
+        )
+    compiled = weft.compile(model)
+    seen = []
+    for call in (model, compiled):
+        log.clear()
+        model.zero_grad()
+        for way in (which, (1,)):
+            results = call(torch.ones(2, 3))
+            backward((*results, model.second.weight.exp()), (*way, 2))
+        seen.append((sorted(log), [p.grad is None for p in model.parameters()]))
+    assert seen[1] == seen[0]
+    hooks = [[*p._post_accumulate_grad_hooks.values()] for p in model.parameters()]  # type: ignore[attr-defined]
+    assert all(first is step for first, _ in hooks)  # as they were registered
+
+
 def test_hook_that_is_removed_and_another_that_is_added() -> None:
     model = Heads()
     compiled = weft.compile(model)

@@ -160,6 +160,12 @@ def hooks_of(tensor: torch.Tensor) -> dict[int, Any]:
     return tensor._backward_hooks or {}
 
 
+def hooks_behind(leaf: torch.Tensor) -> dict[int, Any]:
+    """The hooks that are called when a leaf's gradient has been accumulated: the very dict, or none."""
+    hooks: dict[int, Any] | None = leaf._post_accumulate_grad_hooks
+    return hooks or {}
+
+
 def attached_hooks(tensor: torch.Tensor) -> dict[int, Any]:
     """The dict that will have the hooks of a tensor, which is no leaf, for as long as its node lives."""
     if tensor._backward_hooks is None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from ._torch import hooks_of
 from .saved_values import is_unchanged
-from .spared_hooks import Hooks, spare
+from .spared_hooks import Hooks, spare, spare_behind
 from .training_plan import Plan
 
 
@@ -32,18 +34,23 @@ def spare_hooks(ctx: Any, returned: Sequence[Any]) -> None:
     plan: Plan = ctx.plan
     leading = len(returned) - plan.argument_count
     needed = ctx.needs_input_grad
-    spare(
-        ctx.hooks.get(k) or _hooks_of_leaf(ctx, edge) or _later_hooks(ctx, k)
+    absent = [
+        (k, _leaf(ctx, edge))
         for k, edge in plan.edges.items()
         if needed[leading + k] and returned[leading + k] is None
+    ]
+    spare(
+        ctx.hooks.get(k) or (_later_hooks(ctx, k) if leaf is None else hooks_of(leaf))
+        for k, leaf in absent
     )
+    spare_behind(leaf for _, leaf in absent if leaf is not None)
 
 
-def _hooks_of_leaf(ctx: Any, edge: int) -> Hooks:
-    """Those of the tensor behind an edge of the function's node, if it is a leaf."""
+def _leaf(ctx: Any, edge: int) -> torch.Tensor | None:
+    """The tensor behind an edge of the function's node, if it is a leaf."""
     function, _ = ctx.next_functions[edge]
-    leaf = getattr(function, "variable", None)
-    return {} if leaf is None else hooks_of(leaf)
+    leaf: torch.Tensor | None = getattr(function, "variable", None)
+    return leaf
 
 
 def _later_hooks(ctx: Any, k: int) -> Hooks:

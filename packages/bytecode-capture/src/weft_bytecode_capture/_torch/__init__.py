@@ -152,8 +152,7 @@ def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
 
 def pack_hook() -> Any:
     """The program's hook that would be given each tensor that autograd saves now; None without one."""
-    autograd: Any = torch._C._autograd
-    hooks = autograd._top_saved_tensors_default_hooks(False)
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(False)
     return None if hooks is None else hooks[0]
 
 
