@@ -209,3 +209,79 @@ def test_hooks_for_saved_tensors_lift_the_check(program: Program) -> None:
     expected = gradients(program)
     torch.manual_seed(0)
     torch.testing.assert_close(gradients(weft.compile(program)), expected)
+
+
+# Writes that autograd is not told of: eager computes with the new values.
+
+
+def data_of_an_intermediate(a: Tensor, b: Tensor) -> Any:
+    h = b.sin()
+    result = a * h
+    h.data.zero_()
+    return result
+
+
+def data_of_a_part(a: Tensor, b: Tensor) -> Any:
+    h = b.tanh()
+    result = h * a
+    h.data[0] = 5.0
+    return result
+
+
+def data_of_a_result(a: Tensor, b: Tensor) -> Any:
+    result = (a * b).exp()
+    result.data.mul_(2)
+    return result
+
+
+def data_of_an_argument(a: Tensor, b: Tensor) -> Any:
+    result = (a * 1) * b
+    b.data.mul_(2)
+    return result
+
+
+UNTOLD: list[Program] = [
+    data_of_an_intermediate,
+    data_of_a_part,
+    data_of_a_result,
+    data_of_an_argument,
+]
+
+
+@pytest.mark.parametrize("program", UNTOLD)
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")
+def test_writes_by_data_to_what_is_held(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph runs in eager, or is refused."""
+    with pytest.raises(weft.StageError, match=r"write by \.data to what autograd has saved"):
+        weft.compile(program, options={"strict": True})(*leaves())
+    monkeypatch.setenv("WEFT_STRICT", "0")
+    seen = []
+    for call in (program, weft.compile(program)):
+        given = leaves()
+        result = call(*given)
+        seen.append([result, *torch.autograd.grad(result.sum(), given)])
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_writes_by_data_to_what_is_not_held() -> None:
+    """What backward does not read may be written to: running statistics, a value behind the write."""
+
+    def program(a: Tensor, b: Tensor) -> Any:
+        mean = a.detach().mean(0)
+        state.data.mul_(0.9).add_(mean, alpha=0.1)
+        h = a + b
+        h.data.mul_(2)
+        return h.sin() * state.sum()
+
+    seen = []
+    for call in (program, weft.compile(program, fullgraph=True)):
+        state = torch.ones(3)
+        given = leaves()
+        result = call(*given)
+        seen.append([result, state.clone(), *torch.autograd.grad(result.sum(), given)])
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def leaves() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    return [torch.randn(2, 3, generator=generator).requires_grad_() for _ in range(2)]

@@ -55,6 +55,15 @@ class Held:
     error: str
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """A tensor that autograd saves, with its version, and how often its memory was written to by then."""
+
+    tensor: torch.Tensor
+    version: int
+    writes: int
+
+
 # By a leaf that stands for what a region gives: the nodes of its sources, the certain ones and all.
 Made = TensorMap[tuple[Sequence[_Function], Sequence[_Function]]]
 
@@ -88,17 +97,17 @@ def refusing_unknown_histories() -> Iterator[None]:
         ) from error
 
 
-def _unheld(method: Callable[[torch.Tensor], Any]) -> Callable[[torch.Tensor], Any]:
+def _unheld(method: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``method`` without a hold on its object, for a hook: autograd keeps it as long as what it has saved.
 
     The object holds that in turn, which Python's collector does not see.
     """
     weak = weakref.WeakMethod(method)
 
-    def hook(tensor: torch.Tensor) -> Any:
+    def hook(value: Any) -> Any:
         bound = weak()
         assert bound is not None, "hooks are set while the object is in use"
-        return bound(tensor)
+        return bound(value)
 
     return hook
 
@@ -115,9 +124,8 @@ class GradientHistory:
         self._held_in_regions: set[int] = set()
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
-        self._saved: dict[
-            int, tuple[torch.Tensor, int]
-        ] = {}  # the last, by how many nodes there were
+        self._saved: dict[int, _Saved] = {}  # the last, by how many nodes there were
+        self._writes: dict[int, int] = {}  # by storage
         self._known_behind: dict[_Function, frozenset[int]] = {}
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
@@ -129,13 +137,34 @@ class GradientHistory:
         if not saved_tensor_hooks_enabled():
             yield
             return
-        with torch.autograd.graph.saved_tensors_hooks(_unheld(self._save_version), _check_version):
+        hooks = _unheld(self._save_version), _unheld(self._check_version)
+        with torch.autograd.graph.saved_tensors_hooks(*hooks):
             yield
 
-    def _save_version(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-        saved = tensor, -1 if tensor.is_inference() else tensor._version
+    def note_write(self, tensor: torch.Tensor) -> None:
+        """An operator has written to ``tensor``, whether autograd was told or not."""
+        storage = storage_identity(tensor)
+        self._writes[storage] = self._writes.get(storage, 0) + 1
+
+    def _save_version(self, tensor: torch.Tensor) -> _Saved:
+        version = -1 if tensor.is_inference() else tensor._version
+        saved = _Saved(tensor, version, self._writes.get(storage_identity(tensor), 0))
         self._saved[nodes_of_autograd_made()] = saved
         return saved
+
+    def _check_version(self, saved: _Saved) -> torch.Tensor:
+        tensor, version = saved.tensor, saved.version
+        if version >= 0 and tensor._version != version:
+            raise RuntimeError(
+                f"{_WRITTEN}: {list(tensor.shape)} is at version {tensor._version}; expected {version}"
+            )
+        if self._writes.get(storage_identity(tensor), 0) != saved.writes:
+            raise Unsupported(
+                "write by .data to what autograd has saved",
+                f"shape {tuple(tensor.shape)}",
+                "write before the value is used, or to a clone()",
+            )
+        return tensor
 
     def _saved_by(self, function: _Function) -> tuple[list[torch.Tensor], str]:
         """As :func:`_saved_tensors`, also for a write to a view, whose own node is not to be seen.
@@ -149,7 +178,7 @@ class GradientHistory:
         if hidden is None:
             return found, error
         try:
-            return [*found, _check_version(hidden)], error
+            return [*found, self._check_version(hidden)], error
         except RuntimeError as raised:
             return found, str(raised)
 
@@ -434,15 +463,6 @@ _WRITTEN = (
     "one of the variables needed for gradient computation has been modified by an inplace operation"
 )
 """What autograd says where backward needs a value that was written over."""
-
-
-def _check_version(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
-    tensor, version = saved
-    if version >= 0 and tensor._version != version:
-        raise RuntimeError(
-            f"{_WRITTEN}: {list(tensor.shape)} is at version {tensor._version}; expected {version}"
-        )
-    return tensor
 
 
 def _edge(tensor: torch.Tensor) -> tuple[_Function, int]:

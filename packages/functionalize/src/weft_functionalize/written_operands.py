@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -31,14 +32,22 @@ def written_operand(func: OpOverload, result: Any, args: Any, kwargs: Any) -> An
     raise Unsupported("result of a write", str(func))
 
 
-def written_layouts(
+def written_tensors(
     func: OpOverload, written: tuple[str, ...], args: Any, kwargs: Any
-) -> tuple[Any, ...]:
-    """Size, stride and storage offset of each tensor among the operands of the names ``written``."""
-    layouts: list[Any] = []
+) -> Iterator[torch.Tensor]:
+    """Each tensor among the operands of the names ``written``."""
     for name in written:
         value = _argument(func, name, args, kwargs)
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor):
-                layouts.append((tuple(tensor.shape), tensor.stride(), tensor.storage_offset()))
-    return tuple(layouts)
+                yield tensor
+
+
+def written_layouts(
+    func: OpOverload, written: tuple[str, ...], args: Any, kwargs: Any
+) -> tuple[Any, ...]:
+    """Size, stride and storage offset of each tensor among the operands of the names ``written``."""
+    return tuple(
+        (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        for tensor in written_tensors(func, written, args, kwargs)
+    )
