@@ -213,6 +213,35 @@ def context_managers(x):
     return y, notes
 
 
+class Closing:
+    """Its class has the methods that count; an instance may have others of the same names."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def __enter__(self):
+        return self.notes
+
+    def __exit__(self, *raised):
+        self.notes.append(len(raised))
+
+
+def stacks_of_what_is_no_manager(x):
+    notes, texts = [], []
+    manager = Closing(notes)
+    manager.__enter__ = manager.__exit__ = None
+    with contextlib.ExitStack() as stack:
+        stack.push(lambda *raised: notes.append("pushed"))
+        stack.push(Closing(notes))
+        entered = stack.enter_context(manager)
+        try:
+            stack.enter_context(3)
+        except TypeError as error:
+            texts.append(str(error))
+        y = x * 2
+    return y, notes, entered is notes, texts
+
+
 def decorated(x):
     def doubled(function):
         @functools.wraps(function)
@@ -253,8 +282,8 @@ def functools_values(x):
 FUNCTIONS = (
     from_keys, deques, deque_errors, counters, ordered_dicts, chain_maps, chains, slices_of_iterators,
     counting, sums_of_iterators, longest, while_iterators, choosing_iterators, combinatoric_iterators,
-    tees, enumerations, strings, matching, sets, context_managers, decorated, handled_exceptions, keys,
-    functools_values,
+    tees, enumerations, strings, matching, sets, context_managers, stacks_of_what_is_no_manager, decorated,
+    handled_exceptions, keys, functools_values,
 )  # fmt: skip
 
 
