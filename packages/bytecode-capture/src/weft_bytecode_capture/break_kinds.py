@@ -77,7 +77,7 @@ _TENSORS = {
         "the attribute is not a fact of the tensor's shape, type or device", (_OUTSIDE,)
     ),
     "tensor of unusual kind": BreakKind(
-        "only dense tensors of torch's own classes are captured",
+        "of classes with __torch_dispatch__, wrappers are captured where nothing needs a gradient",
         ("convert the tensor before the compiled function",),
     ),
     "a tensor that is no output of the graph": BreakKind(_OUTLIVES),

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from .._torch import has_overrides, push_torch_function_mode
 from ..frame.emitter import Emitter
 from ..unsupported import Unsupported
+from .dispatch import dispatch, wrappers_in
 from .models.containers.mappings import new_keyword_dict
 from .models.containers.sequences import ListVariable, TupleVariable
 from .models.containers.slices import SliceVariable
@@ -66,6 +67,18 @@ class Overrides:
             return None
         function = evaluator.wrap_known(call[0], f"torch.{getattr(call[0], '__name__', '')}")
         return ask(evaluator, function, receivers, [stand_ins.variable(part) for part in call[1]])
+
+    def dispatched(
+        self,
+        evaluator: Evaluator,
+        operation: Callable[..., Any] | str,
+        arguments: Sequence[Variable],
+        keywords: Keywords,
+    ) -> Variable | None:
+        """What classes with ``__torch_dispatch__`` make of an operation; None without such arguments."""
+        if not wrappers_in(evaluator, (*arguments, *keywords.values())):
+            return None
+        return dispatch(evaluator, operation, arguments, keywords)
 
 
 def is_overriding(evaluator: Evaluator, variable: Variable) -> bool:

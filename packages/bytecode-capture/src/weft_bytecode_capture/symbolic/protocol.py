@@ -204,7 +204,7 @@ class Globals(Protocol):
 
 
 class Overrides(Protocol):
-    """What the captured program has switched of ``__torch_function__``."""
+    """Code of classes that stands in for operations: ``__torch_function__``, ``__torch_dispatch__``."""
 
     modes: list[Variable]
     of_arguments: bool
@@ -215,6 +215,14 @@ class Overrides(Protocol):
         self,
         evaluator: Evaluator,
         operation: Callable[..., Any],
+        arguments: Sequence[Variable],
+        keywords: Keywords,
+    ) -> Variable | None: ...
+
+    def dispatched(
+        self,
+        evaluator: Evaluator,
+        operation: Callable[..., Any] | str,
         arguments: Sequence[Variable],
         keywords: Keywords,
     ) -> Variable | None: ...

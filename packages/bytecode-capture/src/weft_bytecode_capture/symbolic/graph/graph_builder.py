@@ -393,6 +393,9 @@ class GraphBuilder:
             found = evaluator.state.overrides.overridden(evaluator, target, arguments, keywords)
             if found is not None:
                 return found
+        found = evaluator.state.overrides.dispatched(evaluator, target, arguments, keywords)
+        if found is not None:
+            return found
         changed = changed_in_place(evaluator, target, arguments, keywords)
         if changed is not None:
             return changed

@@ -9,6 +9,7 @@ from typing import Any
 
 from weft_guards import Source
 
+from ...._torch.wrappers import is_wrapper_class
 from ....frame.emitter import Emitter
 from ....sources import ConvertedSource
 from ....unsupported import Unsupported
@@ -98,7 +99,7 @@ def instantiate(
     assert start is not None
     if issubclass(kind, BaseException):
         _require_known_constructor(kind, make[1], start[1], keywords)
-    elif storage_class(kind) is None:
+    elif storage_class(kind) is None and not is_wrapper_class(kind):
         raise Unsupported("construction of an instance", kind.__qualname__)
     class_variable = evaluator.wrap_known(kind)
     maker = bind_to_class(evaluator, kind, make[0], "__new__", make[1])

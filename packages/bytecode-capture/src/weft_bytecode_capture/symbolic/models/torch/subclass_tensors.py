@@ -147,6 +147,8 @@ def without_class(evaluator: Evaluator, variable: Variable) -> Variable:
 def with_class(evaluator: Evaluator, variable: Variable, kind: Any) -> Variable:
     """``as_subclass(kind)`` of a tensor, and of the tensors in a list or tuple."""
     if isinstance(variable, TensorVariable) and kind is not torch.Tensor:
+        if is_dispatching_class(kind):
+            raise Unsupported("tensor of unusual kind", f"{variable!r} as {kind.__qualname__}")
         return SubclassTensorVariable(kind, variable, None)
     if isinstance(variable, SubclassTensorVariable) and not issubclass(variable.kind, kind):
         return SubclassTensorVariable(kind, variable.plain, None)
@@ -159,11 +161,7 @@ def with_class(evaluator: Evaluator, variable: Variable, kind: Any) -> Variable:
 @register_predicate(lambda value: issubclass(type(value), torch.Tensor), 40)
 def _wrap_subclass(evaluator: Evaluator, value: torch.Tensor, source: Source) -> Variable:
     kind = type(value)
-    if (
-        is_dispatching_class(kind)
-        or is_uninitialized(value)
-        or isinstance(value, torch.nn.Parameter)
-    ):
+    if is_uninitialized(value) or isinstance(value, torch.nn.Parameter):
         return RefusedVariable(value, source, "tensor of unusual kind", kind.__qualname__)
     try:
         metadata = TensorMetadata.of(value)

@@ -62,7 +62,7 @@ _VALUE = "value of a tensor as a Python object"
 _STORAGE = "storage of a tensor"
 _HOOK = "hook of a tensor"
 # Methods that a graph cannot hold, and the kind of break that each is.
-_REFUSED = {
+REFUSED_METHODS = {
     **dict.fromkeys(("item", "tolist", "numpy", "__array__"), _VALUE),
     **dict.fromkeys(("__bool__", "__int__", "__float__", "__index__", "__complex__"), _VALUE),
     **dict.fromkeys(("data_ptr", "storage", "untyped_storage", "set_", "resize_"), _STORAGE),
@@ -335,7 +335,7 @@ class TensorVariable(WithAttributes):
         number = _number_of_data(evaluator, self, name, arguments, keywords)
         if number is not None:
             return number
-        if name in _REFUSED and not (
+        if name in REFUSED_METHODS and not (
             (name == "requires_grad_" and is_of_level(self.fake))
             or (name == "resize_" and self.source is not None)
         ):
@@ -351,8 +351,10 @@ class TensorVariable(WithAttributes):
 
     def refused_method(self, evaluator: Evaluator, name: str) -> Unsupported:
         """What is raised for a method that no graph has."""
-        nodes = [(self.node, self.fake)] if _REFUSED[name] == _HOOK else []
-        return with_history(evaluator, nodes, Unsupported(_REFUSED[name], f"{self!r}.{name}()"))
+        nodes = [(self.node, self.fake)] if REFUSED_METHODS[name] == _HOOK else []
+        return with_history(
+            evaluator, nodes, Unsupported(REFUSED_METHODS[name], f"{self!r}.{name}()")
+        )
 
     def _subscript(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords

@@ -163,7 +163,7 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if isinstance(self.value, OpOverloadPacket) and name in self.value.overloads():
-            return TorchFunctionVariable(getattr(self.value, name), None)
+            return evaluator.wrap_known(getattr(self.value, name))
         return super().get_attribute(evaluator, name)
 
     def __repr__(self) -> str:
