@@ -196,6 +196,29 @@ print("torch._dynamo" in sys.modules)
     assert outputs_of_two_processes(program, tmp_path) == ["True\n", "False\n"]
 
 
+def test_a_loop_that_stays_one_does_not_load_torchs_compiler_again(tmp_path: Path) -> None:
+    """Its counter is a symbol, of which rows are chosen and written."""
+    program = """
+import sys, torch, weft
+torch.manual_seed(0)
+weights = torch.randn(4, 12), torch.randn(12)
+def scan(x):
+    state, rows = x.new_zeros(3, 4), torch.zeros(x.shape[0], 3, 12)
+    for i in range(x.shape[0]):
+        gates = torch.addmm(weights[1], state + x[i], weights[0]).sigmoid()
+        rows[i] = gates
+        state = torch.tanh(state * gates[:, :4] + x[-1])
+    return state, rows
+x = torch.randn(40, 3, 4)
+found = weft.compile(scan, fullgraph=True)(x)
+loads = "torch._dynamo" in sys.modules
+torch.testing.assert_close(found, scan(x))
+graph = weft.explain(scan)(x).graphs[0]
+print("while_loop" in str(graph.graph_module.graph), loads)
+"""
+    assert outputs_of_two_processes(program, tmp_path) == ["True True\n", "True False\n"]
+
+
 FOREIGN = pickle.dumps(((), ())) + pickle.dumps("foreign")
 OTHERS = pickle.dumps({"unlike": 1})
 

@@ -6,6 +6,7 @@ which takes longer than capturing a model.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
@@ -14,18 +15,22 @@ from typing import Any
 
 import torch
 import torch.nested._internal.nested_tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorConverter, FakeTensorMode
+from torch._ops import OpOverload
+from torch._subclasses.fake_impls import op_implementations_dict
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorConverter,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+)
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .fakes import FakeForm, FakeLayout
-from .symbols import import_what_fake_tensors_need
+from .symbols import SETTINGS, import_what_fake_tensors_need
 
 _KNOWN_CONSTRUCTORS = ("2.13", "2.14", "2.15")
 """The torch versions whose fake modes have the attributes below; others make theirs by themselves."""
-
-_SETTINGS = ("torch._dynamo.config", "torch._functorch.config")
-"""Modules of what may be set about fake modes; while none is loaded, the environment says all."""
 
 
 class EnvironmentOnDemand:
@@ -38,7 +43,6 @@ class EnvironmentOnDemand:
     def get(self) -> ShapeEnv:
         """The ShapeEnv, the same each time."""
         if self.made is None:
-            import_what_fake_tensors_need()
             self.made = self._make()
         return self.made
 
@@ -59,7 +63,7 @@ class FakeModeOnDemand(FakeTensorMode):
         self._forms: dict[tuple[FakeLayout, bool], FakeForm] = {}
         static = shape_env is None if static_shapes is None else static_shapes
         version = ".".join(torch.__version__.split(".")[:2])
-        if version in _KNOWN_CONSTRUCTORS and not any(name in sys.modules for name in _SETTINGS):
+        if version in _KNOWN_CONSTRUCTORS and not any(name in sys.modules for name in SETTINGS):
             self._begin(static, allow_non_fake_inputs)
         else:
             super().__init__(static_shapes=static, allow_non_fake_inputs=allow_non_fake_inputs)
@@ -92,6 +96,11 @@ class FakeModeOnDemand(FakeTensorMode):
         self._mode_key = torch._C._TorchDispatchModeKey.FAKE
         count = torch.nested._internal.nested_tensor._tensor_id_counter
         self.nt_tensor_id_initial_count = self.nt_tensor_id_counter = count
+
+    @functools.cached_property
+    def avoid_device_init(self) -> bool:
+        """As torch's own, which asks for every device each time that the mode is entered."""
+        return bool(super().avoid_device_init)
 
     def __getattr__(self, name: str) -> Any:
         if name != "shape_env":
@@ -145,8 +154,31 @@ class FakeModeOnDemand(FakeTensorMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """What torch computes of an operator on fakes, which reads settings of its compiler."""
+        kwargs = kwargs or {}
+        if func in _VIEWS and _COMPILER not in sys.modules and not kwargs:
+            return _VIEWS[func](self, func, *args)
         import_what_fake_tensors_need()
-        return super().dispatch(func, types, args, kwargs or {})
+        return super().dispatch(func, types, args, kwargs)
+
+
+def _view(
+    mode: FakeModeOnDemand, operator: OpOverload, tensor: FakeTensor, *arguments: Any
+) -> FakeTensor:
+    """What torch's kernel for the meta device gives, by which its mode computes a view."""
+    with in_kernel_invocation_manager(mode):
+        view = operator(tensor, *arguments)
+    wrap: Any = mode.wrap_meta_outputs_with_default_device_logic
+    made: FakeTensor = wrap(view, operator, [tensor], None)
+    return made
+
+
+_COMPILER = "torch._dynamo"
+_SELECT = torch.ops.aten.select.int
+_VIEWS: dict[OpOverload, Callable[..., FakeTensor]] = {torch.ops.aten.as_strided.default: _view}
+"""Operators that a loop's body needs of a counter, as torch's mode computes them, without its settings."""
+
+if _SELECT in op_implementations_dict:
+    _VIEWS[_SELECT] = op_implementations_dict[_SELECT]
 
 
 def made_environment(mode: FakeTensorMode) -> ShapeEnv | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import sys
 import threading
-from collections.abc import Mapping
+import types
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -38,6 +40,13 @@ def has_symbolic_layout(tensor: torch.Tensor) -> bool:
     return bool(tensor._has_symbolic_sizes_strides)
 
 
+def has_known_sizes(tensor: torch.Tensor) -> bool:
+    """Whether sizes and strides are numbers; the offset may be symbolic, as of a row in a loop."""
+    if not tensor._has_symbolic_sizes_strides:
+        return True
+    return all(type(number) is int for number in (*tensor.shape, *tensor.stride()))
+
+
 def size_hint(number: int | torch.SymInt) -> int | None:
     """A size in the call that is being captured; None for one that depends on data."""
     if isinstance(number, int):
@@ -60,24 +69,71 @@ def size_in_some_call(number: int | torch.SymInt) -> int:
 _ANY_SIZE = 7
 
 
+_VALIDATOR = "torch.fx.experimental.validator"
+"""The module that torch imports, and its compiler with it, when it makes a ``ShapeEnv``."""
+
+
+SETTINGS = ("torch._dynamo.config", "torch._functorch.config")
+"""Modules of what may be set about fake modes; while none is loaded, the environment says all."""
+
+
 def import_what_fake_tensors_need() -> None:
-    """Import what torch imports when the first ``ShapeEnv`` and ``FakeTensorMode`` are made.
+    """Import what torch imports to compute on fake tensors and to make symbols of sizes.
 
     In a thread, since modules keep exceptions that importing them raised, and those the frames below.
     """
-    name = "torch.fx.experimental.validator"
-    if name not in sys.modules:
-        thread = threading.Thread(target=importlib.import_module, args=(name,), name="weft-import")
+    if _VALIDATOR not in sys.modules and not all(name in sys.modules for name in SETTINGS):
+        thread = threading.Thread(
+            target=importlib.import_module, args=(_VALIDATOR,), name="weft-import"
+        )
         thread.start()
         thread.join()
+
+
+def _import_but_validator(
+    name: str,
+    globals: Mapping[str, Any] | None = None,
+    locals: Mapping[str, Any] | None = None,
+    fromlist: tuple[str, ...] = (),
+    level: int = 0,
+) -> Any:
+    """``__import__`` for those who only ask the validator whether it is on, which it is not."""
+    if name == _VALIDATOR:
+        return types.SimpleNamespace(translation_validation_enabled=lambda: False)
+    return builtins.__import__(name, globals, locals, fromlist, level)
+
+
+def _without_validator(function: Callable[..., None]) -> Callable[..., None]:
+    """``function`` of torch's, which does not import the validator."""
+    own = {**vars(builtins), "__import__": _import_but_validator}
+    made = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, "__builtins__": own},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 class SourcelessShapeEnv(ShapeEnv):
     """A ShapeEnv that does not note which line asked: weft's relations say which of the user's did.
 
     To tell the user's lines from its own, torch imports its compiler when the first symbol is made, which
-    takes longer than capturing a small model.
+    takes longer than capturing a small model; and when the environment itself is made, to learn that its
+    guards are not to be validated.
     """
+
+    def __init__(self, **options: Any) -> None:
+        self._begin(ShapeEnv.__init__, options)
+
+    def _init(self, **options: Any) -> None:
+        self._begin(ShapeEnv._init, options)
+
+    def _begin(self, function: Callable[..., None], options: dict[str, Any]) -> None:
+        is_validated = _VALIDATOR in sys.modules or _config.translation_validation
+        (function if is_validated else _without_validator(function))(self, **options)
 
     def _get_stack_summary(
         self, is_debug: bool = False, framework_loc: str | None = None
@@ -102,6 +158,7 @@ def new_symbol(
 
     ``lower`` None leaves the sign open.
     """
+    import_what_fake_tensors_need()
     constraint = None
     if isinstance(number, int):
         bounds = ValueRanges(

@@ -31,7 +31,7 @@ from ..._torch.fakes import (
     fake_of_leaf,
     hold_constant,
 )
-from ..._torch.symbols import has_symbolic_layout, has_unbacked_symbols
+from ..._torch.symbols import has_known_sizes, has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import (
     has_eager_strides,
     rule_for,
@@ -217,10 +217,11 @@ class RememberingFakeMode(FakeModeOnDemand):
         return True
 
     def _is_plain(self, value: FakeTensor) -> bool:
+        """Whether its dtype, sizes, strides and device say all that matters to what is no view of it."""
         return (
             value.fake_mode is self
             and value.layout is torch.strided
-            and not has_symbolic_layout(value)
+            and has_known_sizes(value)
             and not value.is_conj()
             and not value.is_neg()
         )
@@ -229,6 +230,8 @@ class RememberingFakeMode(FakeModeOnDemand):
         """All that tells ``value`` from other fake tensors, None where that is more than a layout."""
         if type(value) is not FakeTensor or not self._is_plain(value) or value.requires_grad:
             return None
+        if has_symbolic_layout(value):
+            return None  # its offset is symbolic
         layout = FakeLayout.of(value)
         return layout if same_dispatch(FakeForm(self, layout).new(), value) else None
 
