@@ -8,6 +8,7 @@ The graph is given a view made before, so that neither backward nor a number rea
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -29,20 +30,17 @@ from .answers import guard_leaf
 _KIND = "change of a tensor's metadata"
 
 
-def _changing() -> frozenset[str]:
-    """The names of ATen's operators that change no element, but what a tensor is."""
-    found = set()
-    for name in dir(torch.Tensor):
-        packet = getattr(torch.ops.aten, name, None) if name.endswith("_") else None
-        if isinstance(packet, OpOverloadPacket) and any(
-            torch.Tag.inplace_view in getattr(packet, overload).tags
-            for overload in packet.overloads()
-        ):
-            found.add(name)
-    return frozenset(found)
+@functools.cache
+def _changes(name: str) -> bool:
+    """Whether ATen has an operator of that name, a tensor's method, that changes what the tensor is."""
+    if not name.endswith("_") or not hasattr(torch.Tensor, name):
+        return False
+    packet = getattr(torch.ops.aten, name, None)
+    return isinstance(packet, OpOverloadPacket) and any(
+        torch.Tag.inplace_view in getattr(packet, overload).tags for overload in packet.overloads()
+    )
 
 
-_CHANGES = _changing()
 _OF_STORAGE = frozenset({"set_", "resize_as_"})
 
 
@@ -57,7 +55,7 @@ def changed_in_place(
     name = _name_of(target)
     tensor = arguments[0] if arguments else None
     fake = getattr(tensor, "fake", None)
-    if name not in _CHANGES or not isinstance(fake, torch.Tensor):
+    if not isinstance(fake, torch.Tensor) or not _changes(name):
         return None
     if isinstance(tensor, TensorVariable) and tensor.node in evaluator.graph.new_leaves:
         raise Unsupported(_KIND, f"{name} of a new leaf")
@@ -82,7 +80,7 @@ def changed_in_place(
 
 def is_change_of_layout(node: torch.fx.Node) -> bool:
     """Whether a node makes a tensor of the graph's own another view of its memory."""
-    return node.op.startswith("call_") and _name_of(node.target) in _CHANGES
+    return node.op.startswith("call_") and _changes(_name_of(node.target))
 
 
 def _name_of(target: Any) -> str:
