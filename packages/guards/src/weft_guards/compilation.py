@@ -65,7 +65,7 @@ _LOADS: dict[Access, Operation] = {
 
 
 class _Compiler:
-    """Compiles trees into steps, of which each tree needs some: ``needs``, bits by the steps' numbers."""
+    """Compiles trees into steps, each of which some trees need: ``trees_of``, bits by the trees' numbers."""
 
     def __init__(
         self, trees: Sequence[Tree], arguments: Sequence[str], free_variables: Sequence[str]
@@ -75,7 +75,7 @@ class _Compiler:
         self.arguments = arguments
         self.free_variables = free_variables
         self.steps: list[NativeStep] = []
-        self.needs = [0] * len(trees)
+        self.trees_of: list[int] = []  # by the steps' numbers
         self.registers: dict[MergedNode, int] = {}
         # Places checked natively to hold a plain tensor before any relation, and by which trees.
         self.plain_tensors: dict[MergedNode, int] = {}
@@ -127,13 +127,18 @@ class _Compiler:
                 if key not in emitted:
                     emitted[key] = len(self.steps)
                     self._emit(step, 0)
-                self.needs[number] |= 1 << emitted[key]
+                self.trees_of[emitted[key]] |= 1 << number
 
     def _emit(self, step: NativeStep, trees: int) -> None:
-        for number in range(len(self.trees)):
-            if trees >> number & 1:
-                self.needs[number] |= 1 << len(self.steps)
         self.steps.append(step)
+        self.trees_of.append(trees)
+
+    def needed(self, number: int) -> bytes:
+        """The steps that a tree needs, a bit each, in whole words."""
+        bits = 0
+        for step, trees in enumerate(self.trees_of):
+            bits |= (trees >> number & 1) << step
+        return bits.to_bytes(-(-len(self.steps) // 64) * 8, "little")
 
     def _load(self, place: MergedNode) -> NativeStep:
         node = place.node
@@ -220,10 +225,9 @@ def select_native(checks: tuple[Any, ...]) -> GuardSelection:
     trees = [tree for tree, _, _ in origins]
     compiler = _Compiler(trees, arguments, free_variables)
     compiler.compile()
-    size = -(-len(compiler.steps) // 64) * 8  # whole words
     selection: GuardSelection = NATIVE.GuardSelection(
         compiler.steps,
-        tuple(needed.to_bytes(size, "little") for needed in compiler.needs),
+        tuple(map(compiler.needed, range(len(trees)))),
         arguments,
         scope_maker(free_variables),
         constants_equal,

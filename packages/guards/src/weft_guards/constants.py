@@ -14,18 +14,10 @@ from typing import Any
 
 import torch
 
-_BY_VALUE: tuple[type, ...] = (
-    bool,
-    int,
-    str,
-    bytes,
-    type(None),
-    type(Ellipsis),
-    type(NotImplemented),
-    torch.dtype,
-    torch.layout,
-    torch.memory_format,
-)
+_BY_VALUE: frozenset[type] = frozenset((
+    bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented),
+    torch.dtype, torch.layout, torch.memory_format,
+))  # fmt: skip
 
 _BY_IDENTITY: tuple[type, ...] = (
     type,
@@ -85,6 +77,8 @@ def constant_key(value: Any) -> Hashable:
 
 def is_constant(value: Any) -> bool:
     """Whether :func:`constant_key` takes the value."""
+    if type(value) in _BY_VALUE:
+        return True
     try:
         constant_key(value)
     except TypeError:

@@ -56,6 +56,8 @@ class Sections:
     def of(self, place: MergedNode) -> Section | None:
         """The section of a place where a dict may be; None where there would be next to nothing in it."""
         items = [child for child in place.children if self._is_alone(child, place)]
+        if not items:
+            return None
         constant = tuple(
             item for item in items if all(g.predicate.is_lasting for g, _ in item.guards)
         )
@@ -65,7 +67,7 @@ class Sections:
             for guard, trees in place.guards
             if trees == place.trees and guard.predicate.follows_from_keys
         )
-        section = Section(own if items else (), constant, lengths)
+        section = Section(own, constant, lengths)
         return section if section.steps > 3 else None
 
     def _is_alone(self, item: MergedNode, place: MergedNode) -> bool:

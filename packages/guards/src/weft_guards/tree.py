@@ -177,12 +177,16 @@ class Tree:
             if len(node.guards) > 1:
                 kept = [guard for guard in node.guards if not _implied(guard, node.guards)]
                 node.guards = sorted(kept, key=lambda guard: guard.predicate.cost)
-            node.children = self._arranged(node.children)
-            node.cost = (
-                node.own_cost()
-                + sum(guard.predicate.cost for guard in node.guards)
-                + sum(child.cost for child in node.children.values())
-            )
+            cost = node.own_cost()
+            for guard in node.guards:
+                cost += guard.predicate.cost
+            if node.children:
+                node.children = self._arranged(node.children)
+                for child in node.children.values():
+                    cost += child.cost
+            node.cost = cost
+        if len(nodes) < 2:
+            return nodes
         return dict(sorted(nodes.items(), key=lambda entry: rank(entry[1])))
 
     def nodes(self) -> Iterator[Node]:

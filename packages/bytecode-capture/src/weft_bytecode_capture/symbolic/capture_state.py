@@ -288,9 +288,8 @@ class CaptureState:
 
 def _guard_key(source: Source, predicate: Predicate) -> tuple[Any, ...]:
     kind = type(predicate)
-    if kind.__eq__ is object.__eq__:
-        expected = getattr(predicate, "expected", None)
-        return (source, kind, id(expected) if kind is IsObject else repr(expected))
+    if isinstance(predicate, IsObject):
+        return (source, kind, id(predicate.expected))  # held weakly or not
     if isinstance(predicate, NotAliased):
         return (source, kind, predicate.other)
-    return (source, kind, predicate)
+    return (source, kind, predicate.identity())
