@@ -84,6 +84,9 @@ def _join(units: list[Unit], name: str, parts: tuple[tuple[str, int], ...]) -> N
 def _plain(code: types.CodeType) -> Iterator[Unit]:
     """The instructions with pairs taken apart, and synonyms by one name."""
     for unit in _encoded(code):
+        if unit.name not in _RESPELLED:
+            yield unit
+            continue
         name = DIALECT.synonyms.get(unit.name, unit.name)
         pair = DIALECT.pairs.get(name)
         if pair is not None:
@@ -98,15 +101,23 @@ def _plain(code: types.CodeType) -> Iterator[Unit]:
             yield unit
 
 
+_RESPELLED = frozenset({*DIALECT.synonyms, *DIALECT.pairs, "COMPARE_OP"})
+"""Names of instructions that may be spelled differently in the bytes."""
+
+_STEPS = {dis.opmap[name]: (name, 2 + 2 * count) for name, count in CACHES.items()}
+"""Of each operation its name, and the bytes to the next one."""
+
+
 def _encoded(code: types.CodeType) -> Iterator[Unit]:
     """The instructions as they are in the bytes."""
     raw = code.co_code
     extended = 0
     offset = 0
-    while offset < len(raw):
+    end = len(raw)
+    while offset < end:
         operation, argument = raw[offset], raw[offset + 1] | extended
-        name = dis.opname[operation]
-        following = offset + 2 + 2 * CACHES[name]
+        name, size = _STEPS[operation]
+        following = offset + size
         target = None
         if operation in JUMPS:
             # Jumps are relative to the instruction behind this one's caches.

@@ -41,6 +41,7 @@ class ValueHistory:
         self._numbers: dict[tuple[Source, type], Any] = {}
         self._changed_numbers: set[tuple[Source, type]] = set()
         self._objects: dict[Source, weakref.ref[Any] | None] = {}  # None: changed
+        self._any_changed = False  # of these
         self.refuted: set[Any] = set()  # places of decisions on data that fell otherwise later
         self._contents: dict[Source, set[tuple[Any, ...]]] = {}
 
@@ -107,6 +108,7 @@ class ValueHistory:
         known = self._objects.setdefault(source, weakref.ref(value))
         if known is None or known() is not value or self._varies(source):
             self._objects[source] = None
+            self._any_changed = True
             return True
         return False
 
@@ -128,6 +130,8 @@ class ValueHistory:
 
     def is_of_a_changed_object(self, source: Source) -> bool:
         """Whether another object was found before at a place that ``source`` is read from."""
+        if not self._any_changed:
+            return False
         base = getattr(_place(source), "base", None)
         while base is not None:
             if base in self._objects and self._objects[base] is None:
