@@ -142,7 +142,7 @@ _TENSORS = {
     "setting that may change": BreakKind(
         "nothing tells compiled code when it changes", ("read it before the call",)
     ),
-    "dead weak reference": BreakKind("what it referred to is gone, or was not met before"),
+    "dead weak reference": BreakKind("what it refers to, by which it is compared, may be gone"),
     "override of an operator": BreakKind(
         "what __torch_function__ is asked, or answers, is not known during capture",
         ("let the override end in super().__torch_function__",),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from weft_guards import AttributeSource, IsObject, Source, TypeIs
+from weft_guards import AttributeSource, Source, TypeIs
 
 from .... import _frame_hook
 from ....compiling import is_compiling
+from ....sources import ConvertedSource
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
@@ -102,7 +103,7 @@ def _wrap_wrapper(evaluator: Evaluator, value: Any, source: Source) -> Variable:
 
 
 class WeakReferenceVariable(OpaqueVariable):
-    """A weak reference, known by identity when it is called."""
+    """A weak reference."""
 
     def python_type(self) -> type:
         return type(self.value)
@@ -114,17 +115,20 @@ class WeakReferenceVariable(OpaqueVariable):
         raise Unsupported("dead weak reference", f"{self!r} {operator} {other!r}")
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        """What it refers to, if another path leads there: that path's guards hold it alive."""
-        target = self.value()
-        known = None if target is None else evaluator.builder.known(target)
-        if known is None or known.source is None or arguments or keywords:
-            raise Unsupported("dead weak reference", repr(self))
+        """What it refers to, known by another path or read through the reference; None once that is gone."""
+        if arguments or keywords:
+            raise Unsupported("arguments of a builtin function", repr(self))
         assert self.source is not None
-        evaluator.guard(self.source, IsObject(self.value))
-        evaluator.guard(known.source, IsObject(target, weak=True))
-        return known
+        evaluator.guard(self.source, TypeIs(type(self.value)))
+        return evaluator.builder.wrap(self.value(), ConvertedSource(self.source, referent))
+
+
+def referent(reference: weakref.ReferenceType[Any]) -> Any:
+    """What a weak reference refers to, None once it is gone."""
+    return reference()
 
 
 @register_wrapper(weakref.ReferenceType)
+@register_wrapper(weakref.KeyedRef)
 def _wrap_weak_reference(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return WeakReferenceVariable(value, source)
