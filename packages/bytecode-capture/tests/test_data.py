@@ -210,6 +210,14 @@ def ordered(x):
     return list(o), o.popitem(last=False), o
 
 
+def ordered_from_outside(x, o, key, last):
+    """Entries move among old and new ones; a key that is not there raises."""
+    o["new"] = x
+    o.move_to_end(key, last=last)
+    o.move_to_end("b")
+    return list(o), o.popitem(last=False), o
+
+
 def chain_maps(x):
     c = collections.ChainMap({"a": x}, {"a": 0, "b": 2})
     return c["a"], c["b"], "q" in c, sorted(c)
@@ -472,6 +480,13 @@ def test_aliasing_of_arguments():
     check(aliasing, [([1], [2]), ([3, 4], [])])
     shared = [5]
     check(aliasing, [([1], [2]), (shared, shared), ([1], [2])])
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_entries_move_in_dicts_from_outside(last):
+    moved = [collections.OrderedDict(a=1, b=2, c=3) for _ in range(2)]
+    check(ordered_from_outside, [(1, moved[0], "a", last), (2, moved[1], "c", last)])
+    check(ordered_from_outside, [(1, moved[0], "z", last)], fullgraph=False)
 
 
 def test_outside_sets():

@@ -311,15 +311,12 @@ def _move_to_end(
     if value is None:
         DictVariable.missing(self, evaluator, key)
         return
-    if self.source is not None:
-        raise Unsupported("method of a builtin type", "move_to_end of an OrderedDict from outside")
-    if last is None or last.truth(evaluator):
-        self.store(evaluator, key, value)
-        return
-    rest = dict(self.entries)
-    self.entries.clear()
-    self.store(evaluator, key, value)
-    self.entries.update(rest)
+    behind: list[tuple[Variable, Variable]] = []
+    if last is not None and not last.truth(evaluator):
+        behind = [(hashed.variable, entry) for hashed, entry in self.entries.items()]
+        self.clear(evaluator)
+    for moved, entry in ((key, value), *behind):
+        self.store(evaluator, moved, entry)
 
 
 @method_model("fromkeys", dict, collections.OrderedDict)
