@@ -17,7 +17,7 @@ from .partial_backward import is_linear
 from .region_gradients.recording import HAS_SIZES_OF_DATA
 from .replay import without_autocast
 from .saved_values import check_version, take_saved
-from .separate_edges import leads_to
+from .separate_edges import led_to
 from .tracing import fake_mode_of
 from .training_plan import Plan, placed
 
@@ -68,7 +68,7 @@ class DifferentiableBackward:
             plan.tangents[k].prepare(gradients[plan.tangents[k].output_index], ctx.layouts[k])
             for k in sorted(present)
         ]
-        visited = [k for k in plan.gradients if leads_to(ctx, k)]
+        visited = led_to(ctx, plan.gradients)
         step = Step(
             tuple(plan.tangents[k].output_index for k in sorted(present)),
             tuple(plan.argument_indices[k] for k in visited),

@@ -22,7 +22,7 @@ from .overwritten_arguments import arguments_before
 from .partition import BackwardSegment
 from .random_state import RandomState
 from .saved_values import is_kept, release, take_saved, versions_of
-from .separate_edges import leads_to, separate_edges
+from .separate_edges import led_to, separate_edges
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
 
 
@@ -269,7 +269,7 @@ def _saved_for(ctx: Any, present: frozenset[int]) -> tuple[Segment | None, list[
     try:
         return part, take_saved(ctx, present, None if part is None else part.inputs)
     except RuntimeError:  # some of it was let go of, or written to
-        wanted = frozenset(k for k in plan.gradients if leads_to(ctx, k))
+        wanted = frozenset(led_to(ctx, plan.gradients))
         present = plan.leading_to(wanted, present)
         part = plan.smallest_stage(present, wanted)
         if part is None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,14 +154,20 @@ def separate_edges(
     return SeparateEdges(reaching, device) if reaching else None
 
 
-def leads_to(ctx: Any, position: int) -> bool:
-    """Whether the backward that is running goes on from the compiled function to an argument."""
+def led_to(ctx: Any, positions: Iterable[int]) -> list[int]:
+    """Which of the arguments at ``positions`` the backward that is running goes on to from the function."""
     separate: SeparateEdges | None = ctx.values.separate_edges
-    found = None if separate is None else separate.leads_to(position)
-    if found is not None:
-        return found
-    node = ctx.next_functions[ctx.plan.edges[position]][0]
-    return node is not None and will_visit(node)
+    functions = ctx.next_functions  # made anew each time it is read
+    edges = ctx.plan.edges
+    found = []
+    for position in positions:
+        leads = None if separate is None else separate.leads_to(position)
+        if leads is None:
+            node = functions[edges[position]][0]
+            leads = node is not None and will_visit(node)
+        if leads:
+            found.append(position)
+    return found
 
 
 class ArgumentEdges(torch.autograd.Function):
