@@ -176,6 +176,7 @@ class CaptureState:
         self.instruction_count = 0
         self.element_count = 0
         self.candidate_count = 0  # branches of loops over places
+        self.global_hooks_guarded = False  # that there are none
         self.generators: list[GeneratorVariable] = []
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}

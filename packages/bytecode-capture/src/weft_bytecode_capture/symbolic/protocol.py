@@ -266,6 +266,8 @@ class State(Protocol):
 
     candidate_count: int
 
+    global_hooks_guarded: bool
+
     def note_repetition(self) -> None: ...
 
     def note_elements(self, count: int) -> None: ...

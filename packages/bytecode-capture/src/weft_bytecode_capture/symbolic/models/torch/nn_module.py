@@ -114,8 +114,10 @@ class ModuleInstanceVariable(UserObjectVariable):
             if name in self.attributes or evaluator.builder.known(self.value.__dict__[name]):
                 return True
             evaluator.guard(InstanceDictSource(self.source, name), _EMPTY)
-        for source in _GLOBAL_SOURCES:
-            evaluator.guard(source, _EMPTY)
+        if not evaluator.state.global_hooks_guarded:
+            for source in _GLOBAL_SOURCES:
+                evaluator.guard(source, _EMPTY)
+            evaluator.state.global_hooks_guarded = True
         return False
 
     def _is_container(self, evaluator: Evaluator) -> bool:
