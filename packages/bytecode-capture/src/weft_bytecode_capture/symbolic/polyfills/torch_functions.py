@@ -128,6 +128,66 @@ def flex_attention(
     return weights.to(query.dtype) @ value
 
 
+def istft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor | None:
+    """``torch.istft``; None for what eager has an error or a warning for, whatever the data.
+
+    The sum of windows must not be 0 where a frame is divided by it, of which only data can tell.
+    """
+    hop = n_fft // 4 if hop_length is None else hop_length
+    width = n_fft if win_length is None else win_length
+    if input.dim() not in (2, 3) or not input.is_complex() or not 0 < hop <= width <= n_fft:
+        return None
+    bins, frames = input.shape[-2:]
+    is_half = bins != n_fft if onesided is None else onesided
+    if input.numel() == 0 or bins != (n_fft // 2 + 1 if is_half else n_fft):
+        return None
+    if is_half if return_complex else n_fft % 2 == 1:
+        return None
+    if window is not None and (
+        window.shape != (width,)
+        or window.device != input.device
+        or (window.is_complex() and not return_complex)
+    ):
+        return None
+    total = n_fft + hop * (frames - 1)
+    start = n_fft // 2 if center else 0
+    end = total - start if length is None else start + length
+    if not start < end <= total:
+        return None
+    if window is None:
+        window = torch.ones(width, dtype=input.dtype.to_real(), device=input.device)
+    if width != n_fft:
+        left = (n_fft - width) // 2
+        window = torch.nn.functional.pad(window, (left, n_fft - width - left))
+    rows = (input.unsqueeze(0) if input.dim() == 2 else input).transpose(1, 2)
+    norm = "ortho" if normalized else None
+    if return_complex:
+        rows = torch.fft.ifft(rows, norm=norm)
+    else:
+        rows = torch.fft.irfft(rows[..., : n_fft // 2 + 1], n_fft, norm=norm)
+    rows = rows * window.view(1, 1, n_fft)
+    weights = window.pow(2).expand(1, frames, n_fft)
+    signal: Tensor = _overlapping(rows, [rows.shape[0], total], 1, n_fft, hop)[:, start:end]
+    envelope = _overlapping(weights, [1, total], 1, n_fft, hop)[:, start:end]
+    torch._check((envelope.abs().min() < 1e-11).long().item() == 0)
+    signal = signal / envelope
+    return signal.squeeze(0) if input.dim() == 2 else signal
+
+
+_overlapping: Any = torch.ops.aten.unfold_backward.default
+
+
 # Functions of ``torch.distributed`` each start an operator of communication, wait for it, and write where
 # they do.  The two are apart in the graph, so that later stages start it as early and wait for it as late as
 # its neighbours let them.  ``op`` is the reduction's name, ``src`` a rank of the group.
