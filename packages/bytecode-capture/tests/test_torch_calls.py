@@ -303,3 +303,36 @@ def test_sequences_of_other_classes_are_what_torch_takes_them_for(kind, use):
     make = SEQUENCES[kind]
     calls = [(torch.arange(4.0).reshape(2, 2), make(items)) for items in ([], [0], [0, 1])]
     check(USES_OF_SEQUENCES[use], calls, fullgraph=False)
+
+
+def covariances(x):
+    return torch.cov(x), x.cov(correction=0), torch.corrcoef(x), x.corrcoef()
+
+
+def covariances_left_to_eager(x, weights):
+    """Weights decide what is raised, and too few observations warn; half precision rounds counts."""
+    return torch.cov(x, fweights=weights), torch.cov(x.half()), torch.cov(x, correction=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.int64])
+@pytest.mark.parametrize("grad", [False, True])
+def test_covariances(dtype, grad):
+    if grad and dtype is torch.int64:
+        pytest.skip("integers have no gradients")
+    compiled = compile_frames(covariances, run_graph, CaptureOptions(fullgraph=True))
+    for size in ((2, 5), (3, 7), (4,)):
+        x = (torch.arange(torch.Size(size).numel()).reshape(size) ** 2 % 11).to(dtype)
+        pair = [x.clone().requires_grad_(grad) for _ in range(2)]
+        expected, found = covariances(pair[0]), compiled(pair[1])
+        for left, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(left, right, rtol=0, atol=0, equal_nan=True)
+        if grad:
+            for results in (expected, found):
+                sum(result.abs().sum() for result in results).backward()
+            torch.testing.assert_close(pair[1].grad, pair[0].grad, equal_nan=True)
+
+
+def test_covariances_left_to_eager():
+    weights = torch.tensor([1, 2, 1])
+    calls = [(torch.arange(6.0).reshape(2, 3) ** 2, w) for w in (weights, weights - 2)]
+    check(covariances_left_to_eager, calls, fullgraph=False)
