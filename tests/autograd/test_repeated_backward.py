@@ -305,3 +305,45 @@ def test_results_kept_for_another_backward_are_freed_with_it() -> None:
     left = weakref.ref(b)
     del a, b
     assert left() is None  # no cycle with the node that keeps its values
+
+
+def _offloaded(tensor: torch.Tensor) -> tuple[str, torch.Tensor]:
+    return "offloaded", tensor * 2
+
+
+HOOKS: dict[str, Any] = {
+    "other objects": (_offloaded, lambda packed: packed[1] / 2),
+    "other tensors": (lambda tensor: tensor * 2, lambda packed: packed / 2),
+}
+
+
+@pytest.mark.parametrize("hooks", HOOKS)
+@pytest.mark.parametrize("retain", [False, True])
+def test_results_one_by_one_under_hooks_for_saved_tensors(hooks: str, retain: bool) -> None:
+    """What is left for the other results is what the hooks give back."""
+
+    def heads(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = (x * weight).tanh()
+        return h.exp() * x.sin(), (x.cos() * weight).exp() + x.tanh()
+
+    weight = torch.linspace(0.5, 1.5, 3, requires_grad=True)
+    seen = []
+    for call in (heads, weft.compile(heads)):
+        x = torch.tensor([0.5, 0.25, -1.0], requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(*HOOKS[hooks]):
+            first, second = call(x)
+        found = torch.autograd.grad(first.sum(), [x, weight], retain_graph=retain)
+        seen.append([*found, *torch.autograd.grad(second.sum(), [x, weight])])
+    torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_results_of_a_checkpoint_one_by_one() -> None:
+    def heads(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.tanh() * 2, x.sin().exp()
+
+    seen = []
+    for call in (heads, weft.compile(heads)):
+        x = torch.tensor([0.5, 0.25, -1.0], requires_grad=True)
+        first, second = torch.utils.checkpoint.checkpoint(call, x, use_reentrant=False)
+        seen.append([torch.autograd.grad(y.sum(), x)[0] for y in (first, second)])
+    torch.testing.assert_close(seen[1], seen[0])

@@ -165,7 +165,7 @@ class CompiledFunction(torch.autograd.Function):
     ) -> tuple[Any, ...]:
         ctx.plan, ctx.values = plan, values
         ctx.set_materialize_grads(False)
-        ctx.remaining = None
+        ctx.remaining = ctx.taken = None
         ctx.hooks = hooked(plan, arguments)
         if values.arguments is not None:
             arguments, values.arguments = values.arguments, None

@@ -51,6 +51,8 @@ def take_saved(ctx: Any, present: frozenset[int], needed: Collection[int] | None
         saved = _take_remaining(ctx, present, needed)
     else:
         saved = _take_first(ctx, needed)
+        if _is_packed(ctx) and not keeps_graph():
+            ctx.taken = saved  # a hook need not give a tensor twice
     if not is_kept(ctx):
         release(ctx, present)
     return saved
@@ -61,12 +63,17 @@ def is_kept(ctx: Any) -> bool:
     return ctx.values.is_kept or keeps_graph()
 
 
+def _is_packed(ctx: Any) -> bool:
+    """Whether hooks were given what autograd has saved: what it holds is theirs, be it a tensor or not."""
+    return ctx.watched is None
+
+
 def _take_first(ctx: Any, needed: Collection[int] | None) -> list[Any]:
     """The saved values where no backward has let go of any."""
     try:
         tensors = iter(ctx.saved_tensors)
     except RuntimeError:
-        if needed is None:
+        if needed is None or _is_packed(ctx):
             raise
         tensors = iter(_needed_tensors(ctx, frozenset(needed)))
     apart = ctx.apart
@@ -108,7 +115,7 @@ def release(ctx: Any, present: frozenset[int]) -> None:
         values = _held(ctx, kept)
     ctx.values.are_last_read = values.keys() <= plan.numbers
     ctx.remaining = _Remaining(values, released)
-    ctx.apart = None
+    ctx.apart = ctx.taken = None
 
 
 def _held(ctx: Any, kept: Set[int]) -> dict[int, tuple[Any, int]]:
@@ -118,6 +125,10 @@ def _held(ctx: Any, kept: Set[int]) -> dict[int, tuple[Any, int]]:
     if kept <= held.keys():
         return held
     positions = [k for k in range(len(ctx.plan.saved)) if k not in apart]
+    if _is_packed(ctx):
+        taken = ctx.taken or _take_first(ctx, None)
+        values = {k: taken[k].detach() for k in positions if k in kept}
+        return held | {k: (value, version_of(value)) for k, value in values.items()}
     packed = packed_saved_tensors(ctx)
     for k, tensor, version in zip(positions, packed, ctx.saved_versions, strict=True):
         if k in kept:
