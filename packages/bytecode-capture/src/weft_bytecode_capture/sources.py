@@ -123,6 +123,27 @@ class StorageOffsetIs(Predicate):
             return f"storage offset {value.storage_offset()}"
 
 
+def fills_storage(value: torch.Tensor) -> bool:
+    """Whether a tensor's elements are all that its storage holds."""
+    with without_overrides():
+        filled = value.untyped_storage().nbytes() == value.nbytes
+        return filled and value.storage_offset() == 0
+
+
+@dataclass(frozen=True)
+class FillsStorage(Predicate):
+    """The tensor's elements are all that its storage holds."""
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        return fills_storage(value)
+
+    def expected_text(self) -> str:
+        return "a storage of its own"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return "a part of a storage"
+
+
 @dataclass(frozen=True)
 class EqualsScalar(Predicate):
     """The value is a NumPy scalar of the same type and bits as ``expected``."""

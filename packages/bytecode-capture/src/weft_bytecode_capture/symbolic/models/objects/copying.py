@@ -5,7 +5,12 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable
+from typing import Any
 
+import torch
+from weft_guards import AttributeSource, IsObject, LengthIs
+
+from ....sources import FillsStorage, fills_storage
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
@@ -59,11 +64,16 @@ def _deepcopy(evaluator: Evaluator, value: Variable) -> Variable:
     def remember(original: Variable, made: Variable) -> None:
         memo[id(original)] = made
 
+    tensors: list[Variable] = []  # those that share a storage have copies that do
+
     def deep(part: Variable) -> Variable:
         known = memo.get(id(part))
+        if known is None and _is_tensor(part) and not tensors:
+            tensors.append(part)
+            known = _copied_tensor(evaluator, part)
         if known is None:
             known = _copied(evaluator, part, deep, remember)
-            memo[id(part)] = known
+        memo[id(part)] = known
         return known
 
     return deep(value)
@@ -149,3 +159,36 @@ def _copied_instance(
     for key, entry in value.instance_dictionary().all_entries(evaluator).items():
         made.attributes[key.variable.as_constant()] = part(entry)
     return made
+
+
+def _is_tensor(value: Variable) -> bool:
+    return (
+        value.node is not None and value.source is not None and value.python_type() is torch.Tensor
+    )
+
+
+def _copied_tensor(evaluator: Evaluator, value: Any) -> Variable:
+    """The copy of a tensor from outside with a storage for itself and neither gradients nor attributes."""
+    fake, given = value.fake, evaluator.builder.value_of(value)
+    is_plain = fake.layout == torch.strided and not (fake.is_conj() or fake.is_neg())
+    levels = evaluator.graph.transforms.active or evaluator.state.overrides.modes
+    if (
+        not is_plain
+        or levels
+        or evaluator.graph.is_in_region
+        or fake.requires_grad
+        or fake.is_inference()
+        or torch.is_inference_mode_enabled()
+        or value.attributes
+        or given.__dict__
+        or given.grad is not None
+        or not fills_storage(given)
+    ):
+        raise Unsupported("copy of a value", repr(value))
+    evaluator.guard(value.source, FillsStorage())
+    evaluator.guard(AttributeSource(value.source, "__dict__"), LengthIs(0))
+    evaluator.guard(AttributeSource(value.source, "grad"), IsObject(None))
+    made: Any = evaluator.call_method(value, "clone")
+    if made.fake.stride() != fake.stride():
+        raise Unsupported("copy of a value", repr(value))
+    return made  # type: ignore[no-any-return]
