@@ -50,6 +50,7 @@ from weft_codegen_triton.attention.suitability import (
     suits_gradients,
     suits_template,
 )
+from weft_codegen_triton.column_sums.find_sums import sum_columns_by_rows
 from weft_codegen_triton.compilation.binary import triton_version
 from weft_codegen_triton.compilation.cache import cache_directory
 from weft_codegen_triton.compilation.client import compile_server, has_triton, require_triton
@@ -228,6 +229,9 @@ class TritonCodegen(Codegen):
             if buffer.kind is BufferKind.CONSTANT and name not in bound:
                 raise ValueError(f"the constant {name} is not bound to a tensor")
         schedule = self._with_attention(schedule, device)
+        schedule = sum_columns_by_rows(
+            schedule, self.schedule_options, device.gpu, self.options.persistent_elements
+        )
 
         def choose(precision: Precision) -> Schedule:
             chosen = self._with_matmuls(schedule, device, precision)

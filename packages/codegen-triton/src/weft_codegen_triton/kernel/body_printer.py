@@ -210,6 +210,11 @@ class BodyPrinter:
         self.loaded[key] = value
         return value
 
+    def is_known(self, buffer: str, index: sympy.Expr) -> bool:
+        """Whether a load of this element gives a value that there is."""
+        address, axes = self.address(buffer, index, False)
+        return (buffer, address, self.access_mask(axes)) in self.loaded
+
     def hold(self, buffer: str, index: sympy.Expr, code: str) -> None:
         """Have ``code`` be what loads of this element give."""
         address, axes = self.address(buffer, index, False)

@@ -12,6 +12,7 @@ from dataclasses import replace
 import sympy
 import torch
 from weft_loop_ir import FloorDiv, LoopBody, LoopVariable, Stage
+from weft_loop_ir.bodies import Load
 from weft_loop_ir.bodies.edit import slice_of
 from weft_loop_ir.unsupported import Unsupported
 
@@ -22,19 +23,22 @@ from weft_codegen_triton.kernel.blocks import (
     ReductionBlocks,
     extent,
     reduction_blocks,
+    summing_blocks,
     vector_blocks,
     widened,
     widest_reads,
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
+from weft_codegen_triton.kernel.column_totals import ColumnTotals
 from weft_codegen_triton.kernel.expressions import loop_bound
 from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis, split_index
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
 from weft_codegen_triton.kernel.recomputation import recomputable_rows
 from weft_codegen_triton.kernel.row_space import RowSpace, Span
 from weft_codegen_triton.kernel.row_vectors import row_start, row_vectors
-from weft_codegen_triton.kernel.templates import unrolled
+from weft_codegen_triton.kernel.rows_and_columns import RowsAndColumns
+from weft_codegen_triton.kernel.templates import program_id, unrolled
 
 UNROLLED = 4
 """Steps of a loop over vectors that are done at once."""
@@ -48,12 +52,15 @@ def row_blocks(frame: KernelFrame, limits: RowLimits) -> ReductionBlocks:
     positions = [[stage.inner for stage in stages].index(inner) for inner in ranges]
     called = tuple(frame.called.stages[k].inner for k in positions)
     rows_vary = not extent(frame.kernel.outer).is_Integer
+    width = widest_reads(frame.called, frame.printer.dtype_of)
+    if isinstance(frame.kernel, RowsAndColumns):
+        return summing_blocks(frame.called, frame.kernel.part, frame.gpu, width)
     blocks = reduction_blocks(
         frame.called,
         called or ((),),
         limits.persistent,
         frame.gpu,
-        widest_reads(frame.called, frame.printer.dtype_of),
+        width,
         varies,
         rows_vary,
     )
@@ -77,6 +84,7 @@ class ReductionPrinter:
         self.frame = frame
         self.printer: BodyPrinter = frame.printer
         self.kernel = frame.kernel
+        self.totals = ColumnTotals.of_kernel(self.kernel, self.printer)
         self.ranges = tuple(dict.fromkeys(s.inner for s in self.kernel.stages if s.inner))
         self.blocks = row_blocks(frame, limits)
         self.may_hold = bool(self.varying) and self.blocks.persistent
@@ -143,6 +151,8 @@ class ReductionPrinter:
         self.cache_hints = CacheHints(kernel, printer.recomputed, read_again)
         printer.tile.unit = space.unit
         rows = self.blocks.rows
+        if self.totals is not None:
+            return self._print_parts(self.totals)
         # Where rows are gone through in a loop, its blocks are what varies.
         scale = MAX_BLOCK_SCALE if self.blocks.persistent else 1
         print_axis(self.frame, "x", 0, kernel.outer, rows, space.column, scale=scale)
@@ -158,14 +168,54 @@ class ReductionPrinter:
                 self._range(f"{space.axis}base")
             else:
                 self.frame.loop_axes.append(space.axis)
+        self._stages()
+        return (extent(kernel.outer),), (rows,), self.blocks.warps
+
+    def _stages(self) -> None:
+        printer = self.printer
         written: set[str] = set()
-        for position, stage in enumerate(kernel.stages):
+        for position, stage in enumerate(self.kernel.stages):
             reads, writes = set(stage.body.reads), set(stage.body.writes)
+            if self.totals is not None and position >= self.totals.first_stage:
+                reads = self._unknown(stage.body)
             if reads & written - printer.registers - printer.recomputed.keys():
                 printer.emit("tl.debug_barrier()")
             written |= writes
             self._stage(position, stage, writes)
-        return (extent(kernel.outer),), (rows,), self.blocks.warps
+
+    def _unknown(self, body: LoopBody) -> set[str]:
+        """The buffers that ``body`` reads from memory, as no value of this iteration is what they hold."""
+        self.space.enter()
+        return {e.buffer for e in body.loads() if not self.printer.is_known(e.buffer, e.index)}
+
+    def _print_parts(
+        self, totals: ColumnTotals
+    ) -> tuple[tuple[sympy.Expr, ...], tuple[int, ...], int]:
+        """A loop over the rows of a program's part, around the stages; then the sums of columns."""
+        printer, kernel, frame, space = self.printer, self.kernel, self.frame, self.space
+        self._select(0)
+        frame.constants |= {"PBLOCK": totals.part, "XBLOCK": self.blocks.rows}
+        frame.constants[space.block] = self.blocks.columns[0]
+        frame.grid_axes.append("p")
+        frame.loop_axes.append("x")
+        self._base()
+        self._range(f"{space.axis}base")
+        for stage in kernel.stages:
+            if stage.inner:
+                self._load_ahead(stage.body)
+        totals.print_before()
+        steps, in_flight = "0, PBLOCK, XBLOCK", self.blocks.in_flight
+        ahead = f"tl.range({steps}, num_stages={in_flight})"
+        with printer.loop(f"for xoffset in {ahead if in_flight > 1 else f'range({steps})'}:"):
+            place = f"xoffset + tl.arange(0, XBLOCK){space.column}"
+            printer.emit(f"xplace = {place}")
+            printer.emit("xmask = xplace < PBLOCK")
+            wide = ".to(tl.int64)" if printer.wide else ""
+            printer.emit(f"xindex = {program_id(0)}{wide} * PBLOCK + xplace")
+            split_index(printer, "x", "xindex", kernel.outer)
+            self._stages()
+        totals.print_after(space)
+        return (extent(kernel.outer),), (totals.part,), self.blocks.warps
 
     # -- local rows ------------------------------------------------------------------------------------
 
@@ -303,6 +353,10 @@ class ReductionPrinter:
             printer.replay(stage.body)
             return
         self._select(self.ranges.index(stage.inner))
+        if self.totals is not None and position >= self.totals.first_stage:
+            space.enter()
+            self.totals.add(stage.body, space)
+            return
         self.stored = {}
         printer.store_result = self._note_result
         if position in self.sums:
@@ -415,6 +469,16 @@ class ReductionPrinter:
             self._loop(edges, stage, writes)
         before = ["    " * printer.indent + line for line in accumulators.before]
         printer.lines[start:start] = before
+
+    def _load_ahead(self, body: LoopBody) -> None:
+        """Load what all rows share, before the loop that goes through them: it stores too."""
+        space, outer = self.space, {v.symbol for v in self.kernel.outer}
+        space.enter()
+        stays = {*self.kernel.reads} - {*self.kernel.writes, *self.overwritten}
+        loads = [i for i in body.instructions if isinstance(i, Load) and i.buffer in stays]
+        for load in loads:
+            if not load.free_symbols & (outer | body.bound_symbols):
+                self.printer.load(load.buffer, load.index)
 
     def _loop(self, steps: str, stage: Stage, writes: set[str]) -> None:
         printer, space = self.printer, self.space

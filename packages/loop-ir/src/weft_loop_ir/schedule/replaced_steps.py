@@ -94,6 +94,10 @@ class ReplacedSteps:
         self._set(place, tuple(steps))
         self._replaced.add(place)
 
+    def change(self, place: int, kernel: Kernel) -> None:
+        """Put ``kernel`` in the place of one that touches the same buffers, beside what that runs beside."""
+        self._steps[place] = (kernel,)
+
     def _set(self, place: int, steps: tuple[Step, ...]) -> None:
         for step in self._steps[place]:
             for name in item_reads(step):

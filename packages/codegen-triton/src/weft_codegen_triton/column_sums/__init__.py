@@ -1,0 +1,1 @@
+"""Sums of columns made where the rows are read or computed."""
