@@ -121,6 +121,8 @@ def sum_columns_by_rows(
     around = ReplacedSteps(schedule)
     plans = _plans(around, gpu, longest)
     _keep_readable(plans, around)
+    if not plans:
+        return schedule
     buffers, changed = dict(schedule.buffers), dict[int, Kernel]()
     for plan in plans.values():
         sums, parts = plan.sums, sympy.Integer(plan.sums.count // plan.length)
