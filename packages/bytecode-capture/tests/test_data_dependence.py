@@ -152,6 +152,14 @@ def test_checks_decide_branches():
     assert check(function) == 1
 
 
+def test_strides_of_sizes_that_vary_and_that_data_decides():
+    def function(x, counts):
+        rows = torch.zeros(1, counts.max().item() + 1, x.shape[0])
+        return rows * 2, rows.mT + 1
+
+    assert check(function, dynamic=True) == 1
+
+
 def test_checked_sizes_decide_branches():
     def function(x, counts):
         n = counts.max().item()

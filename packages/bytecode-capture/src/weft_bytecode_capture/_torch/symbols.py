@@ -333,6 +333,7 @@ def substituted(number: torch.SymInt, values: Mapping[Any, int]) -> int | torch.
     )
     if expression.is_Integer:
         return int(expression)
-    hint = environment.size_hint(expression)
+    known = environment.size_hint(expression)
+    hint = None if known is None else int(known)  # SymPy's own class is refused
     made: int | torch.SymInt = environment.create_symintnode(expression, hint=hint)
     return made
