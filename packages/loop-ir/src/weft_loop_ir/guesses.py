@@ -14,6 +14,9 @@ LARGE = 1 << 20
 EXPANDED_EXTENT = sympy.Integer(1 << 14)
 """An extent, where the memory is weighed that a loop's buffers take for all its iterations at once."""
 
+LOOP_EXTENT = 1 << 20
+"""An extent of a kernel's loops, where a GPU's blocks are chosen: too long for a grid's second axis."""
+
 MATMUL_EXTENT = 1024
 """An extent of a matmul, where a GPU's tiles for it are chosen."""
 

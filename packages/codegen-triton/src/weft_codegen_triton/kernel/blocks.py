@@ -9,6 +9,7 @@ import sympy
 import torch
 from weft_loop_ir import Kernel, LoopBody, LoopVariable, Stage
 from weft_loop_ir.bodies import REDUCTIONS
+from weft_loop_ir.guesses import LOOP_EXTENT, guessed
 
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.expressions import unit_stride
@@ -58,8 +59,6 @@ SHORT_ROW = 1024
 """Elements of a row of which several fit in a few warps: 32 elements a thread then."""
 TILE = 64
 """Points along each side of a tile of a transposition."""
-SYMBOLIC_EXTENT = 1 << 20
-"""What an extent that varies counts as; as such it is not taken for a grid's second axis."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def extent(loops: tuple[LoopVariable, ...]) -> sympy.Expr:
 
 def static(expression: sympy.Expr) -> int:
     """The value, or a guess where it varies."""
-    return int(expression) if expression.is_Integer else SYMBOLIC_EXTENT
+    return guessed(expression, LOOP_EXTENT)
 
 
 def power_of_two(value: int) -> int:
