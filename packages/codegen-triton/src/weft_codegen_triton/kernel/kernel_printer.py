@@ -180,7 +180,8 @@ def _with_parameters(
     held = () if body.held is None else (body.held.condition, *body.held.lines)
     passed = _mentioned(symbols, (*printer.lines, *held))
     numbers = tuple((symbol.name, number) for number, symbol in printer.numbers.names.items())
-    memory = [(name, printer.dtype_of(buffer)) for buffer, name in printer.pointers.items()]
+    pointers = pointers_of(kernel)  # the printer's are more: local rows in scratch memory
+    memory = [(name, printer.dtype_of(buffer)) for buffer, name in pointers.items()]
     memory += [(f"{row.name}_ptr", row.dtype) for row in body.scratch]
     parameters = [(name, pointer_type(dtype)) for name, dtype in memory]
     parameters += [(s.name, width.of_sizes) for s in passed]
@@ -201,7 +202,7 @@ def _with_parameters(
     sizes = (*passed, *printer.numbers.names)
     return PrintedKernel(
         function,
-        tuple(printer.pointers),
+        tuple(pointers),
         body.scratch,
         sizes,
         tuple(printer.scalars),
