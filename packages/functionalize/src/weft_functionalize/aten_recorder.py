@@ -40,7 +40,13 @@ from .tensor_ssa.functional_counterparts import functional_counterpart, written_
 from .tensor_ssa.region_aliases import RegionAlias
 from .uninitialized_memory import fill_uninitialized
 from .unsupported import Unsupported
-from .written_operands import is_write, written_layouts, written_operand, written_tensors
+from .written_operands import (
+    is_write,
+    returned_operands,
+    written_layouts,
+    written_operand,
+    written_tensors,
+)
 
 aten = torch.ops.aten
 
@@ -379,9 +385,10 @@ class AtenRecorder(TorchDispatchMode):
         check_numbers(func, fake_args, fake_kwargs, result)
         if written and before != written_layouts(func, written, fake_args, fake_kwargs):
             raise Unsupported("write that resizes a tensor", str(func))
-        if any(map(is_write, func._schema.returns)):  # eager counts no writes to running statistics
-            for tensor in written_tensors(func, written, fake_args, fake_kwargs):
-                self.history.note_write(tensor)
+        for tensor in written_tensors(
+            func, returned_operands(func, written), fake_args, fake_kwargs
+        ):
+            self.history.note_write(tensor)
         self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)
         if func is aten.as_strided_scatter.default:

@@ -24,6 +24,7 @@ from ._torch import (
     storage_identity,
 )
 from .tensor_map import TensorMap
+from .tensor_ssa.layout import Window
 from .unsupported import Unsupported
 
 # A node of autograd's graph.
@@ -125,7 +126,7 @@ class GradientHistory:
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
         self._saved: dict[int, _Saved] = {}  # the last, by how many nodes there were
-        self._writes: dict[int, int] = {}  # by storage
+        self._writes: dict[int, list[Window]] = {}  # by storage
         self._known_behind: dict[_Function, frozenset[int]] = {}
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
@@ -143,12 +144,11 @@ class GradientHistory:
 
     def note_write(self, tensor: torch.Tensor) -> None:
         """An operator has written to ``tensor``, whether autograd was told or not."""
-        storage = storage_identity(tensor)
-        self._writes[storage] = self._writes.get(storage, 0) + 1
+        self._writes.setdefault(storage_identity(tensor), []).append(Window.of_tensor(tensor))
 
     def _save_version(self, tensor: torch.Tensor) -> _Saved:
         version = -1 if tensor.is_inference() else tensor._version
-        saved = _Saved(tensor, version, self._writes.get(storage_identity(tensor), 0))
+        saved = _Saved(tensor, version, len(self._writes.get(storage_identity(tensor), ())))
         self._saved[nodes_of_autograd_made()] = saved
         return saved
 
@@ -158,7 +158,8 @@ class GradientHistory:
             raise RuntimeError(
                 f"{_WRITTEN}: {list(tensor.shape)} is at version {tensor._version}; expected {version}"
             )
-        if self._writes.get(storage_identity(tensor), 0) != saved.writes:
+        since = self._writes.get(storage_identity(tensor), [])[saved.writes :]
+        if since and any(map(Window.of_tensor(tensor).may_meet, since)):
             raise Unsupported(
                 "write by .data to what autograd has saved",
                 f"shape {tuple(tensor.shape)}",

@@ -32,6 +32,19 @@ def written_operand(func: OpOverload, result: Any, args: Any, kwargs: Any) -> An
     raise Unsupported("result of a write", str(func))
 
 
+def returned_operands(func: OpOverload, written: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``written`` that a result is: eager counts no writes to others, as running statistics."""
+    infos = [result.alias_info for result in func._schema.returns if is_write(result)]
+    returned = {name for info in infos if info is not None for name in info.before_set}
+    return tuple(
+        argument.name
+        for argument in schema_arguments(func)
+        if argument.name in written
+        and argument.alias_info is not None
+        and returned & argument.alias_info.before_set
+    )
+
+
 def written_tensors(
     func: OpOverload, written: tuple[str, ...], args: Any, kwargs: Any
 ) -> Iterator[torch.Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -73,6 +75,46 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
             return True
         reach = reach + strides[d] * (sizes[d] - 1)
     return False
+
+
+@dataclass(frozen=True)
+class Window:
+    """The elements of a storage that a tensor has, where sizes vary those of the call that is captured."""
+
+    offset: int
+    extents: Mapping[int, int]
+    """By stride, in elements: how many steps of it there are."""
+
+    @classmethod
+    def of_tensor(cls, tensor: torch.Tensor) -> Window:
+        """That of ``tensor``."""
+        extents: dict[int, int] = {}
+        for size, stride in zip(
+            map(size_hint, tensor.shape), map(size_hint, tensor.stride()), strict=True
+        ):
+            if size != 1 and stride != 0:
+                extents[stride] = size + extents.get(stride, 1) - 1
+        return cls(size_hint(tensor.storage_offset()), extents)
+
+    def may_meet(self, other: Window) -> bool:
+        """Whether an element may be in both: False if it is sure that none is."""
+        strides = sorted({*self.extents, *other.extents}, reverse=True)
+        steps = [(s, self.extents.get(s, 1) - 1, other.extents.get(s, 1) - 1) for s in strides]
+        return _may_bridge(other.offset - self.offset, steps)
+
+
+def _may_bridge(distance: int, steps: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether steps may add up to ``distance``: of each stride some, at most so many ahead or back.
+
+    Strides come from the greatest on.  True also where many numbers of steps of one would have to be tried.
+    """
+    if not steps:
+        return distance == 0
+    (stride, ahead, back), *smaller = steps
+    least = -(-(distance - sum(s * n for s, n, _ in smaller)) // stride)
+    most = (distance + sum(s * n for s, _, n in smaller)) // stride
+    tried = range(max(least, -back), min(most, ahead) + 1)
+    return len(tried) > 2 or any(_may_bridge(distance - k * stride, smaller) for k in tried)
 
 
 def with_layout_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:
