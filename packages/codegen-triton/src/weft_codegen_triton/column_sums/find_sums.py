@@ -7,7 +7,6 @@ become stages of the kernel of rows, whose programs then go through one part eac
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -27,9 +26,10 @@ from weft_loop_ir import (
 )
 from weft_loop_ir.bodies import Combining, Indirect, Load, Random, Reduction, Store
 from weft_loop_ir.bodies.edit import with_expressions
+from weft_loop_ir.expressions import contiguous_stride, dot
 
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.kernel.blocks import SUMMING_PROGRAMS, lies_by_columns
+from weft_codegen_triton.kernel.blocks import SUMMING_PROGRAMS, extent, lies_by_columns
 from weft_codegen_triton.kernel.expressions import unit_stride
 from weft_codegen_triton.kernel.rows_and_columns import RowsAndColumns
 
@@ -148,7 +148,8 @@ def _plans(around: ReplacedSteps, gpu: Gpu, longest: int) -> dict[int, _Plan]:
     buffers = around.buffers
     found = [s for place, step in around if (s := _read_sums(place, step, buffers)) is not None]
     partial = {name for sums in found for name in sums.kernel.writes}
-    forms = {(sums.count, sums.width) for sums in found if _part(sums.count, gpu) is not None}
+    lengths = {count: _part(count, gpu) for count in {sums.count for sums in found}}
+    forms = {(s.count, s.width) for s in found if lengths[s.count] is not None}
     rows = [
         _Rows.of_kernel(place, step)
         for place, step in around
@@ -159,7 +160,7 @@ def _plans(around: ReplacedSteps, gpu: Gpu, longest: int) -> dict[int, _Plan]:
     plans: dict[int, _Plan] = {}
     counts: Counter[int] = Counter()
     for sums in found:
-        length = _part(sums.count, gpu)
+        length = lengths[sums.count]
         if length is None:
             continue
         joined = [
@@ -411,17 +412,15 @@ def _part(count: int, gpu: Gpu) -> int | None:
     return min(near, key=lambda k: (k < wanted, abs(k - wanted)), default=None)
 
 
-def _extent(loops: Sequence[LoopVariable]) -> int:
-    return math.prod(_sizes(loops))
+def _extent(loops: tuple[LoopVariable, ...]) -> int:
+    return int(extent(loops))
 
 
-def _sizes(loops: Sequence[LoopVariable]) -> list[int]:
-    return [int(v.size) for v in loops]
+def _sizes(loops: tuple[LoopVariable, ...]) -> tuple[sympy.Expr, ...]:
+    return tuple(v.size for v in loops)
 
 
-def _flat(loops: Sequence[LoopVariable]) -> sympy.Expr:
+def _flat(loops: tuple[LoopVariable, ...]) -> sympy.Expr:
     """The number of an iteration of ``loops``, the last of which goes fastest."""
-    result: sympy.Expr = sympy.S.Zero
-    for loop in loops:
-        result = result * loop.size + loop.symbol
-    return sympy.expand(result)
+    symbols = tuple(v.symbol for v in loops)
+    return dot(symbols, contiguous_stride(_sizes(loops)), sympy.S.Zero)
