@@ -290,28 +290,68 @@ class DictVariable(ContainerVariable):
 
 
 class OrderedDictVariable(DictVariable):
-    """``collections.OrderedDict``."""
+    """``collections.OrderedDict``, which may have attributes beside its entries."""
 
     kind = collections.OrderedDict
 
+    def __init__(
+        self, entries: dict[HashedKey, Variable] | None = None, source: Source | None = None
+    ) -> None:
+        super().__init__(entries, source)
+        self.attributes: dict[str, Variable] = {}  # given during evaluation
+
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in self.attributes:
+            return self.attributes[name]
         outside = self.source if self.owner is None else None
         if outside is not None and find_raw(self.kind, name) is None:
-            evaluator.guard(outside, HasAttribute(name, False))
+            own = vars(self.original)
+            evaluator.guard(outside, HasAttribute(name, name in own))
+            if name in own:
+                return evaluator.builder.wrap(own[name], AttributeSource(outside, name))
         return super().get_attribute(evaluator, name)
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        raise Unsupported("attribute write", f"{self!r}.{name}")
+        is_own = find_raw(self.kind, name) is not None
+        if is_own or self.owner is not None or evaluator.graph.is_in_region:
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        if self.source is not None:
+            require_no_finalizer(vars(self.original).get(name), self)
+            evaluator.side_effects.mutated(self)
+        self.attributes[name] = value
 
     def require_no_attributes(self, evaluator: Evaluator) -> None:
-        """Guard that an OrderedDict from outside, which may have attributes of its own, has none."""
-        if self.source is not None and self.owner is None:
+        """Make sure that it has no attributes, of one from outside by a guard."""
+        if self.owner is not None:
+            return  # they are the instance's
+        if self.attributes or (self.original is not None and vars(self.original)):
+            raise Unsupported("copy of a value", f"{self!r}, which has attributes")
+        if self.source is not None:
             evaluator.guard(AttributeSource(self.source, "__dict__"), LengthIs(0))
 
+    def emit_mutation(self, emitter: Emitter) -> None:
+        super().emit_mutation(emitter)
+        for name, value in self.attributes.items():
+            emitter.load_variable(value)
+            emitter.load_variable(self)
+            emitter.store_attribute(name)
+
     def reconstruct(self, emitter: Emitter) -> None:
+        if self.attributes:
+            emitter.load_callable(_with_attributes)
         emitter.load_callable(self.kind)
         self.emit_entries(emitter)
         emitter.call(1)
+        if self.attributes:
+            emitter.load_map(self.attributes)
+            emitter.call(2)
+
+
+def _with_attributes(
+    made: collections.OrderedDict[Any, Any], attributes: dict[str, Any]
+) -> collections.OrderedDict[Any, Any]:
+    made.__dict__.update(attributes)
+    return made
 
 
 class DefaultDictVariable(DictVariable):
@@ -466,8 +506,6 @@ def _wrap_mapping(evaluator: Evaluator, value: Mapping[Any, Any], source: Source
         )
     if not are_silent(dict.keys(value) if isinstance(value, dict) else value.keys()):
         return RefusedVariable(value, source, "key with methods of its own", source.name())
-    if kind is collections.OrderedDict and vars(value):
-        return RefusedVariable(value, source, "attribute of a builtin type", source.name())
     evaluator.guard(source, TypeIs(kind))
     variable = _FAMILIES[kind].from_object(value, source)
     if isinstance(variable, DefaultDictVariable) and isinstance(value, collections.defaultdict):
