@@ -1,5 +1,7 @@
 """``logging`` in captured code: the same records, of the same lines and functions, as in eager."""
 
+# ruff: noqa: G004
+
 import logging
 
 import pytest
@@ -15,7 +17,7 @@ class Tagged(logging.LoggerAdapter):
 
 
 class Elsewhere(logging.Logger):
-    def findCaller(self, stack_info=False, stacklevel=1):  # noqa: N802
+    def findCaller(self, stack_info=False, stacklevel=1):
         return "elsewhere", 1, "nobody", None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...unsupported import Unsupported
 from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
-from ..models.builtins.functions import is_instance
+from ..models.builtins.class_checks import is_instance
 from ..models.containers.sequences import TupleVariable
 from ..models.objects.classes import ClassVariable
 from ..models.objects.opaque import OpaqueVariable

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import abc
 import builtins
 import math
 import operator as operators
 import types
-from typing import Any, Union
-
-from weft_guards import ConstantSource
+from typing import Any
 
 from ...._torch import TRACING_QUERIES
-from ....sources import SubclassIs
 from ....unsupported import Unsupported
-from ...policy import is_library_module, is_of_library
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
@@ -24,8 +19,6 @@ from ...variables.python_protocols import (
     attribute_name,
     drained,
     is_callable,
-    module_of,
-    resolution_order,
     storage_of,
 )
 from ..containers.sequences import ListVariable, sort_variables
@@ -37,8 +30,7 @@ from ..iterators.rebuilding import sentinel_iterator
 from ..numbers.data_texts import text_of_data
 from ..numbers.symbolic_float import SymbolicFloatVariable
 from ..numbers.tensor_number import number_by
-from ..objects.class_attributes import bind_attribute, guard_absent
-from ..objects.classes import PLAIN_METACLASSES, ClassVariable
+from ..objects.class_attributes import guard_absent
 from ..objects.user_objects import UserObjectVariable, instance_hash
 from ..table import model, models
 from .strings import format_value
@@ -47,129 +39,6 @@ from .strings import format_value
 @model(len)
 def _len(evaluator: Evaluator, value: Variable, /) -> Variable:
     return value.length_variable(evaluator)
-
-
-_UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old one has its own
-
-
-@model(isinstance)
-def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable, /) -> Variable:
-    """``isinstance(value, kinds)``."""
-    checked = _by_metaclass(evaluator, value, kinds)
-    if checked is not None:
-        return checked
-    if _is_subclass(evaluator, value.python_type(), kinds) or _is_marked(evaluator, value, kinds):
-        return ConstantVariable(True)
-    shown = _shown_class(evaluator, value)
-    return ConstantVariable(shown is not None and _is_subclass(evaluator, shown, kinds))
-
-
-def _shown_class(evaluator: Evaluator, value: Variable) -> type | None:
-    """The class that an instance gives as its ``__class__``, if its class defines that."""
-    found = evaluator.state.find_in_type(value.python_type(), "__class__")
-    if found is None or found[0] is object or value.is_constant():
-        return None
-    shown = value.get_attribute(evaluator, "__class__")
-    return shown.value if isinstance(shown, ClassVariable) else None
-
-
-def _by_metaclass(evaluator: Evaluator, value: Variable, kinds: Variable) -> Variable | None:
-    """What an ``__instancecheck__`` written by the user answers; None for all other classes."""
-    if not isinstance(kinds, ClassVariable) or kinds.value is value.python_type():
-        return None
-    metaclass = type(kinds.value)
-    found = evaluator.state.find_in_type(metaclass, "__instancecheck__")
-    if found is None or not isinstance(found[1], types.FunctionType):
-        return None
-    if is_of_library(found[1].__module__):
-        return None
-    method = bind_attribute(evaluator, metaclass, found[0], "__instancecheck__", found[1], kinds)
-    return ConstantVariable(method.call(evaluator, [value], {}).truth(evaluator))
-
-
-@models(vars(type)["__instancecheck__"], vars(type)["__subclasscheck__"])
-def _check(method: Any, evaluator: Evaluator, receiver: Variable, value: Variable, /) -> Variable:
-    """The checks of ``type``, which a metaclass's own may call."""
-    assert isinstance(receiver, ClassVariable)
-    kind = value.python_type()
-    if method is vars(type)["__subclasscheck__"]:
-        if not isinstance(value, ClassVariable):
-            raise Unsupported("issubclass() of an unknown class", repr(value))
-        kind = value.value
-    return ConstantVariable(receiver.value in resolution_order(kind))
-
-
-@model(issubclass)
-def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable, /) -> Variable:
-    if not isinstance(kind, ClassVariable):
-        raise Unsupported("issubclass() of an unknown class", repr(kind))
-    return ConstantVariable(_is_subclass(evaluator, kind.value, kinds))
-
-
-def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
-    if isinstance(kinds, ClassVariable):
-        wanted = kinds.value
-        if wanted in resolution_order(kind):
-            return True
-        if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
-            raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
-        outcome = issubclass(kind, wanted)
-        if isinstance(wanted, abc.ABCMeta) and not is_library_module(module_of(wanted)):
-            source = ConstantSource(kind.__qualname__, kind)
-            evaluator.guard(source, SubclassIs(wanted, outcome))
-        return outcome
-    if kinds.is_none():
-        return kind is type(None)
-    if kinds.python_type() is tuple:
-        return any(_is_subclass(evaluator, kind, part) for part in kinds.iterate(evaluator))
-    if kinds.python_type() in _UNION_TYPES:
-        parts = kinds.get_attribute(evaluator, "__args__").iterate(evaluator)
-        return any(_is_subclass(evaluator, kind, part) for part in parts)
-    raise Unsupported("isinstance() of an unknown class", repr(kinds))
-
-
-def _plain_checks(metaclass: type) -> bool:
-    """Whether classes of this metaclass answer isinstance() from their bases, or as ABCMeta does."""
-    if metaclass in PLAIN_METACLASSES:
-        return True
-    checks: tuple[Any, ...] = (type.__instancecheck__, type.__subclasscheck__)
-    abstract = (abc.ABCMeta.__instancecheck__, abc.ABCMeta.__subclasscheck__)
-    own: Any = metaclass
-    return (own.__instancecheck__, own.__subclasscheck__) in (checks, abstract)
-
-
-def _tensor_metaclass(kind: type) -> bool:
-    """Classes of torch whose metaclass only adds the tensors that :func:`_is_marked` finds."""
-    import torch
-
-    return kind is torch.Tensor or kind in _marks()
-
-
-def _is_marked(evaluator: Evaluator, value: Variable, kinds: Variable) -> bool:
-    """Whether a tensor has the attribute by which an ``nn.Buffer`` is known: it has no class of its own."""
-    import torch
-
-    if not issubclass(value.python_type(), torch.Tensor):
-        return False
-    if isinstance(kinds, ClassVariable):
-        mark = _marks().get(kinds.value)
-        no = ConstantVariable(False)
-        return mark is not None and _getattr(evaluator, value, mark, no).truth(evaluator)
-    parts = kinds
-    if kinds.python_type() in _UNION_TYPES:
-        parts = kinds.get_attribute(evaluator, "__args__")
-    elif kinds.python_type() is not tuple:
-        return False
-    return any(_is_marked(evaluator, value, part) for part in parts.iterate(evaluator))
-
-
-def _marks() -> dict[type, Variable]:
-    import torch
-
-    return {
-        torch.nn.Parameter: ConstantVariable("_is_param"),
-        torch.nn.Buffer: ConstantVariable("_is_buffer"),
-    }
 
 
 @model(getattr)
