@@ -308,3 +308,33 @@ def test_an_argument_gets_gradients_by_a_write(program: Callable[..., Any]) -> N
         sum(r.sum() for r in (*results, x)).backward()
         told.append((*results, x, w.grad, [r.requires_grad for r in (*results, x)]))
     torch.testing.assert_close(told[1], told[0])
+
+
+def written_rows(x: Tensor, cache: Tensor, n: int) -> Tensor:
+    cache[n] = x
+    cache[:n].mul_(2)
+    return cache[: n + 1].sum(0)
+
+
+def written_whole(x: Tensor, cache: Tensor, n: int) -> Tensor:
+    x.add_(n)
+    return cache.copy_(x.expand_as(cache)).view(-1)[n:]
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["inside", "outside"])
+@pytest.mark.parametrize("program", [written_rows, written_whole])
+def test_tensors_of_inference_mode_are_written_to(
+    program: Callable[..., Tensor], inside: bool
+) -> None:
+    """As a cache that `generate` has made; they count no versions."""
+    told = []
+    for run in (program, weft.compile(program, fullgraph=True)):
+        with torch.inference_mode():
+            x, cache = torch.arange(3.0), torch.ones(4, 3)
+        if not inside:
+            x, cache = x.clone(), cache.clone()
+        with torch.inference_mode():
+            results = [run(x, cache, n) for n in range(1, 4)]
+        told.append([*results, x, cache])
+        told[-1].append(torch.tensor([t.is_inference() for t in told[-1]]))
+    torch.testing.assert_close(told[1], told[0])

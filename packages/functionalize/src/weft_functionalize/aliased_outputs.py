@@ -79,7 +79,8 @@ def plan_outputs(
             input_index=index,
             requires_grad=recorder.history.changes(index, recorded.value),
             reached=recorder.history.reached(recorded.value),
-            hidden=recorded.value._version == 0
+            hidden=not recorded.value.is_inference()  # which count no versions
+            and recorded.value._version == 0
             and not recorder.regions,  # whose writes no fake shows
         )
         index = plan.add(recorded.node, None, described)
