@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import weft_codegen_cpp.host.step_tables as step_tables
 from comparison import schedule_of
 from weft_codegen_cpp import CppCodegen
+from weft_codegen_cpp.host.shared_functions import Field, share_functions
 from weft_codegen_cpp.host.statements import DropRow, Failure, Statement, joined
 from weft_codegen_cpp.host.step_tables import _Tables, with_tables
 
@@ -103,7 +105,7 @@ def test_statements_between_rows_of_a_step_are_one_function(
         Statement(("drop2;",), rows=drop),
         Statement(("end",)),
     ]
-    functions, tables, steps = with_tables(statements, [1, 7], ["x"], 0)
+    functions, tables, steps = with_tables(statements, [1, 7], {"x": "f32"}, 0)
     assert functions[1:-2] == ["  Handle h = 0;", "  drop1;", "  use(h);"]
     assert sum("drop_tensor" in line for line in tables) == 2
     assert steps[0] == "c.x = 0;"
@@ -123,10 +125,66 @@ def test_a_block_fails_as_its_statements_do() -> None:
 
 def test_rows_of_nothing_are_no_part_of_a_table() -> None:
     """A kernel may take no memory; a row of no numbers would be a comma alone."""
-    tables = _Tables({"a": 7})
+    tables = _Tables({"a": Field(7, "f32")})
     places = [tables._place([3]), tables._place([]), tables._place([4, 5])]
     assert places == [0, 1, 1]
     assert tables.places == ["3", "4, 5"]
     empty = _Tables({})
     empty._place([])
     assert not empty.places  # the definitions hold a 0 then
+
+
+def test_steps_alike_share_a_function() -> None:
+    """It is given what differs: slots, fields of one type and texts; what else differs makes another one."""
+    fields = {"a": Field(3, "f32"), "b": Field(4, "f32"), "n": Field(5, "i64")}
+    steps = [
+        [
+            "if (api.mm_out(c.owned[1], c.a, c.made[1], c.made[7])) {",
+            '  return c.failed = "mm (c.a)", x;',
+            "}",
+        ],
+        [
+            "if (api.mm_out(c.owned[2], c.b, c.made[2], c.made[7])) {",
+            '  return c.failed = "mm \\"(2)", x;',
+            "}",
+        ],
+        [
+            "if (api.mm_out(c.owned[1], c.n, c.made[1], c.made[7])) {",
+            '  return c.failed = "mm (c.a)", x;',
+            "}",
+        ],
+        ["c.s0 = 3;"],
+        ["c.s1 = 3;"],
+    ]
+    shared = share_functions(steps, fields)
+    assert [members for _, members in shared] == [[0, 1], [2], [3], [4]]
+    function = shared[0][0]
+    assert function.definition[1:-2] == (
+        "  if (api.mm_out(c.owned[list[0]], field<f32>(c, list[1]), c.made[list[0]], c.made[7])) {",
+        "    return c.failed = texts[list[2]], x;",
+        "  }",
+    )
+    assert function.lists == ((1, 3, '"mm (c.a)"'), (2, 4, '"mm \\"(2)"'))
+    assert shared[1][0].definition[1:-2] == tuple(f"  {line}" for line in steps[2])
+    assert shared[1][0].lists == ((),)
+
+
+def test_layers_add_no_functions(codegen: CppCodegen) -> None:
+    """Of matmuls, of calls through Python, of attention."""
+
+    def layers(x: torch.Tensor, count: int) -> torch.Tensor:
+        for _ in range(count):
+            x = (x @ x.sin()).cumsum(0).softmax(-1)
+            a = torch.nn.functional.scaled_dot_product_attention(x[None, None], x[None, None], x)
+            x = a[0, 0] + torch.sort(x[:5] @ x, stable=True).values.sum() * 1e-3
+        return x
+
+    x = torch.rand(17, 17) / 9
+    sources = []
+    for count in (4, 12):
+        function = functools.partial(layers, count=count)
+        program = codegen.compile(schedule_of(function, (x,), symbolic=False), {})
+        torch.testing.assert_close(program(x)[0], function(x))
+        sources.append(program.source)
+    functions = [source.count("static Status step") for source in sources]
+    assert functions[0] == functions[1]

@@ -80,23 +80,24 @@ def _native(writer: HostWriter, call: ExternCall, native: LinearCall | Attention
     mask = "nullptr" if last is None else writer.handle(last)
     slots = [writer.own(name or "unused") for name in call.outputs]
     writer.drop("owned", slots)
-    optional = f"optional{writer.views}_{len(writer.owned)}"
-    writer.emit(f"Handle {optional} = {mask};")
-    pointer = f"&{optional}" if last is not None else "nullptr"
-    match native:
-        case ConvolutionCall():
-            in_onednn = packed is not None or _convolves_in_onednn(writer, native)
-            function = "onednn_convolution" if in_onednn else "api.convolution"
-            arguments = [pointer, *_convolution(writer, native, in_onednn)]
-        case LinearCall():
-            function, arguments = "linear", [pointer]
-        case AttentionCall():
-            function, arguments = "api.attention", _attention(writer, native, pointer, optional)
-    arguments = [*handles, *arguments, *(f"&c.owned[{slot}]" for slot in slots)]
-    _fail_if(writer, f"{function}({', '.join(arguments)})", call)
-    for name, slot in zip(call.outputs, slots, strict=True):
-        if name is not None:
-            _settle(writer, call, name, slot)
+    with writer.collected() as statements:
+        writer.emit(f"Handle optional = {mask};")
+        pointer = "&optional" if last is not None else "nullptr"
+        match native:
+            case ConvolutionCall():
+                in_onednn = packed is not None or _convolves_in_onednn(writer, native)
+                function = "onednn_convolution" if in_onednn else "api.convolution"
+                arguments = [pointer, *_convolution(writer, native, in_onednn)]
+            case LinearCall():
+                function, arguments = "linear", [pointer]
+            case AttentionCall():
+                function, arguments = "api.attention", _attention(writer, native, pointer)
+        arguments = [*handles, *arguments, *(f"&c.owned[{slot}]" for slot in slots)]
+        _fail_if(writer, f"{function}({', '.join(arguments)})", call)
+        for name, slot in zip(call.outputs, slots, strict=True):
+            if name is not None:
+                _settle(writer, call, name, slot)
+    writer.steps.append(joined("{", statements, "}"))
 
 
 def _double(number: float) -> str:
@@ -118,12 +119,12 @@ def _convolution(writer: HostWriter, native: ConvolutionCall, in_onednn: bool) -
     return [*lists[:3], str(int(native.transposed)), lists[3], groups]
 
 
-def _attention(writer: HostWriter, native: AttentionCall, mask: str, prefix: str) -> list[str]:
-    """Dropout, causality, mask and scale of an attention; ``prefix`` begins names of its own."""
+def _attention(writer: HostWriter, native: AttentionCall, mask: str) -> list[str]:
+    """Dropout, causality, mask and scale of an attention."""
     pointer = "nullptr"
     if native.scale is not None:
-        pointer = f"&{prefix}_scale"
-        writer.emit(f"f64 {prefix}_scale = {_double(native.scale)};")
+        pointer = "&scale"
+        writer.emit(f"f64 scale = {_double(native.scale)};")
     return [_double(native.dropout), str(int(native.causal)), mask, pointer]
 
 

@@ -347,9 +347,8 @@ class _HostPrinter(HostWriter):
 
     def _steps_function(self, bounds: Sequence[int]) -> str:
         """``bounds``: where in the statements those of each step begin, and those of the last one end."""
-        functions, tables, steps = with_tables(
-            self.steps, bounds, list(self.schedule.buffers), self.options.threads
-        )
+        types = {name: memory_type(b.layout.dtype) for name, b in self.schedule.buffers.items()}
+        functions, tables, steps = with_tables(self.steps, bounds, types, self.options.threads)
         self.table_length = len("\n".join(tables))
         if tables:
             self.headers.add(HEADER)

@@ -7,14 +7,15 @@
 namespace weft {
 
 struct Call;
-typedef Status (*StepFunction)(Call&);
+// With the numbers by which steps of one function differ, and what errors may be told of.
+typedef Status (*StepFunction)(Call&, const i32*, const char* const*);
 
 enum Action : i32 { run_kernels, run_function, make_tensor, make_view, drop_tensor, drop_object };
 
 struct TableRow {
   Action action;
   i32 first;  // of the pointers that a kernel is given, or a function, or a tensor's slot
-  i32 count;  // how many pointers, or the tensor's layout
+  i32 count;  // how many pointers, or the tensor's layout, or the first of a function's numbers
   i32 together;  // this row and the next ones that one parallel region runs
   KernelFunction kernel;
   i64 units;  // or a view's offset in bytes
@@ -33,7 +34,12 @@ struct Tables {
   const i32* fields;
   const TableLayout* layouts;
   const StepFunction* functions;
+  const char* const* texts;
 };
+
+// The pointer of a call that lies behind `number` others.
+template <class T, class C>
+[[maybe_unused]] static T*& field(C& call, i32 number) { return ((T**)&call)[number]; }
 
 // Lets fields of a call point into its arena.
 [[maybe_unused]] static void place_all(void* call, char* arena, const Place* places, i64 count) {
@@ -68,7 +74,8 @@ __attribute__((noinline)) static Status run_rows(C& c, const Tables& tables, i64
       if (c.error.status) return Status(c.error.status);
       row += first.together - 1;
     } else if (first.action == run_function) {
-      if (Status status = tables.functions[first.first](c)) return status;
+      const i32* numbers = tables.fields + first.count;
+      if (Status status = tables.functions[first.first](c, numbers, tables.texts)) return status;
     } else if (first.action == make_tensor) {
       const TableLayout& layout = tables.layouts[first.count];
       char* field = (char*)&c + tables.fields[first.first] * size;
