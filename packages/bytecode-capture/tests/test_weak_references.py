@@ -1,10 +1,11 @@
-"""Weak references from outside: what they refer to is read through them, and None once it is gone."""
+"""Weak references: what they refer to is read through them, and None once it is gone."""
 
 import weakref
 
+import pytest
 import torch
-from differential import run_graph
-from weft_bytecode_capture import CaptureOptions, compile_frames
+from differential import check, run_graph
+from weft_bytecode_capture import CaptureOptions, capture, compile_frames
 
 
 class Thing:
@@ -95,3 +96,117 @@ def test_what_is_referred_to_is_not_kept():
     compiled(torch.ones(2))
     del thing
     assert reference() is None
+
+
+# References that captured code makes.
+
+
+class Owner:
+    def __init__(self):
+        self.thing = Thing(2.0)
+
+
+THING, OTHER = Thing(2.0), Thing(3.0)
+BY_THING = weakref.WeakKeyDictionary({THING: 5.0})
+LINEAR = torch.nn.Linear(2, 2)
+
+
+def to_an_object_from_outside(x):
+    reference = weakref.ref(THING)
+    return x * reference().factor, reference() is THING, bool(reference), reference.__callback__
+
+
+def to_a_tensor_made_here(x):
+    y = x + 1
+    reference = weakref.ref(y)
+    return reference() * 2
+
+
+def compared(x):
+    one, two, again = weakref.ref(THING), weakref.ref(OTHER), weakref.ref(THING)
+    noted = weakref.ref(THING, print)
+    answers = one == two, one == again, one is again, one is two, one is noted, one == noted
+    return x + 1, answers, noted.__callback__ is print
+
+
+def as_keys(x):
+    others = weakref.WeakSet([THING])
+    return x * BY_THING[THING], OTHER in BY_THING, len(others), THING in others, OTHER in others
+
+
+def returned(x):
+    return x + 1, weakref.ref(THING)
+
+
+def hooked(x):
+    seen = []
+    handle = LINEAR.register_forward_hook(lambda module, given, found: seen.append(found))
+    y = LINEAR(x)
+    handle.remove()
+    return y.detach(), seen[0].detach(), len(LINEAR._forward_hooks)
+
+
+def of_a_number(x):
+    try:
+        weakref.ref(3)
+    except TypeError:
+        return x + 1
+
+
+def of_a_dead_local(x):
+    y = x + 1
+    reference = weakref.ref(y)
+    print(end="")
+    return reference() * 2
+
+
+def of_what_is_let_go(x):
+    owner = Owner()
+    reference = weakref.ref(owner.thing)
+    del owner
+    return x + (reference() is None)
+
+
+def of_what_is_taken_out(x, owner):
+    reference = weakref.ref(owner.thing)
+    owner.thing = None
+    return x + (reference() is None)
+
+
+def with_a_function(x):
+    gone = []
+    owner = Owner()
+    reference = weakref.ref(owner, gone.append)
+    owner = None
+    return x + len(gone), reference is gone[0]
+
+
+IN_ONE_GRAPH = [
+    to_an_object_from_outside,
+    to_a_tensor_made_here,
+    compared,
+    as_keys,
+    returned,
+    hooked,
+]
+BREAKING = [of_a_number, of_a_dead_local, of_what_is_let_go, with_a_function]
+
+
+@pytest.mark.parametrize("function", IN_ONE_GRAPH)
+def test_made_in_one_graph(function):
+    check(function, [(torch.ones(2),), (torch.zeros(2),)])
+
+
+@pytest.mark.parametrize("function", BREAKING)
+def test_made_with_a_break(function):
+    check(function, [(torch.ones(2),), (torch.zeros(2),)], fullgraph=False)
+
+
+def test_an_object_from_outside_that_goes():
+    check(of_what_is_taken_out, [(torch.ones(2), Owner())], fullgraph=False)
+
+
+def test_a_hook_in_each_call_is_one_program():
+    compiled = capture(hooked)
+    reports = [len(compiled(torch.ones(2)).reports) for _ in range(12)]
+    assert sum(reports) <= 2

@@ -1,15 +1,13 @@
-"""Objects that the evaluator knows nothing about, weft's own wrappers of functions, weak references."""
+"""Objects that the evaluator knows nothing about, and weft's own wrappers of functions."""
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 from weft_guards import AttributeSource, Source, TypeIs
 
 from .... import _frame_hook
 from ....compiling import is_compiling
-from ....sources import ConvertedSource
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
@@ -97,38 +95,3 @@ def _wrap_wrapper(evaluator: Evaluator, value: Any, source: Source) -> Variable:
         return DisabledVariable(value, source)
     evaluator.guard(source, TypeIs(_frame_hook.Wrapper))
     return evaluator.builder.wrap(value.callable, AttributeSource(source, "callable"))
-
-
-# Weak references from outside the frame.
-
-
-class WeakReferenceVariable(OpaqueVariable):
-    """A weak reference."""
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-    def binary_operation(
-        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
-    ) -> Variable | None:
-        """References are equal as what they refer to is, as long as that lives."""
-        raise Unsupported("dead weak reference", f"{self!r} {operator} {other!r}")
-
-    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        """What it refers to, known by another path or read through the reference; None once that is gone."""
-        if arguments or keywords:
-            raise Unsupported("arguments of a builtin function", repr(self))
-        assert self.source is not None
-        evaluator.guard(self.source, TypeIs(type(self.value)))
-        return evaluator.builder.wrap(self.value(), ConvertedSource(self.source, referent))
-
-
-def referent(reference: weakref.ReferenceType[Any]) -> Any:
-    """What a weak reference refers to, None once it is gone."""
-    return reference()
-
-
-@register_wrapper(weakref.ReferenceType)
-@register_wrapper(weakref.KeyedRef)
-def _wrap_weak_reference(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    return WeakReferenceVariable(value, source)

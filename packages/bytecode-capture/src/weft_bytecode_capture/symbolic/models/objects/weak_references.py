@@ -1,0 +1,159 @@
+"""Weak references: from outside, and made in captured code, again where the code after it needs one."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+from weft_guards import Source, TypeIs
+
+from ....frame.emitter import Emitter
+from ....sources import ConvertedSource
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_wrapper
+from ...variables.constant import ConstantVariable
+from ...variables.hashing import hashed_key
+from ...variables.keys import HashedKey
+from ...variables.operations import values_equal
+from ..functions.tracing import FrameIsSeen
+from ..table import model
+from .opaque import OpaqueVariable
+
+# Weak references from outside the frame.
+
+
+class WeakReferenceVariable(OpaqueVariable):
+    """A weak reference."""
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """References are equal as what they refer to is, as long as that lives."""
+        raise Unsupported("dead weak reference", f"{self!r} {operator} {other!r}")
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        """What it refers to, known by another path or read through the reference; None once that is gone."""
+        if arguments or keywords:
+            raise Unsupported("arguments of a builtin function", repr(self))
+        assert self.source is not None
+        evaluator.guard(self.source, TypeIs(type(self.value)))
+        require_kept(evaluator, self.value())
+        return evaluator.builder.wrap(self.value(), ConvertedSource(self.source, referent))
+
+
+def referent(reference: weakref.ReferenceType[Any]) -> Any:
+    """What a weak reference refers to, None once it is gone."""
+    return reference()
+
+
+@register_wrapper(weakref.ReferenceType)
+@register_wrapper(weakref.KeyedRef)
+def _wrap_weak_reference(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return WeakReferenceVariable(value, source)
+
+
+# Weak references that the frame makes.
+
+
+class NewWeakReferenceVariable(Variable):
+    """A reference to ``referent``, with or without a function that is called when that is gone."""
+
+    kind = weakref.ReferenceType
+
+    def __init__(self, evaluator: Evaluator, referent: Variable, callback: Variable) -> None:
+        self.referent = referent
+        self.callback = callback
+        self._outside = None if referent.source is None else evaluator.builder.value_of(referent)
+        # What lets go of the object sees that it has a reference.
+        self._reference = None if self._outside is None else weakref.ref(self._outside)
+        if self._outside is None and not callback.is_none():
+            raise FrameIsSeen("dead weak reference", f"{self!r} with a function")
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        if arguments or keywords:
+            raise Unsupported("arguments of a builtin function", repr(self))
+        self._require_alive(evaluator)
+        return self.referent
+
+    def _require_alive(self, evaluator: Evaluator) -> None:
+        """Leave a frame to CPython that may have let go of the object.
+
+        One made here lives as long as a frame has it; what is in containers is not looked at.
+        """
+        if self._outside is not None:
+            require_kept(evaluator, self._outside)
+        elif not any(
+            self.referent is held
+            for frame in evaluator.frame.frames()
+            for held in (*frame.stack, *frame.locals.values())
+        ):
+            raise FrameIsSeen("dead weak reference", repr(self))
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name == "__callback__":
+            return self.callback
+        return super().get_attribute(evaluator, name)
+
+    def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        """References without a function to one object are one object."""
+        if not isinstance(other, NewWeakReferenceVariable):
+            return False if other.is_constant() else None
+        if self.callback.is_none() and other.callback.is_none():
+            return self.referent is other.referent
+        return self is other
+
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        """References to live objects are equal as these are."""
+        if not isinstance(other, NewWeakReferenceVariable):
+            raise Unsupported("dead weak reference", f"{self!r} == {other!r}")
+        self._require_alive(evaluator)
+        other._require_alive(evaluator)
+        return values_equal(evaluator, self.referent, other.referent)
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        self._require_alive(evaluator)
+        known = hashed_key(evaluator, self.referent).python_key
+        if known is None or self._reference is None or type(known[0]).__eq__ is not object.__eq__:
+            raise Unsupported("hash of a value", repr(self))
+        return HashedKey(self, (weakref.ref(known[0]),))
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if (
+            self._outside is None
+        ):  # which lives longer in the frame than in the code after the graph
+            raise FrameIsSeen("dead weak reference", repr(self))
+        emitter.load_callable(weakref.ref)
+        emitter.load_variable(self.referent)
+        emitter.load_variable(self.callback)
+        emitter.call(2)
+
+    def __repr__(self) -> str:
+        return f"WeakReference({self.referent!r})"
+
+
+def require_kept(evaluator: Evaluator, referent: Any) -> None:
+    """Leave a frame to CPython that has changed what held an object from outside."""
+    for changed in evaluator.side_effects.mutated_variables():
+        value = next((v for v, known, _ in evaluator.builder.wrapped() if known is changed), None)
+        held = gc.get_referents(value, getattr(value, "__dict__", None))
+        if any(part is referent for part in held):
+            raise FrameIsSeen("dead weak reference", f"to what {changed!r} held")
+
+
+@model(weakref.ref)
+def _reference(
+    evaluator: Evaluator, referent: Variable, callback: Variable | None = None, /
+) -> Variable:
+    kind: Any = referent.python_type()
+    if referent.is_constant() or kind.__weakrefoffset__ == 0:
+        raise Unsupported("construction of an instance", f"weak reference to {referent!r}")
+    return NewWeakReferenceVariable(evaluator, referent, callback or ConstantVariable(None))
