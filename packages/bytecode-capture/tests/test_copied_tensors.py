@@ -1,4 +1,4 @@
-"""``copy.deepcopy`` of tensors from outside."""
+"""``copy.copy`` and ``copy.deepcopy`` of tensors."""
 
 import copy
 import dataclasses
@@ -78,3 +78,60 @@ def test_attributes_and_gradients_are_copied():
     del tensor.name_of_mine
     tensor.grad = torch.ones(2)
     assert torch.equal(compiled(tensor)[0].grad, torch.ones(2))
+
+
+def of_made_ones(x):
+    y = x + 1
+    made = copy.deepcopy([y, {"a": x * 2, "y": y}])
+    y.add_(5)
+    return made, y, made[0] is made[1]["y"], dataclasses.asdict(Pair(x * 3))
+
+
+def of_a_part(x):
+    y = (x + 1)[1:]
+    made = copy.deepcopy([y])
+    return made, made[0].untyped_storage().nbytes()
+
+
+def of_views(x):
+    y = x + 1
+    made = copy.deepcopy([y, y[:1]])
+    made[0].add_(1)
+    return made
+
+
+def shallow(x):
+    y = copy.copy(x)
+    y.add_(1)
+    z = copy.copy(x * 2)
+    return y, x, y is x, z.mul_(3), copy.copy([x])[0] is x
+
+
+def shallow_of_a_view(x):
+    y = copy.copy(x.t()[1:])
+    y += 1
+    return y, x, y.storage_offset(), y.data_ptr() == x.data_ptr()
+
+
+def shallow_with_gradients(x, w):
+    y = copy.copy(x)
+    z = w * x
+    y.add_(1)
+    z.sum().backward()
+    return w.grad
+
+
+@pytest.mark.parametrize("function", [of_made_ones, shallow])
+def test_copies_in_one_graph(function):
+    check(function, [(torch.ones(3),), (torch.ones(4),), (torch.ones(3, 2).t(),)])
+
+
+@pytest.mark.parametrize("function", [of_a_part, of_views, shallow_of_a_view])
+def test_copies_of_parts(function):
+    calls = [(torch.ones(3, 3),), (torch.ones(4, 4),), (torch.ones(3, 2).t(),)]
+    check(function, calls, fullgraph=False)
+
+
+def test_a_write_to_a_copy_is_none_to_what_autograd_has_saved():
+    calls = [(torch.ones(3), torch.ones(3, requires_grad=True))] * 2
+    check(shallow_with_gradients, calls, fullgraph=False)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from weft_guards import AttributeSource, IsObject, LengthIs
 
+from ...._torch import storage_identity
 from ....sources import FillsStorage, fills_storage
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
@@ -50,6 +51,8 @@ def _same(part: Variable) -> Variable:
 
 @model(copy.copy)
 def _copy(evaluator: Evaluator, value: Variable) -> Variable:
+    if _is_tensor(value):
+        return _second_tensor(evaluator, value)
     return _copied(evaluator, value, _same, _same_object)
 
 
@@ -64,11 +67,11 @@ def _deepcopy(evaluator: Evaluator, value: Variable) -> Variable:
     def remember(original: Variable, made: Variable) -> None:
         memo[id(original)] = made
 
-    tensors: list[Variable] = []  # those that share a storage have copies that do
+    tensors: list[Any] = []  # those that share a storage have copies that do
 
     def deep(part: Variable) -> Variable:
         known = memo.get(id(part))
-        if known is None and _is_tensor(part) and not tensors:
+        if known is None and _is_tensor(part) and all(_are_apart(part, one) for one in tensors):
             tensors.append(part)
             known = _copied_tensor(evaluator, part)
         if known is None:
@@ -162,32 +165,54 @@ def _copied_instance(
 
 
 def _is_tensor(value: Variable) -> bool:
-    return (
-        value.node is not None and value.source is not None and value.python_type() is torch.Tensor
-    )
+    return value.node is not None and value.python_type() is torch.Tensor
+
+
+def _are_apart(value: Any, other: Any) -> bool:
+    """Whether two tensors are known to have a storage each: of two from outside the guards don't say it."""
+    one_is_new = value.source is None or other.source is None
+    return one_is_new and storage_identity(value.fake) != storage_identity(other.fake)
+
+
+def _second_tensor(evaluator: Evaluator, value: Any) -> Variable:
+    """The shallow copy of a tensor without gradients: another with the storage, of which no write tells."""
+    fake = value.fake
+    if fake.requires_grad:
+        raise Unsupported("copy of a value", repr(value))
+    _require_plain(evaluator, value)
+    made: Variable = value.get_attribute(evaluator, "data")
+    return made
+
+
+def _require_plain(evaluator: Evaluator, value: Any) -> None:
+    """Refuse tensors of which a copy is more than their elements: those with attributes, bits, or a level."""
+    fake = value.fake
+    is_plain = fake.layout == torch.strided and not (fake.is_conj() or fake.is_neg())
+    levels = evaluator.graph.transforms.active or evaluator.state.overrides.modes
+    is_inference = fake.is_inference() or torch.is_inference_mode_enabled()
+    in_region = evaluator.graph.is_in_region
+    if not is_plain or levels or in_region or is_inference or value.attributes:
+        raise Unsupported("copy of a value", repr(value))
+    if value.source is not None:
+        if evaluator.builder.value_of(value).__dict__:
+            raise Unsupported("copy of a value", repr(value))
+        evaluator.guard(AttributeSource(value.source, "__dict__"), LengthIs(0))
 
 
 def _copied_tensor(evaluator: Evaluator, value: Any) -> Variable:
-    """The copy of a tensor from outside with a storage for itself and neither gradients nor attributes."""
-    fake, given = value.fake, evaluator.builder.value_of(value)
-    is_plain = fake.layout == torch.strided and not (fake.is_conj() or fake.is_neg())
-    levels = evaluator.graph.transforms.active or evaluator.state.overrides.modes
-    if (
-        not is_plain
-        or levels
-        or evaluator.graph.is_in_region
-        or fake.requires_grad
-        or fake.is_inference()
-        or torch.is_inference_mode_enabled()
-        or value.attributes
-        or given.__dict__
-        or given.grad is not None
-        or not fills_storage(given)
-    ):
+    """The copy of a tensor with a storage for itself and neither gradients nor attributes."""
+    fake = value.fake
+    _require_plain(evaluator, value)
+    if value.source is None:
+        size = fake.numel() * fake.element_size()
+        has_more = fake.storage_offset() != 0 or fake.untyped_storage().nbytes() != size
+    else:
+        given = evaluator.builder.value_of(value)
+        has_more = given.grad is not None or not fills_storage(given)
+        evaluator.guard(value.source, FillsStorage())
+        evaluator.guard(AttributeSource(value.source, "grad"), IsObject(None))
+    if fake.requires_grad or has_more:
         raise Unsupported("copy of a value", repr(value))
-    evaluator.guard(value.source, FillsStorage())
-    evaluator.guard(AttributeSource(value.source, "__dict__"), LengthIs(0))
-    evaluator.guard(AttributeSource(value.source, "grad"), IsObject(None))
     made: Any = evaluator.call_method(value, "clone")
     if made.fake.stride() != fake.stride():
         raise Unsupported("copy of a value", repr(value))

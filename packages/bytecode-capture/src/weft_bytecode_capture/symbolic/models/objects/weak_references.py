@@ -18,6 +18,7 @@ from ...variables.constant import ConstantVariable
 from ...variables.hashing import hashed_key
 from ...variables.keys import HashedKey
 from ...variables.operations import values_equal
+from ...variables.python_protocols import find_raw
 from ..functions.tracing import FrameIsSeen
 from ..table import model
 from .opaque import OpaqueVariable
@@ -119,7 +120,11 @@ class NewWeakReferenceVariable(Variable):
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         self._require_alive(evaluator)
         known = hashed_key(evaluator, self.referent).python_key
-        if known is None or self._reference is None or type(known[0]).__eq__ is not object.__eq__:
+        if (
+            known is None
+            or self._reference is None
+            or find_raw(type(known[0]), "__eq__") is not find_raw(object, "__eq__")
+        ):
             raise Unsupported("hash of a value", repr(self))
         return HashedKey(self, (weakref.ref(known[0]),))
 
