@@ -73,6 +73,26 @@ def test_of_two_operands(operator: Callable[..., Any]) -> None:
             assert found == expected, (first.stride(), second.stride())
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float16], ids=str)
+@pytest.mark.parametrize("number", [True, 2, 0.5], ids=str)
+@pytest.mark.parametrize(
+    "operator",
+    [torch.add, torch.mul, torch.pow, torch.div, torch.eq, torch.fmod, torch.bitwise_or],
+)
+def test_dtypes_of_a_tensor_and_a_number(
+    operator: Callable[..., Tensor], number: float, dtype: torch.dtype
+) -> None:
+    for operand in (torch.ones(2, dtype=dtype), torch.ones((), dtype=dtype)):
+        try:
+            expected = operator(operand, number)
+        except RuntimeError:
+            return
+        with RememberingFakeMode(allow_non_fake_inputs=False) as fake_mode:
+            for _ in range(2):
+                found = operator(fake_mode.from_tensor(operand), number)
+                assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+
+
 @pytest.mark.parametrize("number", range(len(BY_ONE)))
 def test_of_one_operand(number: int) -> None:
     for operand in images():

@@ -1,4 +1,4 @@
-"""Strides and sizes of results where torch's meta functions promise others than eager gives, or none.
+"""Strides, sizes and dtypes of results where torch's meta functions promise others than eager gives, or none.
 
 ``torch.roll`` of a channels-last image is channels-last, ``copysign(x, y)`` of a transposed ``x`` and a row
 ``y`` is transposed.  A program may read strides (``is_contiguous``, ``as_strided``), so fakes have eager's.
@@ -49,6 +49,13 @@ def as_kernel_lies(target: Any, result: Any) -> Any:
     if target is not torch.nn.functional.one_hot:
         return result
     return torch.empty_like(result, memory_format=torch.contiguous_format)
+
+
+def as_kernel_computes(operator: Any, args: Sequence[Any], result: Any) -> Any:
+    """A fake result of the dtype that eager computes: of a bool to the power of a bool a bool."""
+    if operator is not aten.pow.Tensor_Scalar or type(args[1]) is not bool:
+        return result
+    return result.to(args[0].dtype) if args[0].dtype == torch.bool else result
 
 
 def _by_element(given: Given, promised: torch.Tensor) -> torch.Tensor:

@@ -33,6 +33,7 @@ from ..._torch.fakes import (
 )
 from ..._torch.symbols import has_known_sizes, has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import (
+    as_kernel_computes,
     has_eager_strides,
     rule_for,
     with_eager_strides,
@@ -158,6 +159,8 @@ class RememberingFakeMode(FakeModeOnDemand):
         if _waits_for_several(func):
             with self:  # torch's gives the operands, which hold nothing until they are waited for
                 return [torch.empty_like(value) for value in result]
+        with self:
+            result = as_kernel_computes(func, args, result)
         if not has_eager_strides(func):
             with self:
                 result = with_eager_strides(func, args, kwargs, result)

@@ -138,7 +138,7 @@ class GraphBuilder:
         """A placeholder for a tensor of the caller, guarded by its metadata."""
         try:
             fake, metadata = self.shapes.tensor(self.fake_mode, tensor, source)
-        except (TypeError, UnsupportedFakeTensorException) as error:
+        except (TypeError, NotImplementedError, UnsupportedFakeTensorException) as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
         self._inputs.append(_Input(source, tensor, fake, _version(fake), Layout(fake)))
@@ -368,7 +368,7 @@ class GraphBuilder:
             require_history(tensor)
             metadata = TensorMetadata.of(tensor)
             fake = self.fake_mode.from_leaf(tensor)
-        except (TypeError, UnsupportedFakeTensorException) as error:
+        except (TypeError, NotImplementedError, UnsupportedFakeTensorException) as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
         return fake
