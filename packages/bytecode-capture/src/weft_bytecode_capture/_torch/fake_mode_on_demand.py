@@ -157,6 +157,8 @@ class FakeModeOnDemand(FakeTensorMode):
         kwargs = kwargs or {}
         if func in _VIEWS and _COMPILER not in sys.modules and not kwargs:
             return _VIEWS[func](self, func, *args)
+        if func is _AS_STRIDED and args[0]._has_symbolic_sizes_strides and not kwargs:
+            return _view(self, func, *args)  # which has no constant
         import_what_fake_tensors_need()
         return super().dispatch(func, types, args, kwargs)
 
@@ -173,8 +175,9 @@ def _view(
 
 
 _COMPILER = "torch._dynamo"
+_AS_STRIDED = torch.ops.aten.as_strided.default
 _SELECT = torch.ops.aten.select.int
-_VIEWS: dict[OpOverload, Callable[..., FakeTensor]] = {torch.ops.aten.as_strided.default: _view}
+_VIEWS: dict[OpOverload, Callable[..., FakeTensor]] = {_AS_STRIDED: _view}
 """Operators that a loop's body needs of a counter, as torch's mode computes them, without its settings."""
 
 if _SELECT in op_implementations_dict:

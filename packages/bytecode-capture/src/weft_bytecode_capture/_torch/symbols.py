@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import (
     StrictMinMaxConstraint,
     free_unbacked_symbols,
     guard_or_false,
+    statically_known_true,
 )
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols as has_unbacked_symbols
 from torch.fx.proxy import GraphAppendingTracer
@@ -32,7 +33,13 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges
 
-__all__ = ["GuardOnDataDependentSymNode", "ShapeEnv", "guard_or_false", "has_unbacked_symbols"]
+__all__ = [
+    "GuardOnDataDependentSymNode",
+    "ShapeEnv",
+    "guard_or_false",
+    "has_unbacked_symbols",
+    "statically_known_true",
+]
 
 
 def has_symbolic_layout(tensor: torch.Tensor) -> bool:

@@ -15,6 +15,16 @@ import torch
 from ..._torch import OpOverload, argument_names, checked_expand, suggested_format
 from ..._torch.fakes import FAKES_TAKE_SIZES_OF_DATA
 from ..._torch.symbols import guard_or_false, has_unbacked_symbols
+from .symbolic_views import (
+    expanded,
+    has_backed_symbols,
+    has_symbols,
+    have_symbols,
+    permuted,
+    transposed,
+    unsqueezed,
+    viewed,
+)
 
 aten = torch.ops.aten
 Given = Mapping[str, Any]
@@ -271,7 +281,13 @@ def _depends_on_data(value: Any) -> bool:
 
 
 _RULES: dict[OpOverload, tuple[Rule, Callable[[Sequence[Any]], bool]]] = {
-    aten.arange.start_step: (_counted, _has_symbols)
+    aten.arange.start_step: (_counted, _has_symbols),
+    aten.view.default: (viewed, has_backed_symbols),
+    aten._unsafe_view.default: (viewed, has_backed_symbols),
+    aten.expand.default: (expanded, have_symbols),
+    aten.permute.default: (permuted, has_symbols),
+    aten.transpose.int: (transposed, has_symbols),
+    aten.unsqueeze.default: (unsqueezed, has_symbols),
 }
 """Rules, each with what tells the arguments that it is for."""
 
