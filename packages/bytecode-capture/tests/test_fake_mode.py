@@ -65,6 +65,9 @@ STEPS: dict[str, Step] = {
     "norm": lambda v: torch.nn.functional.layer_norm(v[0].float(), v[0].shape[-1:]),
     "dropout": lambda v: torch.nn.functional.dropout(v[0].float()),
     "matmul": lambda v: v[0].float().flatten() @ v[0].float().flatten(),
+    "matmul of batches": lambda v: v[0].float().reshape(1, -1, 1) @ torch.ones(1, 3),
+    "unmarked view": lambda v: _unmarked_view(v[0]),
+    "unmarked view, written": lambda v: _unmarked_view(v[0]).add_(1),
     "zeros": lambda v: torch.zeros(2, 3),
     "zeros like": lambda v: torch.zeros_like(v[0]),
     "full": lambda v: torch.full((2,), 3),
@@ -84,6 +87,11 @@ STEPS: dict[str, Step] = {
     "clone": lambda v: v[0].clone(memory_format=torch.preserve_format),
     "rejected": lambda v: v[0].add_(torch.ones(5, 6, 7)),
 }
+
+
+def _unmarked_view(x: Tensor) -> Tensor:
+    row = x.clone(memory_format=torch.contiguous_format)
+    return torch.ops.aten._unsafe_view(row, [row.numel()])
 
 
 def _view_of_known(factor: int) -> list[Tensor]:
@@ -235,6 +243,7 @@ def test_an_operator_runs_once_for_operands_that_look_alike(monkeypatch: Any) ->
         asked.clear()
         for _ in range(3):
             (x * y).t().add_(1)
+            torch.ops.aten._unsafe_view(x * y, [6])
     asked = [operator for operator in asked if operator.namespace == "aten"]
     assert torch.ops.aten.mul.Tensor in asked
     assert len(asked) == len(set(asked))

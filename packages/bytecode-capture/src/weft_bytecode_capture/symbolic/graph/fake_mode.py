@@ -285,7 +285,7 @@ def _kind_of(operator: OpOverload) -> str | None:
     """Fresh, view or in place; None for an operator whose results may differ by call."""
     if operator.namespace not in _NAMESPACES or _VARYING.intersection(operator.tags):
         return None
-    if operator.is_view:
+    if operator.is_view or operator in _UNMARKED_VIEWS:
         return None if operator in _LIFTS else _VIEW
     written = written_operands(operator)
     if written:
@@ -372,6 +372,9 @@ _CONVERSIONS = frozenset({torch.ops.aten._to_copy.default})
 
 _LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 """Operators that make a fake tensor of a real one."""
+
+_UNMARKED_VIEWS = frozenset({torch.ops.aten._unsafe_view.default})
+"""Operators that give a view although their schema does not say so: matmuls of several dims end with one."""
 
 _PLAIN = frozenset((
     int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
