@@ -34,6 +34,11 @@ from .allowed_values import allowed, check_named, expression_of_parts, expressio
 MAX_CONSTANT = 1 << 20
 """Bytes of a tensor that belongs to the program, up to which it is kept in an entry."""
 
+PLAIN_TYPES = frozenset(
+    {str, int, float, bool, bytes, type(None), tuple, list, dict, torch.Size, torch.dtype}
+)
+"""Types that pickle writes as they are: most of what an entry is made of."""
+
 KEPT_META = ("val", "gradients_disabled", "own_formula")
 """What nodes carry that is read when a program is made or run; the rest is for the stages before."""
 
@@ -59,6 +64,8 @@ class ValuePickler(pickle.Pickler):
 
     def persistent_id(self, value: Any) -> tuple[Any, ...] | None:
         """What stands for ``value``; raises PicklingError for a tensor that is not the program's own."""
+        if type(value) in PLAIN_TYPES or type(value) is NodeName:
+            return None
         if isinstance(value, OpOverload):
             return "operator", str(value)
         if isinstance(value, HigherOrderOperator):
