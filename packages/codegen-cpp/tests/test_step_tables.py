@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import weft_codegen_cpp.host.step_tables as step_tables
 from comparison import schedule_of
-from weft_codegen_cpp import CppCodegen
+from weft_codegen_cpp import CppCodegen, printed_program
 from weft_codegen_cpp.host.shared_functions import Field, share_functions
 from weft_codegen_cpp.host.statements import DropRow, Failure, Statement, joined
 from weft_codegen_cpp.host.step_tables import _Tables, with_tables
+from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
+from weft_loop_ir import Kernel
 
 ALWAYS, NEVER = 1, 1 << 30
 
@@ -188,3 +191,38 @@ def test_layers_add_no_functions(codegen: CppCodegen) -> None:
         sources.append(program.source)
     functions = [source.count("static Status step") for source in sources]
     assert functions[0] == functions[1]
+
+
+def test_kernels_alike_are_printed_once_with_the_same_source(
+    codegen: CppCodegen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that differ in a dtype, an order of buffers, a sign of zero or a kind of number are not alike."""
+
+    def layers(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = []
+        for k in range(6):
+            x = torch.nn.functional.layer_norm(x @ y, (7,)).softmax(-1)
+            part = x.double() if k == 2 else x
+            results += [part.cumsum(0).sort(0).values, torch.where(part > 0.5, part, -0.0)]
+            results += [torch.where(part > 0.5, part, 0.0), (part > 0.5) + (k > 3), part.argmax(-1)]
+            results += [x - y, y - x, x.t() @ y, x[torch.arange(3)], x.var(0)]
+        return tuple(results)
+
+    given = torch.randn(7, 7), torch.randn(7, 7)
+    counts, sources = [], []
+    plain = printed_program.print_kernel
+
+    def counted(kernel: Kernel, *rest: Any, **options: Any) -> PrintedKernel:
+        counts[-1] += 1
+        return plain(kernel, *rest, **options)
+
+    monkeypatch.setattr(printed_program, "print_kernel", counted)
+    for symbolic in (False, True):
+        schedule = schedule_of(layers, given, symbolic=symbolic)
+        for form in (printed_program.kernel_form, lambda kernel, dtypes: None):
+            counts.append(0)
+            with monkeypatch.context() as patch:
+                patch.setattr(printed_program, "kernel_form", form)
+                sources.append(codegen.print(schedule, {})[0].whole)
+        assert sources[-1] == sources[-2]
+        assert counts[-2] < counts[-1] / 2

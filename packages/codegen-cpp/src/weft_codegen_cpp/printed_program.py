@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import replace
 
 import sympy
@@ -14,6 +14,7 @@ from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
 from weft_codegen_cpp.kernel.common_extents import with_common_extents
+from weft_codegen_cpp.kernel.kernel_forms import kernel_form, used_buffers
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit
@@ -52,6 +53,8 @@ def _print_kernels(
     """The printed kernel of each step, and one function for all that are alike."""
     kernels: dict[str, PrintedKernel] = {}
     alike: dict[tuple[tuple[str, ...], ...], list[Kernel]] = {}
+    known: dict[Hashable, PrintedKernel] = {}
+    dtypes = {name: buffer.layout.dtype for name, buffer in schedule.buffers.items()}
 
     def printed(kernel: Kernel, out_of_line: bool) -> PrintedKernel:
         return print_kernel(
@@ -62,8 +65,17 @@ def _print_kernels(
             out_of_line=out_of_line,
         )
 
+    def printed_once(kernel: Kernel) -> PrintedKernel:
+        form = kernel_form(kernel, dtypes)
+        if form is None:
+            return printed(kernel, out_of_line=False)
+        key = form, _shares_memory(kernel, schedule)
+        if key not in known:
+            known[key] = printed(kernel, out_of_line=False)
+        return replace(known[key], name=kernel.name, buffers=used_buffers(kernel))
+
     for kernel, values in _kernels(schedule):
-        one = printed(kernel, out_of_line=False)
+        one = printed_once(kernel)
         users = alike.setdefault((one.fields, one.body), [])
         users.append(kernel)
         kernels[kernel.name] = replace(one, name=users[0].name, values=values)

@@ -13,6 +13,7 @@ from weft_codegen_cpp.cpu import Cpu
 from weft_codegen_cpp.kernel.body_printer import Memory, Scope
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
 from weft_codegen_cpp.kernel.invariants import Tables, with_tables
+from weft_codegen_cpp.kernel.kernel_forms import used_buffers
 from weft_codegen_cpp.kernel.loop_structure import VectorPlan, calls_functions, plan_vectors
 from weft_codegen_cpp.kernel.tiles import plan_tiles, tile_names
 
@@ -48,11 +49,8 @@ class KernelLayout:
         self.bodies = [stage.body for stage in kernel.stages]
         self.symbols = kernel.free_sizes
         self.numbers = itertools.count()
-        used = dict.fromkeys((*kernel.reads, *kernel.writes))
         instructions = [i for body in self.bodies for i in body.walk()]
-        used |= dict.fromkeys(a.buffer for body in self.bodies for a in body.accesses())
-        local = {b.name for b in kernel.local_buffers}
-        self.used = tuple(name for name in used if name not in local)
+        self.used = used_buffers(kernel)
         self.has_reduction = any(isinstance(i, Reduction) for i in instructions)
         dtypes = {name: buffers[name].layout.dtype for name in self.used}
         self.has_loop = any(s.is_sequential for s in kernel.stages)
