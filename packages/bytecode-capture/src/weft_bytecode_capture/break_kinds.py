@@ -252,7 +252,8 @@ _OBJECTS = {
     "attribute of a function": BreakKind(_NOT_MODELLED),
     "attribute of an exception": BreakKind(_NOT_MODELLED),
     "class definition": BreakKind(
-        "classes defined while a frame is captured are built by CPython",
+        "a class of which something outlives the graph, or in whose making other code takes part, as a "
+        "metaclass or __init_subclass__, is built by CPython",
         ("define the class outside the function",),
     ),
     "deletion of an object with an observable lifetime": BreakKind(

@@ -192,6 +192,8 @@ class CaptureState:
         self.relied_on: list[ProgramPoint] = []
         self.assumed: list[ProgramPoint] = []
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
+        # Classes and functions made for this capture, by id, with the root's instruction that made each.
+        self.made: dict[int, tuple[Any, int]] = {}
 
     def current_evaluator(self) -> Frame:
         if self.current is None:
@@ -237,9 +239,21 @@ class CaptureState:
         self.class_writes[kind, name] = written
         self._type_lookups.clear()
 
+    def note_made(self, value: Any) -> None:
+        """Note that a class or function is there for this capture alone."""
+        assert self.root is not None
+        self.made[id(value)] = value, self.root.index
+        self._type_lookups.clear()
+
+    def is_made(self, value: Any) -> bool:
+        """Whether a class or function is there for this capture alone."""
+        return id(value) in self.made
+
     def add_guard(self, source: Source, predicate: Predicate, reason: Callable[[], Reason]) -> None:
         """Add a guard once; identity and type of an object that the guard set holds need none."""
         if isinstance(source, ConstantSource) and isinstance(predicate, (IsObject, TypeIs)):
+            return
+        if self.made and self.is_made(_root_object(source)):
             return
         key = _guard_key(source, predicate)
         if key not in self.guards:
@@ -285,6 +299,15 @@ class CaptureState:
     def is_identified(self, source: Source) -> bool:
         """Whether the guards fix which object is found at a source."""
         return isinstance(source, ConstantSource) or source in self.identified
+
+
+def _root_object(source: Source) -> Any:
+    """The object that a path begins with, which the guard set holds; None for other paths."""
+    while not isinstance(source, ConstantSource):
+        if not hasattr(source, "base"):
+            return None
+        source = source.base
+    return source.value
 
 
 def _guard_key(source: Source, predicate: Predicate) -> tuple[Any, ...]:

@@ -63,6 +63,7 @@ class FrameEvaluator:
         self.stack: list[Variable | None] = []
         self.locals: dict[str, Variable] = {}
         self.cells: dict[str, CellVariable] = {}
+        self.namespace: dict[str, Variable] | None = None  # of a class, while its body is evaluated
         self.keyword_names: tuple[str, ...] = ()
         self.handled: ExceptionVariable | None = None
         self.finished = False
@@ -332,3 +333,10 @@ class FrameEvaluator:
         running: Any = self.state.current or self
         called: Any = function
         return inline_call(running, called, arguments, keywords)
+
+    def class_namespace(self, body: Variable) -> tuple[Variable, dict[str, Variable]]:
+        from .inlining import class_namespace
+
+        running: Any = self.state.current or self
+        function: Any = body
+        return class_namespace(running, function)

@@ -61,6 +61,20 @@ def inline_call(
     return child.run()
 
 
+def class_namespace(
+    caller: FrameEvaluator, body: FunctionVariable
+) -> tuple[Variable, dict[str, Variable]]:
+    """What the function that is a class's body returns, a cell or None, and the namespace that it leaves."""
+    dictionary = body.globals_dictionary(caller)
+    if type(dictionary) is not dict:
+        raise Unsupported("globals of another class", body.qualified_name())
+    caller.state.note_repetition()
+    child = FrameEvaluator(caller.state, body.code(caller), dictionary, body, caller)
+    child.namespace = {}
+    result = child.run()
+    return result, child.namespace
+
+
 # Binding a call's arguments to a Python function's parameters, with CPython's errors.
 
 

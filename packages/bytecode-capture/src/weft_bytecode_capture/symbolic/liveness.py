@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft_guards import ConstantSource
 
 from ..frame.emitter import Emitter
 from ..unsupported import BreakEarlier, Unsupported
@@ -39,8 +42,9 @@ class OutputCollector(Emitter):
     is rebuilt once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, made: Mapping[int, tuple[Any, int]]) -> None:
         self.outputs: list[Variable] = []
+        self._made = made  # what is there for the capture alone
         self._seen: dict[int, Variable] = {}
         self._temporaries = 0
 
@@ -50,6 +54,8 @@ class OutputCollector(Emitter):
             return
         self._seen[id(variable)] = variable
         if variable.source is not None or variable.is_constant():
+            if isinstance(variable.source, ConstantSource):
+                self.load_object(variable.source.value)
             return
         if variable.node is not None:
             self.outputs.append(variable)
@@ -65,6 +71,15 @@ class OutputCollector(Emitter):
     def bind(self, variable: Variable) -> None:
         """An object that the frame holds already."""
         self._seen[id(variable)] = variable
+
+    def load_object(self, value: Any) -> None:
+        """A class of the captured code's own has been made for the capture: CPython makes the one to keep."""
+        if id(value) in self._made:
+            error = Unsupported("class definition", repr(value))
+            raise BreakEarlier(self._made[id(value)][1], error)
+
+    def load_callable(self, value: Any) -> None:
+        self.load_object(value)
 
     def load_graph_output(self, index: int) -> None:
         raise Unsupported("graph output by number", str(index))

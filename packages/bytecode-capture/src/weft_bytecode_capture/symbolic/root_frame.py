@@ -365,7 +365,7 @@ class _Capture:
 
     def _outputs(self, ending: Return | Raise | Break) -> tuple[Variable, ...]:
         """The graph's values that the code after it loads, as things stand."""
-        collector = OutputCollector()
+        collector = OutputCollector(self.state.made)
         if isinstance(ending, Break):
             for cell in ending.cell_variables.values():
                 collector.bind(cell)

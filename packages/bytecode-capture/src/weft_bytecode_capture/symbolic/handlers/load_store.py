@@ -8,6 +8,7 @@ from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
 from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
+from ..models.containers.mappings import DictVariable
 from ..models.functions.cells import CellVariable, SavedCellVariable
 from ..models.objects.finalizers import check_dropped, has_observable_lifetime
 from ..regions.branches.unread_locals import ChosenLocal
@@ -114,7 +115,7 @@ def _load_closure(evaluator: FrameEvaluator, instruction: DecodedInstruction) ->
     evaluator.stack.append(evaluator.cells[instruction.operand])
 
 
-@handles("LOAD_DEREF", "LOAD_CLASSDEREF")
+@handles("LOAD_DEREF")
 def _load_deref(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     name = instruction.operand
     contents = evaluator.cells[name].read(evaluator)
@@ -201,23 +202,78 @@ def _delete_attr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> 
     evaluator.pop().delete_attribute(evaluator, instruction.operand)
 
 
-@handles(
-    "LOAD_NAME",
-    "STORE_NAME",
-    "DELETE_NAME",
-    "LOAD_BUILD_CLASS",
-    "LOAD_FROM_DICT_OR_DEREF",
-    "LOAD_FROM_DICT_OR_GLOBALS",
-    "LOAD_LOCALS",
-    "SETUP_ANNOTATIONS",
-)
-def _class_body(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
-    raise Unsupported(
-        "class definition",
-        f"{instruction.name} in {evaluator.code.co_qualname}",
-        "classes defined while a frame is captured are built by CPython",
-        ("define the class outside the compiled function",),
-    )
+# Bodies of classes: names are looked up in the namespace that the class is made of.
+
+
+def _namespace(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> dict[str, Variable]:
+    if evaluator.namespace is None:
+        raise Unsupported("class definition", f"{instruction.name} in {evaluator.code.co_qualname}")
+    return evaluator.namespace
+
+
+@handles("LOAD_NAME")
+def _load_name(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    found = _namespace(evaluator, instruction).get(instruction.operand)
+    if found is None:
+        found = evaluator.globals.load(evaluator, instruction.operand)
+    evaluator.stack.append(found)
+
+
+@handles("STORE_NAME")
+def _store_name(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    _namespace(evaluator, instruction)[instruction.operand] = evaluator.pop()
+
+
+@handles("DELETE_NAME")
+def _delete_name(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    name = instruction.operand
+    if _namespace(evaluator, instruction).pop(name, None) is None:
+        evaluator.raise_error(NameError, f"name {name!r} is not defined", name=name)
+
+
+@handles("SETUP_ANNOTATIONS")
+def _setup_annotations(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    _namespace(evaluator, instruction).setdefault("__annotations__", DictVariable())
+
+
+@handles("LOAD_BUILD_CLASS")
+def _load_build_class(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    evaluator.stack.append(evaluator.wrap_known(evaluator.globals.builtins["__build_class__"]))
+
+
+@handles("LOAD_CLASSDEREF")
+def _load_class_deref(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    found = _namespace(evaluator, instruction).get(instruction.operand)
+    if found is None:
+        _load_deref(evaluator, instruction)
+    else:
+        evaluator.stack.append(found)
+
+
+@handles("LOAD_LOCALS")
+def _load_locals(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    evaluator.stack.append(NamespaceVariable(_namespace(evaluator, instruction)))
+
+
+@handles("LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS")
+def _load_from_dict(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    names = evaluator.pop()
+    if not isinstance(names, NamespaceVariable):
+        raise Unsupported("class definition", f"{instruction.name} of {names!r}")
+    found = names.namespace.get(instruction.operand)
+    if found is not None:
+        evaluator.stack.append(found)
+    elif instruction.name == "LOAD_FROM_DICT_OR_DEREF":
+        _load_deref(evaluator, instruction)
+    else:
+        evaluator.stack.append(evaluator.globals.load(evaluator, instruction.operand))
+
+
+class NamespaceVariable(Variable):
+    """The namespace of a class's body, as the body looks names up in it."""
+
+    def __init__(self, namespace: dict[str, Variable]) -> None:
+        self.namespace = namespace
 
 
 # Opcodes that move values on the stack or do nothing.

@@ -149,7 +149,8 @@ def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
         if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
             raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
         outcome = issubclass(kind, wanted)
-        if isinstance(wanted, abc.ABCMeta) and not is_library_module(module_of(wanted)):
+        is_users = not (is_library_module(module_of(wanted)) or evaluator.state.is_made(wanted))
+        if isinstance(wanted, abc.ABCMeta) and is_users:
             source = ConstantSource(kind.__qualname__, kind)
             evaluator.guard(source, SubclassIs(wanted, outcome))
         return outcome

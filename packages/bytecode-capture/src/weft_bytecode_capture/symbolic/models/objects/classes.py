@@ -130,7 +130,8 @@ class ClassVariable(Variable):
             raise Unsupported("attribute write", f"{self!r}.{name}")
         evaluator.state.write_to_class(kind, name, written)
         self.written[name] = None if written is None else written.variable
-        evaluator.side_effects.mutated(self)
+        if not evaluator.state.is_made(kind):
+            evaluator.side_effects.mutated(self)
 
     def emit_mutation(self, emitter: Emitter) -> None:
         for name, value in self.written.items():
