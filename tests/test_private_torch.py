@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import importlib
 import re
 import sys
@@ -65,9 +66,13 @@ def is_private(name: str) -> bool:
 
 @functools.cache
 def sources() -> tuple[tuple[Path, ast.Module], ...]:
-    """The packages' files, parsed."""
+    """The packages' files, parsed; garbage among millions of nodes takes ten times as long to look for."""
     paths = sorted(PACKAGES.glob("*/src/**/*.py"))
-    return tuple((path, ast.parse(path.read_text())) for path in paths)
+    gc.disable()
+    try:
+        return tuple((path, ast.parse(path.read_text())) for path in paths)
+    finally:
+        gc.enable()
 
 
 @functools.cache
