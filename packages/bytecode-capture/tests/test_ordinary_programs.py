@@ -2,9 +2,9 @@
 
 import pytest
 from differential import check
-from ordinary import data, flow, libraries, objects
+from ordinary import data, errors, flow, libraries, objects
 
-ALL = [row for topic in (data, flow, objects, libraries) for row in topic.PROGRAMS.rows]
+ALL = [row for topic in (data, flow, objects, libraries, errors) for row in topic.PROGRAMS.rows]
 
 
 @pytest.mark.parametrize("program", ALL, ids=[row.function.__name__ for row in ALL])

@@ -6,7 +6,7 @@ import traceback
 import pytest
 import torch
 from differential import run_graph
-from weft_bytecode_capture import compile_frames
+from weft_bytecode_capture import CaptureOptions, compile_frames
 
 X = torch.tensor([1.0, -2.0])
 
@@ -104,3 +104,33 @@ def test_conversions_leave_linecache_alone(filled):
         torch.testing.assert_close(compiled(torch.ones(3, n), n), function(torch.ones(3, n), n))
     after = {name: entry for name, entry in linecache.cache.items() if not name.startswith("<")}
     assert after == before
+
+
+def raised_again(x):
+    try:
+        inner(x, 0)
+    except ValueError as error:
+        error.add_note("noted")
+        raise
+
+
+def raised_again_after_finally(x):
+    try:
+        try:
+            raise ValueError("bad")
+        finally:
+            x = x + 1
+    except KeyError:
+        return x
+
+
+@pytest.mark.parametrize("function", [raised_again, raised_again_after_finally])
+def test_a_line_where_breaks_are_errors(function):
+    compiled = compile_frames(function, run_graph, CaptureOptions(fullgraph=True))
+    lines = []
+    for called in (function, compiled):
+        with pytest.raises(ValueError) as found:  # noqa: PT011
+            called(X)
+        frames = traceback.extract_tb(found.value.__traceback__)
+        lines.append([frame.lineno for frame in frames if frame.name == function.__name__])
+    assert lines[0][:1] == lines[1]

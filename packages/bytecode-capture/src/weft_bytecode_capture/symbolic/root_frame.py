@@ -241,14 +241,16 @@ class _Capture:
         return Return(value)
 
     def _raise(self, exception: Variable) -> Raise:
-        """CPython raises it itself, with traceback, from the instruction that raised it in capture.
+        """CPython raises it itself, with traceback, from the instruction that raised it first in capture.
 
         Where breaks are errors the graph and the effects come first, then an equal exception.
         """
         if self.state.options.fullgraph:
+            first = None
             if isinstance(exception, ExceptionVariable):
+                first = exception.created_at  # raised again, maybe by an instruction of no line
                 exception.rebuild_raised()
-            return Raise(exception, self.evaluator.index)
+            return Raise(exception, self.evaluator.index if first is None else first)
         raise Unsupported("exception that leaves the function", repr(exception))
 
     def _break(self) -> Break:

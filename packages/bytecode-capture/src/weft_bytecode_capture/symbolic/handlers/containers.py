@@ -67,7 +67,7 @@ def _list_append(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> 
 
 
 _METHODS = {
-    "SET_ADD": "add", "SET_UPDATE": "update", "DICT_UPDATE": "update", "LIST_EXTEND": "extend",
+    "SET_ADD": "add", "SET_UPDATE": "update",
 }  # fmt: skip
 
 
@@ -75,6 +75,27 @@ _METHODS = {
 def _add_by_method(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value = evaluator.pop()
     evaluator.call_method(_target(evaluator, instruction), _METHODS[instruction.name], value)
+
+
+@handles("LIST_EXTEND")
+def _list_extend(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    """``[*a]``: of what has no elements CPython says so in other words than ``list.extend``."""
+    value = evaluator.pop()
+    kind = value.python_type() if value.is_constant() else list
+    if not hasattr(kind, "__iter__"):
+        message = f"Value after * must be an iterable, not {kind.__name__}"
+        evaluator.raise_error(TypeError, message)
+    evaluator.call_method(_target(evaluator, instruction), "extend", value)
+
+
+@handles("DICT_UPDATE")
+def _dict_update(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    """``{**a}``: likewise of what has no keys."""
+    value = evaluator.pop()
+    kind = value.python_type() if value.is_constant() else dict
+    if not hasattr(kind, "keys"):
+        evaluator.raise_error(TypeError, f"{kind.__name__!r} object is not a mapping")
+    evaluator.call_method(_target(evaluator, instruction), "update", value)
 
 
 @handles("MAP_ADD")

@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import operator
+import os
 import re
 import types
 from collections.abc import Callable, Iterable
@@ -58,6 +59,22 @@ def index_of(a: Iterable[Any], b: Any, /) -> int:
         if b in (element,):
             return position
     raise ValueError("sequence.index(x): x not in sequence")
+
+
+@polyfill(os.fspath)
+def fspath(path: Any) -> str | bytes:
+    if isinstance(path, (str, bytes)):
+        return path
+    kind = type(path)
+    if not hasattr(kind, "__fspath__"):
+        raise TypeError(f"expected str, bytes or os.PathLike object, not {kind.__name__}")
+    found = kind.__fspath__(path)
+    if not isinstance(found, (str, bytes)):
+        given = type(found).__name__
+        raise TypeError(
+            f"expected {kind.__name__}.__fspath__() to return str or bytes, not {given}"
+        )
+    return found
 
 
 def generic_method(method: Any, instance: Any, owner: Any = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator as operator_module
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -25,6 +26,9 @@ from .builder import (
 )
 from .python_protocols import find_raw, pure_call
 
+register_constant_types(
+    *(type(info) for info in (sys.version_info, sys.float_info, sys.int_info, sys.hash_info))
+)
 register_constant_types(
     type(None),
     bool,
@@ -55,8 +59,8 @@ _SPECIAL: dict[tuple[type, str], Callable[..., Any]] = {}
 def register_special(kind: type, *names: str) -> Callable[[_F], _F]:
     """Register how constants of a kind read attributes, or what operators do with them.
 
-    ``__getattribute__`` and ``binary operation`` are the names of these; the function is called with the
-    evaluator, the constant, and what the variable's method is given.
+    ``__getattribute__``, ``subscript`` and ``binary operation`` are the names; the function is called
+    with the evaluator, the constant, and what the variable's method is given.
     """
 
     def register(special: _F) -> _F:
@@ -160,8 +164,12 @@ class ConstantVariable(Variable):
             custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
             if custom is not None:
                 return custom
+        special = _special(self.value, "subscript") if name == "__getitem__" else None
+        if special is not None:
+            return special(evaluator, self, *arguments)
         model = model_of(find_raw(type(self.value), name))
-        if model is not None and model.of_builtin:
+        holds = isinstance(self.value, tuple)  # sys.version_info: no variable of a tuple
+        if model is not None and model.of_builtin and not holds:
             return model.call(evaluator, arguments, keywords, self)
         if name == "join" and len(arguments) == 1 and not arguments[0].is_constant():
             arguments = [evaluator.collected(arguments[0])]

@@ -41,6 +41,9 @@ def binary_operation(
     result = _plain_operation(evaluator, plain, left, right)
     if result is not None:
         return result
+    result = _sequence_operation(evaluator, plain, left, right)
+    if result is not None:
+        return result
     _require_modelled(operator, plain, left, right)
     if operator == "eq":
         return ConstantVariable(is_same_object(evaluator, left, right))
@@ -55,6 +58,35 @@ def binary_operation(
             symbol = "**="
         message = f"unsupported operand type(s) for {symbol}: {left_name!r} and {right_name!r}"
     return evaluator.raise_error(TypeError, message)
+
+
+_SEQUENCES = {
+    str: 'can only concatenate str (not "{}") to str',
+    list: 'can only concatenate list (not "{}") to list',
+    tuple: 'can only concatenate tuple (not "{}") to tuple',
+    bytes: "can't concat {} to bytes",
+}
+
+
+def _sequence_operation(
+    evaluator: Evaluator, operator: str, left: Variable, right: Variable
+) -> Variable | None:
+    """What sequences do where no operand has the operator: ``"ab" * index``, or their own errors."""
+    kinds = left.python_type(), right.python_type()
+    if operator == "add" and kinds[0] in _SEQUENCES:
+        message = _SEQUENCES[kinds[0]].format(kinds[1].__name__)
+        evaluator.raise_error(TypeError, message)
+    if operator != "mul" or not any(kind in _SEQUENCES for kind in kinds):
+        return None
+    sequence, count = (left, right) if kinds[0] in _SEQUENCES else (right, left)
+    kind = count.python_type()
+    if find_raw(kind, "__index__") is None:
+        message = f"can't multiply sequence by non-int of type {kind.__name__!r}"
+        evaluator.raise_error(TypeError, message)
+    if not sequence.is_constant():
+        return None
+    times = count.call_method(evaluator, "__index__", [], {})
+    return binary_operation(evaluator, "mul", sequence, times)
 
 
 def _require_modelled(operator: str, plain: str, left: Variable, right: Variable) -> None:

@@ -128,6 +128,8 @@ def _check(method: Any, evaluator: Evaluator, receiver: Variable, value: Variabl
 
 @model(issubclass)
 def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable, /) -> Variable:
+    if kind.is_constant():
+        evaluator.raise_error(TypeError, "issubclass() arg 1 must be a class")
     if not isinstance(kind, ClassVariable):
         raise Unsupported("issubclass() of an unknown class", repr(kind))
     several = _several(evaluator, kinds)
@@ -138,10 +140,16 @@ def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable, /) -> Var
     checked = _by_metaclass(evaluator, kinds, "__subclasscheck__", kind)
     if checked is not None:
         return checked
-    return ConstantVariable(_is_subclass(evaluator, kind.value, kinds))
+    return ConstantVariable(_is_subclass(evaluator, kind.value, kinds, _NO_CLASS))
 
 
-def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
+_NO_TYPE = "isinstance() arg 2 must be a type, a tuple of types, or a union"
+_NO_CLASS = "issubclass() arg 2 must be a class, a tuple of classes, or a union"
+
+
+def _is_subclass(
+    evaluator: Evaluator, kind: type, kinds: Variable, message: str = _NO_TYPE
+) -> bool:
     if isinstance(kinds, ClassVariable):
         wanted = kinds.value
         if wanted in resolution_order(kind):
@@ -156,6 +164,8 @@ def _is_subclass(evaluator: Evaluator, kind: type, kinds: Variable) -> bool:
         return outcome
     if kinds.is_none():
         return kind is type(None)
+    if kinds.is_constant():
+        evaluator.raise_error(TypeError, message)
     raise Unsupported("isinstance() of an unknown class", repr(kinds))
 
 

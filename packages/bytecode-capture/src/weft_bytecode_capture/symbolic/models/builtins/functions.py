@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import math
 import operator as operators
+import struct
+import sys
 import types
 from typing import Any
 
@@ -228,7 +230,8 @@ def _tracing_query(function: Any, evaluator: Evaluator) -> Variable:
 
 _PURE: tuple[Any, ...] = (
     builtins.round, builtins.divmod, builtins.pow, builtins.ord, builtins.chr, builtins.bin,
-    builtins.hex, builtins.oct, builtins.ascii, str.maketrans, bytes.maketrans,
+    builtins.hex, builtins.oct, builtins.ascii, str.maketrans, bytes.maketrans, sys.intern, struct.pack,
+    struct.unpack, struct.calcsize,
     *(
         value
         for name, value in vars(math).items()
@@ -246,6 +249,10 @@ def _pure(
     function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     custom = _graph_operand(arguments)
+    if not keywords and any(isinstance(a, UserObjectVariable) for a in arguments):
+        answer = _by_special_method(function, evaluator, arguments)
+        if answer is not None:
+            return answer
     symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
     if symbolic is not None and not keywords:
         if function is math.sqrt and len(arguments) == 1:
@@ -258,6 +265,35 @@ def _pure(
         raise Unsupported("number that the graph computes", f"{function.__name__}({custom!r})")
     positional, named = evaluator.snapshots(arguments, keywords, function.__name__)
     return evaluator.wrap_result(evaluator.pure(function, *positional, **named))
+
+
+_SPECIAL_METHODS = {
+    builtins.round: "__round__", builtins.pow: "__pow__", math.floor: "__floor__", math.ceil: "__ceil__",
+    math.trunc: "__trunc__",
+}  # fmt: skip
+
+
+def _by_special_method(
+    function: Any, evaluator: Evaluator, arguments: tuple[Variable, ...]
+) -> Variable | None:
+    """What a class of the program's own answers; None where it has no method for the function."""
+    operator = {builtins.pow: "pow", builtins.divmod: "divmod"}.get(function)
+    if operator is not None and len(arguments) == 2:
+        pairs = (arguments, False), (arguments[::-1], True)
+        for (receiver, other), reflected in pairs:
+            if isinstance(receiver, UserObjectVariable):
+                answer = receiver.binary_operation(evaluator, operator, other, reflected)
+                if answer is not None:
+                    return answer
+        return None
+    receiver, *rest = arguments
+    name = _SPECIAL_METHODS.get(function)
+    if name is None or not isinstance(receiver, UserObjectVariable):
+        return None
+    method = receiver.special(evaluator, name)
+    if method is None:
+        return None
+    return method.call(evaluator, [part for part in rest if not part.is_none()], {})
 
 
 @model(repr)

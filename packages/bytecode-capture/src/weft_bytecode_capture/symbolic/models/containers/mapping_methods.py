@@ -268,10 +268,14 @@ def _add_entries(evaluator: Evaluator, self: DictVariable, other: Variable) -> N
         for name in other.call_method(evaluator, "keys", [], {}).iterate(evaluator):
             self.store(evaluator, name, other.call_method(evaluator, "__getitem__", [name], {}))
     else:
-        for pair in other.iterate(evaluator):
+        for position, pair in enumerate(other.iterate(evaluator)):
+            where = f"dictionary update sequence element #{position}"
+            if pair.is_constant() and not hasattr(pair.python_type(), "__iter__"):
+                evaluator.raise_error(TypeError, f"cannot convert {where} to a sequence")
             parts = pair.iterate(evaluator)
             if len(parts) != 2:
-                raise Unsupported("arguments of a builtin method", "dict.update")
+                message = f"{where} has length {len(parts)}; 2 is required"
+                evaluator.raise_error(ValueError, message)
             self.store(evaluator, *parts)
 
 

@@ -63,6 +63,8 @@ class SliceVariable(Variable):
                 values.append(None)
             else:
                 values.append(index_value(evaluator, part, "slice"))
+        if values[2] == 0:
+            evaluator.raise_error(ValueError, "slice step cannot be zero")
         return slice(*values)
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import operator
 import types
 import typing
 from typing import Any
@@ -16,7 +17,7 @@ from ...captured_exception import CapturedException
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import register_constant_types
-from ...variables.constant import ConstantVariable
+from ...variables.constant import ConstantVariable, register_special
 from ..containers.sequences import ListVariable, TupleVariable
 from ..table import method_model, model
 from .classes import ClassVariable
@@ -52,6 +53,16 @@ def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable, /) -> Va
     return evaluator.wrap_known(kind[_value_of(evaluator, parameters)])
 
 
+def _subscript(evaluator: Evaluator, form: ConstantVariable, parameters: Variable, /) -> Variable:
+    """``Optional[int]``, ``Callable[[int], str]``, ``Stack[T][int]``: typing keeps what it has made."""
+    given = _value_of(evaluator, parameters)
+    return evaluator.wrap_known(evaluator.pure(operator.getitem, form.value, given))
+
+
+for _kind in {type(form) for form in _EXAMPLES if type(form).__module__ == "typing"}:
+    register_special(_kind, "subscript")(_subscript)
+
+
 @model(type(typing.List[int]).__call__)
 def _call_alias(
     evaluator: Evaluator, alias: ConstantVariable, /, *arguments: Variable, **keywords: Variable
@@ -72,7 +83,7 @@ def _value_of(evaluator: Evaluator, parameter: Variable) -> Any:
         return tuple(_value_of(evaluator, item) for item in parameter.iterate(evaluator))
     if isinstance(parameter, ListVariable):
         return [_value_of(evaluator, item) for item in parameter.iterate(evaluator)]
-    if isinstance(parameter, ClassVariable):
+    if isinstance(parameter, ClassVariable) and not evaluator.state.is_made(parameter.value):
         return parameter.value
     return parameter.snapshot()
 
