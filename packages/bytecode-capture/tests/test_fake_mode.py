@@ -283,7 +283,7 @@ def test_a_default_dtype_makes_another_result() -> None:
     assert (first.dtype, second.dtype) == (torch.float32, torch.float64)
 
 
-def test_symbolic_sizes_are_not_remembered() -> None:
+def test_symbols_are_told_apart() -> None:
     mode = RememberingFakeMode(shape_env=ShapeEnv())
     x, y = (mode.from_tensor(torch.ones(n, 3), static_shapes=False) for n in (4, 5))
     with mode:

@@ -135,6 +135,12 @@ class FakeModeOnDemand(FakeTensorMode):
                 form = self._forms[key] = FakeForm(self, layout)
             return form.new(whole)
 
+    def view_of(
+        self, tensor: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any], offset: Any
+    ) -> FakeTensor:
+        """A view of a tensor with symbolic sizes, in elements; as ``as_strided`` gives it."""
+        return _view(self, _AS_STRIDED, tensor, sizes, strides, offset)
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """False: captures run where torch compiles no frame, so it need not be told to leave this alone."""
@@ -160,10 +166,15 @@ class FakeModeOnDemand(FakeTensorMode):
         kwargs = kwargs or {}
         if func in _VIEWS and _COMPILER not in sys.modules and not kwargs:
             return _VIEWS[func](self, func, *args)
-        if func is _AS_STRIDED and args[0]._has_symbolic_sizes_strides and not kwargs:
-            return _view(self, func, *args)  # which has no constant
+        if func in _DIRECT and not kwargs and any(map(_is_symbolic, args)):
+            return _view(self, func, *args)
         import_what_fake_tensors_need()
         return super().dispatch(func, types, args, kwargs)
+
+
+def _is_symbolic(argument: Any) -> bool:
+    """Whether an operand's sizes are symbolic."""
+    return isinstance(argument, FakeTensor) and bool(argument._has_symbolic_sizes_strides)
 
 
 def _view(
@@ -179,6 +190,9 @@ def _view(
 
 _COMPILER = "torch._dynamo"
 _AS_STRIDED = torch.ops.aten.as_strided.default
+_DIRECT = frozenset({_AS_STRIDED, torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+"""Views whose kernels for the meta device take symbols."""
+
 _SELECT = torch.ops.aten.select.int
 _VIEWS: dict[OpOverload, Callable[..., FakeTensor]] = {_AS_STRIDED: _view}
 """Operators that a loop's body needs of a counter, as torch's mode computes them, without its settings."""

@@ -61,11 +61,15 @@ class FakeLayout(NamedTuple):
 class FakeForm:
     """Makes fake tensors of one layout at a tenth of what computing them costs.
 
-    Each has memory of its own, or is a view of what ``storage_of`` is in the memory of.
+    Each has memory of its own, or is a view of what ``storage_of`` is in the memory of.  ``span`` is how many
+    elements the memory has, for a layout that is symbolic.
     """
 
-    def __init__(self, mode: FakeTensorMode, layout: FakeLayout) -> None:
+    def __init__(
+        self, mode: FakeTensorMode, layout: FakeLayout, span: torch.SymInt | int | None = None
+    ) -> None:
         self._shape, self._strides, self._offset, self._dtype, self._device = layout
+        self._span = span
         self._mark: Callable[[torch.Tensor], None] = (
             torch._C._set_warn_deprecated_on_mutable_data_ptr
             if mode._allow_unsafe_data_ptr_access
@@ -88,6 +92,9 @@ class FakeForm:
         return made
 
     def _elements(self, storage_of: FakeTensor | None) -> torch.Tensor:
+        if storage_of is None and self._span is not None:
+            span = torch.empty((self._span,), dtype=self._dtype, device="meta")
+            return span.as_strided(self._shape, self._strides)  # which asks nothing about symbols
         if storage_of is None:
             return torch.empty_strided(self._shape, self._strides, dtype=self._dtype, device="meta")
         empty = torch.empty(0, dtype=self._dtype, device="meta")

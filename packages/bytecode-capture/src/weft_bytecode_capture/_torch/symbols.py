@@ -33,6 +33,8 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from .rounded_sizes import rounded_up
+
 __all__ = [
     "GuardOnDataDependentSymNode",
     "ShapeEnv",
@@ -141,6 +143,10 @@ class SourcelessShapeEnv(ShapeEnv):
     def _begin(self, function: Callable[..., None], options: dict[str, Any]) -> None:
         is_validated = _VALIDATOR in sys.modules or _config.translation_validation
         (function if is_validated else _without_validator(function))(self, **options)
+
+    def replace(self, expr: Any) -> Any:  # type: ignore[override]  # torch's has a cache
+        """As torch's, which puts in what symbols are known to be; and with multiples seen as such."""
+        return super().replace(rounded_up(expr))
 
     def _get_stack_summary(
         self, is_debug: bool = False, framework_loc: str | None = None

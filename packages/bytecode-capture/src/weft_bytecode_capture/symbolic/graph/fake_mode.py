@@ -41,6 +41,7 @@ from .fake_corrections import (
 from .kernel_strides import may_have_other_strides, with_kernel_strides
 from .known_results import KnownResult, key_text
 from .storages import storages
+from .symbolic_results import PLAIN, SymbolicResult, symbolic_key, symbolic_result
 
 _DEVICE = torch.ops.prim.device.default
 
@@ -54,8 +55,8 @@ OperandCheck = Callable[[Any, Sequence[Any], Mapping[str, Any]], None]
 class RememberingFakeMode(FakeModeOnDemand):
     """A fake mode that knows what operators gave for operands of the same dtypes, layouts and devices.
 
-    What is symbolic, depends on data or raises goes through torch's own mode each time, and so do known
-    values but where an operator computes by element.
+    What depends on data or raises goes through torch's own mode each time, and so do known values but where
+    an operator computes by element.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         self._known = {} if known is None else known
         self._kinds: dict[OpOverload, str | None] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
+        self._symbolic_results: dict[tuple[Any, ...], SymbolicResult] = {}
         self._leaves: dict[tuple[Any, ...], FakeForm | None] = {}
 
     def from_leaf(self, tensor: torch.Tensor) -> FakeTensor:
@@ -102,8 +104,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         kind = self._kind(func)
         key = None if kind is None else self._key(kind, func, args, kwargs)
         if kind is None or key is None:
-            self._check(func, args, kwargs)
-            return self._dispatch_new(func, types, args, kwargs)
+            return self._dispatch_varying(kind, func, types, args, kwargs)
         again = self._results.get(key) or self._of_other_capture(func, key)
         if again is not None:
             return again(args, kwargs)
@@ -114,6 +115,27 @@ class RememberingFakeMode(FakeModeOnDemand):
             self._results[key] = _again(self, func, known)
             if not runs_in_backward():  # whose operands are not checked
                 self._known[key_text(key)] = known
+        return result
+
+    def _dispatch_varying(
+        self,
+        kind: str | None,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """What ``func`` gives of what may be symbolic, which this mode alone remembers."""
+        key = symbolic_key(self, func, args, kwargs) if kind in (_FRESH, _VIEW) else None
+        again = None if key is None else self._symbolic_results.get(key)
+        if again is not None:
+            return again(args)
+        self._check(func, args, kwargs)
+        result = self._dispatch_new(func, types, args, kwargs)
+        if key is not None:
+            again = symbolic_result(self, args, kwargs, result)
+            if again is not None and key == symbolic_key(self, func, args, kwargs):
+                self._symbolic_results[key] = again
         return result
 
     def _of_other_capture(self, func: Any, key: tuple[Any, ...]) -> _Result | None:
@@ -210,7 +232,7 @@ class RememberingFakeMode(FakeModeOnDemand):
             if not self._is_plain(value) or (known and not by_element):
                 return False
             parts += (value.dtype, value.shape, value.stride(), value.fake_device, known)
-        elif kind in _PLAIN:
+        elif kind in PLAIN:
             parts += (kind, value)  # 1, 1.0 and True are equal
         elif kind is list or kind is tuple:
             parts += (kind, len(value))
@@ -375,9 +397,3 @@ _LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh
 
 _UNMARKED_VIEWS = frozenset({torch.ops.aten._unsafe_view.default})
 """Operators that give a view although their schema does not say so: matmuls of several dims end with one."""
-
-_PLAIN = frozenset((
-    int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
-    torch.memory_format,
-))  # fmt: skip
-"""Types of values that are compared by their value."""

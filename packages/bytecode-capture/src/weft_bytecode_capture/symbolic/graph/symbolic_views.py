@@ -121,7 +121,8 @@ def _strides(tensor: torch.Tensor, sizes: list[Any]) -> list[Any] | None:
     """The strides of a view, as ATen's ``computeStride`` finds them; None where that is not known to succeed.
 
     The tensor's dims come in chunks, from the last, each as one dim in memory; so many of the view's dims
-    as have the elements of a chunk lie in it.
+    as have the elements of a chunk lie in it.  The stride of a size that may be 1 is as where it isn't, as
+    in torch's own form.
     """
     chunks = _chunks(tensor)
     if chunks is None:
@@ -137,8 +138,8 @@ def _strides(tensor: torch.Tensor, sizes: list[Any]) -> list[Any] | None:
             place -= 1
         if is_last:
             continue  # what is left has the elements that are left
-        if place < 0 or not statically_known_true(sizes[place] != 1):
-            return None  # a size that may be 1 would lie in this chunk
+        if place < 0:
+            return None
     return strides
 
 
@@ -155,9 +156,7 @@ def _chunks(tensor: torch.Tensor) -> list[tuple[Any, Any]] | None:
         before, stride = sizes[place - 1], strides[place - 1]
         if _is(before, 1) or _same(stride, elements * base):
             continue
-        if not statically_known_true(before != 1) or not statically_known_true(
-            stride != elements * base
-        ):
+        if not statically_known_true(stride - elements * base != 0):
             return None
         chunks.append((elements, base))
         elements, base = 1, stride
@@ -174,4 +173,4 @@ def _is(number: int | torch.SymInt, value: int) -> bool:
 
 def _same(left: Any, right: Any) -> bool:
     """Whether two numbers are known to be equal, whatever the symbols are."""
-    return statically_known_true(left == right)
+    return statically_known_true(left - right == 0)  # a * n and b * n are told apart

@@ -1,4 +1,4 @@
-"""Views of fakes with symbolic sizes: for each size the sizes and strides of eager's view."""
+"""Fakes with symbolic sizes: for each size the sizes and strides of eager's; made again, and padded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import sympy
 import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from weft_bytecode_capture._torch import storage_identity
 from weft_bytecode_capture._torch.fakes import FakeTensor, FakeTensorMode
-from weft_bytecode_capture._torch.symbols import SourcelessShapeEnv
+from weft_bytecode_capture._torch.symbols import SourcelessShapeEnv, statically_known_true
 from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -96,3 +97,74 @@ def test_what_eager_refuses_is_refused(name: str) -> None:
     x = symbolic(mode)
     with mode, pytest.raises((RuntimeError, IndexError, ValueError)):
         REFUSED[name](x)
+
+
+NEW: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum of two": lambda x: x + x[:, :1],
+    "number": lambda x: x * 2,
+    "float": lambda x: x.long() * 2.0,
+    "of another dtype": lambda x: x.double(),
+    "turned around": lambda x: x.permute(3, 1, 0, 2) + 1,
+    "together": lambda x: torch.cat([x, x[:, 1:]], 1),
+    "matrices": lambda x: x @ x.mT,
+    "sizes": lambda x: x.new_zeros(x.shape[0] + 1, x.shape[1]),
+    "reduced": lambda x: x.amax((1, 3)),
+    "compared": lambda x: x < 1,
+    "conjugated": lambda x: (x * 1j).conj() + 1,
+    "several": lambda x: x.split(2, 2)[1] + 1,
+    "sorted": lambda x: x.sort(1)[0],
+    "written": lambda x: x.clone().add_(1),
+}
+
+
+@pytest.mark.parametrize("name", [*VIEWS, *NEW])
+def test_what_is_made_again_is_as_the_first(name: str) -> None:
+    function = {**VIEWS, **NEW}[name]
+    mode = RememberingFakeMode(shape_env=SourcelessShapeEnv(duck_shape=False))
+    x = symbolic(mode)
+    with mode:
+        first, second = function(x), function(x)
+    for sizes in [(3, 5), (4, 9)]:
+        expected = function(torch.ones(*sizes, 6, 4))
+        for found in (first, second):
+            assert (found.dtype, found.device) == (expected.dtype, expected.device)
+            assert at(found.shape, x, sizes) == tuple(expected.shape)
+            assert at(found.stride(), x, sizes) == expected.stride()
+    assert storage_identity(first) != storage_identity(second) or name in VIEWS
+    for given in (first, second):
+        base = torch.ones(3, 5, 6, 4)
+        is_view = storage_identity(function(base)) == storage_identity(base)
+        assert (storage_identity(given) == storage_identity(x)) is is_view
+        assert given.is_conj() == first.is_conj() and given._version == first._version
+
+
+def test_results_of_symbols_are_not_computed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    mode = RememberingFakeMode(shape_env=SourcelessShapeEnv(duck_shape=False))
+    x, y = symbolic(mode), symbolic(mode)
+    with mode:
+        first = (x + 1).transpose(0, 1) * 2
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise AssertionError("computed")
+
+        monkeypatch.setattr(FakeTensorMode, "dispatch", refuse)
+        assert ((x + 1).transpose(0, 1) * 2).stride() == first.stride()
+        with pytest.raises(AssertionError, match="computed"):
+            y + 1  # of other symbols
+
+
+def test_padding_up_is_a_multiple() -> None:
+    mode = RememberingFakeMode(shape_env=SourcelessShapeEnv(duck_shape=False))
+    n = symbolic(mode).shape[1]
+    symbol = n.node.expr
+    for padded, unit in [(n + (16 - n % 16) % 16, 16), (n + -n % 7, 7), (n * 3 + -n * 3 % 4, 4)]:
+        assert statically_known_true(padded % unit == 0)
+        assert statically_known_true(padded // unit >= 1)
+        for value in range(2, 40):
+            size = value * 3 if unit == 4 else value
+            assert padded.node.expr.subs(symbol, value) == -(-size // unit) * unit
+    for other in (n + (16 - n % 16) % 8, n - -n % 16, n + n % 16):
+        expected = other.node._expr
+        assert all(
+            other.node.expr.subs(symbol, v) == expected.subs(symbol, v) for v in range(2, 40)
+        )
