@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
+from torch.utils import _pytree as pytree
+from weft_bytecode_capture import capture
 from weft_bytecode_capture._torch.fake_mode_on_demand import (
     EnvironmentOnDemand,
     FakeModeOnDemand,
@@ -28,6 +30,7 @@ from weft_bytecode_capture._torch.symbols import (
 )
 from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
 from weft_bytecode_capture.symbolic.graph.known_results import KnownResult
+from weft_bytecode_capture.symbolic.graph.repeated_calls import RepeatedCalls
 
 Step = Callable[[list[Tensor]], Any]
 
@@ -479,3 +482,56 @@ def test_new_fakes_of_a_layout_are_torchs(
             assert look(found)[:9] + look(found)[11:] == look(expected)[:9] + look(expected)[11:]
             assert found.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
     assert remembering.from_tensor(torch.ones(2)).fake_mode is found.fake_mode
+
+
+def _calls_again(x: Tensor, y: Tensor) -> list[Tensor]:
+    """The same calls several times, of what gives new memory, its operand, a view, or writes."""
+    results = []
+    norm, sums = torch.nn.functional.batch_norm, [torch.zeros(3), torch.ones(3)]
+    for k in range(3):
+        z = torch.nn.functional.linear(x, y)
+        same, other = z.to(z.dtype), z.to(torch.float64)
+        row, copied = z.reshape(-1), z.t().reshape(-1)
+        results += [z, same, other, row, copied, z.contiguous(), z.t().contiguous(), z.t()]
+        norm(y, *sums, training=True)
+        results += [*sums, torch.zeros(2), torch.nn.functional.silu(z), torch.cat([z, z])]
+        results += [z.add_(1), torch.add(z, 1, out=torch.empty(4, 4)), torch.tensor(2.0) * 1]
+        results += [torch.nn.functional.dropout(z, training=False), z.new_ones(2), z * k, z * 1.0]
+        results += [z.clone().t_(), z.unsqueeze(0).squeeze_(0), *torch.topk(z, 2)]
+    return results
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, nullcontext])
+def test_repeated_calls_give_what_they_gave(
+    context: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a captured graph, beside one whose calls are evaluated each time: layouts, sharing, versions."""
+    given = torch.randn(4, 3), torch.randn(4, 3)
+    evaluated = []
+    plain = RepeatedCalls.result
+
+    def counted(self: Any, kind: str, target: Any, *rest: Any) -> Any:
+        *arguments, evaluate = rest
+        return plain(self, kind, target, *arguments, lambda: (evaluated.append(1), evaluate())[1])
+
+    def always(self: Any, kind: str, target: Any, *rest: Any) -> Any:
+        evaluated.append(1)
+        return rest[-1]()
+
+    found, counts = [], []
+    for result in (counted, always):
+        evaluated.clear()
+        monkeypatch.setattr(RepeatedCalls, "result", result)
+        with context():
+            (graph,) = capture(_calls_again)(*given).graphs
+        values = [node.meta.get("example_value") for node in graph.graph_module.graph.nodes]
+        fakes = [
+            leaf
+            for value in values
+            for leaf in pytree.tree_leaves(value)
+            if isinstance(leaf, Tensor)
+        ]
+        found.append(described(fakes, fakes))
+        counts.append(len(evaluated))
+    assert found[0] == found[1]
+    assert (counts[0] < counts[1]) == (context is not nullcontext)

@@ -91,6 +91,11 @@ class FakeForm:
         made.__dict__.update(self._attributes)
         return made
 
+    def new_beside_modes(self) -> FakeTensor:
+        """Another one with memory of its own, whatever modes are active."""
+        with torch._C._DisableTorchDispatch():
+            return self.new()
+
     def _elements(self, storage_of: FakeTensor | None) -> torch.Tensor:
         if storage_of is None and self._span is not None:
             span = torch.empty((self._span,), dtype=self._dtype, device="meta")

@@ -251,6 +251,15 @@ class RememberingFakeMode(FakeModeOnDemand):
             and not value.is_neg()
         )
 
+    def looks_of(self, values: Sequence[Any]) -> list[Any] | None:
+        """All that what is computed of ``values`` depends on, None where that is not known."""
+        parts: list[Any] = [
+            torch.get_default_dtype(),
+            default_device(),
+            torch.is_inference_mode_enabled(),
+        ]
+        return parts if all(self._add(value, parts, False) for value in values) else None
+
     def layout_of(self, value: Any) -> FakeLayout | None:
         """All that tells ``value`` from other fake tensors, None where that is more than a layout."""
         if type(value) is not FakeTensor or not self._is_plain(value) or value.requires_grad:

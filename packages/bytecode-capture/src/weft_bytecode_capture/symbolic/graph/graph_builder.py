@@ -63,6 +63,7 @@ from .node_calls import run_call
 from .optional_gradients import OptionalGradients
 from .present_values import PresentValues
 from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
+from .repeated_calls import RepeatedCalls
 from .size_nodes import size_node
 from .storages import Layout, guard_overlap, version_of
 from .transforms import TransformLevels
@@ -103,6 +104,7 @@ class GraphBuilder:
             static_shapes=True,
             allow_non_fake_inputs=False,
         )
+        self._repeated = RepeatedCalls(self.fake_mode)
         self.graph = torch.fx.Graph()  # a region's while one is evaluated
         self.outermost = self.graph
         self.root = torch.nn.Module()
@@ -467,7 +469,24 @@ class GraphBuilder:
         fakes: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> Any:
-        """What the call gives for fakes; where it raises, other sizes are tried, or eager decides."""
+        """What the call gives for fakes."""
+
+        def evaluate() -> Any:
+            return self._evaluated(evaluator, kind, target, fakes, keywords)
+
+        if self.transforms.active:
+            return evaluate()
+        return self._repeated.result(kind, target, fakes, keywords, evaluate)
+
+    def _evaluated(
+        self,
+        evaluator: Evaluator,
+        kind: str,
+        target: Any,
+        fakes: tuple[Any, ...],
+        keywords: dict[str, Any],
+    ) -> Any:
+        """The same by torch; where it raises, other sizes are tried, or eager decides."""
         try:
             with self.fake_mode, self.shapes.rules(), errors_unlogged():
                 return as_kernel_lies(target, run_call(kind, target, fakes, keywords))
