@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._sympy import functions
 
 
+@functools.cache
 def is_view_operator(operator: OpOverload) -> bool:
     """Whether a result of ``operator`` shares memory with an argument that it does not write."""
     return any(
@@ -42,6 +43,7 @@ def writes_argument(operator: OpOverload) -> bool:
     return bool(operator._schema.is_mutable)
 
 
+@functools.cache
 def must_keep(operator: OpOverload) -> bool:
     """Whether a call has an effect besides its results: random state, an assertion, communication."""
     tags = operator.tags

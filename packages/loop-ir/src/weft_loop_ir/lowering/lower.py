@@ -264,19 +264,18 @@ class Driver:
 
         A call of an operator without a rule may give sizes itself.
         """
-        may_define = isinstance(node.target, OpOverload) and not is_view_operator(node.target)
         if isinstance(value, list | tuple):
             for item in value:
                 self._check_representable(node, item)
             return
         numbers: list[Any] = []
         given: set[sympy.Expr] = set()
-        known = self._known_symbols()
         if isinstance(value, torch.Tensor):
             if value.layout != torch.strided:
                 raise Unsupported("sparse tensor", f"node {node.name}", "Keep it out of the graph.")
             numbers = [n for n in (*value.shape, *value.stride()) if not isinstance(n, int)]
-            if may_define:
+            is_call = isinstance(node.target, OpOverload)
+            if numbers and is_call and not is_view_operator(node.target):
                 own = map(to_expression, value.shape)
                 given = {extent for extent in own if extent.is_Symbol}
             self.context.data.require_sizes(self.context.open_blocks, value)
@@ -286,7 +285,7 @@ class Driver:
         elif isinstance(value, torch.SymInt):
             numbers = [value]
         for number in numbers:
-            unknown = to_expression(number).free_symbols - known - given
+            unknown = to_expression(number).free_symbols - self._known_symbols() - given
             if unknown:
                 raise Unsupported(
                     "data-dependent size",

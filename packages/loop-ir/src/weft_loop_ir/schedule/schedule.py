@@ -91,6 +91,7 @@ class _Scheduler:
     def __init__(self, loop_graph: LoopGraph, options: ScheduleOptions) -> None:
         self.buffers = loop_graph.buffers
         self.operators = loop_graph.operators
+        self.order = {name: position for position, name in enumerate(loop_graph.operators)}
         self.options = options
         self.sizes = _bytes(loop_graph.buffers)
         self.numbers = itertools.count()
@@ -138,8 +139,10 @@ class _Scheduler:
 
     def _named(self, kernel: Kernel) -> Kernel:
         """``kernel`` with a name that says what it computes, and a number, by which it is the only one."""
-        origins = set(kernel.origins)
-        words = kernel_name(self.operators[name] for name in self.operators if name in origins)
+        origins = {name for name in kernel.origins if name in self.order}
+        words = kernel_name(
+            self.operators[name] for name in sorted(origins, key=self.order.__getitem__)
+        )
         return replace(kernel, name=f"{words}_{next(self.numbers)}")
 
     def _one_kernel(self, region: Region) -> Step:
