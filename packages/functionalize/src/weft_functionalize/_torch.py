@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import logging
 import math
 import threading
@@ -233,9 +234,10 @@ def is_python_operator(operator: OpOverload) -> bool:
     return operator._schema.name in torch._library.custom_ops.OPDEFS
 
 
-def schema_arguments(operator: OpOverload) -> list[Any]:
+@functools.cache
+def schema_arguments(operator: OpOverload) -> tuple[Any, ...]:
     """The arguments of an operator's schema, in order (``torch._C.Argument``)."""
-    return list(operator._schema.arguments)
+    return tuple(operator._schema.arguments)
 
 
 _WAIT_FOR_SEVERAL = "_c10d_functional::wait_tensors"  # since torch 2.15

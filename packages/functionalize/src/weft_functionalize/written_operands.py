@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,7 @@ def written_operand(func: OpOverload, result: Any, args: Any, kwargs: Any) -> An
     raise Unsupported("result of a write", str(func))
 
 
+@functools.cache
 def returned_operands(func: OpOverload, written: tuple[str, ...]) -> tuple[str, ...]:
     """Those of ``written`` that a result is: eager counts no writes to others, as running statistics."""
     infos = [result.alias_info for result in func._schema.returns if is_write(result)]

@@ -5,6 +5,7 @@ Edges are memory dependencies, each a must-alias (paper section 2.3): a view has
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -65,6 +66,7 @@ class AliasGraph:
             node = self.edge_of[node].base
 
 
+@functools.cache
 def aliased_argument(target: OpOverload) -> str | None:
     """Name of the argument that the operator's results are views of, None if they are not views."""
     if target in _UNDECLARED_VIEWS:

@@ -25,6 +25,7 @@ _COUNTERPARTS: dict[OpOverload, OpOverload] = {
 }
 
 
+@functools.cache
 def written_arguments(operator: OpOverload) -> tuple[str, ...]:
     """Names of the arguments whose data the operator may write, in the schema's order."""
     hidden = HIDDEN_WRITES.get(operator)
