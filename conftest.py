@@ -20,6 +20,16 @@ Case = tuple[tuple[str, int], ...]
 """Which value of each parameter a case has."""
 
 
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, obj: object
+) -> list[pytest.Item] | None:
+    """Make no cases of a function that is `slow` where those are left out: there are tens of thousands."""
+    marks = getattr(obj, "pytestmark", ())
+    is_slow = isinstance(marks, list) and any(mark.name == "slow" for mark in marks)
+    is_left_out = "not slow" in collector.config.getoption("markexpr")
+    return [] if is_slow and is_left_out else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark `slow` those cases that prove what others prove.
