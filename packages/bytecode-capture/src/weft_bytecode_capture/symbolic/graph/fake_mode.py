@@ -69,7 +69,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         super().__init__(**options)
         self._check_operands = check_operands
         self._known = {} if known is None else known
-        self._kinds: dict[OpOverload, str | None] = {}
+        self._operators: dict[OpOverload, tuple[str | None, bool]] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
         self._symbolic_results: dict[tuple[Any, ...], SymbolicResult] = {}
         self._leaves: dict[tuple[Any, ...], FakeForm | None] = {}
@@ -101,8 +101,8 @@ class RememberingFakeMode(FakeModeOnDemand):
         if func is _DEVICE:  # asked for with each argument in Python; a fake knows it
             return args[0].fake_device
         kwargs = kwargs or {}
-        kind = self._kind(func)
-        key = None if kind is None else self._key(kind, func, args, kwargs)
+        kind, by_element = self._operators.get(func) or self._examine(func)
+        key = None if kind is None else self._key(kind, by_element, func, args, kwargs)
         if kind is None or key is None:
             return self._dispatch_varying(kind, func, types, args, kwargs)
         again = self._results.get(key) or self._of_other_capture(func, key)
@@ -111,7 +111,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         self._check(func, args, kwargs)
         result = self._dispatch_plain(func, types, args, kwargs)
         known = _looks(self, kind, args, kwargs, result)
-        if known is not None and key == self._key(kind, func, args, kwargs):
+        if known is not None and key == self._key(kind, by_element, func, args, kwargs):
             self._results[key] = _again(self, func, known)
             if not runs_in_backward():  # whose operands are not checked
                 self._known[key_text(key)] = known
@@ -191,15 +191,20 @@ class RememberingFakeMode(FakeModeOnDemand):
                 return with_kernel_strides(func, args, kwargs, result)
         return result
 
-    def _kind(self, func: Any) -> str | None:
-        """How the results of an operator are made again, None where they are not."""
-        if func in self._kinds:
-            return self._kinds[func]
-        kind = self._kinds[func] = _kind_of(func) if isinstance(func, OpOverload) else None
-        return kind
+    def _examine(self, func: Any) -> tuple[str | None, bool]:
+        """How the results of an operator are made again, None where they are not; if it is by element."""
+        kind = _kind_of(func) if isinstance(func, OpOverload) else None
+        by_element = kind is not None and _computes_by_element(func)
+        self._operators[func] = kind, by_element
+        return kind, by_element
 
     def _key(
-        self, kind: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        kind: str,
+        by_element: bool,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
     ) -> tuple[Any, ...] | None:
         """All that a result depends on; None where there is more than can be compared."""
         parts: list[Any] = [
@@ -208,9 +213,9 @@ class RememberingFakeMode(FakeModeOnDemand):
             default_device(),
             torch.is_inference_mode_enabled(),
         ]
-        by_element = torch.Tag.pointwise in func.tags or func in _CONVERSIONS
-        if not all(self._add(value, parts, by_element) for value in args):
-            return None
+        for value in args:
+            if not self._add(value, parts, by_element):
+                return None
         for name, value in kwargs.items():
             parts.append(name)
             if not self._add(value, parts, by_element):
@@ -310,6 +315,10 @@ def _check_one_dtype(operator: OpOverload, first: torch.Tensor, second: torch.Te
     are_labels = operator is _SOFT_MARGIN and not second.is_floating_point()
     if first.dtype != second.dtype and not are_labels:
         raise NotImplementedError(f"{operator} of {first.dtype} and {second.dtype}")
+
+
+def _computes_by_element(operator: OpOverload) -> bool:
+    return torch.Tag.pointwise in operator.tags or operator in _CONVERSIONS
 
 
 def _kind_of(operator: OpOverload) -> str | None:
