@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -347,3 +348,37 @@ def test_results_of_a_checkpoint_one_by_one() -> None:
         first, second = torch.utils.checkpoint.checkpoint(call, x, use_reentrant=False)
         seen.append([torch.autograd.grad(y.sum(), x)[0] for y in (first, second)])
     torch.testing.assert_close(seen[1], seen[0])
+
+
+def apart_of_two(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.sin(), w.cos()
+
+
+def apart_and_together(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.sin() * w, w.cos(), x.exp()
+
+
+@pytest.mark.parametrize("computed", [False, True], ids=["leaves", "computed"])
+@pytest.mark.parametrize("function", [apart_of_two, apart_and_together])
+def test_gradients_of_one_argument_let_go_of_what_leads_there(
+    function: Callable[..., tuple[torch.Tensor, ...]], computed: bool
+) -> None:
+    """``grad(result, x)`` where the result doesn't lead to ``x`` visits nothing: it has gradients later."""
+    compiled = weft.compile(function, fullgraph=True, backend=by_operators)
+    asked = [(k, name) for k in range(len(function(*torch.ones(2, 2)))) for name in ("x", "w")]
+    for first, second, third in itertools.product(asked, repeat=3):
+        told = []
+        for call in (function, compiled):
+            values = {"x": torch.tensor([0.5, 2.0]), "w": torch.tensor([1.5, 0.25])}
+            given = {name: value.requires_grad_() for name, value in values.items()}
+            if computed:
+                given = {name: value.tanh() for name, value in given.items()}
+            results = call(*given.values())
+            found: list[Any] = []
+            for k, name in (first, second, third):
+                try:
+                    found += torch.autograd.grad(results[k].sum(), given[name], allow_unused=True)
+                except RuntimeError as error:
+                    found.append(torch.tensor("a second time" in str(error)))
+            told.append(found)
+        torch.testing.assert_close(told[1], told[0])

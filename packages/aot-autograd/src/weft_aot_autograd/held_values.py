@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .saved_values import check_version, is_unchanged, version_of, written_over
-from .separate_edges import led_to
+from .separate_edges import leads_to_any
 from .training_plan import Plan
 
 
@@ -69,7 +69,7 @@ def check_held(ctx: Any, present: frozenset[int]) -> None:
     for position in sorted(present):
         for values in held.by_output.get(plan.tangents[position].output_index, ()):
             written = changed & values.tensors
-            if (written or values.error) and led_to(ctx, values.arguments):
+            if (written or values.error) and leads_to_any(ctx, values.arguments):
                 _raise(ctx, values.error, written)
 
 

@@ -18,7 +18,7 @@ from .formula_errors import lacks_derivative
 from .joint_graph import MissingDerivative
 from .joint_recorder import JointRecorder
 from .region_gradients.undefined_gradients import GradientPaths
-from .separate_edges import led_to
+from .separate_edges import leads_to_any
 from .unsupported import Unsupported
 
 
@@ -164,7 +164,7 @@ class MissingDerivatives:
         for missing, arguments in self._missing:
             if gradients[missing.output_index] is None:
                 continue
-            if led_to(ctx, arguments):
+            if leads_to_any(ctx, arguments):
                 raise missing.error(missing.message)
 
 

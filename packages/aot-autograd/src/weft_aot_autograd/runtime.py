@@ -207,6 +207,11 @@ class CompiledFunction(torch.autograd.Function):
         if sent.are_any:
             gradients = tuple(sent.taken_off(dict(enumerate(gradients))).values())
         present = plan.present(gradients)
+        unvisited = plan.unvisited(ctx, present)
+        if unvisited:
+            present -= unvisited
+            outputs = {plan.tangents[k].output_index for k in unvisited}
+            gradients = tuple(None if k in outputs else g for k, g in enumerate(gradients))
         if plan.is_unreached(present):
             if not is_kept(ctx) and ctx.apart is not None:
                 release(ctx, frozenset())

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -156,18 +156,25 @@ def separate_edges(
 
 def led_to(ctx: Any, positions: Iterable[int]) -> list[int]:
     """Which of the arguments at ``positions`` the backward that is running goes on to from the function."""
+    return [*_led_to(ctx, positions)]
+
+
+def leads_to_any(ctx: Any, positions: Iterable[int]) -> bool:
+    """Whether the backward that is running goes on to any of the arguments at ``positions``."""
+    return any(True for _ in _led_to(ctx, positions))
+
+
+def _led_to(ctx: Any, positions: Iterable[int]) -> Iterator[int]:
     separate: SeparateEdges | None = ctx.values.separate_edges
     functions = ctx.next_functions  # made anew each time it is read
     edges = ctx.plan.edges
-    found = []
     for position in positions:
         leads = None if separate is None else separate.leads_to(position)
         if leads is None:
             node = functions[edges[position]][0]
             leads = node is not None and will_visit(node)
         if leads:
-            found.append(position)
-    return found
+            yield position
 
 
 class ArgumentEdges(torch.autograd.Function):

@@ -21,7 +21,7 @@ from .partition import BackwardSegment
 from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter
 from .sent_gradients import SentGradients
-from .separate_edges import SeparateEdges
+from .separate_edges import SeparateEdges, leads_to_any
 
 Program = Callable[..., Sequence[Any]]
 
@@ -212,6 +212,7 @@ class Plan:
         self.repeated = RepeatedBackward(partitioned)
         self._kept_for_others: dict[frozenset[int], Set[int]] = {}
         self._is_linear = is_linear(functional)
+        self._leads_apart = len(self.tangents) > 1 and bool(self.given.partly_reached())
         self.warned = False
         self._examine(functional)
 
@@ -321,6 +322,16 @@ class Plan:
         """The tangents that are there, by position."""
         given = (k for k, t in enumerate(self.tangents) if gradients[t.output_index] is not None)
         return frozenset(given)
+
+    def unvisited(self, ctx: Any, present: Set[int]) -> frozenset[int]:
+        """Those of the tangents ``present`` that lead to nothing that the running backward is asked for.
+
+        ``torch.autograd.grad`` of some arguments asks for these alone: eager visits no node of such a result.
+        """
+        if not self._leads_apart:
+            return frozenset()
+        reached = {k: self.given.reached_by(self.tangents[k].output_index) for k in present}
+        return frozenset(k for k, arguments in reached.items() if not leads_to_any(ctx, arguments))
 
     def kept_for_others(self, released: frozenset[int]) -> Set[int]:
         """The saved values that a later backward may read, of other tangents than those ``released``."""
