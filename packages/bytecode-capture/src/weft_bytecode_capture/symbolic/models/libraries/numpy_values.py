@@ -1,7 +1,8 @@
-"""NumPy: scalars are constants, arrays are tensors that share their memory.
+"""NumPy: scalars are constants, arrays from outside and of tensors are tensors that share their memory.
 
-A function of NumPy runs during capture where all it is given is constant.  Of arrays it becomes the function
-of torch that gives the same, for those in the tables below: floating-point arrays of one type.
+A function of NumPy runs during capture where all it is given is constant, arrays of constants included.  Of
+other arrays it becomes the function of torch that gives the same, for those in the tables below:
+floating-point arrays of one type.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from ..table import model, models
 from ..torch.listed_tensors import tensor_of_list
 from ..torch.tensor import TensorVariable
 from ..torch.torch_function import TorchFunctionVariable
+from .numpy_constants import KnownArrayVariable, known_result, numpy_arguments
 
 _NUMPY = "NumPy array"
 
@@ -66,6 +68,8 @@ def _with_sequence(
     evaluator: Evaluator, scalar: Variable, operator: str, other: Variable, reflected: bool
 ) -> Variable | None:
     """A scalar makes an array of a list or tuple, and compares or computes with each element."""
+    if isinstance(other, KnownArrayVariable):
+        return other.binary_operation(evaluator, operator, scalar, not reflected)
     if isinstance(other, (ListVariable, TupleVariable)):
         raise Unsupported(_NUMPY, f"of {other!r}, {operator} {scalar!r}")
     return None
@@ -92,12 +96,20 @@ _REDUCTIONS = {
     numpy.sum: "sum", numpy.mean: "mean", numpy.max: "max", numpy.min: "min", numpy.prod: "prod",
 }  # fmt: skip
 _OF_CONSTANTS = (
-    numpy.round, numpy.clip, numpy.log, numpy.cumsum, numpy.cumprod, numpy.argmax, numpy.argmin,
+    numpy.round, numpy.clip, numpy.cumsum, numpy.cumprod, numpy.argmax, numpy.argmin,
     numpy.array, numpy.asarray, numpy.zeros, numpy.ones, numpy.full, numpy.arange, numpy.linspace,
     numpy.eye, numpy.concatenate, numpy.stack, numpy.any, numpy.all, numpy.std, numpy.var,
     numpy.result_type, numpy.isscalar, numpy.issubdtype, numpy.ndim, numpy.size, numpy.shape,
     numpy.meshgrid, numpy.repeat, numpy.tile, numpy.outer, numpy.dot, numpy.matmul, numpy.interp,
     numpy.logspace, numpy.hanning, numpy.hamming, numpy.tri, numpy.triu, numpy.tril, numpy.diag,
+    numpy.ascontiguousarray, numpy.where, numpy.expand_dims, numpy.squeeze, numpy.pad, numpy.roll,
+    numpy.flip, numpy.sort, numpy.argsort, numpy.unique, numpy.transpose, numpy.reshape, numpy.ravel,
+    numpy.hstack, numpy.vstack, numpy.split, numpy.diff, numpy.zeros_like, numpy.ones_like,
+    numpy.full_like, numpy.array_equal, numpy.allclose, numpy.isclose, numpy.linalg.norm,
+    numpy.broadcast_to, numpy.swapaxes, numpy.moveaxis, numpy.median, numpy.indices,
+    numpy.bincount, numpy.searchsorted, numpy.digitize, numpy.histogram, numpy.geomspace, numpy.kron,
+    numpy.einsum, numpy.cross, numpy.percentile, numpy.nan_to_num, numpy.copy, numpy.identity,
+    numpy.logical_and, numpy.logical_or, numpy.logical_not, numpy.blackman,
 )  # fmt: skip
 _MAX_LITERAL = 10_000  # elements of an array that the graph makes from a list
 _FLOATING = (torch.float32, torch.float64)
@@ -109,11 +121,15 @@ def _call(
 ) -> Variable:
     """A function of NumPy without effects."""
     label = f"numpy.{function.__name__}"
+    if function in _CONVERSIONS and len(arguments) == 1 and not keywords:
+        converted = _array_of_tensor(evaluator, function, arguments[0])
+        if converted is not None:
+            return converted
     if not any(isinstance(argument, ArrayVariable) for argument in arguments):
-        plain = [_without_class(argument) for argument in arguments]
-        rest = {name: _without_class(value) for name, value in keywords.items()}
-        positional, named = evaluator.snapshots(plain, rest, label)
-        return wrap_array(evaluator, evaluator.pure(function, *positional, **named))
+        operands = [*arguments, *keywords.values()]
+        positional, named = numpy_arguments(evaluator, list(arguments), keywords, label)
+        return known_result(evaluator, evaluator.pure(function, *positional, **named), operands)
+    arguments = tuple(_as_tensor_array(evaluator, argument) for argument in arguments)
     of_tensors = _ELEMENTWISE.get(function)
     if of_tensors is not None and not keywords:
         return elementwise(evaluator, of_tensors, list(arguments))
@@ -123,7 +139,30 @@ def _call(
     raise Unsupported(_NUMPY, f"{label}({', '.join(map(repr, arguments))})")
 
 
-def _without_class(variable: Variable) -> Variable:
+_CONVERSIONS = (numpy.array, numpy.asarray, numpy.ascontiguousarray)
+
+
+def _array_of_tensor(evaluator: Evaluator, function: Any, value: Variable) -> Variable | None:
+    """``numpy.asarray(tensor)`` and ``numpy.array(tensor)``: the tensor's array, and a copy of it."""
+    if isinstance(value, TensorVariable):
+        value = value.call_method(evaluator, "numpy", [], {})
+    if not isinstance(value, ArrayVariable) or value.is_scalar():
+        return None
+    if function is numpy.asarray:
+        return value
+    if not value.tensor.fake.is_contiguous():
+        raise Unsupported(_NUMPY, f"numpy.{function.__name__}({value!r})")
+    return value if function is not numpy.array else value.call_method(evaluator, "copy", [], {})
+
+
+def _as_tensor_array(evaluator: Evaluator, value: Variable) -> Variable:
+    """An array of constants as one that the graph has."""
+    if isinstance(value, KnownArrayVariable):
+        return array_of(literal_tensor(evaluator, value.own()))
+    return value
+
+
+def without_class(variable: Variable) -> Variable:
     """A class of scalars, which stands for the type of elements, as a constant."""
     if isinstance(variable, ClassVariable) and variable.value in (*_SCALARS, int, float, bool):
         return ConstantVariable(numpy.dtype(variable.value))
@@ -134,6 +173,7 @@ def elementwise(
     evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments
 ) -> Variable:
     """The torch function of arrays of one floating-point type, and Python numbers."""
+    arguments = [_as_tensor_array(evaluator, argument) for argument in arguments]
     kinds = {value.tensor.fake.dtype for value in arguments if isinstance(value, ArrayVariable)}
     plain = all(isinstance(v, ArrayVariable) or _is_python_number(v) for v in arguments)
     if not plain or len(kinds) != 1 or not kinds <= set(_FLOATING):
@@ -267,21 +307,15 @@ _METHODS: dict[str, tuple[Callable[..., Variable], str]] = {
 # Between arrays and tensors.
 
 
-def wrap_array(evaluator: Evaluator, value: Any) -> Variable:
-    """What a NumPy function gives of constants; an array is a tensor constant of the graph."""
-    if type(value) in (tuple, list):
-        items = [wrap_array(evaluator, item) for item in value]
-        return TupleVariable(items) if type(value) is tuple else evaluator.wrap_result(value)
-    if not isinstance(value, numpy.ndarray):
-        return evaluator.wrap_result(value)
+def literal_tensor(evaluator: Evaluator, value: numpy.ndarray[Any, Any]) -> Variable:
+    """A new tensor with the elements of an array, as the graph makes it."""
     if value.dtype.type not in _SCALARS or value.ndim == 0 or value.size > _MAX_LITERAL:
         raise Unsupported(_NUMPY, f"of type {value.dtype} and {value.ndim} dimensions")
     dtype = torch.from_numpy(numpy.empty(0, value.dtype)).dtype
     literal = evaluator.wrap_result(value.tolist())
-    tensor = evaluator.graph.call_function(
+    return evaluator.graph.call_function(
         evaluator, torch.tensor, [literal], {"dtype": ConstantVariable(dtype)}
     )
-    return array_of(tensor)
 
 
 @held_by_identity(register_object(torch.from_numpy, torch.as_tensor, torch.tensor))
@@ -290,6 +324,15 @@ class ArrayConversionVariable(TorchFunctionVariable):
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         first = arguments[0] if arguments else None
+        if isinstance(first, KnownArrayVariable):
+            if len(arguments) > 1 or not keywords.keys() <= {"dtype", "device"}:
+                raise Unsupported(_NUMPY, f"{self!r}({first!r})")
+            made = literal_tensor(evaluator, first.own())
+            assert isinstance(made, TensorVariable)
+            wanted = keywords.get("dtype", ConstantVariable(None)).as_constant()
+            if self.value is not torch.tensor and wanted in (None, made.fake.dtype):
+                first.share()
+            return made.call_method(evaluator, "to", [], keywords) if keywords else made
         if isinstance(first, ArrayVariable):
             if first.is_scalar() or len(arguments) > 1:
                 raise Unsupported(_NUMPY, f"{self!r}({first!r})")
