@@ -17,7 +17,7 @@ _TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
 # The calling of modules: what it calls, a forward or a hook, is captured on its own.
 _TORCH_PLUMBING = ("nn/modules/module.py",)
 # Methods of the classes below nn/modules.
-_BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters")
+_BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters", "_infer_parameters")
 
 # What containers of modules do beside calling their members.
 _CONTAINERS = "nn/modules/container.py"

@@ -40,6 +40,7 @@ from .models.exceptions.exception_objects import ExceptionVariable
 from .models.functions.cells import SavedCellVariable, root_cell
 from .models.functions.tracing import FrameIsSeen
 from .models.objects.opaque import OpaqueVariable
+from .models.torch.lazy_modules import ParametersMade
 from .models.torch.tensor import TensorVariable
 from .overrides import emit_mode
 from .protocol import Graph
@@ -107,6 +108,8 @@ def _until_it_ends(
         except RegionRefused as refusal:
             cache.regions.refuse(refusal)  # each region once: these restarts come to an end
             capture.state.release()
+        except ParametersMade:
+            capture.state.release()  # once for each module
         except AssumptionsRefused:
             options = dataclasses.replace(options, assume_decisions=False)
             capture.state.release()
