@@ -52,6 +52,16 @@ class Asked:
         return "a/b"
 
 
+class Both:
+    """Slots, and a dict beside them."""
+
+    __slots__ = ("__dict__", "a")
+
+    def __init__(self):
+        self.a = 1
+        self.b = 2
+
+
 def said(function):
     try:
         return function()
@@ -120,3 +130,14 @@ def facts_of_the_interpreter(x):
 def typing_forms(x):
     forms = typing.Optional[int], typing.Union[int, str], typing.List[int], typing.Tuple[int, ...]
     return x + 1, forms, typing.Callable[[int], str], typing.Literal["a"], typing.get_args(forms[1])
+
+
+@PROGRAMS((X, Both()))
+def slots_beside_a_dict(x, given):
+    made = Both()
+    made.c = given.d = x
+    facts = [
+        (sorted(vars(one)), "a" in vars(one), vars(one).get("a"), one.__dict__["b"], len(vars(one)))
+        for one in (made, given)
+    ]
+    return made.c + made.a + given.b, facts

@@ -396,7 +396,8 @@ class InstanceDictVariable(AttributeDictVariable):
             known = self.instance.dictionary()
             evaluator.guard(self.source, DictKeysAre(tuple(known)))
             names.extend(name for name in known if name not in self.instance.made_anew)
-        names.extend(name for name in self.instance.attributes if name not in names)
+        written = (name for name in self.instance.attributes if not self._is_slot(evaluator, name))
+        names.extend(name for name in written if name not in names)
         entries = {}
         for name in names:
             value = self.instance.instance_attribute(evaluator, name)
@@ -423,7 +424,14 @@ class InstanceDictVariable(AttributeDictVariable):
 
     def _name(self, evaluator: Evaluator, key: Variable) -> str | None:
         plain = entry_key(evaluator, key).python_key
-        return plain[0] if plain is not None and isinstance(plain[0], str) else None
+        if plain is None or not isinstance(plain[0], str) or self._is_slot(evaluator, plain[0]):
+            return None
+        return str(plain[0])
+
+    def _is_slot(self, evaluator: Evaluator, name: str) -> bool:
+        """Whether the instance keeps an attribute of this name beside its dict."""
+        found = evaluator.state.find_in_type(self.instance.kind, name)
+        return found is not None and isinstance(found[1], types.MemberDescriptorType)
 
     def mutate(self, evaluator: Evaluator) -> dict[HashedKey, Variable]:
         raise Unsupported("instance dictionary", f"change of {self!r} as a whole")
