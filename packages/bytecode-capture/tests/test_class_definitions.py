@@ -27,6 +27,12 @@ class Outer:
         return cls.__name__
 
 
+class WithProperty:
+    @property
+    def value(self):
+        return self.held
+
+
 class Registered:
     found = []
 
@@ -292,6 +298,23 @@ def kept(x):
     return x + KEPT[-1].a
 
 
+def init_returned(x):
+    @dataclasses.dataclass
+    class Out:
+        a: int = 1
+
+    return x, Out.__init__
+
+
+def with_subclass_hook(x):
+    class Shaped(abc.ABC):  # noqa: B024
+        @classmethod
+        def __subclasshook__(cls, kind):
+            return bool(x.dim()) and hasattr(kind, "shape")
+
+    return x, isinstance(x, Shaped), isinstance(3, Shaped)
+
+
 def raised(x):
     class Bad(ValueError):
         pass
@@ -358,6 +381,34 @@ def with_slots(x):
         return Slotted(x).a + 1
 
 
+def by_type(x, n):
+    Made = type("Made", (Outer,), {"n": n, "run": lambda self, x: self.scale(x) * self.n})
+    return (
+        Made().run(x),
+        Made.__name__,
+        type(Made()) is Made,
+        type("Empty", (), {})().__class__.__name__,
+    )
+
+
+def accessors_of_others(x):
+    class Settable(WithProperty):
+        @WithProperty.value.setter
+        def value(self, value):
+            self.held = value + 1
+
+    class Deletable(Settable):
+        @Settable.value.deleter
+        def value(self):
+            self.held = 7
+
+    one = Deletable()
+    one.value = x
+    found = one.value
+    del one.value
+    return found, one.value, Settable.value.fget is WithProperty.value.fget
+
+
 def that_fails(x):
     try:
 
@@ -372,12 +423,14 @@ ONE_GRAPH = [
     (methods, (2,), (2,), (3,)),
     (derived, ()),
     (in_bodies, (2,), (4,)),
+    (by_type, (2,), (4,)),
+    (accessors_of_others, ()),
     *((function, ()) for function in (in_a_loop, exceptions, abstract, containers)),
     *((function, ()) for function in (modules_used, changed, closures, with_slots, that_fails)),
 ]
 BREAKING = [
     returned, kept, raised, behind_a_break, with_hooks, by_metaclass, with_descriptor, enumeration,
-    with_cached_property, data_classes,
+    with_cached_property, data_classes, with_subclass_hook,
 ]  # fmt: skip
 
 
@@ -409,7 +462,7 @@ def test_data_classes_in_one_graph() -> None:
     check(data_classes, [(X,), (Y,)])
 
 
-@pytest.mark.parametrize("function", [class_returned, method_returned, modules])
+@pytest.mark.parametrize("function", [class_returned, method_returned, modules, init_returned])
 def test_each_call_has_a_class_of_its_own(function) -> None:
     captured = capture(function)
     found = [captured(X).result[1] for _ in range(3)]
@@ -418,7 +471,7 @@ def test_each_call_has_a_class_of_its_own(function) -> None:
     }
     expected = function(X)[1]
     assert len(set(map(id, found))) == 3
-    assert len(kinds) == (1 if function is method_returned else 3)
+    assert len(kinds) == (1 if function is method_returned else 3) or function is init_returned
     assert (
         type(expected) is type(found[0])
         or type(expected).__qualname__ == type(found[0]).__qualname__

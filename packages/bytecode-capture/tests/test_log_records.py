@@ -73,6 +73,16 @@ def changed_later(x):
     return x + len(items)
 
 
+TABLE = {"a": [1]}
+
+
+def of_a_table_from_outside(x):
+    logger.warning("table %s", TABLE)
+    TABLE["a"] = [len(TABLE["a"])]
+    logger.warning("table %s of %d", TABLE, len(TABLE))
+    return x + len(TABLE)
+
+
 def of_data(x):
     logger.warning(f"sum is {x.sum().item()}")
     logger.warning("sum is %s", x.sum().item())
@@ -112,6 +122,7 @@ IN_ONE_GRAPH = [
     found,
     adapted,
     changed_later,
+    of_a_table_from_outside,
     of_data,
 ]
 BREAKING = [of_a_tensor, in_handler, by_its_own_caller]

@@ -39,7 +39,7 @@ from .regions.identity.tags import ResultTags
 from .shapes import ShapeSymbols
 from .side_effects import SideEffects
 from .variables.base import Variable
-from .variables.builder import VariableBuilder, is_constant_value
+from .variables.builder import VariableBuilder, is_constant_value, root_object
 from .variables.python_protocols import resolution_order
 
 
@@ -253,7 +253,7 @@ class CaptureState:
         """Add a guard once; identity and type of an object that the guard set holds need none."""
         if isinstance(source, ConstantSource) and isinstance(predicate, (IsObject, TypeIs)):
             return
-        if self.made and self.is_made(_root_object(source)):
+        if self.made and self.is_made(root_object(source)):
             return
         key = _guard_key(source, predicate)
         if key not in self.guards:
@@ -299,15 +299,6 @@ class CaptureState:
     def is_identified(self, source: Source) -> bool:
         """Whether the guards fix which object is found at a source."""
         return isinstance(source, ConstantSource) or source in self.identified
-
-
-def _root_object(source: Source) -> Any:
-    """The object that a path begins with, which the guard set holds; None for other paths."""
-    while not isinstance(source, ConstantSource):
-        if not hasattr(source, "base"):
-            return None
-        source = source.base
-    return source.value
 
 
 def _guard_key(source: Source, predicate: Predicate) -> tuple[Any, ...]:

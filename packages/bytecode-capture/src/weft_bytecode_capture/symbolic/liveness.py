@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft_guards import ConstantSource
+from weft_guards import Source
 
 from ..frame.emitter import Emitter
 from ..unsupported import BreakEarlier, Unsupported
 from .variables.base import Variable
+from .variables.builder import root_object
 
 
 def is_kept(variable: Variable, stack: Sequence[Variable | None]) -> bool:
@@ -53,9 +54,10 @@ class OutputCollector(Emitter):
         if id(variable) in self._seen:
             return
         self._seen[id(variable)] = variable
-        if variable.source is not None or variable.is_constant():
-            if isinstance(variable.source, ConstantSource):
-                self.load_object(variable.source.value)
+        if variable.is_constant():
+            return
+        if variable.source is not None:
+            self.load_source(variable.source)
             return
         if variable.node is not None:
             self.outputs.append(variable)
@@ -80,6 +82,9 @@ class OutputCollector(Emitter):
 
     def load_callable(self, value: Any) -> None:
         self.load_object(value)
+
+    def load_source(self, source: Source) -> None:
+        self.load_object(root_object(source))
 
     def load_graph_output(self, index: int) -> None:
         raise Unsupported("graph output by number", str(index))

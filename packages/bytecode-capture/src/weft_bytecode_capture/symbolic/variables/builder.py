@@ -262,3 +262,12 @@ def same_constant(left: Any, right: Any) -> bool:
             return math.isnan(right)
         return left == right and math.copysign(1.0, left) == math.copysign(1.0, right)
     return bool(left == right)
+
+
+def root_object(source: Source) -> Any:
+    """The object that a path begins with, which the guard set holds; None for other paths."""
+    while not isinstance(source, ConstantSource):
+        if not hasattr(source, "base"):
+            return None
+        source = source.base
+    return source.value

@@ -156,6 +156,9 @@ def _is_subclass(
             return True
         if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
             raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
+        hook = evaluator.state.find_in_type(wanted, "__subclasshook__")
+        if evaluator.state.is_made(wanted) and hook is not None and hook[0] is not object:
+            raise Unsupported("isinstance() by a metaclass", f"{wanted.__qualname__}, by its hook")
         outcome = issubclass(kind, wanted)
         is_users = not (is_library_module(module_of(wanted)) or evaluator.state.is_made(wanted))
         if isinstance(wanted, abc.ABCMeta) and is_users:

@@ -115,11 +115,6 @@ def _bool(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
     return found or ConstantVariable(value.truth(evaluator))
 
 
-@model(type)
-def _type(evaluator: Evaluator, value: Variable, /) -> Variable:
-    return evaluator.wrap_known(value.python_type())
-
-
 @model(object)
 def _object(evaluator: Evaluator) -> Variable:
     return UserObjectVariable(object)

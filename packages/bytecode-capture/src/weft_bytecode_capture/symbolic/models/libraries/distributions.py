@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from weft_guards import ConstantSource, Source, TypeIs
+from weft_guards import ConstantSource
 
 from ...._torch import LazyPropertyOfClass
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
-from ...variables.builder import register_wrapper
 from ..functions.python_functions import KnownFunctionVariable
-from ..objects.opaque import OpaqueVariable
+from ..objects.class_definitions import PropertyVariable
 from ..table import model
-
-
-class PropertyVariable(OpaqueVariable):
-    """A property itself, as a class gives it."""
-
-    def python_type(self) -> type:
-        return type(self.value)
-
-
-@register_wrapper(property)
-def _wrap_property(evaluator: Evaluator, value: property, source: Source) -> Variable:
-    evaluator.guard(source, TypeIs(property))
-    return PropertyVariable(value, source)
 
 
 @model(LazyPropertyOfClass)

@@ -15,7 +15,8 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
-from ..containers.sequences import TupleVariable
+from ..containers.mappings import DictVariable
+from ..containers.sequences import ListVariable, TupleVariable
 from ..containers.unread_tuples import is_tuple
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import model, polyfill
@@ -97,9 +98,21 @@ def _unchanging(evaluator: Evaluator, part: Variable) -> Variable:
         return part
     if part.python_type() in (int, float, bool, str) or _is_logger(part):
         return part
-    if part.python_type() in (list, dict):
+    if type(part) in (ListVariable, DictVariable):
+        _read(evaluator, part)
         return evaluator.wrap_result(part.snapshot())
     raise Unsupported("call of a builtin function", f"log of {part!r}")
+
+
+def _read(evaluator: Evaluator, part: Variable) -> None:
+    """Know all that lists and dicts hold, those from outside too."""
+    inner: list[Variable] = []
+    if isinstance(part, ListVariable):
+        inner = part.items(evaluator)
+    elif isinstance(part, DictVariable):
+        inner = list(part.all_entries(evaluator).values())
+    for value in inner:
+        _read(evaluator, value)
 
 
 def _is_logger(part: Variable) -> bool:

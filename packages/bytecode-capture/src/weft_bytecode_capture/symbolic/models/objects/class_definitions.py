@@ -14,14 +14,15 @@ import collections
 import dataclasses
 import inspect
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft_guards import ConstantSource
+from weft_guards import AttributeSource, ConstantSource, Source, TypeIs
 
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import find_raw
 from ..builtins.methods import BuiltinMethodVariable
@@ -32,6 +33,7 @@ from ..functions.python_functions import KnownFunctionVariable, NewFunctionVaria
 from ..table import model, models
 from .class_attributes import WrittenAttribute, is_builtin_descriptor
 from .classes import ClassVariable
+from .opaque import OpaqueVariable
 from .user_objects import UserObjectVariable
 
 _KIND = "class definition"
@@ -41,36 +43,67 @@ _KIND = "class definition"
 def _build_class(
     evaluator: Evaluator, body: Variable, name: Variable, /, *bases: Variable, **keywords: Variable
 ) -> Variable:
-    text = name.as_constant()
-    kinds = tuple(base.value for base in bases if isinstance(base, ClassVariable))
     metaclass = keywords.pop("metaclass", None)
-    if keywords or len(kinds) < len(bases) or not isinstance(body, NewFunctionVariable):
-        raise Unsupported(_KIND, f"{text}, with bases or arguments that are not known")
+    if keywords or not isinstance(body, NewFunctionVariable):
+        raise Unsupported(_KIND, f"{name!r}, with arguments that are not known")
     if metaclass is not None and getattr(metaclass, "value", None) not in (type, abc.ABCMeta):
-        raise Unsupported(_KIND, f"{text}, by {metaclass!r}")
-    _require_plain_bases(evaluator, kinds, text)
+        raise Unsupported(_KIND, f"{name!r}, by {metaclass!r}")
+    kinds = _plain_bases(evaluator, bases, name)
     cell, namespace = evaluator.class_namespace(body)
+    maker = type if metaclass is None else metaclass.value  # type: ignore[attr-defined]
+    made = _made_of(evaluator, maker, name.as_constant(), kinds, namespace)
+    if isinstance(cell, CellVariable):
+        cell.write(evaluator, made)
+    return made
+
+
+@model(type)
+def _type(
+    evaluator: Evaluator,
+    value: Variable,
+    bases: Variable | None = None,
+    namespace: Variable | None = None,
+    /,
+) -> Variable:
+    """The class of an object, or a new class."""
+    if bases is None:
+        return evaluator.wrap_known(value.python_type())
+    if not value.is_constant() or type(namespace) is not DictVariable:
+        raise Unsupported("arguments of a builtin function", "type")
+    kinds = _plain_bases(evaluator, bases.iterate(evaluator), value)
+    entries = namespace.all_entries(evaluator).items()
+    names = {key.variable.as_constant(): entry for key, entry in entries}
+    module = ConstantVariable(evaluator.globals.dictionary.get("__name__", "builtins"))
+    names.setdefault("__module__", module)
+    return _made_of(evaluator, type, value.as_constant(), kinds, names)
+
+
+def _made_of(
+    evaluator: Evaluator,
+    maker: type,
+    name: str,
+    kinds: tuple[type, ...],
+    namespace: dict[str, Variable],
+) -> Variable:
+    """The class that a namespace makes."""
     found: dict[str, Any] = {}
     written: dict[str, Variable] = {}
-    for key in ("__classcell__", "__classdictcell__"):
-        namespace.pop(key, None)
     if not _LAZY_ANNOTATIONS.isdisjoint(namespace):
-        raise Unsupported(_KIND, f"{text}, with annotations")
+        raise Unsupported(_KIND, f"{name}, with annotations")
     for key, value in namespace.items():
+        if key in ("__classcell__", "__classdictcell__"):
+            continue
         known = _object_of(evaluator, value)
         if known is not None and type(known[0]) is dict:
             written[key] = value  # the program may change it
         elif known is None:
-            _require_no_descriptor(evaluator, value, f"{text}.{key}")
+            _require_no_descriptor(evaluator, value, f"{name}.{key}")
             written[key] = value
         found[key] = None if known is None else known[0]
-    maker = type if metaclass is None else metaclass.value  # type: ignore[attr-defined]
-    kind = evaluator.pure(maker, text, kinds, found)
+    kind = evaluator.pure(maker, name, kinds, found)
     made = made_class(evaluator, kind)
     for key, value in written.items():
         evaluator.state.write_to_class(kind, key, WrittenAttribute(value))
-    if isinstance(cell, CellVariable):
-        cell.write(evaluator, made)
     return made
 
 
@@ -86,16 +119,22 @@ def made_class(evaluator: Evaluator, kind: type) -> Variable:
     return variable
 
 
-def _require_plain_bases(evaluator: Evaluator, kinds: tuple[type, ...], name: str) -> None:
-    """Refuse bases whose own code takes part in making a subclass."""
+def _plain_bases(
+    evaluator: Evaluator, bases: Sequence[Variable], name: Variable
+) -> tuple[type, ...]:
+    """The classes that a new one derives from; none whose own code takes part in making it."""
     if evaluator.graph.is_in_region:
-        raise Unsupported("effect inside a region", f"definition of {name}")
-    for kind in kinds:
-        if type(kind) not in (type, abc.ABCMeta):
-            raise Unsupported(_KIND, f"{name}, by the metaclass of {kind.__qualname__}")
+        raise Unsupported("effect inside a region", f"definition of {name!r}")
+    kinds = []
+    for base in bases:
+        kind = base.value if isinstance(base, ClassVariable) else None
+        if kind is None or type(kind) not in (type, abc.ABCMeta):
+            raise Unsupported(_KIND, f"{name!r}, from {base!r}")
         found = evaluator.state.find_in_type(kind, "__init_subclass__")
         if found is not None and not is_builtin_descriptor(found[1]):
-            raise Unsupported(_KIND, f"{name}, by {kind.__qualname__}.__init_subclass__")
+            raise Unsupported(_KIND, f"{name!r}, by {kind.__qualname__}.__init_subclass__")
+        kinds.append(kind)
+    return tuple(kinds)
 
 
 def _object_of(evaluator: Evaluator, value: Variable) -> tuple[Any] | None:
@@ -174,6 +213,8 @@ class NewDescriptorVariable(Variable):
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if self.kind is property and name in _ACCESSORS:
             return BuiltinMethodVariable(self, name)
+        if self.kind is property and name in _PARTS:
+            return self.functions[_PARTS.index(name)]
         if self.kind is not property and name in ("__func__", "__wrapped__"):
             return self.functions[0]
         return super().get_attribute(evaluator, name)
@@ -197,6 +238,7 @@ class NewDescriptorVariable(Variable):
 
 
 _ACCESSORS = ("getter", "setter", "deleter")
+_PARTS = ("fget", "fset", "fdel")
 
 
 @models(staticmethod, classmethod)
@@ -214,6 +256,39 @@ def _property(
     none = ConstantVariable(None)
     functions = [none if function is None else function for function in (fget, fset, fdel)]
     return NewDescriptorVariable(evaluator, property, functions)
+
+
+class PropertyVariable(OpaqueVariable):
+    """A property itself, as a class gives it."""
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if type(self.value) is not property:
+            return super().get_attribute(evaluator, name)
+        if name in _ACCESSORS:
+            return BuiltinMethodVariable(self, name)
+        if name in _PARTS:
+            assert self.source is not None
+            place = AttributeSource(self.source, name)
+            return evaluator.builder.wrap(getattr(self.value, name), place)
+        return super().get_attribute(evaluator, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name not in _ACCESSORS:
+            return super().call_method(evaluator, name, arguments, keywords)
+        parts = [self.get_attribute(evaluator, part) for part in _PARTS]
+        made = NewDescriptorVariable(evaluator, property, parts)
+        return made.call_method(evaluator, name, arguments, keywords)
+
+
+@register_wrapper(property)
+def _wrap_property(evaluator: Evaluator, value: property, source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(property))
+    return PropertyVariable(value, source)
 
 
 # Data classes: the dataclasses module itself writes their methods, which are evaluated as all functions are.
