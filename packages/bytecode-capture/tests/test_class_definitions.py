@@ -381,6 +381,36 @@ def with_slots(x):
         return Slotted(x).a + 1
 
 
+class Counting:
+    count = 1
+    gone = 1
+
+
+def through_super(x):
+    class Base:
+        table = [1, 2]
+        weight = x + 1
+        call = functools.partial(torch.add, x)
+
+    class Derived(Base):
+        table = None
+
+        def run(self):
+            return super().weight + sum(super().table) + super().call(2)
+
+    class Sub(Counting):
+        count = 5
+
+        def run(self):
+            return super().count, hasattr(super(), "gone")
+
+    Counting.count += 2
+    del Counting.gone
+    facts = Sub().run()
+    Counting.count, Counting.gone = 1, 1
+    return Derived().run(), facts
+
+
 def by_type(x, n):
     Made = type("Made", (Outer,), {"n": n, "run": lambda self, x: self.scale(x) * self.n})
     return (
@@ -425,6 +455,7 @@ ONE_GRAPH = [
     (in_bodies, (2,), (4,)),
     (by_type, (2,), (4,)),
     (accessors_of_others, ()),
+    (through_super, ()),
     *((function, ()) for function in (in_a_loop, exceptions, abstract, containers)),
     *((function, ()) for function in (modules_used, changed, closures, with_slots, that_fails)),
 ]

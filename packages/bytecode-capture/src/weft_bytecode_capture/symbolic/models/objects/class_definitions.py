@@ -37,6 +37,7 @@ from .opaque import OpaqueVariable
 from .user_objects import UserObjectVariable
 
 _KIND = "class definition"
+_ELSEWHERE = object()  # what is found as written to the class
 
 
 @model(builtins.__build_class__)
@@ -99,7 +100,7 @@ def _made_of(
         elif known is None:
             _require_no_descriptor(evaluator, value, f"{name}.{key}")
             written[key] = value
-        found[key] = None if known is None else known[0]
+        found[key] = _ELSEWHERE if known is None else known[0]
     kind = evaluator.pure(maker, name, kinds, found)
     made = made_class(evaluator, kind)
     for key, value in written.items():

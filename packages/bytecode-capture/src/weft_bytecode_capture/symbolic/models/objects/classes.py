@@ -277,7 +277,13 @@ class SuperVariable(Variable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         order = resolution_order(self.kind)
+        writes = evaluator.state.class_writes
         for owner in order[order.index(self.start) + 1 :]:
+            if (owner, name) in writes:
+                if writes[owner, name] is None:
+                    continue
+                written: Variable = writes[owner, name].variable
+                return written
             if name not in owner.__dict__:
                 continue
             raw = owner.__dict__[name]
