@@ -216,7 +216,6 @@ _CALLS = {
     ),
     "arguments of a builtin class": BreakKind(_NOT_MODELLED),
     "arguments of a builtin function": BreakKind(_NOT_MODELLED),
-    "arguments of a builtin method": BreakKind(_NOT_MODELLED),
     "method of a builtin type": BreakKind(_NOT_MODELLED),
     "method of a dict view": BreakKind(_NOT_MODELLED),
     "method of an iterator": BreakKind(_NOT_MODELLED),
