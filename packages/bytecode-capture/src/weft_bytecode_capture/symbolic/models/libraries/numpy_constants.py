@@ -24,13 +24,13 @@ _VIEWS = frozenset(("T", "real", "imag"))
 _METHODS = frozenset(
     (
         "__contains__", "__getitem__", "__len__", "__setitem__", "all", "any", "argmax", "argmin",
-        "argsort", "astype", "clip", "conj", "copy", "cumprod", "cumsum", "diagonal", "dot", "fill",
+        "argsort", "clip", "conj", "copy", "cumprod", "cumsum", "diagonal", "dot", "fill",
         "flatten", "item", "max", "mean", "min", "nonzero", "prod", "ravel", "repeat", "reshape",
         "round", "searchsorted", "sort", "squeeze", "std", "sum", "swapaxes", "take", "tolist", "trace",
         "transpose", "var", "__neg__", "__abs__", "__invert__", "__float__", "__int__", "__bool__",
         "__pos__", "__index__",
     )
-)  # fmt: skip
+) | {"astype"}  # fmt: skip
 _MAX_ELEMENTS = 1_000_000
 
 
