@@ -72,6 +72,22 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...], bool]] = {
         (half(4, 512), torch.empty(512, 512, dtype=torch.int8)),
         True,
     ),
+    "4 rows, few columns": (lambda x, w: (x @ w).relu(), (half(4, 512), half(512, 8)), True),
+    "4 rows, few columns, long sums": (
+        lambda x, w: (x @ w).relu(),
+        (half(4, 1 << 14), half(1 << 14, 8)),
+        False,
+    ),
+    "4 rows, many columns, long sums": (
+        lambda x, w: (x @ w).relu(),
+        (half(4, 1 << 14), half(1 << 14, 4096)),
+        True,
+    ),
+    "1 row by few columns, long sums": (
+        lambda x, w: x @ w.t(),
+        (half(1, 1 << 20), half(2, 1 << 20)),
+        False,
+    ),
     "4 rows alone": (lambda x, w: x @ w, (half(4, 512), half(512, 512)), False),
     "4 rows in float32": (
         lambda x, w: (x @ w).relu(),
