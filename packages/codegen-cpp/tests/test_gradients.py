@@ -28,6 +28,16 @@ FORWARD: dict[str, tuple[Callable[..., torch.Tensor], tuple[Any, ...]]] = {
     "adaptive pooling to one": (lambda x: F.adaptive_avg_pool2d(x, 1), (IMAGE,)),
     "adaptive pooling, overlapping": (lambda x: F.adaptive_avg_pool2d(x, (4, 5)), (IMAGE,)),
     "adaptive pooling, enlarging": (lambda x: F.adaptive_avg_pool2d(x, (12, 11)), (IMAGE,)),
+    "overlapping patches": (lambda x: F.unfold(x, (3, 2), (1, 2), (1, 0), 2), (IMAGE,)),
+    "patches": (lambda x: F.unfold(x, 3, stride=3), (IMAGE,)),
+    "patches, added up": (
+        lambda y: F.fold(y, (9, 11), (4, 3), (1, 2), (2, 1), (2, 3)),
+        (R(2, 36, 15),),
+    ),
+    "patches of one image, added up": (lambda y: F.fold(y, (9, 11), 3, stride=2), (R(27, 20),)),
+    "large patches, added up": (lambda y: F.fold(y, (12, 11), 8), (R(1, 64, 20),)),
+    "windows": (lambda x: x.unfold(2, 4, 3), (IMAGE,)),
+    "overlapping windows": (lambda x: x.unfold(-1, 5, 1), (IMAGE,)),
     "upsampling": (lambda x: F.interpolate(x, scale_factor=(2.0, 3.0)), (IMAGE,)),
     "linear interpolation": (
         lambda x: F.interpolate(x, scale_factor=4, mode="linear"),

@@ -108,6 +108,12 @@ INDEXING: dict[str, Case] = {
     "stack": (lambda x: torch.stack([x, x + 1], 1), (MATRIX,)),
     "slices": (lambda x: x[1:, ::2] - x[:-1, 1::2], (MATRIX,)),
     "max pool": (lambda x: F.max_pool2d(x[None, None], 2), (MATRIX,)),
+    "patches, added up": (
+        lambda x: F.fold(
+            F.unfold(x[None, None], (3, 2), 1, 1, (2, 1)), x.shape, (3, 2), 1, 1, (2, 1)
+        ),
+        (MATRIX,),
+    ),
     "average pool": (lambda x: F.avg_pool2d(x[None, None], 3, 1, 1), (MATRIX,)),
     "upsample": (lambda x: F.interpolate(x[None, None], scale_factor=2.0), (MATRIX,)),
     "triangle": (lambda x: x.tril() + x.triu(1) * 2, (MATRIX,)),

@@ -9,6 +9,7 @@ from weft_loop_ir.lowering import grid_sampling as grid_sampling
 from weft_loop_ir.lowering import indexing as indexing
 from weft_loop_ir.lowering import interpolation as interpolation
 from weft_loop_ir.lowering import normalization as normalization
+from weft_loop_ir.lowering import overlapping_windows as overlapping_windows
 from weft_loop_ir.lowering import pointwise as pointwise
 from weft_loop_ir.lowering import pooling as pooling
 from weft_loop_ir.lowering import pooling_adaptive as pooling_adaptive

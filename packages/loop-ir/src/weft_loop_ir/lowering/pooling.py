@@ -15,6 +15,7 @@ from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.concatenation import load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling_windows import Windows, flat_position, fold, is_unrolled
+from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
@@ -39,7 +40,8 @@ def _max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[TensorValue, TensorValue]:
-    windows = Windows(rank, tensor, kernel_size, stride, padding, dilation)
+    check_supported(tensor.dtype)
+    windows = Windows(rank, tensor.size, kernel_size, stride, padding, dilation)
     dtype = tensor.dtype
     if dtype == torch.bool:
         raise NoLowering("max pooling of bool")
@@ -197,7 +199,8 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> TensorValue:
-    windows = Windows(rank, tensor, kernel_size, stride, padding)
+    check_supported(tensor.dtype)
+    windows = Windows(rank, tensor.size, kernel_size, stride, padding)
     if not tensor.dtype.is_floating_point:
         raise NoLowering("average pooling of integers")
     compute = compute_dtype(tensor.dtype)

@@ -74,19 +74,19 @@ def picked_gradient(
     return picked(ops) if mask is None else ops.masked(mask, picked, 0.0)
 
 
-def _added_up(
+def added_up(
     context: LoweringContext,
-    tensor: TensorValue,
+    size: tuple[sympy.Expr, ...],
     containing: Containing,
     term: Callable[[BodyRecorder, Index, Index], Value],
     inputs: Sequence[TensorValue],
 ) -> TensorValue:
-    """The gradient of ``tensor``, of the dtype of the first of ``inputs``, that of windows' results."""
+    """What windows hold of a tensor of ``size``, in the dtype of the first of ``inputs``, added up."""
     dtype = inputs[0].dtype
     total = fold(
         context,
         "sum",
-        tensor.size,
+        size,
         containing.extents,
         term,
         inputs,
@@ -109,7 +109,8 @@ def _max_pool_backward(
     ceil_mode: bool,
     indices: TensorValue,
 ) -> TensorValue:
-    windows = Windows(rank, tensor, kernel_size, stride, padding, dilation)
+    check_supported(tensor.dtype)
+    windows = Windows(rank, tensor.size, kernel_size, stride, padding, dilation)
     containing = Containing(windows)
     check_supported(grad.dtype)
     compute = compute_dtype(grad.dtype)
@@ -123,7 +124,7 @@ def _max_pool_backward(
         position = flat_position(index[-rank:], windows.extent)
         return picked_gradient(ops, grad, indices, where, mask, position, compute)
 
-    return _added_up(context, tensor, containing, term, [grad, indices])
+    return added_up(context, tensor.size, containing, term, [grad, indices])
 
 
 def _avg_pool_backward(
@@ -138,7 +139,8 @@ def _avg_pool_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> TensorValue:
-    windows = Windows(rank, tensor, kernel_size, stride, padding)
+    check_supported(tensor.dtype)
+    windows = Windows(rank, tensor.size, kernel_size, stride, padding)
     containing = Containing(windows)
     check_supported(grad.dtype)
     compute = compute_dtype(grad.dtype)
@@ -156,7 +158,7 @@ def _avg_pool_backward(
 
         return share(ops) if mask is None else ops.masked(mask, share, 0.0)
 
-    return _added_up(context, tensor, containing, term, [grad])
+    return added_up(context, tensor.size, containing, term, [grad])
 
 
 _RULES = (

@@ -12,7 +12,6 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.context import LoweringContext
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.tensors import Index, InnerFunction, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
@@ -94,24 +93,23 @@ def expanded(value: Any, rank: int, default: Any = None) -> tuple[int, ...]:
 
 
 class Windows:
-    """The windows of a pooling over the last ``rank`` dims, which are numbered from 0."""
+    """Windows on the last ``rank`` dims, which are numbered from 0, of a tensor of ``size``."""
 
     def __init__(
         self,
         rank: int,
-        tensor: TensorValue,
+        size: tuple[sympy.Expr, ...],
         kernel: Any,
         stride: Any,
         padding: Any,
         dilation: Any = 1,
     ) -> None:
-        check_supported(tensor.dtype)
         self.rank = rank
         self.kernel = expanded(kernel, rank)
         self.stride = expanded(stride, rank, self.kernel)
         self.padding = expanded(padding, rank)
         self.dilation = expanded(dilation, rank)
-        self.extent = tensor.size[-rank:]
+        self.extent = size[-rank:]
 
     @property
     def extents(self) -> tuple[sympy.Expr, ...]:
