@@ -37,6 +37,7 @@ from weft_functionalize import FunctionalGraph
 from weft_loop_ir import Codegen, CompiledProgram
 
 from ._torch import REGION_OPERATORS, data_parallel_bucket_bytes
+from .attention_shapes import give_four_dims
 from .codegens import Codegens, device_types_of_capture
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
@@ -157,6 +158,7 @@ class Pipeline:
         dump.graph("1_captured", graph_module)
         if not self._exact:
             drop_known_masks(graph_module)
+            give_four_dims(graph_module)
 
         with record.stage("functionalize"):
             functional = self._functionalize(graph_module, example_inputs, dump)

@@ -1,0 +1,136 @@
+"""Attention of other shapes than the library's kernels take, in theirs: images, heads, lines, columns.
+
+For matrices alone, for more than two batch dims, and for keys and values that all heads or images read, torch
+computes ``scaled_dot_product_attention`` by matmuls in float32, with all scores in memory.  The same
+numbers in four dims, the fewer heads or images repeated without memory, are attention that its kernels take.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.fx
+
+from .known_masks import ATTENTION, CAUSAL, MASK
+
+Node = torch.fx.Node
+
+NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+"""Of the arguments that may be given by position."""
+assert (NAMES[MASK], NAMES[CAUSAL]) == ("attn_mask", "is_causal")
+
+BATCH = 2
+"""Batch dims of the library's kernels."""
+MAX_IMAGES = 65535
+"""What a GPU's grid may have along the dim of images."""
+
+
+def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
+    """Have attention in a captured graph computed in four dims, of equal batch dims, where eager's isn't.
+
+    Left as it is: attention with dropout, which would draw other numbers, and what can't be broadcast.
+    Results lie in memory as eager's.
+    """
+    changed = False
+    for node in graph_module.graph.find_nodes(op="call_function", target=ATTENTION):
+        given = dict(zip(NAMES, node.args, strict=False)) | node.kwargs
+        batch = _batch(given)
+        if batch is not None:
+            _rewrite(node, given, batch)
+            changed = True
+    if changed:
+        graph_module.recompile()
+
+
+def _batch(given: dict[str, Any]) -> list[int] | None:
+    """The batch dims of all operands; None where nothing is to be done, or it can't be said."""
+    values = [_value(given.get(name)) for name in NAMES[:3]]
+    mask = given.get("attn_mask")
+    if None in values or (mask is not None and _value(mask) is None):
+        return None
+    if given.get("dropout_p", 0) != 0 or given.get("enable_gqa", False):
+        return None
+    sizes = [value.shape[:-2] for value in values if value is not None]
+    if sizes[0] == sizes[1] == sizes[2] and len(sizes[0]) == BATCH:
+        return None
+    if not all(type(n) is int for size in sizes for n in size):
+        return None
+    try:
+        batch = list(torch.broadcast_shapes(*sizes))
+        wider = [] if mask is None else mask.meta["example_value"].shape[:-2]
+        if list(torch.broadcast_shapes(wider, batch)) != batch:
+            return None
+    except RuntimeError:
+        return None  # eager says so
+    return batch if math.prod(batch) <= MAX_IMAGES else None
+
+
+def _value(node: Any) -> torch.Tensor | None:
+    value = node.meta.get("example_value") if isinstance(node, Node) else None
+    is_matrix = isinstance(value, torch.Tensor) and value.dim() >= 2 and not value.is_nested
+    return value if is_matrix else None
+
+
+def _rewrite(node: Node, given: dict[str, Any], batch: list[int]) -> None:
+    """Put attention in four dims, and its result in those of ``node``, in the place of ``node``."""
+    mask, shares = given.get("attn_mask"), _share_heads(given, batch)
+    heads = [batch, *([[*batch[:-1], 1]] * 2 if shares else [batch] * 2)]
+    for name, size in zip(NAMES, heads, strict=False):
+        operand = _call(node, "expand", _aligned(node, given[name], len(batch)), *size, -1, -1)
+        given[name] = _in_four_dims(node, operand, len(batch))
+    if mask is not None and mask.meta["example_value"].dim() > 2:
+        size = mask.meta["example_value"].shape[:-3]
+        mask = _aligned(node, mask, len(batch))
+        if any(n != 1 for n in size):
+            mask = _call(node, "expand", mask, *batch, -1, -1)
+        given["attn_mask"] = _in_four_dims(node, mask, len(batch))
+    if shares:
+        given["enable_gqa"] = True
+    with node.graph.inserting_before(node):
+        result = node.graph.call_function(ATTENTION, (), given)
+    result.meta.update(_meta(node))
+    result = _call(node, "contiguous", result)
+    for _ in range(BATCH - len(batch)):
+        result = _call(node, "squeeze", result, 0)
+    if len(batch) > BATCH:
+        result = _call(node, "unflatten", result, 0, batch[:-1])
+    result.meta = dict(node.meta)
+    node.replace_all_uses_with(result)
+    node.graph.erase_node(node)
+
+
+def _share_heads(given: dict[str, Any], batch: list[int]) -> bool:
+    """Whether all heads of a query read one key and value, in a dtype whose kernels know that."""
+    query, key, value = (given[name].meta["example_value"] for name in NAMES[:3])
+    is_half = query.dtype.itemsize == 2 or torch.is_autocast_enabled(query.device.type)
+    if given.get("attn_mask") is not None or query.device.type != "cuda" or not is_half:
+        return False
+    heads = [1 if t.dim() == 2 else t.size(-3) for t in (query, key, value)]
+    return heads[0] > 1 and heads[1:] == [1, 1] and batch[-1] == heads[0]
+
+
+def _aligned(before: Node, operand: Node, rank: int) -> Node:
+    """``operand`` with ``rank`` batch dims, as it is broadcast."""
+    for _ in range(rank + 2 - operand.meta["example_value"].dim()):
+        operand = _call(before, "unsqueeze", operand, 0)
+    return operand
+
+
+def _in_four_dims(before: Node, operand: Node, rank: int) -> Node:
+    """``operand``, of ``rank`` batch dims, with :data:`BATCH`."""
+    for _ in range(BATCH - rank):
+        operand = _call(before, "unsqueeze", operand, 0)
+    return _call(before, "flatten", operand, 0, -4) if rank > BATCH else operand
+
+
+def _call(before: Node, method: str, operand: Node, *arguments: Any) -> Node:
+    with before.graph.inserting_before(before):
+        node = before.graph.call_method(method, (operand, *arguments))
+    node.meta.update(_meta(before))
+    return node
+
+
+def _meta(node: Node) -> dict[str, Any]:
+    return {name: value for name, value in node.meta.items() if name != "example_value"}

@@ -1,0 +1,118 @@
+"""Attention of matrices, of many batch dims, and with heads that all read: the library's, as eager."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch.nn import functional as F
+from weft.attention_shapes import give_four_dims
+from weft.known_masks import ATTENTION
+
+L, S, E = 5, 7, 8
+
+SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    "matrices": ((), (), ()),
+    "images": ((3,), (3,), (3,)),
+    "images with keys for all": ((3,), (), (3,)),
+    "heads that share keys and values": ((2, 4), (2, 1), (2, 1)),
+    "images that share keys": ((2, 4), (1, 4), (2, 4)),
+    "a query for all": ((1, 1), (2, 4), (2, 4)),
+    "five dims": ((2, 3, 4), (2, 3, 4), (2, 3, 4)),
+    "five dims, shared": ((2, 3, 4), (3, 1), (2, 1, 4)),
+    "six dims": ((2, 1, 3, 4), (2, 1, 3, 4), (2, 1, 3, 4)),
+    "no images": ((0, 3, 4), (0, 3, 4), (0, 3, 4)),
+}
+MASKS: dict[str, tuple[int, ...] | None] = {
+    "no mask": None,
+    "a mask": (L, S),
+    "a mask of a line": (1, S),
+    "a mask for each head": (1, L, S),
+    "a mask of four dims": (1, 1, L, S),
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", SHAPES)
+def test_results(name: str, mask: str) -> None:
+    size, batches = MASKS[mask], SHAPES[name]
+    if size is not None and len(size) > 2 + max(map(len, batches)):
+        pytest.skip("eager refuses it")
+    bias = None if size is None else torch.randn(size)
+    operands = [
+        torch.randn(*batch, rows, E).requires_grad_()
+        for batch, rows in zip(batches, (L, S, S), strict=True)
+    ]
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, bias, is_causal=size is None, scale=0.3)
+
+    result, expected = weft.compile(attend, fullgraph=True)(*operands), attend(*operands)
+    torch.testing.assert_close(result, expected)
+    assert result.stride() == expected.stride()
+    tangent = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(result, operands, tangent),
+        torch.autograd.grad(expected, operands, tangent),
+    )
+
+
+def test_calls_have_four_dims() -> None:
+    found: list[torch.Size] = []
+
+    def backend(graph_module: torch.fx.GraphModule, inputs: list[object]) -> Any:
+        give_four_dims(graph_module)
+        (node,) = graph_module.graph.find_nodes(op="call_function", target=ATTENTION)
+
+        class Sizes(torch.fx.Interpreter):
+            def run_node(self, n: torch.fx.Node) -> Any:
+                result = super().run_node(n)
+                if n is node:
+                    found.append(result.shape)
+                return result
+
+        return lambda *arguments: Sizes(graph_module).run(*arguments)
+
+    for batch in ((), (3,), (2, 3, 4)):
+        q = torch.randn(*batch, L, E)
+        weft.compile(lambda q: F.scaled_dot_product_attention(q, q, q), backend=backend)(q)
+    assert found == [(1, 1, L, E), (1, 3, L, E), (6, 4, L, E)]
+
+
+def test_what_is_left() -> None:
+    def dropped(q: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
+
+    def grouped(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+
+    torch.manual_seed(0)
+    expected = dropped(torch.ones(3, L, E))
+    torch.manual_seed(0)
+    torch.testing.assert_close(weft.compile(dropped)(torch.ones(3, L, E)), expected)
+    q, k = torch.randn(2, 4, L, E), torch.randn(2, 2, L, E)
+    torch.testing.assert_close(weft.compile(grouped)(q, k), grouped(q, k))
+
+
+def test_lengths_that_vary() -> None:
+    def attend(q: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, q[:, :1], q[:, :1]) + 1
+
+    compiled = weft.compile(attend, dynamic=True)
+    for n in (4, 7, 9):
+        q = torch.randn(3, 2, n, E)
+        torch.testing.assert_close(compiled(q), attend(q))
+
+
+def test_errors_are_eagers() -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, k)
+
+    q, k = torch.randn(2, 3, L, E), torch.randn(2, 2, L, E)
+    with pytest.raises(RuntimeError) as expected:
+        attend(q, k)
+    with pytest.raises(RuntimeError) as found:
+        weft.compile(attend)(q, k)
+    assert str(found.value) == str(expected.value)
