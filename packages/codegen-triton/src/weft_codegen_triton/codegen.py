@@ -135,7 +135,9 @@ class TritonCodegen(Codegen):
     @property
     def lowering_options(self) -> LoweringOptions:
         """Made anew for each graph: some of them are torch's settings at that moment."""
-        return LoweringOptions(scans=True, selects_through_views=True, inlined_vectors=1 << 10)
+        return LoweringOptions(
+            scans=True, selects_through_views=True, inlined_vectors=1 << 10, inlined_columns=8
+        )
 
     def for_mode(self, mode: str) -> Self:
         """The code generator that torch.compile's ``mode`` asks for; raises ValueError for an unknown one."""

@@ -1,7 +1,7 @@
 """Contractions: library calls, into memory that is given where that can be; small ones are loops.
 
 So are those that read each element of a matrix once, where a library gains nothing: products of columns and
-rows, and of small matrices and vectors in a batch.
+rows, of small matrices and vectors in a batch, and of rows of few elements with small matrices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pointwise import elementwise
-from weft_loop_ir.lowering.pooling_windows import expanded
+from weft_loop_ir.lowering.pooling_windows import expanded, fold
 from weft_loop_ir.lowering.promotion import Promotion
 from weft_loop_ir.lowering.registry import overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -103,6 +103,7 @@ def _are_loops(context: LoweringContext, left: TensorValue, right: TensorValue) 
     return (
         _is_outer(context, left)
         or _is_with_vector(context, left, right)
+        or _is_thin(context, left, right)
         or _is_small(context, left, right)
     )
 
@@ -136,6 +137,14 @@ def _is_with_vector(context: LoweringContext, left: TensorValue, right: TensorVa
     if 1 not in (rows, columns) or not elements.is_Integer or int(terms) >= MIN_HEAD_SIZE:
         return False
     return 0 < int(elements) <= context.options.inlined_vectors
+
+
+def _is_thin(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
+    """Whether rows of few elements become others of few: reading and writing them is all that it takes."""
+    (terms, columns), most = right.size[-2:], context.options.inlined_columns
+    if not (terms.is_Integer and columns.is_Integer):
+        return False
+    return 0 < int(terms) <= most and 0 < int(columns) <= most
 
 
 def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
@@ -174,6 +183,8 @@ def _product(context: LoweringContext, left: TensorValue, right: TensorValue) ->
         return ops.mul(*values)
 
     size = (*left.size[:-1], right.size[-1])
+    if _is_thin(context, left, right):
+        return fold(context, "sum", size, left.size[-1:], function, (left, right), dtype)
     (result,) = context.reduce(
         ["sum"], size, left.size[-1:], function, (left, right), dtype, left.device
     )
