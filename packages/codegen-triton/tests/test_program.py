@@ -298,7 +298,7 @@ def test_large_results_are_made_by_the_tail(codegen: TritonCodegen) -> None:
         wide = (x * 2) @ w
         return small, wide, wide.t(), small + 1
 
-    inputs = (torch.randn(1024, 8), torch.randn(8, 1024))
+    inputs = (torch.randn(1024, 16), torch.randn(16, 1024))
     program = compiled(codegen, function, *inputs)
     assert_equals_eager(program(*inputs), function, inputs)
     compute, finish = program.source.split("def finish")
@@ -313,7 +313,7 @@ def test_many_products_of_the_tail_do_not_change_streams(codegen: TritonCodegen)
     def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x @ w, (2 * x) @ w, (3 * x) @ w
 
-    inputs = (torch.randn(1024, 8), torch.randn(8, 1024))
+    inputs = (torch.randn(1024, 16), torch.randn(16, 1024))
     program = check(codegen, function, *inputs)
     assert program.source.split("def finish")[1].count("out=") == 3
     assert "beside_recordings" not in program.source
