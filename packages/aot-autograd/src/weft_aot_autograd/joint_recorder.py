@@ -13,6 +13,7 @@ import torch.fx
 from weft_functionalize import NumberNodes, is_float_symbol, known_equal
 
 from ._torch import (
+    FakeTensor,
     HigherOrderOperator,
     LazyGraphModule,
     OpOverload,
@@ -29,6 +30,7 @@ from .written_memory import WrittenMemory, geometry_of, same_geometry
 
 aten = torch.ops.aten
 
+_DEVICE = torch.ops.prim.device.default
 _QUESTIONS = QUESTIONS | {aten._has_same_storage_numel.default}
 
 
@@ -172,6 +174,8 @@ class JointRecorder(NodeRecorder):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # torch asks each operand of an operator
         kwargs = kwargs or {}
         if self._paused or func.namespace == "prim" or func in _QUESTIONS:
             return func(*args, **kwargs)

@@ -72,6 +72,7 @@ _STORAGE_MUTATIONS = frozenset(
 
 
 # Operators that ask for numbers: answered, not recorded.
+_DEVICE = torch.ops.prim.device.default
 _SIZE_QUERIES = frozenset(
     {
         aten.sym_size.int,
@@ -355,6 +356,8 @@ class AtenRecorder(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # torch asks each operand of an operator
         kwargs = kwargs or {}
         if self._paused or func.namespace == "prim" or func in _SIZE_QUERIES:
             return func(*args, **kwargs)
