@@ -390,13 +390,13 @@ def through_super(x):
     class Base:
         table = [1, 2]
         weight = x + 1
-        call = functools.partial(torch.add, x)
+        more = {"a": x}
 
     class Derived(Base):
         table = None
 
         def run(self):
-            return super().weight + sum(super().table) + super().call(2)
+            return super().weight + sum(super().table) + super().more["a"]
 
     class Sub(Counting):
         count = 5
