@@ -68,6 +68,22 @@ def with_tensors(x):
     return torch.from_numpy(np.multiply(row, window) + window * 2), row.shape
 
 
+def joined(x):
+    a, b = x.numpy(), np.ones((3, 4), np.float32)
+    c = np.concatenate([a, a * 2, b], axis=1)
+    d = np.stack((a, b))
+    e = np.where(a > 3, a, 0)
+    f = np.where(a > 3, a, a * 2) + np.clip(a, 1, 5.5) + np.clip(a, None, 2)
+    return c, d, torch.from_numpy(e), f, c.dtype, e.dtype
+
+
+def over_rows(x):
+    a = x.numpy()
+    rows = [torch.tensor(row.max()) for row in a]
+    first, *rest = a
+    return rows, torch.from_numpy(first), len(rest), [float(v) for v in np.ones(2)]
+
+
 def converted(x):
     a = np.asarray(x)
     b = np.array(x)
@@ -81,6 +97,14 @@ def converted_and_written(x):
     a = np.asarray(y)
     y += 1
     return torch.from_numpy(a)
+
+
+def in_another_order(x):
+    a = x.t().numpy()
+    found = np.concatenate([a, a]), np.where(a > 1, a, 0), np.clip(a, 1, 2), np.stack([a, a])
+    return tuple(torch.from_numpy(part) for part in found), [
+        torch.from_numpy(f).stride() for f in found
+    ]
 
 
 def shared(x):
@@ -125,7 +149,7 @@ def in_a_long_loop(x):
 
 IN_ONE_GRAPH = [
     positions, schedule, written, in_place, returned, of_parts, with_tensors, converted, caught,
-    converted_and_written,
+    converted_and_written, joined, over_rows,
 ]  # fmt: skip
 
 
@@ -142,7 +166,7 @@ def same(left, right):
 
 @pytest.mark.parametrize(
     "function",
-    [*IN_ONE_GRAPH, shared, shared_and_written, views_returned, in_a_long_loop],
+    [*IN_ONE_GRAPH, in_another_order, shared, shared_and_written, views_returned, in_a_long_loop],
 )
 def test_as_eager(function) -> None:
     captured = capture(function)

@@ -7,7 +7,8 @@ floating-point arrays of one type.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy
@@ -125,6 +126,9 @@ def _call(
         converted = _array_of_tensor(evaluator, function, arguments[0])
         if converted is not None:
             return converted
+    combine = _OF_ARRAYS.get(function)
+    if combine is not None and _holds_array(evaluator, arguments):
+        return combine(evaluator, list(arguments), keywords)
     if not any(isinstance(argument, ArrayVariable) for argument in arguments):
         operands = [*arguments, *keywords.values()]
         positional, named = numpy_arguments(evaluator, list(arguments), keywords, label)
@@ -160,6 +164,75 @@ def _as_tensor_array(evaluator: Evaluator, value: Variable) -> Variable:
     if isinstance(value, KnownArrayVariable):
         return array_of(literal_tensor(evaluator, value.own()))
     return value
+
+
+def _holds_array(evaluator: Evaluator, arguments: Iterable[Variable]) -> bool:
+    """Whether an argument, or an element of a list or tuple, is an array that the graph computes."""
+    for value in arguments:
+        if isinstance(value, ArrayVariable):
+            return True
+        is_sequence = isinstance(value, (ListVariable, TupleVariable))
+        if is_sequence and _holds_array(evaluator, value.iterate(evaluator)):
+            return True
+    return False
+
+
+def _joined(
+    function: Callable[..., Any], evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+) -> Variable:
+    """``concatenate`` and ``stack``: of arrays of one floating-point type."""
+    first, *rest = arguments
+    axis = rest[0] if rest else keywords.get("axis", ConstantVariable(0))
+    parts = [_as_tensor_array(evaluator, part) for part in first.iterate(evaluator)]
+    tensors = [part.tensor for part in parts if isinstance(part, ArrayVariable)]
+    kinds = {tensor.fake.dtype for tensor in tensors}
+    is_plain = len(kinds) == 1 and kinds <= set(_FLOATING) and _is_python_number(axis)
+    if not is_plain or len(tensors) < len(parts) or len(rest) > 1 or keywords.keys() > {"axis"}:
+        raise Unsupported(_NUMPY, f"{function.__name__} of {first!r}")
+    if not all(tensor.fake.dim() and tensor.fake.is_contiguous() for tensor in tensors):
+        raise Unsupported(_NUMPY, f"{function.__name__} of scalars, or in another order")
+    given: Arguments = [ListVariable(tensors), axis]
+    return array_of(evaluator.graph.call_function(evaluator, function, given, {}))
+
+
+def _clipped(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+    """``clip`` between Python numbers, or from one of them on."""
+    first, *limits = arguments
+    plain = all(_is_python_number(limit) or limit.is_none() for limit in limits)
+    if keywords or not plain or len(limits) != 2 or not _is_floating(first):
+        raise Unsupported(_NUMPY, f"clip of {first!r}")
+    assert isinstance(first, ArrayVariable)
+    given: Arguments = [first.tensor, *limits]
+    return array_of(evaluator.graph.call_function(evaluator, torch.clamp, given, {}))
+
+
+def _chosen(evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+    """``where`` of a mask and two values, arrays of one floating-point type or Python numbers."""
+    values = [_as_tensor_array(evaluator, value) for value in arguments]
+    mask, *sides = values
+    arrays = [side for side in sides if _is_floating(side)]
+    kinds = {side.tensor.fake.dtype for side in arrays if isinstance(side, ArrayVariable)}
+    plain = all(side in arrays or _is_python_number(side) for side in sides)
+    is_mask = isinstance(mask, ArrayVariable) and mask.tensor.fake.dtype == torch.bool
+    tensors = [value.tensor for value in values if isinstance(value, ArrayVariable)]
+    is_mask = is_mask and all(tensor.fake.is_contiguous() for tensor in tensors)
+    if keywords or len(sides) != 2 or not plain or len(kinds) != 1 or not is_mask:
+        raise Unsupported(_NUMPY, f"where({', '.join(map(repr, arguments))})")
+    given = [value.tensor if isinstance(value, ArrayVariable) else value for value in values]
+    return array_of(evaluator.graph.call_function(evaluator, torch.where, given, {}))
+
+
+def _is_floating(value: Variable) -> bool:
+    return isinstance(value, ArrayVariable) and value.tensor.fake.dtype in _FLOATING
+
+
+_OF_ARRAYS: dict[Any, Callable[[Evaluator, Arguments, Keywords], Variable]] = {
+    numpy.concatenate: partial(_joined, torch.cat),
+    numpy.stack: partial(_joined, torch.stack),
+    numpy.clip: _clipped,
+    numpy.where: _chosen,
+}
+"""Functions of arrays that are one function of torch, with other arguments."""
 
 
 def without_class(variable: Variable) -> Variable:
@@ -211,6 +284,11 @@ class ArrayVariable(Variable):
 
     def length(self, evaluator: Evaluator) -> int:
         return self.tensor.length(evaluator)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        if not _is_floating(self) or self.is_scalar():
+            raise Unsupported("iteration", repr(self))
+        return [array_of(row) for row in self.tensor.iterate(evaluator)]
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name == "shape":
@@ -334,7 +412,8 @@ class ArrayConversionVariable(TorchFunctionVariable):
                 first.share()
             return made.call_method(evaluator, "to", [], keywords) if keywords else made
         if isinstance(first, ArrayVariable):
-            if first.is_scalar() or len(arguments) > 1:
+            copies_scalar = self.value is torch.tensor and not keywords
+            if (first.is_scalar() and not copies_scalar) or len(arguments) > 1:
                 raise Unsupported(_NUMPY, f"{self!r}({first!r})")
             tensor: Variable = first.tensor
             if self.value is torch.tensor:
