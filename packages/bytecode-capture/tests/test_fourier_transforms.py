@@ -1,4 +1,4 @@
-"""``torch.istft``, whose check of the windows' overlap is data's."""
+"""``torch.istft`` and the method, whose check of the windows' overlap is data's."""
 
 import pytest
 import torch
@@ -20,6 +20,7 @@ CALLS = {
     "no window": lambda s, n: torch.istft(input=s, n_fft=32),
     "narrow window": lambda s, n: torch.istft(s, 32, 8, 20, torch.hamming_window(20)),
     "normalized": lambda s, n: torch.istft(s, 32, 8, normalized=True, onesided=True),
+    "method": lambda s, n: s.istft(32, 8, window=WINDOW, length=n),
     "not centered": lambda s, n: torch.istft(s, 32, 8, center=False),
     "complex": lambda s, n: torch.istft(
         torch.cat([s, s[..., 1:-1, :].flip(-2)], -2), 32, 8, window=WINDOW, return_complex=True
@@ -42,6 +43,7 @@ REFUSED = {
     "windows that do not overlap": lambda s: torch.istft(s, 32, 32, window=WINDOW, center=False),
     "another number of bins": lambda s: torch.istft(s, 30, 8),
     "a real input": lambda s: torch.istft(s.real, 32, 8),
+    "a real tensor's method": lambda s: s.real.istft(32, 8),
     "no hop": lambda s: torch.istft(s, 32, 0),
     "a window of another length": lambda s: torch.istft(s, 32, 8, window=WINDOW[1:]),
 }

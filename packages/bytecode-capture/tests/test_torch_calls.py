@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import collections
+import re
 from contextlib import nullcontext
 
 import pytest
 import torch
-from differential import check, run_graph
+from differential import check, run_graph, same
 from weft_bytecode_capture import CaptureOptions, capture, compile_frames
 
 activation = torch.relu
@@ -350,3 +351,32 @@ def test_covariances_left_to_eager():
     weights = torch.tensor([1, 2, 1])
     calls = [(torch.arange(6.0).reshape(2, 3) ** 2, w) for w in (weights, weights - 2)]
     check(covariances_left_to_eager, calls, fullgraph=False)
+
+
+WITH_CLASSES = {
+    "new tensor": lambda x: torch.tensor([0], dtype=int) + x.long(),
+    "zeros": lambda x: torch.zeros(3, dtype=float) + x,
+    "method": lambda x: x.to(int),
+    "method, by name": lambda x: x.to(dtype=bool),
+    "like": lambda x: torch.ones_like(x, dtype=complex),
+    "reduction": lambda x: x.sum(dtype=float),
+    "position": lambda x: torch.softmax(x, 0, float),
+    "view": lambda x: x.double().view(int),
+}
+
+
+@pytest.mark.parametrize("name", WITH_CLASSES)
+def test_classes_of_python_are_dtypes(name):
+    function = WITH_CLASSES[name]
+    x = torch.randn(3)
+    assert same(compile_frames(function, run_graph, CaptureOptions(fullgraph=True))(x), function(x))
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.type(float), lambda x: torch.add(x, int), lambda x: x.to(str)]
+)
+def test_classes_that_are_no_dtypes_are_refused_as_by_eager(function):
+    with pytest.raises((TypeError, ValueError)) as wanted:
+        function(torch.ones(3))
+    with pytest.raises(wanted.type, match=re.escape(str(wanted.value)[:30])):
+        compile_frames(function, run_graph, CaptureOptions())(torch.ones(3))

@@ -43,7 +43,7 @@ from ..shapes import DataSymbolSource, ShapeSymbols
 from ..shapes.symbols import require_history
 from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
-from ..variables.graph_arguments import given_tensors, graph_argument
+from ..variables.graph_arguments import given_tensors, graph_argument, with_dtype
 from .answers import Given, guard_absolute_place, guard_leaf, require_held
 from .changed_layouts import changed_in_place
 from .data_dependence import (
@@ -419,8 +419,11 @@ class GraphBuilder:
         keywords: Keywords,
     ) -> Variable:
         """A node, whose value is what the call gives of fakes."""
-        pairs = [graph_argument(evaluator, argument) for argument in arguments]
-        named = {name: graph_argument(evaluator, value) for name, value in keywords.items()}
+        pairs = [graph_argument(evaluator, with_dtype(target, value)) for value in arguments]
+        named = {
+            name: graph_argument(evaluator, with_dtype(target, value))
+            for name, value in keywords.items()
+        }
         nodes = tuple(pair[0] for pair in pairs)
         fakes = tuple(pair[1] for pair in pairs)
         fake_keywords = {name: pair[1] for name, pair in named.items()}

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from ...unsupported import Unsupported
 from ..graph.data_dependence import require_small
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.containers.slices import SliceVariable
 from ..models.numbers.representations import NumberVariable
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
+from ..models.objects.classes import ClassVariable
 from ..models.torch.subclass_tensors import without_class
 from ..models.torch.tensor import TensorVariable
 from ..protocol import Evaluator
 from .base import Variable
 from .builder import is_scalar
+from .constant import ConstantVariable
 
 
 def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
@@ -49,6 +53,23 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
     if plain is not variable:
         return graph_argument(evaluator, plain)
     raise Unsupported("argument of an operator", repr(variable))
+
+
+def with_dtype(target: Any, argument: Variable) -> Variable:
+    """A class of Python as the dtype for which operators take it; ``Tensor.type`` takes none."""
+    if not isinstance(argument, ClassVariable) or target in ("type", torch.Tensor.type):
+        return argument
+    dtype = _DTYPES.get(argument.value)
+    return argument if dtype is None else ConstantVariable(dtype)
+
+
+_DTYPES: dict[Any, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+"""Classes of Python that torch takes for dtypes."""
 
 
 def _plain_number(value: Any) -> Any:

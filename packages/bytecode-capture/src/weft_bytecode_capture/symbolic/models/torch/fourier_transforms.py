@@ -1,4 +1,4 @@
-"""``torch.istft``, which looks at its data: what it is made of, in the graph."""
+"""``torch.istft`` and the method, which look at their data: what they are made of, in the graph."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .tensor import TensorVariable
 
 
 @model(torch.istft)
+@model(torch.Tensor.istft)
 def _istft(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
     """By its polyfill; what that leaves out is eager's to answer."""
     if not isinstance(next(iter((*arguments, *keywords.values())), None), TensorVariable):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator as operator_module
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -330,6 +330,8 @@ class TensorVariable(WithAttributes):
         if name == "requires_grad_" and self._is_marked(evaluator, arguments, keywords):
             return self
         model = model_of(method)
+        if model is not None and isinstance(method, FunctionType):
+            return model.call(evaluator, [self, *arguments], keywords)
         if model is not None:
             return model.call(evaluator, arguments, keywords, self)
         number = _number_of_data(evaluator, self, name, arguments, keywords)
