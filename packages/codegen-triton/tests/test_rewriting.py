@@ -255,6 +255,12 @@ def test_depthwise_convolutions_follow(codegen: TritonCodegen) -> None:
     assert all(c.arguments[0].stride[1] == 1 for c in externs(schedule, "convolution"))
 
 
+def test_depthwise_convolutions_alone_lie_channels_last(codegen: TritonCodegen) -> None:
+    inputs = randn(2, 8, 8, 8), randn(8, 1, 3, 3)
+    schedule = rewritten(codegen, lambda x, a: F.conv2d(x.relu(), a, groups=8).tanh(), *inputs)
+    assert all(c.arguments[0].stride[1] == 1 for c in externs(schedule, "convolution"))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_wide_convolutions_stay(codegen: TritonCodegen, dtype: torch.dtype) -> None:
     x, w = torch.randn(2, 4, 8, 8, dtype=dtype), torch.randn(8, 4, 3, 3, dtype=dtype)

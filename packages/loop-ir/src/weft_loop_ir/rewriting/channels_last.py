@@ -69,7 +69,7 @@ def convolve_channels_last(
         for node in graph.find_nodes(op="call_function", target=target)
     ]
     eligible = [node for node in found if _is_eligible(node, dtypes)]
-    deep = [node for node in eligible if _weight(node).shape[1] >= min_channels]
+    deep = [node for node in eligible if _channels(node) >= min_channels]
     closed = any(node.op == "get_attr" for node in graph.nodes)  # bodies of regions
     if 2 * len(eligible) > len(found) and deep and not closed:
         light = {node for node in eligible if _weight_to_images(node) <= max_weight}
@@ -102,6 +102,11 @@ def _weight_to_images(node: torch.fx.Node) -> float:
     elements = sum(image.numel() for image in images)
     share = 0.25 if weight.shape[2:].numel() == 1 else 1.0
     return share * weight.numel() / max(elements, 1)
+
+
+def _channels(node: torch.fx.Node) -> int:
+    """The channels of the image that is convolved."""
+    return int(source_of(node, CONVOLUTIONS[node.target] - 2).meta["val"].shape[1])
 
 
 def _weight(node: torch.fx.Node) -> torch.Tensor:
