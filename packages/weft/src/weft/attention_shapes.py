@@ -69,8 +69,10 @@ def _batch(given: dict[str, Any]) -> list[int] | None:
 
 def _value(node: Any) -> torch.Tensor | None:
     value = node.meta.get("example_value") if isinstance(node, Node) else None
-    is_matrix = isinstance(value, torch.Tensor) and value.dim() >= 2 and not value.is_nested
-    return value if is_matrix else None
+    if not isinstance(value, torch.Tensor) or value.dim() < 2:
+        return None
+    is_plain = not value.is_nested and not hasattr(value, "__tensor_flatten__")
+    return value if is_plain else None
 
 
 def _rewrite(node: Node, given: dict[str, Any], batch: list[int]) -> None:
