@@ -122,32 +122,39 @@ def test_results_of_kept_regions(function: Callable[[T], T]) -> None:
     check(function, matrices())
 
 
-def images() -> Iterator[T]:
-    """Of three, four and five dims, in several orders."""
-    for sizes in ((2, 3, 8), (2, 3, 5, 4), (2, 3, 4, 5, 2)):
-        dims = list(range(len(sizes)))
-        for order in ([*dims], [0, *dims[2:], 1], dims[::-1], [*dims[:-2], dims[-1], dims[-2]]):
-            lying = torch.arange(240.0)[: torch.Size(sizes).numel()].view([sizes[d] for d in order])
-            yield lying.permute([order.index(d) for d in dims])
-        yield torch.ones(*sizes[:-1], 2 * sizes[-1])[..., ::2]
+def images_of_rank(rank: int) -> list[T]:
+    """In several orders of the dims, and with gaps."""
+    sizes = {3: (2, 3, 8), 4: (2, 3, 5, 4), 5: (2, 3, 4, 5, 2)}[rank]
+    dims = list(range(rank))
+    images = []
+    for order in ([*dims], [0, *dims[2:], 1], dims[::-1], [*dims[:-2], dims[-1], dims[-2]]):
+        lying = torch.arange(240.0)[: torch.Size(sizes).numel()].view([sizes[d] for d in order])
+        images.append(lying.permute([order.index(d) for d in dims]))
+    return [*images, torch.ones(*sizes[:-1], 2 * sizes[-1])[..., ::2]]
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "by dims"])
 @pytest.mark.parametrize("by_factor", [True, False])
 def test_resized_images(dynamic: bool, mode: str, by_factor: bool) -> None:
+    """All images of a rank in one program; strides are read in it, and are those of its results."""
     linear = {3: "linear", 4: "bilinear", 5: "trilinear"}
-    for image in images():
-        rank = image.dim() - 2
-        how: dict[str, Any] = {"scale_factor": 2} if by_factor else {"size": (3,) * rank}
-        how["mode"] = linear[image.dim()] if mode == "by dims" else mode
+    for rank in linear:
+        how: dict[str, Any] = {"scale_factor": 2} if by_factor else {"size": (3,) * (rank - 2)}
+        how["mode"] = linear[rank] if mode == "by dims" else mode
 
-        def resized(x: T, how: dict[str, Any] = how) -> T:
-            y = F.interpolate(x, **how)
-            return y.as_strided(y.shape, y.stride()) * 1
+        def resized(*images: T, how: dict[str, Any] = how) -> list[T]:
+            return [F.interpolate(x, **how) for x in images]
 
-        check(resized, [image], dynamic)
-        check(lambda x, how=how: F.interpolate(x, **how), [image], dynamic)  # type: ignore[misc]
+        def laid_out_anew(*images: T, resized: Any = resized) -> list[T]:
+            return [y.as_strided(y.shape, y.stride()) * 1 for y in resized(*images)]
+
+        images = images_of_rank(rank)
+        for function in (resized, laid_out_anew):
+            compiled = weft.compile(function, dynamic=dynamic, options={"strict": True})
+            for expected, found in zip(function(*images), compiled(*images), strict=True):
+                assert laid_out(found) == laid_out(expected), expected.stride()
+                torch.testing.assert_close(found, expected)
 
 
 def empties() -> list[T]:
