@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -86,12 +87,18 @@ def covering(cases: Sequence[Case], together: int) -> Iterable[int]:
     parts = [set(itertools.combinations(case, together)) for case in cases]
     missing = set().union(*parts)
     used = dict.fromkeys(itertools.chain(*cases), 0)
+
+    def order(number: int) -> tuple[int, int, int]:
+        return -len(parts[number] & missing), sum(used[value] for value in cases[number]), number
+
+    # A heap.  A case is worth less and less: what was counted earlier is too much, never too little.
+    queue = sorted(map(order, range(len(cases))))
     while missing:
-        worth = [
-            (len(part & missing), -sum(used[value] for value in case))
-            for part, case in zip(parts, cases, strict=True)
-        ]
-        best = worth.index(max(worth))
+        counted = queue[0]
+        best = counted[-1]
+        if order(best) != counted:
+            heapq.heapreplace(queue, order(best))
+            continue
         missing -= parts[best]
         for value in cases[best]:
             used[value] += 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +90,47 @@ def test_a_function_that_has_more_cases_than_were_measured_runs_whole() -> None:
     items = [Item(f"{FILE}::{name}") for name in ("f[a]", "f[b]", "g[a]", "g[b]", "h[a]")]
     mark_like_others(items, listed)
     assert [item.marks for item in items] == [["slow"], [], [], [], []]
+
+
+def test_cases_that_cover_all_pairs_are_those_that_have_most_new_ones() -> None:
+    """Each is the first of the best, as counted anew for every case."""
+    from conftest import covering
+
+    sizes = (3, 5, 2, 4)
+    cases = [tuple(enumerate(values)) for values in itertools.product(*map(range, sizes))]
+    parts = [set(itertools.combinations(case, 2)) for case in cases]
+    used = dict.fromkeys(itertools.chain(*cases), 0)
+    missing = set().union(*parts)
+    for found in covering([tuple((str(p), v) for p, v in case) for case in cases], 2):
+        best = max(
+            range(len(cases)),
+            key=lambda n: (len(parts[n] & missing), -sum(used[v] for v in cases[n])),
+        )
+        assert found == best
+        missing -= parts[best]
+        for value in cases[best]:
+            used[value] += 1
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("chosen", "made"), [("not gpu and not slow", 1), ("slow and not gpu", 4), ("", 5)]
+)
+def test_slow_functions_make_cases_only_where_they_are_chosen(
+    chosen: str, made: int, tmp_path: Path
+) -> None:
+    conftest = Path(__file__).parents[2] / "conftest.py"
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.slow\n"
+        "@pytest.mark.parametrize('n', range(4))\n"
+        "def test_slow(n): assert False\n"
+        "def test_quick(): pass\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:xdist"]
+    command += ["-p", "conftest", "-m", chosen, "--rootdir", str(tmp_path), str(tmp_path)]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=conftest.parent)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("test_some.py::") == made
+    not_made = 4 if chosen.endswith("not slow") else 0
+    assert ("deselected" in run.stdout) == (made + not_made < 5)
