@@ -23,6 +23,7 @@ class Elsewhere(logging.Logger):
 
 tagged = Tagged(logging.getLogger("weft_tests_log_records.tagged"), {})
 elsewhere = Elsewhere("weft_tests_elsewhere")
+logger.getChild("of_child")
 
 
 def levels(x):
@@ -58,6 +59,11 @@ def asked(x):
 def found(x):
     logging.getLogger("weft_tests_log_records").info(f"of {x.shape[0]}", extra={"k": [1]})
     logging.warning("of the root")
+    return x + 1
+
+
+def of_a_child(x):
+    logger.getChild("of_child").info("child")
     return x + 1
 
 
@@ -121,6 +127,7 @@ IN_ONE_GRAPH = [
     asked,
     found,
     adapted,
+    of_a_child,
     changed_later,
     of_a_table_from_outside,
     of_data,

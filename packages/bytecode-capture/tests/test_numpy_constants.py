@@ -18,6 +18,20 @@ def positions(x):
     return x + torch.from_numpy(angles).float()
 
 
+def of_old_constructors(x):
+    rows = np.array([[p / (j + 1) for j in range(4)] for p in range(3)])
+    mask = np.triu(np.ones((3, 4)), k=1).astype("uint8")
+    hidden = torch.from_numpy(mask) == 0
+    return x + torch.FloatTensor(rows), torch.DoubleTensor(rows) * 2, x.masked_fill(hidden, 0.5)
+
+
+def of_an_old_constructor_that_shares(x):
+    a = np.ones(4, dtype=np.float32)
+    t = torch.FloatTensor(a)
+    t += x[0]
+    return t, a
+
+
 def schedule(x):
     times = np.linspace(0, 1, 4)
     betas = np.clip(times**2 * 0.5, 0.01, 0.4)
@@ -148,8 +162,8 @@ def in_a_long_loop(x):
 
 
 IN_ONE_GRAPH = [
-    positions, schedule, written, in_place, returned, of_parts, with_tensors, converted, caught,
-    converted_and_written, joined, over_rows,
+    positions, schedule, of_old_constructors, written, in_place, returned, of_parts, with_tensors, converted,
+    caught, converted_and_written, joined, over_rows,
 ]  # fmt: skip
 
 
@@ -166,7 +180,15 @@ def same(left, right):
 
 @pytest.mark.parametrize(
     "function",
-    [*IN_ONE_GRAPH, in_another_order, shared, shared_and_written, views_returned, in_a_long_loop],
+    [
+        *IN_ONE_GRAPH,
+        of_an_old_constructor_that_shares,
+        in_another_order,
+        shared,
+        shared_and_written,
+        views_returned,
+        in_a_long_loop,
+    ],
 )
 def test_as_eager(function) -> None:
     captured = capture(function)

@@ -30,6 +30,15 @@ def is_enabled_for(self: logging.Logger, level: int) -> bool:
     return level >= self.getEffectiveLevel()
 
 
+@model(logging.Manager.getLogger)
+def _child(evaluator: Evaluator, self: Variable, name: Variable) -> Variable:
+    """What ``Logger.getChild`` asks for."""
+    manager: Any = getattr(self, "value", None)
+    if manager is not logging.Logger.manager:
+        raise Unsupported("call of a builtin function", f"getLogger({name!r}) of {self!r}")
+    return _get_logger(evaluator, name)
+
+
 @model(logging.getLogger)
 def _get_logger(evaluator: Evaluator, name: Variable | None = None) -> Variable:
     """A logger stays its manager's; one that is not there yet is made by CPython."""

@@ -56,6 +56,9 @@ def _new_tensor(
     size = _size(evaluator, arguments)
     if size is not None:
         return evaluator.graph.call_function(evaluator, torch.empty, [size], options)
+    if len(arguments) == 1 and _is_array(arguments[0]) and dtype.is_floating_point:
+        as_tensor = evaluator.wrap_known(torch.as_tensor)
+        return evaluator.call_function(as_tensor, [*arguments], {"dtype": options["dtype"]})
     listed = tensor_of_list(evaluator, list(arguments), options)
     if listed is not None:
         return listed
@@ -63,6 +66,12 @@ def _new_tensor(
     if len(arguments) != 1 or not _holds_numbers(evaluator, arguments[0], numbers):
         raise Unsupported("construction of an instance", f"{kind.__name__} of other than numbers")
     return evaluator.graph.call_function(evaluator, torch.tensor, [*arguments], options)
+
+
+def _is_array(value: Variable) -> bool:
+    """Whether a value is an array of NumPy, which a tensor of its own type shares."""
+    kind = value.python_type()
+    return (kind.__module__, kind.__name__) == ("numpy", "ndarray")
 
 
 def _size(evaluator: Evaluator, arguments: Sequence[Variable]) -> Variable | None:
