@@ -8,12 +8,10 @@ near-linear.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from .max_flow import FlowNetwork
-
-_SOURCE, _SINK = 0, 1
+_SOURCE, _SINK = "source", "sink"
 
 
 @dataclass(frozen=True)
@@ -95,22 +93,27 @@ def _components(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
 
 
 def _cut_component(
-    problem: CutProblem, component: Sequence[int], edges: Mapping[int, Sequence[int]]
+    problem: CutProblem, component: Iterable[int], edges: Mapping[int, Sequence[int]]
 ) -> set[int]:
-    """A value is two nodes, in and out, by its place in ``component``; the edge between them costs."""
-    places = {v: 2 + 2 * k for k, v in enumerate(component)}
-    unlimited = 1 + sum(problem.capacity[v] or 0 for v in component)
-    network = FlowNetwork(2 + 2 * len(component))
-    for v, place in places.items():
-        capacity = problem.capacity[v]
-        network.add(place, place + 1, unlimited if capacity is None else capacity)
+    import networkx as nx  # here, since it takes long to import and only training needs it
+
+    network = nx.DiGraph()
+    network.add_nodes_from((_SOURCE, _SINK))
+    for v in component:
+        if problem.capacity[v] is None:
+            network.add_edge((v, "in"), (v, "out"))
+        else:
+            network.add_edge((v, "in"), (v, "out"), capacity=problem.capacity[v])
         if v in problem.given:
-            network.add(_SOURCE, place, unlimited)
+            network.add_edge(_SOURCE, (v, "in"))
         if v in problem.needed:
-            network.add(place + 1, _SINK, unlimited)
+            network.add_edge((v, "out"), _SINK)
         for u in edges[v]:
-            network.add(place + 1, places[u], unlimited)
-    if network.fill(_SOURCE, _SINK) >= unlimited:
-        raise NoCut
-    far = network.reaching(_SINK)
-    return {v for v, place in places.items() if place not in far and place + 1 in far}
+            network.add_edge((v, "out"), (u, "in"))
+    try:
+        _, (near, _) = nx.minimum_cut(
+            network, _SOURCE, _SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
+        )
+    except nx.NetworkXUnbounded as error:
+        raise NoCut from error
+    return {v for v in component if (v, "in") in near and (v, "out") not in near}
