@@ -1,7 +1,5 @@
 """Classes that captured code defines: in the graph as long as nothing of them outlives it."""
 
-from __future__ import annotations
-
 import abc
 import collections
 import dataclasses
@@ -298,6 +296,28 @@ def kept(x):
     return x + KEPT[-1].a
 
 
+def data_class_of_unknown_annotations(x):
+    @dataclasses.dataclass
+    class Pair:
+        a: int
+        _: dataclasses.KW_ONLY
+        b: dataclasses.InitVar[int] = 2
+
+        def __post_init__(self, b):
+            self.c = self.a * b
+
+    return x + Pair(3, b=4).c
+
+
+def annotated_by_an_object(x):
+    note = Outer()
+
+    class Noted:
+        a: note = 1
+
+    return x + Noted.a, Noted.__annotations__["a"] is note
+
+
 def init_returned(x):
     @dataclasses.dataclass
     class Out:
@@ -462,6 +482,7 @@ ONE_GRAPH = [
 BREAKING = [
     returned, kept, raised, behind_a_break, with_hooks, by_metaclass, with_descriptor, enumeration,
     with_cached_property, data_classes, with_subclass_hook,
+    data_class_of_unknown_annotations, annotated_by_an_object,
 ]  # fmt: skip
 
 

@@ -303,7 +303,10 @@ def _process_class(evaluator: Evaluator, cls: Variable, *flags: Variable) -> Var
     makes_another = dict(zip(names, settings, strict=False)).get("slots")
     if kind is None or not evaluator.state.is_made(kind) or makes_another:
         raise Unsupported(_KIND, f"dataclass {cls!r}")
-    for name in vars(kind).get("__annotations__", {}):
+    fields = vars(kind).get("__annotations__", {})
+    if fields is _ELSEWHERE:
+        raise Unsupported(_KIND, f"dataclass {cls!r}, with annotations that are not known")
+    for name in fields:
         written = evaluator.state.class_writes.get((kind, name))
         if written is not None:
             raise Unsupported(_KIND, f"dataclass {cls!r}, with {written.variable!r} as a default")
