@@ -53,7 +53,7 @@ def has_effect(node: torch.fx.Node) -> bool:
 
 def writes(node: torch.fx.Node) -> bool:
     """Whether a node changes something that outlives it, other than the state of random numbers."""
-    if node.target is getattr and node.args[1] == "data":
+    if is_data_of(node):
         return True  # what is written to it escapes the version counters
     if node.target in REGION_OPERATORS:
         return any(writes(inner) for region in region_graphs(node) for inner in region.nodes)
@@ -262,6 +262,17 @@ def _is_in_place(node: torch.fx.Node) -> bool:
 
 _OPERANDS = {torch.ops.higher_order.cond: (3,), torch.ops.higher_order.while_loop: (2, 3)}
 """The arguments that hold what a region operator's blocks are given; a scan writes to nothing."""
+
+
+def is_data_of(node: torch.fx.Node) -> bool:
+    """Whether a node is ``tensor.data``, which has a version counter of its own."""
+    return node.target is getattr and node.args[1] == "data"
+
+
+def storages_written_as_data(graph: torch.fx.Graph) -> set[int]:
+    """The storages that a graph writes to by ``tensor.data``, or by a view of that."""
+    fakes = [_value(node) for node in graph.nodes if is_data_of(node)]
+    return storages([fake for fake in fakes if _has_moved(fake)])
 
 
 def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:

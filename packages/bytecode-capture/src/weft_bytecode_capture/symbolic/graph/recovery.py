@@ -23,7 +23,9 @@ from ..._torch import pack_hook
 from ..._torch.symbols import size_hint
 from .purity import (
     draws,
+    is_data_of,
     is_tracked_write,
+    storages_written_as_data,
     storages_written_in_regions,
     writes,
     written_arguments,
@@ -109,7 +111,7 @@ class Recovery:
             except BaseException:  # after an interrupt too
                 with torch.no_grad():
                     for tensor, copy in zip(written, copies, strict=True):
-                        tensor.copy_(copy)
+                        tensor.data.copy_(copy)  # what autograd has saved of it holds again
                 if drawn is not None:
                     drawn.take_back()
                 raise
@@ -186,7 +188,7 @@ def find_recovery(
     """
     uncounted = UNCOUNTED in first_versions.values()
     for node in graph.nodes:
-        if writes(node) and (uncounted or not is_tracked_write(node)):
+        if writes(node) and (uncounted or not (is_tracked_write(node) or is_data_of(node))):
             return None
     changed = set(_changed(graph, first_versions))
     values = [node.meta["example_value"] for node in changed]
@@ -220,7 +222,7 @@ def _changed(
         ):
             yield node
         yield from written_arguments(node)
-    inside = storages_written_in_regions(graph)
+    inside = storages_written_in_regions(graph) | storages_written_as_data(graph)
     for node in first_versions:
         if inside & storages([node.meta["example_value"]]):
             yield node
