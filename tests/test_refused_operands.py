@@ -118,15 +118,23 @@ PASSED: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = 
 }
 
 
-INTEGERS_OF_DATA: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = {
+INF, NAN = float("inf"), float("nan")
+
+NUMBERS_OF_DATA: dict[str, tuple[Callable[[torch.Tensor, Any], Any], tuple[Any, ...]]] = {
     name: (lambda x, n, call=call: call(x, n.item()), tuple(map(torch.tensor, numbers)))
     for name, call, numbers in (
         ("filled", lambda x, n: x.to(torch.int8).fill_(n), (1, 127, 128, -129)),
         ("full", lambda x, n: torch.full((2,), n, dtype=torch.uint8) + x[0, :2], (1, 256, -256)),
         ("masked", lambda x, n: x.int().masked_fill(x > 1, n), (5, 2**31, -(2**31))),
+        ("filled by floats", lambda x, n: x.to(torch.int8).fill_(n), (1.5, 127.9, 128.5, NAN)),
+        ("full of floats", lambda x, n: x.int().new_full((2,), n), (-1.5, 3e9, -INF)),
     )
 }
-PASSED |= {f"{name} of data": case for name, case in INTEGERS_OF_DATA.items()}
+NUMBERS_OF_DATA["full of a tensor"] = (
+    lambda x, n: torch.full((2,), n, dtype=torch.uint8),
+    (torch.tensor(2.5), torch.tensor(256.0), torch.tensor(-1.0)),
+)
+PASSED |= {f"{name} of data": case for name, case in NUMBERS_OF_DATA.items()}
 
 
 @pytest.mark.filterwarnings("ignore::weft.WeftWarning")

@@ -51,6 +51,12 @@ RAISING: dict[str, Function] = {
     "setitem": lambda x: x.clone().__setitem__(t(7), 1.0),
     "index_put_": lambda x: x.clone().index_put_((t(7),), torch.ones(())),
     "put_": lambda x: x.clone().put_(t(70), torch.ones(1)),
+    "assert_async": lambda x: torch._assert_async((x > 99).all(), "small"),
+    "assert_async without a message": lambda x: torch._assert_async((x > 99).all()),
+    "assert_async as an operator": lambda x: torch.ops.aten._assert_async.msg((x > 99).all(), "x"),
+    "quantile": lambda x: torch.quantile(x, x.sum()),
+    "searchsorted": lambda x: torch.searchsorted(x[0], x[1], sorter=t(9, 9, 9, 9)),
+    "full": lambda x: torch.full((2,), float(x.sum() * 300), dtype=torch.uint8),
     "a part of the result read": lambda x: x[t(0, 1, 7)][:1],
     "the result's shape read": lambda x: torch.zeros_like(x[t(7)]),
 }

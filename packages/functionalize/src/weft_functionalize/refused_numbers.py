@@ -125,11 +125,11 @@ def _limits(name: str, result: torch.Tensor, kind: type) -> tuple[float, float]:
     return torch.finfo(dtype).min, torch.finfo(dtype).max
 
 
-def _holds(bound: Any) -> bool:
-    """A bound of a symbol, guarded; one of data is asserted, but of floats, which may be infinite or NaN."""
+def _holds(bound: Any, *, of_integers: bool) -> bool:
+    """A bound of a symbol, guarded; one of data is asserted, but where infinity and NaN are taken."""
     if not isinstance(bound, torch.SymBool) or not is_data_dependent(bound):
         return bool(bound)
-    if all(symbol.is_integer for symbol in bound.node.expr.free_symbols):
+    if of_integers or all(symbol.is_integer for symbol in bound.node.expr.free_symbols):
         torch._check(bound)
     return True
 
@@ -139,7 +139,8 @@ def _fits(number: Any, least: float, most: float) -> bool:
     if isinstance(number, torch.SymInt | torch.SymFloat):
         if isinstance(number, torch.SymInt) and most >= _GREATEST_SYMBOL:
             return True
-        return all(_holds(bound) for bound in (number >= least, number <= most))
+        bounds = number >= least, number <= most
+        return all(_holds(bound, of_integers=isinstance(most, int)) for bound in bounds)
     if not isinstance(most, int) and not math.isfinite(number):
         return True
     if isinstance(number, float):

@@ -43,7 +43,19 @@ def is_effectful(node: torch.fx.Node) -> bool:
     """Whether a node must stay in the graph without users; unknown targets must."""
     if node.op in ("placeholder", "output") or node.target is torch._check:
         return True
-    return "checks" in node.meta or has_effect(node)
+    return "checks" in node.meta or _gives_nothing(node.target) or has_effect(node)
+
+
+def _gives_nothing(target: Any) -> bool:
+    """Whether a function of torch has no result at all: it is called for its errors (``_assert_async``)."""
+    if isinstance(target, OpOverload):
+        return not target._schema.returns
+    if not isinstance(target, types.BuiltinFunctionType):
+        return False
+    packet = getattr(torch.ops.aten, target.__name__, None) if _is_known(target) else None
+    if not isinstance(packet, OpOverloadPacket):
+        return False
+    return not any(getattr(packet, name)._schema.returns for name in packet.overloads())
 
 
 def has_effect(node: torch.fx.Node) -> bool:

@@ -23,14 +23,12 @@ from .storages import node_values
 _RAISING = re.compile(
     r"bincount|binary_cross_entropy|cholesky|corrcoef|cross_entropy|ctc_loss|embedding|gather|histc|histogram"
     r"|index_|inv|kthvalue|ldl|linalg_(?!cross|diagonal|norm|vector_norm|matrix_norm|vecdot)|logdet|lstsq|lu_"
-    r"|margin_loss|masked_scatter|max_unpool|nll_loss|one_hot|ormqr|put|qr$|repeat_interleave"
-    r"|scatter|segment_reduce|slogdet|solve|svd|symeig|take|tensor_split|triangular"
+    r"|margin_loss|masked_scatter|max_unpool|nll_loss|one_hot|ormqr|put|qr$|quantile|repeat_interleave"
+    r"|scatter|searchsorted|segment_reduce|slogdet|solve|svd|symeig|take|tensor_split|triangular"
 )
 """Parts of the names of operators that look at their operands' elements and may refuse them."""
 
-_REFUSES_EMPTY = frozenset(
-    "max min amax amin aminmax argmax argmin mode median nanmedian quantile nanquantile".split()
-)
+_REFUSES_EMPTY = frozenset("max min amax amin aminmax argmax argmin mode median nanmedian".split())
 """Reductions of nothing that eager refuses."""
 
 _TAKES_PLACES = frozenset({"getitem", "setitem", "index"})
@@ -38,6 +36,9 @@ _DIVIDES = frozenset(
     "div divide floor_divide floordiv fmod mod remainder rfloordiv rmod ifloordiv imod".split()
 )
 """Divisions, which refuse a zero among integers."""
+
+_FILLS = frozenset({"full", "fill", "full_like", "new_full"})
+"""Writers of a number last among their arguments: one of data may be one that their dtype cannot hold."""
 
 _IN_PLACE_NAMES = frozenset({"setitem", "ifloordiv", "imod"})
 
@@ -74,6 +75,8 @@ def may_raise(node: torch.fx.Node) -> bool:
         return len(node.args) > 1 and _has_places(node.args[1])
     if name in _DIVIDES:
         return _has_integers(node) and _has_integers(*node.args)
+    if name in _FILLS:
+        return _is_of_data(node.kwargs.get("fill_value", node.args[-1] if node.args else None))
     if name in _REFUSES_EMPTY:
         return any(has_unbacked_symbols(value) for value in node_values(node.all_input_nodes))
     return _RAISING.search(name) is not None
@@ -104,6 +107,15 @@ def _has_places(index: Any) -> bool:
     torch.fx.map_arg(index, found.append)
     values = node_values(found)
     return any(isinstance(v, torch.Tensor) and v.dtype is not torch.bool for v in values)
+
+
+def _is_of_data(number: Any) -> bool:
+    if not isinstance(number, torch.fx.Node):
+        return False
+    return any(
+        isinstance(value, torch.Tensor) or has_unbacked_symbols(value)
+        for value in node_values([number])
+    )
 
 
 def _has_integers(*operands: Any) -> bool:
