@@ -36,7 +36,7 @@ def test_many_tensors_of_different_sizes(codegen: CppCodegen) -> None:
     inputs = [torch.randn(size) for size in SIZES * 4]
     program = compiled(codegen, function, inputs, "fake")
     assert "_of[] = {" in program.source
-    assert "slots0" in program.source
+    assert "table0[] = {" in program.source
     for _ in range(2):
         results, wanted = program(*inputs), function(*inputs)
         assert len(results) == len(wanted)
@@ -61,6 +61,37 @@ def test_sizes_that_vary(codegen: CppCodegen) -> None:
         tensors = inputs(size)
         for result, want in zip(program(*tensors), function(*tensors), strict=True):
             torch.testing.assert_close(result, want)
+
+
+@pytest.mark.parametrize("tracing_mode", ["fake", "symbolic"])
+def test_results_in_turns(codegen: CppCodegen, tracing_mode: str) -> None:
+    """As of gradients of layers: each form is one loop, whatever is between; views share memory still."""
+
+    def function(*tensors: torch.Tensor) -> tuple[object, ...]:
+        results: list[object] = []
+        for x in tensors:
+            whole = torch.tanh(x) * 2
+            results += [whole, whole.view(-1), whole.t(), None, x, torch.sort(x, 0).values.t()]
+        return (*results, results[0], results[1])
+
+    def inputs(rows: int) -> list[torch.Tensor]:
+        return [torch.randn(rows, 5) for _ in range(9)]
+
+    program = compiled(codegen, function, inputs(3), tracing_mode)
+    assert program.source.count(" slot; } table") >= 3
+    for rows in (3, 3) if tracing_mode == "fake" else (3, 7):
+        given = inputs(rows)
+        results, wanted = program(*given), function(*given)
+        assert len(results) == len(wanted)
+        for result, want in zip(results, wanted, strict=True):
+            if want is not None:
+                torch.testing.assert_close(result, want, rtol=1e-5, atol=1e-5)
+                assert result.stride() == want.stride()
+        assert results[3] is None
+        assert results[-2] is results[0]
+        assert results[10] is given[1]
+        storages = [r.untyped_storage().data_ptr() for r in results[6:9]]
+        assert len({*storages}) == 1
 
 
 def test_a_table_has_what_differs() -> None:

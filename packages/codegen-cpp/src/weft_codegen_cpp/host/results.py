@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +14,22 @@ from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.writer import HostWriter, Place
 
 MIN_SLOTS = 8
-"""New tensors in a row that are put in the tuple by a loop, fewer by a statement each."""
+"""New tensors, or views of such, that are put in the tuple by one loop, fewer by a statement each."""
+
+
+ANY_SLOT = "#"
 
 
 @dataclass(frozen=True)
 class _Result:
-    """The C++ expression of a result, and where it is if it is one that the call keeps."""
+    """The C++ expression of a result, and where it is if it is one that the call keeps.
+
+    ``form`` is the expression with :data:`ANY_SLOT` in place of the slot of a tensor that the call has made.
+    """
 
     code: str
     place: Place | None = None
-
-    @property
-    def is_new(self) -> bool:
-        """Whether it is a tensor that the call has made and that is no Python object yet."""
-        return self.place is not None and not self.place.is_object
+    form: str | None = None
 
 
 def print_results(writer: HostWriter) -> str:
@@ -46,32 +48,46 @@ def print_results(writer: HostWriter) -> str:
         else _constant(writer, output)
         for position, output in enumerate(outputs)
     ]
-    position = 0
-    for _, same in itertools.groupby(enumerate(items), _like_neighbours):
-        count = len(list(same))
-        lines += _put(items[position : position + count], position)
-        position += count
+    looped = _looped(items)
+    for form, positions in looped.items():
+        slots = {position: items[position].place for position in positions}
+        lines += _loop(form, {k: place.number for k, place in slots.items() if place is not None})
+    rest = sorted(set(range(len(items))).difference(*looped.values()))
+    for _, same in itertools.groupby(enumerate(rest), lambda one: _like_neighbours(items, *one)):
+        positions = [position for _, position in same]
+        lines += _put([items[position] for position in positions], positions[0])
     return "\n".join([*lines, "  return tuple.give();", "}", ""])
+
+
+def _looped(items: Sequence[_Result]) -> dict[str, list[int]]:
+    """The results that are put in the tuple by loops, before others, which may be one of them: by form."""
+    alike: dict[str, list[int]] = {}
+    for position, item in enumerate(items):
+        if item.form is not None:
+            alike.setdefault(item.form, []).append(position)
+    return {form: positions for form, positions in alike.items() if len(positions) >= MIN_SLOTS}
+
+
+def _loop(form: str, slots: Mapping[int, int]) -> list[str]:
+    """Put results of a form in the tuple, given their slots by position."""
+    table = f"table{next(iter(slots))}"
+    code = form.replace(ANY_SLOT, f"{table}[k].slot")
+    rows = ", ".join(f"{{{position}, {slot}}}" for position, slot in slots.items())
+    return [
+        f"  static const struct {{ i32 position, slot; }} {table}[] = {{{rows}}};",
+        f"  for (i64 k = 0; k < {len(slots)}; ++k)",
+        f"    if (!put(tuple, {table}[k].position, {code})) return nullptr;",
+    ]
 
 
 def _put(items: Sequence[_Result], position: int) -> list[str]:
     """Put ``items``, which :func:`_like_neighbours` says are alike, in the tuple from ``position`` on.
 
-    Hundreds of parameters, which are inputs or were written in place, or of new tensors are a loop.
+    Hundreds of parameters, which are inputs or were written in place, are a loop.
     """
     count, first = len(items), items[0]
-    if first.is_new and count >= MIN_SLOTS:
-        slots = ", ".join(str(item.place.number) for item in items if item.place is not None)
-        return [
-            f"  static const i32 slots{position}[] = {{{slots}}};",
-            f"  for (i64 k = 0; k < {count}; ++k)",
-            f"    if (!put(tuple, {position} + k, api.wrap(c.owned[slots{position}[k]]))) return nullptr;",
-        ]
-    if first.is_new or count == 1:
-        return [
-            f"  if (!put(tuple, {position + k}, {item.code})) return nullptr;"
-            for k, item in enumerate(items)
-        ]
+    if count == 1:
+        return [f"  if (!put(tuple, {position}, {first.code})) return nullptr;"]
     code = first.code
     if first.place is not None:
         code = f"same({first.place.items}[position + {first.place.number - position}])"
@@ -81,15 +97,19 @@ def _put(items: Sequence[_Result], position: int) -> list[str]:
     ]
 
 
-def _like_neighbours(numbered: tuple[int, _Result]) -> tuple[str, int | None]:
-    """A result's expression; of an object in a list, the list and how much further on it is there.
+def _like_neighbours(
+    items: Sequence[_Result], number: int, position: int
+) -> tuple[str, int | None, int]:
+    """A result's expression, how many before it are in loops; of an object in a list, how much further on.
 
-    All tensors that the call has made are alike.
+    A tensor that the call has made is like no other.
     """
-    position, item = numbered
+    item = items[position]
     if item.place is None:
-        return item.code, None
-    return item.place.items, None if item.is_new else item.place.number - position
+        return item.code, None, position - number
+    if item.form is not None:
+        return item.code, position, position - number
+    return item.place.items, item.place.number - position, position - number
 
 
 def _constant(writer: HostWriter, output: Any) -> _Result:
@@ -100,7 +120,15 @@ def _constant(writer: HostWriter, output: Any) -> _Result:
 
 
 def _kept(place: Place) -> _Result:
-    return _Result(f"same({place})" if place.is_object else f"api.wrap({place})", place)
+    if place.is_object:
+        return _Result(f"same({place})", place)
+    return _new(place, "api.wrap")
+
+
+def _new(place: Place, function: str, arguments: str = "") -> _Result:
+    """What ``function`` makes of a handle in a slot, and of ``arguments``."""
+    form = f"{function}({place.items}[{ANY_SLOT}]{arguments})"
+    return _Result(form.replace(ANY_SLOT, str(place.number)), place, form)
 
 
 def _tensor(writer: HostWriter, output: BufferView, position: int, made: dict[str, int]) -> _Result:
@@ -113,9 +141,11 @@ def _tensor(writer: HostWriter, output: BufferView, position: int, made: dict[st
         raise CodegenError(f"a result lies in the arena ({name})")
     source = writer.sources[name]
     if not writer.is_whole(output):
-        view = f"{source.handle}, {len(output.size)}, {writer.array(output.size)}"
-        strides, offset = writer.array(output.stride), writer.index(output.offset)
-        return _Result(f"shared_view({view}, {strides}, {offset})")
+        rest = f"{len(output.size)}, {writer.array(output.size)}, {writer.array(output.stride)}"
+        rest = f"{rest}, {writer.index(output.offset)}"
+        if source.is_object:
+            return _Result(f"shared_view({source.handle}, {rest})")
+        return _new(source, "shared_view", f", {rest}")
     if name in made:
         return _Result(f"same(api.PyTuple_GetItem(tuple, {made[name]}))")
     made[name] = position
