@@ -370,3 +370,25 @@ def test_globals_and_classes_that_are_written_again(function: Callable[..., Any]
         COUNT = Tally.total = -1
         torch.testing.assert_close(compiled(x).result, wanted)
         assert (COUNT, Tally.total) == state
+
+
+class Watched(dict):
+    """One that notes what is asked of it."""
+
+    asked: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        Watched.asked.append(name)
+        return super().__getattribute__(name)
+
+
+def test_an_object_of_the_programs_is_asked_nothing() -> None:
+    def function(x: torch.Tensor, watched: Any) -> Any:
+        kept = watched
+        for i in range(20):
+            x = x + i
+        return x, kept
+
+    watched = Watched(a=1)
+    capture(function)(torch.ones(2), watched)
+    assert not Watched.asked

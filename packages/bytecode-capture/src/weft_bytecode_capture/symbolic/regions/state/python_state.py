@@ -130,7 +130,7 @@ def _reachable(evaluator: Frame) -> Iterator[Variable]:
 def _state(variable: Variable) -> _State:
     """What the object is now."""
     held = {
-        name: value.copy() if isinstance(value, (dict, list, set)) else value
+        name: value.copy() if type(value) in (dict, list, set) else value
         for name, value in attributes(variable).items()
     }
     return _State(frozen_state(variable), held)
@@ -140,9 +140,9 @@ def _restore(variable: Variable, state: _State) -> None:
     """Put a container back into the state that :func:`_state` has found."""
     for name, value in vars(variable).items():
         before = state.held.get(name, value)
-        if isinstance(value, list):
+        if type(value) is list:
             value[:] = before
-        elif isinstance(value, (dict, set)):
+        elif type(value) in (dict, set):
             value.clear()
             value.update(before)
         elif before is not value:
