@@ -19,7 +19,7 @@ from weft_bytecode_capture.symbolic.evaluator import FrameEvaluator
 from weft_bytecode_capture.symbolic.models.containers.sequences import ListVariable
 from weft_bytecode_capture.symbolic.models.iterators.builtin_iterators import LazyIteratorVariable
 from weft_bytecode_capture.symbolic.models.iterators.generators import GeneratorVariable
-from weft_bytecode_capture.symbolic.models.objects.opaque import WeakReferenceVariable
+from weft_bytecode_capture.symbolic.models.objects.weak_references import WeakReferenceVariable
 from weft_bytecode_capture.symbolic.regions.state import frozen_states
 from weft_bytecode_capture.symbolic.regions.state.frozen_states import frozen_state, is_same
 from weft_bytecode_capture.symbolic.variables.base import Variable
