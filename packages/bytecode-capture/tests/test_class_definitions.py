@@ -469,6 +469,23 @@ def that_fails(x):
         return x, str(error)
 
 
+def of_anothers_body(x):
+    class Twice(type):
+        def __new__(mcls, name, bases, namespace):
+            made = super().__new__(mcls, name, bases, namespace)
+            type("Other", (), namespace)
+            return made
+
+    try:
+
+        class Taken(metaclass=Twice):
+            def mine(self):
+                return __class__
+
+    except TypeError as error:
+        return x * 2, str(error).partition(" defining ")[0]
+
+
 ONE_GRAPH = [
     (methods, (2,), (2,), (3,)),
     (derived, ()),
@@ -481,7 +498,7 @@ ONE_GRAPH = [
 ]
 BREAKING = [
     returned, kept, raised, behind_a_break, with_hooks, by_metaclass, with_descriptor, enumeration,
-    with_cached_property, data_classes, with_subclass_hook,
+    with_cached_property, data_classes, with_subclass_hook, of_anothers_body,
     data_class_of_unknown_annotations, annotated_by_an_object,
 ]  # fmt: skip
 

@@ -74,6 +74,8 @@ def _type(
     kinds = _plain_bases(evaluator, bases.iterate(evaluator), value)
     entries = namespace.all_entries(evaluator).items()
     names = {key.variable.as_constant(): entry for key, entry in entries}
+    if not _CELLS.isdisjoint(names):
+        raise Unsupported(_KIND, f"{value!r}, with the body of another class")
     module = ConstantVariable(evaluator.globals.dictionary.get("__name__", "builtins"))
     names.setdefault("__module__", module)
     return _made_of(evaluator, type, value.as_constant(), kinds, names)
@@ -92,7 +94,7 @@ def _made_of(
     if not _LAZY_ANNOTATIONS.isdisjoint(namespace):
         raise Unsupported(_KIND, f"{name}, with annotations")
     for key, value in namespace.items():
-        if key in ("__classcell__", "__classdictcell__"):
+        if key in _CELLS:
             continue
         known = _object_of(evaluator, value)
         if known is not None and type(known[0]) is dict:
@@ -108,6 +110,8 @@ def _made_of(
     return made
 
 
+_CELLS = frozenset({"__classcell__", "__classdictcell__"})
+"""What the body of a class leaves for the class that is made of it."""
 _LAZY_ANNOTATIONS = frozenset({"__annotate__", "__annotate_func__"})  # functions, since 3.14
 
 
