@@ -447,10 +447,13 @@ def _check_promise(operator: OpOverload, fake: torch.Tensor) -> None:
     stride = [to_expression(s) for s in fake.stride()]
     symbols = {symbol for extent in (*size, *stride) for symbol in extent.free_symbols}
     numbers = dict(zip(sorted(symbols, key=str), sympy.primerange(1000, 10**6), strict=False))
-    reach = 0
-    steps, extents = ([evaluate_expression(e, numbers) for e in es] for es in (stride, size))
-    if min(extents, default=0) < 0:
+    try:
+        steps, extents = ([evaluate_expression(e, numbers) for e in es] for es in (stride, size))
+    except ZeroDivisionError:
         return  # no call has these sizes
+    if min(extents, default=0) < 0:
+        return  # nor these
+    reach = 0
     for step, extent in sorted(zip(steps, extents, strict=True)):
         if step == 0 or extent <= 1:
             continue
