@@ -263,3 +263,19 @@ def test_rows_that_are_held_need_no_vectors(cache: Path) -> None:
         )
         assert [w for w in ("_held(", "_vectors(") if w in printed.source] == [word]
         assert printed.host.aligned and printed.host.begins_aligned
+
+
+def test_numbers_that_are_multiples_whatever_the_sizes(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no size has to be one, no call asks."""
+    monkeypatch.setattr("weft_codegen_triton.host.host_printer._aligning", lambda *_: ())
+    monkeypatch.setattr("weft_codegen_triton.kernel.kernel_printer.is_aligned", lambda *_: True)
+
+    def function(x: T) -> T:
+        return x[:, :3].exp()
+
+    program = compiled(cache, function, torch.randn(4, 6, 64))
+    for n in (6, 16):
+        x = torch.randn(4, n, 64)
+        assert_equals_eager(program(x), function, (x,))

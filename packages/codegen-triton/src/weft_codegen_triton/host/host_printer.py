@@ -133,7 +133,7 @@ class _HostPrinter(HostWalk):
         varied = {
             launch.function
             for launch in itertools.chain.from_iterable(launches.values())
-            if launch.printed.function.for_aligned(self.aligned).aligned
+            if self.aligned and launch.printed.function.for_aligned(self.aligned).aligned
         }
         self.kernel_launches = launches
         self.lines: list[str] = []
