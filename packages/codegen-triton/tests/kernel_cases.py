@@ -108,6 +108,7 @@ INDEXING: dict[str, Case] = {
     "stack": (lambda x: torch.stack([x, x + 1], 1), (MATRIX,)),
     "slices": (lambda x: x[1:, ::2] - x[:-1, 1::2], (MATRIX,)),
     "products of few columns": (lambda x: torch.relu(x[:, :4] @ x[:3, :4].t()), (MATRIX,)),
+    "products of few terms": (lambda x: torch.relu(x[:, :2] @ x.reshape(2, 12)), (MATRIX,)),
     "max pool": (lambda x: F.max_pool2d(x[None, None], 2), (MATRIX,)),
     "patches, added up": (
         lambda x: F.fold(

@@ -136,7 +136,11 @@ class TritonCodegen(Codegen):
     def lowering_options(self) -> LoweringOptions:
         """Made anew for each graph: some of them are torch's settings at that moment."""
         return LoweringOptions(
-            scans=True, selects_through_views=True, inlined_vectors=1 << 10, inlined_columns=8
+            scans=True,
+            selects_through_views=True,
+            inlined_vectors=1 << 10,
+            inlined_columns=8,
+            inlined_terms=3,
         )
 
     def for_mode(self, mode: str) -> Self:

@@ -58,6 +58,7 @@ class LoweringOptions:
     calls of a library, or a quarter of that, all of a batch together, where the right one's rows are strided.
     ``inlined_vectors``: so are products of matrices of at most so many elements with vectors.
     ``inlined_columns``: so are products with matrices of at most so many rows and columns.
+    ``inlined_terms``: so are products of rows of at most so many elements with any matrix.
     ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.
     ``wide_moments``: deviations of float32 and halves are accumulated in float64, as eager's on the CPU are.
     ``eager_numerics``: loops compute what they give the same bits for as eager; else its operator is called.
@@ -74,6 +75,7 @@ class LoweringOptions:
     inlined_matmuls: int = 0
     inlined_vectors: int = 0
     inlined_columns: int = 0
+    inlined_terms: int = 0
     scans: bool = False
     wide_moments: bool = False
     eager_numerics: bool = False

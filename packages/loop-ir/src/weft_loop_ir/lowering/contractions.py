@@ -140,11 +140,12 @@ def _is_with_vector(context: LoweringContext, left: TensorValue, right: TensorVa
 
 
 def _is_thin(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
-    """Whether rows of few elements become others of few: reading and writing them is all that it takes."""
-    (terms, columns), most = right.size[-2:], context.options.inlined_columns
-    if not (terms.is_Integer and columns.is_Integer):
+    """Whether rows of few elements become others: reading and writing them is all that it takes."""
+    (terms, columns), options = right.size[-2:], context.options
+    if not terms.is_Integer or 0 in (terms, columns):
         return False
-    return 0 < int(terms) <= most and 0 < int(columns) <= most
+    has_few = columns.is_Integer and int(columns) <= options.inlined_columns
+    return int(terms) <= (options.inlined_columns if has_few else options.inlined_terms)
 
 
 def _is_small(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
