@@ -5,11 +5,13 @@ All stages but the compiler and what it makes are the same, so a program takes a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import weft_loop_ir
+from torch._subclasses.fake_tensor import FakeTensorMode
 from weft_codegen_cpp import CppCodegen
 from weft_codegen_cpp.program import GeneratedProgram
 from weft_loop_ir import Schedule
@@ -82,3 +84,23 @@ class EvaluatedCpp(CppCodegen):
 
     def environment(self) -> None:  # type: ignore[override]
         """Its programs are not kept."""
+
+
+@contextlib.contextmanager
+def cache_fakes(wanted: bool) -> Iterator[None]:
+    """Whether torch keeps what operators give of fake tensors; random programs hardly ask again.
+
+    Without it a program takes two thirds of the time.
+    """
+    begin = FakeTensorMode.__init__
+
+    def begin_without(self: FakeTensorMode, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **options)
+        self.cache_enabled = False
+
+    if not wanted:
+        FakeTensorMode.__init__ = begin_without  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        FakeTensorMode.__init__ = begin  # type: ignore[method-assign]

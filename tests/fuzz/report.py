@@ -28,7 +28,7 @@ from weft_codegen_cpp import CppCodegen
 from tests.opinfo.workers import Worker, answer_all
 
 from .checking import Outcome, check
-from .evaluated import EvaluatedCpp
+from .evaluated import EvaluatedCpp, cache_fakes
 from .programs import Program, random_program
 from .shrinking import shrink
 from .templates import PRELUDE
@@ -46,10 +46,11 @@ def outcome_of(seed: int, shrink_seconds: float, compiled_every: int) -> dict[st
     os.environ["WEFT_UNOPTIMIZED_LENGTH"] = "1" if seed // compiled_every % OPTIMIZED else ""
     weft.register_codegen("cpu", CppCodegen if compiled else EvaluatedCpp)
     program = random_program(seed)
-    outcome = check(program)
-    if outcome.bad and shrink_seconds > 0:
-        program = shrink(program, lambda other: _fails_so(other, outcome), shrink_seconds)
+    with cache_fakes(compiled):
         outcome = check(program)
+        if outcome.bad and shrink_seconds > 0:
+            program = shrink(program, lambda other: _fails_so(other, outcome), shrink_seconds)
+            outcome = check(program)
     text = describe(program) if outcome.kind not in ("right", "unstable") else ""
     return {"seed": seed, "kind": outcome.kind, "detail": outcome.detail, "program": text}
 

@@ -384,16 +384,6 @@ def test_a_mode_made_without_torchs_compiler_is_as_torchs_own() -> None:
         assert type(found[name]) is type(value), name
 
 
-@pytest.mark.parametrize("static", [True, False])
-def test_torchs_own_cache_takes_no_results(static: bool) -> None:
-    FakeTensorMode.cache_clear()
-    mode = RememberingFakeMode(shape_env=ShapeEnv())
-    x = mode.from_tensor(torch.ones(5, 3), static_shapes=static)
-    with mode:
-        assert torch.cat([x + x, x]).dim() == 2
-    assert FakeTensorMode.cache_info().misses == 0
-
-
 def test_a_shape_environment_is_made_when_it_is_asked_for() -> None:
     on_demand = EnvironmentOnDemand(ShapeEnv)
     mode = RememberingFakeMode(shape_env=on_demand, static_shapes=True)

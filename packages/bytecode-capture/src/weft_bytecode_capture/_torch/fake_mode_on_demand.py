@@ -67,9 +67,6 @@ class FakeModeOnDemand(FakeTensorMode):
             self._begin(static, allow_non_fake_inputs)
         else:
             super().__init__(static_shapes=static, allow_non_fake_inputs=allow_non_fake_inputs)
-        # Torch's cache of results: where sizes are numbers an entry takes longer to make than it saves, where
-        # ten layers of a model have symbolic ones as long.
-        self.cache_enabled = False
         if isinstance(shape_env, EnvironmentOnDemand):
             self._on_demand = shape_env
             del self.shape_env  # read from now on by __getattr__
