@@ -110,6 +110,8 @@ NEW: dict[str, Callable[[Tensor], Tensor]] = {
     "sizes": lambda x: x.new_zeros(x.shape[0] + 1, x.shape[1]),
     "reduced": lambda x: x.amax((1, 3)),
     "compared": lambda x: x < 1,
+    "real part": lambda x: (x * 1j).real + 1,
+    "bits": lambda x: (x + 1).view(torch.int32) + 1,
     "conjugated": lambda x: (x * 1j).conj() + 1,
     "several": lambda x: x.split(2, 2)[1] + 1,
     "sorted": lambda x: x.sort(1)[0],

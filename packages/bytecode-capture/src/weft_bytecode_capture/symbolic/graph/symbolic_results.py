@@ -52,7 +52,8 @@ def symbolic_result(
         return None
     place = storage_identity(result)
     if type(args[0]) is FakeTensor and place == storage_identity(args[0]):
-        if not same_dispatch(mode.view_of(args[0], shape, strides, offset), result):
+        again = mode.view_of(args[0], shape, strides, offset)
+        if again.dtype != result.dtype or not same_dispatch(again, result):
             return None
         return lambda args: mode.view_of(args[0], shape, strides, offset)
     operands = [*args, *kwargs.values()]
