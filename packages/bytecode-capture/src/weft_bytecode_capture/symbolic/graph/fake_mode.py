@@ -15,7 +15,6 @@ import torch
 
 from ..._torch import (
     OpOverload,
-    default_device,
     runs_in_backward,
     same_dispatch,
     shares_operands,
@@ -41,7 +40,14 @@ from .fake_corrections import (
 from .kernel_strides import may_have_other_strides, with_kernel_strides
 from .known_results import KnownResult, key_text
 from .storages import storages
-from .symbolic_results import PLAIN, SymbolicResult, symbolic_key, symbolic_result
+from .symbolic_results import (
+    PLAIN,
+    SymbolicResult,
+    ambient,
+    is_strided,
+    symbolic_key,
+    symbolic_result,
+)
 
 _DEVICE = torch.ops.prim.device.default
 
@@ -207,12 +213,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         kwargs: Mapping[str, Any],
     ) -> tuple[Any, ...] | None:
         """All that a result depends on; None where there is more than can be compared."""
-        parts: list[Any] = [
-            func,
-            torch.get_default_dtype(),
-            default_device(),
-            torch.is_inference_mode_enabled(),
-        ]
+        parts: list[Any] = [func, *ambient()]
         for value in args:
             if not self._add(value, parts, by_element):
                 return None
@@ -248,21 +249,11 @@ class RememberingFakeMode(FakeModeOnDemand):
 
     def _is_plain(self, value: FakeTensor) -> bool:
         """Whether its dtype, sizes, strides and device say all that matters to what is no view of it."""
-        return (
-            value.fake_mode is self
-            and value.layout is torch.strided
-            and has_known_sizes(value)
-            and not value.is_conj()
-            and not value.is_neg()
-        )
+        return is_strided(self, value) and has_known_sizes(value)
 
     def looks_of(self, values: Sequence[Any]) -> list[Any] | None:
         """All that what is computed of ``values`` depends on, None where that is not known."""
-        parts: list[Any] = [
-            torch.get_default_dtype(),
-            default_device(),
-            torch.is_inference_mode_enabled(),
-        ]
+        parts = ambient()
         return parts if all(self._add(value, parts, False) for value in values) else None
 
     def layout_of(self, value: Any) -> FakeLayout | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import keyword
 import operator
@@ -473,10 +474,7 @@ class GraphBuilder:
         keywords: dict[str, Any],
     ) -> Any:
         """What the call gives for fakes."""
-
-        def evaluate() -> Any:
-            return self._evaluated(evaluator, kind, target, fakes, keywords)
-
+        evaluate = functools.partial(self._evaluated, evaluator, kind, target, fakes, keywords)
         if self.transforms.active:
             return evaluate()
         return self._repeated.result(kind, target, fakes, keywords, evaluate)

@@ -25,12 +25,7 @@ def symbolic_key(
     mode: FakeTensorMode, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, ...] | None:
     """All that a result depends on; None where nothing is symbolic, or more matters than can be compared."""
-    parts: list[Any] = [
-        operator,
-        torch.get_default_dtype(),
-        default_device(),
-        torch.is_inference_mode_enabled(),
-    ]
+    parts: list[Any] = [operator, *ambient()]
     count = len(parts)
     for value in (*args, *kwargs, *kwargs.values()):
         if not _add(mode, value, parts):
@@ -88,15 +83,23 @@ def _add(mode: FakeTensorMode, value: Any, parts: list[Any]) -> bool:
     return kind in PLAIN
 
 
-def _is_plain(mode: FakeTensorMode, value: FakeTensor) -> bool:
-    """Whether its dtype, sizes, strides and device say all that matters to what is no view of it."""
+def ambient() -> list[Any]:
+    """What of torch's settings results depend on."""
+    return [torch.get_default_dtype(), default_device(), torch.is_inference_mode_enabled()]
+
+
+def is_strided(mode: FakeTensorMode, value: FakeTensor) -> bool:
+    """Whether dtype, sizes, strides, device and constant say all that matters to what is no view of it."""
     return (
         value.fake_mode is mode
-        and value.constant is None
         and value.layout is torch.strided
         and not value.is_conj()
         and not value.is_neg()
     )
+
+
+def _is_plain(mode: FakeTensorMode, value: FakeTensor) -> bool:
+    return value.constant is None and is_strided(mode, value)
 
 
 _SYMBOLIC = object()
