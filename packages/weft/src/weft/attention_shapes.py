@@ -13,13 +13,11 @@ from typing import Any
 import torch
 import torch.fx
 
-from .known_masks import ATTENTION, CAUSAL, MASK
+from .known_masks import ATTENTION, attention_arguments
 
 Node = torch.fx.Node
 
-NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-"""Of the arguments that may be given by position."""
-assert (NAMES[MASK], NAMES[CAUSAL]) == ("attn_mask", "is_causal")
+OPERANDS = ("query", "key", "value")
 
 BATCH = 2
 """Batch dims of the library's kernels."""
@@ -35,7 +33,7 @@ def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
     """
     changed = False
     for node in graph_module.graph.find_nodes(op="call_function", target=ATTENTION):
-        given = dict(zip(NAMES, node.args, strict=False)) | node.kwargs
+        given = attention_arguments(node)
         batch = _batch(given)
         if batch is not None:
             _rewrite(node, given, batch)
@@ -46,7 +44,7 @@ def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
 
 def _batch(given: dict[str, Any]) -> list[int] | None:
     """The batch dims of all operands; None where nothing is to be done, or it can't be said."""
-    values = [_value(given.get(name)) for name in NAMES[:3]]
+    values = [_value(given.get(name)) for name in OPERANDS]
     mask = given.get("attn_mask")
     if None in values or (mask is not None and _value(mask) is None):
         return None
@@ -77,9 +75,9 @@ def _value(node: Any) -> torch.Tensor | None:
 
 def _rewrite(node: Node, given: dict[str, Any], batch: list[int]) -> None:
     """Put attention in four dims, and its result in those of ``node``, in the place of ``node``."""
-    mask, shares = given.get("attn_mask"), _share_heads(given, batch)
-    heads = [batch, *([[*batch[:-1], 1]] * 2 if shares else [batch] * 2)]
-    for name, size in zip(NAMES, heads, strict=False):
+    mask, is_grouped = given.get("attn_mask"), _is_grouped(given, batch)
+    keys = [*batch[:-1], 1] if is_grouped else batch
+    for name, size in zip(OPERANDS, (batch, keys, keys), strict=True):
         operand = _call(node, "expand", _aligned(node, given[name], len(batch)), *size, -1, -1)
         given[name] = _in_four_dims(node, operand, len(batch))
     if mask is not None and mask.meta["example_value"].dim() > 2:
@@ -88,7 +86,7 @@ def _rewrite(node: Node, given: dict[str, Any], batch: list[int]) -> None:
         if any(n != 1 for n in size):
             mask = _call(node, "expand", mask, *batch, -1, -1)
         given["attn_mask"] = _in_four_dims(node, mask, len(batch))
-    if shares:
+    if is_grouped:
         given["enable_gqa"] = True
     with node.graph.inserting_before(node):
         result = node.graph.call_function(ATTENTION, (), given)
@@ -103,9 +101,9 @@ def _rewrite(node: Node, given: dict[str, Any], batch: list[int]) -> None:
     node.graph.erase_node(node)
 
 
-def _share_heads(given: dict[str, Any], batch: list[int]) -> bool:
+def _is_grouped(given: dict[str, Any], batch: list[int]) -> bool:
     """Whether all heads of a query read one key and value, in a dtype whose kernels know that."""
-    query, key, value = (given[name].meta["example_value"] for name in NAMES[:3])
+    query, key, value = (given[name].meta["example_value"] for name in OPERANDS)
     is_half = query.dtype.itemsize == 2 or torch.is_autocast_enabled(query.device.type)
     if given.get("attn_mask") is not None or query.device.type != "cuda" or not is_half:
         return False

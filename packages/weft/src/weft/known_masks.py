@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from typing import Any
 
 import torch
 import torch.fx
@@ -15,7 +16,8 @@ from torch.nn import functional
 from weft_loop_ir import ConstantValues
 
 ATTENTION = functional.scaled_dot_product_attention
-MASK, CAUSAL = 3, 5  # positions of its arguments
+ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+"""Those that may be given by position."""
 
 FUNCTIONS = frozenset(
     getattr(module, name)
@@ -50,10 +52,8 @@ def drop_known_masks(graph_module: torch.fx.GraphModule) -> None:
     graph, replaced = graph_module.graph, False
     known = ConstantValues(graph, _is_computable)
     for node in graph.find_nodes(op="call_function", target=ATTENTION):
-        mask = node.kwargs.get("attn_mask", node.args[MASK] if len(node.args) > MASK else None)
-        causal = node.kwargs.get(
-            "is_causal", node.args[CAUSAL] if len(node.args) > CAUSAL else False
-        )
+        given = attention_arguments(node)
+        mask, causal = given.get("attn_mask"), given.get("is_causal", False)
         if not isinstance(mask, torch.fx.Node) or causal is not False:
             continue
         value = known.tensor(mask)
@@ -62,11 +62,17 @@ def drop_known_masks(graph_module: torch.fx.GraphModule) -> None:
         visible = value if value.dtype == torch.bool else value == 0
         hides_nothing = bool(visible.all())
         if hides_nothing or _is_causal(value, visible):
-            _replace(node, not hides_nothing)
+            node.args = ()
+            node.kwargs = given | {"attn_mask": None, "is_causal": not hides_nothing}
             replaced = True
     if replaced:
         # Printing and compiling thousands of nodes takes a tenth of the time of a first call.
         graph_module.recompile()
+
+
+def attention_arguments(node: torch.fx.Node) -> dict[str, Any]:
+    """The arguments that a call of attention is given, by name."""
+    return dict(zip(ATTENTION_ARGUMENTS, node.args, strict=False)) | node.kwargs
 
 
 def _is_causal(value: torch.Tensor, visible: torch.Tensor) -> bool:
@@ -77,13 +83,6 @@ def _is_causal(value: torch.Tensor, visible: torch.Tensor) -> bool:
     if rows != columns or not bool((visible == visible.new_ones(rows, columns).tril()).all()):
         return False
     return value.dtype == torch.bool or bool((value[~visible] == -math.inf).all())
-
-
-def _replace(node: torch.fx.Node, causal: bool) -> None:
-    names = ("attn_mask", "dropout_p", "is_causal")
-    given = dict(zip(names, node.args[MASK:], strict=False)) | node.kwargs
-    node.args = node.args[:MASK]
-    node.kwargs = {**given, "attn_mask": None, "is_causal": causal}
 
 
 def _is_computable(node: torch.fx.Node) -> bool:
