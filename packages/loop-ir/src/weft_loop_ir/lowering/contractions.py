@@ -103,7 +103,7 @@ def _are_loops(context: LoweringContext, left: TensorValue, right: TensorValue) 
     return (
         _is_outer(context, left)
         or _is_with_vector(context, left, right)
-        or _is_thin(context, left, right)
+        or _is_thin(context, right)
         or _is_small(context, left, right)
     )
 
@@ -139,7 +139,7 @@ def _is_with_vector(context: LoweringContext, left: TensorValue, right: TensorVa
     return 0 < int(elements) <= context.options.inlined_vectors
 
 
-def _is_thin(context: LoweringContext, left: TensorValue, right: TensorValue) -> bool:
+def _is_thin(context: LoweringContext, right: TensorValue) -> bool:
     """Whether rows of few elements become others: reading and writing them is all that it takes."""
     (terms, columns), options = right.size[-2:], context.options
     if not terms.is_Integer or 0 in (terms, columns):
@@ -184,7 +184,7 @@ def _product(context: LoweringContext, left: TensorValue, right: TensorValue) ->
         return ops.mul(*values)
 
     size = (*left.size[:-1], right.size[-1])
-    if _is_thin(context, left, right):
+    if _is_thin(context, right):
         return fold(context, "sum", size, left.size[-1:], function, (left, right), dtype)
     (result,) = context.reduce(
         ["sum"], size, left.size[-1:], function, (left, right), dtype, left.device
