@@ -11,6 +11,7 @@ import torch
 import weft_codegen_cpp.host.step_tables as step_tables
 from comparison import schedule_of
 from weft_codegen_cpp import CppCodegen, printed_program
+from weft_codegen_cpp.host.parts import Message, Pointer, Slot, plain
 from weft_codegen_cpp.host.shared_functions import Field, share_functions
 from weft_codegen_cpp.host.statements import DropRow, Failure, Statement, joined
 from weft_codegen_cpp.host.step_tables import _Tables, with_tables
@@ -140,25 +141,14 @@ def test_rows_of_nothing_are_no_part_of_a_table() -> None:
 def test_steps_alike_share_a_function() -> None:
     """It is given what differs: slots, fields of one type and texts; what else differs makes another one."""
     fields = {"a": Field(3, "f32"), "b": Field(4, "f32"), "n": Field(5, "i64")}
-    steps = [
-        [
-            "if (api.mm_out(c.owned[1], c.a, c.made[1], c.made[7])) {",
-            '  return c.failed = "mm (c.a)", x;',
-            "}",
-        ],
-        [
-            "if (api.mm_out(c.owned[2], c.b, c.made[2], c.made[7])) {",
-            '  return c.failed = "mm \\"(2)", x;',
-            "}",
-        ],
-        [
-            "if (api.mm_out(c.owned[1], c.n, c.made[1], c.made[7])) {",
-            '  return c.failed = "mm (c.a)", x;',
-            "}",
-        ],
-        ["c.s0 = 3;"],
-        ["c.s1 = 3;"],
-    ]
+
+    def step(slot: int, field: str, where: str) -> list[str]:
+        made = [f"c.made[{Slot(number)}]" for number in (slot, 7)]
+        call = f"api.mm_out(c.owned[{Slot(slot)}], {Pointer(field)}, {', '.join(made)})"
+        return [f"if ({call}) {{", f"  return c.failed = {Message(where)}, x;", "}"]
+
+    first, third = step(1, "a", '"mm (c.a)"'), step(1, "n", '"mm (c.a)"')
+    steps = [first, step(2, "b", '"mm \\"(2)"'), third, ["c.s0 = 3;"], ["c.s1 = 3;"]]
     shared = share_functions(steps, fields)
     assert [members for _, members in shared] == [[0, 1], [2], [3], [4]]
     function = shared[0][0]
@@ -168,7 +158,7 @@ def test_steps_alike_share_a_function() -> None:
         "  }",
     )
     assert function.lists == ((1, 3, '"mm (c.a)"'), (2, 4, '"mm \\"(2)"'))
-    assert shared[1][0].definition[1:-2] == tuple(f"  {line}" for line in steps[2])
+    assert shared[1][0].definition[1:-2] == tuple(f"  {plain(line)}" for line in third)
     assert shared[1][0].lists == ((),)
 
 

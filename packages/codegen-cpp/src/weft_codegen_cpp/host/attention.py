@@ -14,6 +14,7 @@ from weft_loop_ir import BufferView, ExternCall
 
 from weft_codegen_cpp.cpu import cpu_of
 from weft_codegen_cpp.host.extern_calls import AttentionCall
+from weft_codegen_cpp.host.parts import Pointer
 from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal, memory_type
@@ -77,7 +78,7 @@ def print_attention(writer: HostWriter, call: ExternCall, native: AttentionCall)
     chosen = 1 / math.sqrt(depth) if native.scale is None else float(native.scale)
     tensors = query, key, value, mask
     pointers = ["nullptr" if t is None else _pointer(writer, t) for t in tensors]
-    pointers += ["nullptr" if r is None else f"c.{r}" for r in (out, log_sums)]
+    pointers += ["nullptr" if r is None else str(Pointer(r)) for r in (out, log_sums)]
     strides = [_numbers(writer, t.stride[:3]) for t in (query, key, value)]
     strides += [
         _result_strides(writer, out),
@@ -106,7 +107,7 @@ def print_attention(writer: HostWriter, call: ExternCall, native: AttentionCall)
 
 
 def _pointer(writer: HostWriter, view: BufferView) -> str:
-    return f"c.{view.buffer} + {writer.index(view.offset)}"
+    return f"{Pointer(view.buffer)} + {writer.index(view.offset)}"
 
 
 def _numbers(writer: HostWriter, expressions: tuple[sympy.Expr, ...]) -> str:

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from weft_codegen_cpp.host.parts import Member
 from weft_codegen_cpp.statements import indent
 
 MIN_ROWS = 8
 """Structures from which a table pays: fewer take the compiler no time as statements."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """A field of the call."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f"c.{self.name}"
 
 
 Expression = Member | int | str

@@ -10,6 +10,7 @@ import torch
 from weft_loop_ir import BufferView, ExternCall, Loop, Schedule, SymbolDefinition, all_items
 from weft_loop_ir.unsupported import Unsupported
 
+from weft_codegen_cpp.host.parts import Pointer
 from weft_codegen_cpp.kernel.dtypes import NARROW_FLOATS, memory_type
 
 Index = Callable[[Any], str]
@@ -52,7 +53,7 @@ def print_definition(
     assert isinstance(view, BufferView)
     if view.dtype.is_complex or (memory_type(view.dtype) == "ui8" and view.dtype != torch.uint8):
         raise Unsupported("a number read from a tensor", f"of dtype {view.dtype}")
-    element = f"c.{view.buffer}[{index(view.offset)}]"
+    element = f"{Pointer(view.buffer)}[{index(view.offset)}]"
     half = NARROW_FLOATS.get(view.dtype)
     if half is not None:
         element = f"{half}_to_f32({element})"

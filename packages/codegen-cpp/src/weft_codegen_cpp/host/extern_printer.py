@@ -24,6 +24,7 @@ from weft_codegen_cpp.host.extern_calls import (
 )
 from weft_codegen_cpp.host.linear import convolves_in_onednn
 from weft_codegen_cpp.host.packing import packed_weight
+from weft_codegen_cpp.host.parts import Slot
 from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
 from weft_codegen_cpp.kernel.dtypes import literal
@@ -92,7 +93,7 @@ def _native(writer: HostWriter, call: ExternCall, native: LinearCall | Attention
                 function, arguments = "linear", [pointer]
             case AttentionCall():
                 function, arguments = "api.attention", _attention(writer, native, pointer)
-        arguments = [*handles, *arguments, *(f"&c.owned[{slot}]" for slot in slots)]
+        arguments = [*handles, *arguments, *(f"&c.owned[{Slot(slot)}]" for slot in slots)]
         _fail_if(writer, f"{function}({', '.join(arguments)})", call)
         for name, slot in zip(call.outputs, slots, strict=True):
             if name is not None:
@@ -132,11 +133,11 @@ def _settle(writer: HostWriter, call: ExternCall, name: str, slot: int) -> None:
     """Give the tensor in ``slot`` the strides that the schedule says, if it has others."""
     layout = writer.schedule.buffers[name].layout
     settled = (
-        f"settle_layout(c.owned[{slot}], {len(layout.size)}, {writer.array(layout.size)}, "
+        f"settle_layout({writer.sources[name]}, {len(layout.size)}, {writer.array(layout.size)}, "
         f"{writer.array(layout.stride)}, {_torch.dtype_code(layout.dtype)})"
     )
     _fail_if(writer, f"!{settled}", call)
-    writer.point(name, f"c.owned[{slot}]")
+    writer.point(name, writer.sources[name].handle)
 
 
 # ---- through Python ----------------------------------------------------------------------------------
@@ -160,8 +161,8 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
             slot = writer.own_object(name)
             writer.drop("made", [slot])
             writer.emit(
-                f"c.made[{slot}] = api.PyTuple_GetItem(result, {position});",
-                f"api.Py_IncRef(c.made[{slot}]);",
+                f"{writer.sources[name]} = api.PyTuple_GetItem(result, {position});",
+                f"api.Py_IncRef({writer.sources[name]});",
             )
             writer.point(name, writer.sources[name].handle)
     writer.steps.append(joined("{", statements, "}"))

@@ -27,12 +27,13 @@ from weft_loop_ir import (
     print_number,
 )
 
-from weft_codegen_cpp.host.call_tables import Expression, Member, print_calls
+from weft_codegen_cpp.host.call_tables import Expression, print_calls
 from weft_codegen_cpp.host.data_symbols import CONDITIONS, print_definition, quoted
 from weft_codegen_cpp.host.entry import Entry, print_entry
 from weft_codegen_cpp.host.extern_calls import writes_into
 from weft_codegen_cpp.host.extern_printer import print_extern
 from weft_codegen_cpp.host.parallel_loops import own_buffers, print_iterations
+from weft_codegen_cpp.host.parts import Member, Pointer, Slot, plain
 from weft_codegen_cpp.host.regions import print_branch, print_loop
 from weft_codegen_cpp.host.results import print_results
 from weft_codegen_cpp.host.statements import (
@@ -126,7 +127,7 @@ class _HostPrinter(HostWriter):
             functions.insert(0, print_timeline(self.timed))
         parts = [self._call_struct(), *functions, results, self._entry()]
         return PrintedHost(
-            "\n".join(parts),
+            plain("\n".join(parts)),
             tuple(self.objects),
             tuple(sorted(self.headers)),
             may_fail=may_fail,
@@ -231,7 +232,7 @@ class _HostPrinter(HostWriter):
     def _call(self, kernel: Kernel) -> list[Expression]:
         """What fills the structure that the function of ``kernel`` is given."""
         one = self.kernels[kernel.name]
-        fields: list[Expression] = [Member(name) for name in one.buffers]
+        fields: list[Expression] = [Pointer(name) for name in one.buffers]
         fields += [one.values.get(s, Member(s.name)) for s in one.symbols]
         for number in one.scalars:
             text = print_number(number, NUMBER, self.names())
@@ -312,9 +313,9 @@ class _HostPrinter(HostWriter):
             if name not in names:
                 continue
             what = "owned" if self.object_of(name) is None else "made"
-            drop = f"drop_{what}(c.{what}[{slot}]);"
+            drop = f"drop_{what}(c.{what}[{Slot(slot)}]);"
             if name in self.made_in_regions:
-                self.emit(f"if (c.{what}[{slot}]) {drop}")
+                self.emit(f"if (c.{what}[{Slot(slot)}]) {drop}")
             else:
                 self.emit(drop, rows=(DropRow(what, slot),))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft_loop_ir import Branch, BufferView, Count, Loop
 
+from weft_codegen_cpp.host.parts import Pointer
 from weft_codegen_cpp.host.statements import Statement, joined
 from weft_codegen_cpp.host.writer import HostWriter
 
@@ -38,4 +39,4 @@ def _head(writer: HostWriter, count: Count | None) -> str:
 
 
 def _holds(writer: HostWriter, predicate: BufferView) -> str:
-    return f"c.{predicate.buffer}[{writer.index(predicate.offset)}]"
+    return f"{Pointer(predicate.buffer)}[{writer.index(predicate.offset)}]"

@@ -11,25 +11,23 @@ import sympy
 from weft_loop_ir import BufferView, Unsupported
 
 from weft_codegen_cpp.errors import CodegenError
+from weft_codegen_cpp.host.parts import filled, pieces_of
 from weft_codegen_cpp.host.writer import HostWriter, Place
 
 MIN_SLOTS = 8
 """New tensors, or views of such, that are put in the tuple by one loop, fewer by a statement each."""
 
 
-ANY_SLOT = "#"
-
-
 @dataclass(frozen=True)
 class _Result:
     """The C++ expression of a result, and where it is if it is one that the call keeps.
 
-    ``form`` is the expression with :data:`ANY_SLOT` in place of the slot of a tensor that the call has made.
+    ``form`` is the expression around the slot of a tensor that the call has made.
     """
 
     code: str
     place: Place | None = None
-    form: str | None = None
+    form: tuple[str, ...] | None = None
 
 
 def print_results(writer: HostWriter) -> str:
@@ -59,19 +57,19 @@ def print_results(writer: HostWriter) -> str:
     return "\n".join([*lines, "  return tuple.give();", "}", ""])
 
 
-def _looped(items: Sequence[_Result]) -> dict[str, list[int]]:
+def _looped(items: Sequence[_Result]) -> dict[tuple[str, ...], list[int]]:
     """The results that are put in the tuple by loops, before others, which may be one of them: by form."""
-    alike: dict[str, list[int]] = {}
+    alike: dict[tuple[str, ...], list[int]] = {}
     for position, item in enumerate(items):
         if item.form is not None:
             alike.setdefault(item.form, []).append(position)
     return {form: positions for form, positions in alike.items() if len(positions) >= MIN_SLOTS}
 
 
-def _loop(form: str, slots: Mapping[int, int]) -> list[str]:
+def _loop(form: Sequence[str], slots: Mapping[int, int]) -> list[str]:
     """Put results of a form in the tuple, given their slots by position."""
     table = f"table{next(iter(slots))}"
-    code = form.replace(ANY_SLOT, f"{table}[k].slot")
+    code = filled(form, [f"{table}[k].slot"])
     rows = ", ".join(f"{{{position}, {slot}}}" for position, slot in slots.items())
     return [
         f"  static const struct {{ i32 position, slot; }} {table}[] = {{{rows}}};",
@@ -127,8 +125,8 @@ def _kept(place: Place) -> _Result:
 
 def _new(place: Place, function: str, arguments: str = "") -> _Result:
     """What ``function`` makes of a handle in a slot, and of ``arguments``."""
-    form = f"{function}({place.items}[{ANY_SLOT}]{arguments})"
-    return _Result(form.replace(ANY_SLOT, str(place.number)), place, form)
+    code = f"{function}({place}{arguments})"
+    return _Result(code, place, pieces_of(code)[0])
 
 
 def _tensor(writer: HostWriter, output: BufferView, position: int, made: dict[str, int]) -> _Result:

@@ -6,18 +6,11 @@ its steps differ.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from weft_codegen_cpp.host.parts import Message, Part, Slot, filled, pieces_of
 from weft_codegen_cpp.statements import indent
-
-_PART = re.compile(
-    r'c\.failed = (?P<text>"(?:[^"\\]|\\.)*")'
-    r"|\b(?:c\.)?(?:owned|made|arguments|objects|views)\[(?P<slot>\d+)\]"
-    r"|\b(?P<field>c\.[A-Za-z_]\w*)"
-)
-"""What tells steps apart: a string, the number of a slot, a buffer's pointer."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +22,8 @@ class Field:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """C++ that another step may have otherwise: ``form`` makes it of an element of the step's list."""
+class _Element:
+    """A part of a step as C++, and the element of the step's list of which ``form`` makes it."""
 
     code: str
     form: str
@@ -53,55 +46,46 @@ def share_functions(
     ``fields`` are those of a call, by name.  The functions are named ``step0``, ``step1`` and so on.
     """
     alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
-    parts = []
+    elements = []
     for position, lines in enumerate(steps):
-        between, found = _split("\n".join(lines), fields)
-        parts.append(found)
-        alike.setdefault((between, tuple(part.form for part in found)), []).append(position)
+        between, parts = pieces_of("\n".join(lines))
+        elements.append([_element(part, fields) for part in parts])
+        forms = tuple(element.form for element in elements[-1])
+        alike.setdefault((between, forms), []).append(position)
     return [
-        (_shared(f"step{number}", between, [parts[k] for k in members]), members)
+        (_shared(f"step{number}", between, [elements[k] for k in members]), members)
         for number, ((between, _), members) in enumerate(alike.items())
     ]
 
 
-def _split(code: str, fields: Mapping[str, Field]) -> tuple[tuple[str, ...], list[_Part]]:
-    """The parts of ``code`` that may vary, and what lies before, between and behind them."""
-    between, parts, end = [], [], 0
-    for match in _PART.finditer(code):
-        kind = str(match.lastgroup)
-        field = fields.get(match[kind][2:]) if kind == "field" else None
-        if kind == "field" and field is None:
-            continue  # a size, or something that all steps share
-        if field is not None:
-            part = _Part(match[kind], f"field<{field.type_name}>(c, {{}})", field.number)
-        elif kind == "slot":
-            part = _Part(match[kind], "{}", int(match[kind]))
-        else:
-            part = _Part(match[kind], "texts[{}]", match[kind])
-        between.append(code[end : match.start(kind)])
-        parts.append(part)
-        end = match.end(kind)
-    return (*between, code[end:]), parts
+def _element(part: Part, fields: Mapping[str, Field]) -> _Element:
+    match part:
+        case Slot():
+            return _Element(part.code, "{}", part.number)
+        case Message():
+            return _Element(part.code, "texts[{}]", part.code)
+    field = fields[part.name]
+    return _Element(part.code, f"field<{field.type_name}>(c, {{}})", field.number)
 
 
-def _shared(name: str, between: Sequence[str], steps: Sequence[Sequence[_Part]]) -> SharedFunction:
+def _shared(
+    name: str, between: Sequence[str], steps: Sequence[Sequence[_Element]]
+) -> SharedFunction:
     """The function of ``steps``, which are alike; what is equal in all of them is no part of their lists."""
-    columns: dict[tuple[int | str, ...], int] = {}
-    code = [between[0]]
-    for column, behind in zip(zip(*steps, strict=True), between[1:], strict=True):
-        values = tuple(part.value for part in column)
+    lists: dict[tuple[int | str, ...], int] = {}
+    codes = []
+    for column in zip(*steps, strict=True):
+        values = tuple(element.value for element in column)
         if len(set(values)) == 1:
-            code.append(column[0].code)
+            codes.append(column[0].code)
         else:
-            element = f"list[{columns.setdefault(values, len(columns))}]"
-            code.append(column[0].form.format(element))
-        code.append(behind)
-    parameters = "Call& c, const i32* list, const char* const* texts"
-    definition = [
-        f"static Status {name}({parameters}) {{",
-        *indent("".join(code).split("\n")),
+            codes.append(column[0].form.format(f"list[{lists.setdefault(values, len(lists))}]"))
+    definition = (
+        f"static Status {name}(Call& c, const i32* list, const char* const* texts) {{",
+        *indent(filled(between, codes).split("\n")),
         "  return ok;",
         "}",
-    ]
-    lists = tuple(zip(*columns, strict=True)) if columns else ((),) * len(steps)
-    return SharedFunction(tuple(definition), lists)
+    )
+    return SharedFunction(
+        definition, tuple(zip(*lists, strict=True)) if lists else ((),) * len(steps)
+    )

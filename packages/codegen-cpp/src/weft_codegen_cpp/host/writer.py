@@ -13,6 +13,7 @@ from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.data_symbols import counters, definitions
+from weft_codegen_cpp.host.parts import Message, Pointer, Slot
 from weft_codegen_cpp.host.statements import STATUS, AllocationRow, Failure, Row, Statement, ViewRow
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE
@@ -30,7 +31,7 @@ class Place:
     is_object: bool = True
 
     def __str__(self) -> str:
-        return f"{self.items}[{self.number}]"
+        return f"{self.items}[{Slot(self.number)}]"
 
     @property
     def handle(self) -> str:
@@ -91,7 +92,7 @@ class HostWriter(HostWalk):
         rows: tuple[Row, ...] | None = None,
     ) -> None:
         """End the call with ``failure`` where ``condition`` holds; ``what``: a C++ string that says where."""
-        noted = "" if what is None else f"c.failed = {what}, "
+        noted = "" if what is None else f"c.failed = {Message(what)}, "
         line = f"if ({condition}) return {noted}{STATUS[failure]};"
         self.steps.append(Statement((line,), failure, rows))
 
@@ -132,7 +133,7 @@ class HostWriter(HostWalk):
     def point(self, name: str, handle: str) -> None:
         """Let the call's pointer ``name`` be the memory of the tensor ``handle``."""
         type_name = memory_type(self.schedule.buffers[name].layout.dtype)
-        self.emit(f"c.{name} = ({type_name}*)data_of({handle});")
+        self.emit(f"{Pointer(name)} = ({type_name}*)data_of({handle});")
 
     def own(self, name: str) -> int:
         """A slot for a tensor that this call owns: the one of the buffer ``name``."""
@@ -161,7 +162,7 @@ class HostWriter(HostWalk):
             f"{len(layout.size)}, {self.array(layout.size)}, {self.array(layout.stride)}, "
             f"{_torch.dtype_code(layout.dtype)}"
         )
-        call = f"allocate(c.owned[{slot}], &c.{name}, {made})"
+        call = f"allocate({self.sources[name]}, &{Pointer(name)}, {made})"
         is_fixed = _is_fixed((*layout.size, *layout.stride))
         rows = (AllocationRow(name, slot, made),) if is_fixed else None
         self.fail_if(f"!{call}", Failure.OPERATOR, '"allocation"', rows)
@@ -178,7 +179,7 @@ class HostWriter(HostWalk):
     def drop(self, what: str, slots: Sequence[int]) -> None:
         """In a region: free what the last run of this step has left in ``slots``."""
         for slot in slots if self.depth else ():
-            self.emit(f"if (c.{what}[{slot}]) drop_{what}(c.{what}[{slot}]);")
+            self.emit(f"if (c.{what}[{Slot(slot)}]) drop_{what}(c.{what}[{Slot(slot)}]);")
 
     # -- views -------------------------------------------------------------------------------------------
 
@@ -196,7 +197,7 @@ class HostWriter(HostWalk):
             return self.sources[view.buffer].handle
         number = self.views
         self.views += 1
-        slot = f"c.frame->views[{number}]"
+        slot = f"c.frame->views[{Slot(number)}]"
         self.set_view(slot, view, number)
         return f"{slot}.handle"
 
@@ -205,7 +206,7 @@ class HostWriter(HostWalk):
         rank = len(view.size)
         if rank > MAX_DIMENSIONS:
             raise Unsupported("too many dimensions", f"{rank}, of an operator's argument")
-        data = f"c.{view.buffer}"
+        data = str(Pointer(view.buffer))
         if view.offset != 0:
             data = f"{data} + {self.index(view.offset)} * {self._stride_unit(view)}"
         made = (
