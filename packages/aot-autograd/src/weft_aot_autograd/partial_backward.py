@@ -44,10 +44,10 @@ def partial_backward(
     pruned = _Pruned(source, tangents, [tangents[k] for k in absent])
     (output,) = source.find_nodes(op="output")
     wanted = [(k, node) for k, node in enumerate(output.args[0]) if k not in dropped]
+    if not pruned.is_selective and not only_present:
+        return None
     try:
-        pruned.run()
-        if not pruned.is_selective and not only_present:
-            return None
+        pruned.copy()
         pruned.return_owned([node for _, node in wanted])
     except _NeedsSymbolicZeros:
         return None
@@ -96,22 +96,36 @@ class _Pruned:
         self.copies: dict[torch.fx.Node, torch.fx.Node] = {}
         self.absent = set(absent)
         self.is_selective = False  # whether absent values would have met others than by addition
-        self._gradients = set(tangents)  # what depends on tangents
+        self._missing: dict[torch.fx.Node, list[torch.fx.Node]] = {}  # absent, read beside others
         self._zeros: dict[torch.fx.Node, torch.fx.Node] = {}
+        self._find_absent(tangents)
 
-    def run(self) -> None:
+    def _find_absent(self, tangents: Sequence[torch.fx.Node]) -> None:
+        """Find what is absent without copying anything: most backwards turn out to need no other graph."""
+        gradients = set(tangents)  # what depends on tangents
         for node in self.source.nodes:
             if node.op == "output" or node in self.absent:
                 continue
-            gradients = [a for a in node.all_input_nodes if a in self._gradients]
-            if gradients:
-                self._gradients.add(node)
-            missing = [a for a in gradients if a in self.absent]
+            read = [a for a in node.all_input_nodes if a in gradients]
+            if read:
+                gradients.add(node)
+            missing = [a for a in read if a in self.absent]
             if not missing:
-                self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
-            elif len(missing) == len(gradients):
+                continue
+            if len(missing) == len(read):
                 self.absent.add(node)
                 self.is_selective |= not _keeps_zeros(node)
+            else:
+                self._missing[node] = missing
+
+    def copy(self) -> None:
+        """Fill the graph."""
+        for node in self.source.nodes:
+            if node.op == "output" or node in self.absent:
+                continue
+            missing = self._missing.get(node)
+            if missing is None:
+                self.copies[node] = self.graph.node_copy(node, self.copies.__getitem__)
             else:
                 self._meet(node, missing)
 
