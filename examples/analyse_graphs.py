@@ -3,13 +3,15 @@
 Prints the graphs of a function, the guards under which they hold, and where and why it breaks.
 """
 
+import time
+
 import torch
 import weft_bytecode_capture
 
 
 def normalise(x: torch.Tensor, scale: float) -> torch.Tensor:
     y = (x - x.mean()) * scale
-    print("mean taken")  # a side effect that a graph cannot hold: the graph breaks here
+    time.sleep(0.01)  # what a graph cannot hold: it breaks here
     return y / y.std()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import traceback
 
 import pytest
@@ -280,7 +281,7 @@ def test_handled_in_a_resumed_frame_and_with_cells():
             return y
 
         x = counted(x) + 1
-        print(end="")
+        time.sleep(0)
         try:
             return torch.linalg.cholesky(counted(x) - 1), count
         except RuntimeError:

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import time
 from collections import OrderedDict, deque
 
 import pytest
@@ -107,7 +108,7 @@ def test_an_iterator_over_a_deque_whose_elements_are_replaced():
     def program(x, items):
         iterator = iter(items)
         first = next(iterator)
-        print(end="")
+        time.sleep(0)
         for position, item in enumerate(items):
             items[position] = item * 2
         items.reverse()
@@ -233,7 +234,7 @@ def test_variables_of_comprehensions_let_go_of_objects_with_finalizers(program):
         yield from items
 
     def function(x, items):
-        print("a break")
+        time.sleep(0)  # a break
         names = list(program(items[0], generated(items)))
         return x + len(names), names
 

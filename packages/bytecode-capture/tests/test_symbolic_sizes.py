@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -244,7 +245,7 @@ def test_division_by_a_number_that_may_be_zero():
 def broken(x):
     y = x.reshape(-1)
     n = y.shape[0]
-    print(end="")
+    time.sleep(0)
     return y[: n // 2] + n
 
 

@@ -8,6 +8,7 @@ import io
 import math
 import operator
 import pickle
+import time
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def test_disabled_functions_run_as_they_are(mark) -> None:
 @pytest.mark.parametrize("mark", ALLOW, ids=WHOSE)
 def test_allowed_functions_are_nodes_of_the_graph(mark) -> None:
     def opaque(x, factor):
-        print(end="")  # noqa: T201 - would break the graph
+        time.sleep(0)
         return x * factor
 
     mark(opaque)
@@ -142,7 +143,7 @@ def test_torchs_substitutes_count() -> None:
     """Of C functions and of Python functions; a call elsewhere still goes to what they stand for."""
 
     def opaque(n):
-        print(end="")  # noqa: T201 - would break the graph
+        time.sleep(0)
         return n + 2
 
     @torch.compiler.substitute_in_graph(binascii.crc_hqx)

@@ -11,7 +11,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ..builtins.methods import BuiltinMethodVariable
-from ..table import model, models
+from ..table import models
 
 _METHODS = frozenset(
     (
@@ -97,25 +97,3 @@ def _new(
 ) -> Variable:
     positional, named = evaluator.snapshots(arguments, keywords, kind.__name__)
     return MemoryFileVariable(evaluator.pure(kind, *positional, **named))
-
-
-@model(print)
-def _print(
-    evaluator: Evaluator,
-    *values: Variable,
-    sep: Variable | None = None,
-    end: Variable | None = None,
-    file: Variable | None = None,
-    flush: Variable | None = None,
-) -> None:
-    """To a file made here; elsewhere it is an effect that no graph has."""
-    if not isinstance(file, MemoryFileVariable):
-        given = ", ".join(map(repr, values))
-        raise Unsupported("call of a builtin function", f"print({given})")
-    between = " " if sep is None or sep.is_none() else sep.as_constant()
-    last = "\n" if end is None or end.is_none() else end.as_constant()
-    text = evaluator.wrap_known(str)
-    parts = [evaluator.call_function(text, [value]).as_constant() for value in values]
-    line = evaluator.pure(str.join, between, parts)
-    for written in (line, last):
-        evaluator.call_method(file, "write", ConstantVariable(written))

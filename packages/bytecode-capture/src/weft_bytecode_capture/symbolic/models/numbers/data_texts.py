@@ -24,6 +24,7 @@ from ...variables.keys import HashedKey
 from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..torch.tensor import TensorVariable
 from ..torch.torch_values import SizeVariable
+from .data_numbers import DataBooleanVariable
 from .representations import NumberVariable
 
 
@@ -169,7 +170,9 @@ def _is_plain_sequence(variable: Variable) -> bool:
 def _varies(evaluator: Evaluator, variable: Variable) -> bool:
     if isinstance(variable, SequenceVariable) and _is_plain_sequence(variable):
         return any(_varies(evaluator, item) for item in variable.items(evaluator))
-    return isinstance(variable, (NumberVariable, TensorVariable, DataTextVariable))
+    return isinstance(
+        variable, (NumberVariable, TensorVariable, DataTextVariable, DataBooleanVariable)
+    )
 
 
 def _is_of_data(variable: Variable) -> bool:
@@ -179,7 +182,7 @@ def _is_of_data(variable: Variable) -> bool:
         return variable.value is None or bool(unbacked_symbols(variable.value))
     if isinstance(variable, DataTextVariable):
         return not variable.is_constant()
-    return isinstance(variable, TensorVariable)
+    return isinstance(variable, (TensorVariable, DataBooleanVariable))
 
 
 def _held(evaluator: Evaluator, variable: Variable) -> Variable | None:
@@ -189,8 +192,8 @@ def _held(evaluator: Evaluator, variable: Variable) -> Variable | None:
         kept = [item for item in items if item is not None]
         return _HeldSequence(type(variable), kept) if len(kept) == len(items) else None
     if not isinstance(variable, TensorVariable):
-        is_kept = isinstance(variable, (NumberVariable, DataTextVariable)) or variable.is_constant()
-        return variable if is_kept else None
+        numbers = (NumberVariable, DataTextVariable, DataBooleanVariable)
+        return variable if isinstance(variable, numbers) or variable.is_constant() else None
     fake = variable.fake
     if evaluator.graph.is_in_region or is_of_level(fake) or fake.requires_grad:
         return None
