@@ -12,6 +12,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 from weft_codegen_triton import TritonCodegen, TritonProgram
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
 
 aten = torch.ops.aten
@@ -33,7 +34,7 @@ def rewritten(function: Function, *inputs: T) -> torch.fx.GraphModule:
     """The graph of ``function`` after the pass."""
     with torch.no_grad():
         graph = make_fx(function, tracing_mode="fake")(*inputs)
-    sum_few_rows(graph.graph)
+    sum_few_rows(graph.graph, REFERENCE)
     graph.graph.lint()
     graph.recompile()
     return graph

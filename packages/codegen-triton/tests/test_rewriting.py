@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.rewriting import aligned_matmuls
 from weft_loop_ir import ExternCall, Schedule
 
@@ -95,10 +97,20 @@ def test_odd_rows_are_padded(codegen: TritonCodegen, has_bias: bool) -> None:
     assert [max(view.stride) for view in call.arguments[-2:]] == [1024, 1024]
 
 
+def test_what_is_padded_depends_on_the_gpu(codegen: TritonCodegen) -> None:
+    """Where memory is slow for the arithmetic, copies take longer than they save."""
+    gpu = replace(REFERENCE, bandwidth=REFERENCE.bandwidth / 50)
+    slow = TritonCodegen(replace(codegen.options, gpu=gpu))
+    for made, extent in ((codegen, 1024), (slow, 1021)):
+        schedule = rewritten(made, F.linear, randn(1024, 1021), randn(1032, 1021))
+        (call,) = externs(schedule, "mm")
+        assert call.arguments[-1].size[0] == extent
+
+
 def test_gradients_of_odd_columns_are_padded_once(
     codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aligned_matmuls, "_saved", lambda node, unaligned: 1e9)
+    monkeypatch.setattr(aligned_matmuls, "_saved", lambda *_: 1e9)
 
     def gradients(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return g @ w, g.t() @ x
@@ -122,7 +134,7 @@ LAYOUTS: dict[str, Callable[[int, int], torch.Tensor]] = {
 def test_any_extent_that_is_odd_is_padded(
     codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch, left: str, right: str
 ) -> None:
-    monkeypatch.setattr(aligned_matmuls, "_saved", lambda node, unaligned: 1e9)
+    monkeypatch.setattr(aligned_matmuls, "_saved", lambda *_: 1e9)
     for m, k, n in ((19, 33, 22), (16, 33, 16), (19, 24, 16)):
         a, b = LAYOUTS[left](m, k), LAYOUTS[right](k, n)
         bias = [None, randn(n), randn(1), randn(m, n), randn(m, 1), randn(1, n)][(m + k + n) % 6]
@@ -144,7 +156,7 @@ def test_any_extent_that_is_odd_is_padded(
 def test_rows_of_a_number_that_varies_are_padded(
     codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aligned_matmuls, "_saved", lambda node, unaligned: 1e9)
+    monkeypatch.setattr(aligned_matmuls, "_saved", lambda *_: 1e9)
 
     def products(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         rows = (x[:, None] * torch.arange(67) / 67).to(H)

@@ -165,7 +165,7 @@ class TritonCodegen(Codegen):
 
         To be called before ``graph_module`` is lowered.  Its results stay what they were, strides included.
         """
-        rewrite(graph_module.graph)
+        rewrite(graph_module.graph, self._gpu)
         graph_module.recompile()
 
     def rewrite_frozen(

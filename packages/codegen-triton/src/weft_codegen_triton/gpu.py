@@ -1,9 +1,22 @@
-"""What a GPU can do, and the thresholds that follow from it."""
+"""What a GPU can do, and the times and thresholds that follow from it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+HOST_LAUNCH = 5.0
+"""Microseconds that a launch, or a small call, takes the host: about the same with every GPU."""
+HOST_WAIT = 40.0
+"""Microseconds that a GPU idles while the host reads a predicate and launches what follows, about: none of a
+program's later kernels is in line before it."""
+GRAPH_LAUNCH = 2.0
+"""Microseconds that a kernel takes besides its work, in a graph of them."""
+MOVED_PART = 0.7
+"""The part of a memory's bandwidth that kernels reach which read whole rows."""
+OPERATIONS_A_TERM = 64
+"""Operations on floats in the time in which a term is loaded, compared and added: at least 2**20 terms a
+microsecond on an H200."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,24 @@ class Gpu:
             half_rate=multiprocessors * cycles / 1e3 * half,
             float_rate=multiprocessors * cycles / 1e3 * single,
         )
+
+    # -- microseconds --------------------------------------------------------------------------------------
+
+    def moving(self, nbytes: float, part: float = MOVED_PART) -> float:
+        """To read or write so many bytes, at that part of the bandwidth."""
+        return nbytes / (part * self.bandwidth)
+
+    def copying(self, nbytes: float) -> float:
+        """Of a kernel that copies so many bytes, in a graph of them."""
+        return GRAPH_LAUNCH + 2 * self.moving(nbytes)
+
+    def multiplying(self, operations: float, part: float) -> float:
+        """Of so many operations on matrices in 16 bits, at that part of their rate."""
+        return operations / (part * self.half_rate)
+
+    def adding(self, terms: float) -> float:
+        """To choose and add so many terms."""
+        return terms * OPERATIONS_A_TERM / self.float_rate
 
     # -- thresholds ----------------------------------------------------------------------------------------
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from weft_loop_ir import ScheduleOptions
 
-from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.gpu import HOST_WAIT, Gpu
 from weft_codegen_triton.kernel.look_back import max_rows, min_row
-
-WAIT = 40.0
-"""Microseconds that a GPU idles while the host reads a predicate and launches what follows, about: a launch
-takes 5, and none of a program's later kernels is in line before it."""
 
 ELEMENT_BYTES = 4
 """Of an element that a branch computes: one of 16 bits is read and written."""
@@ -33,7 +29,7 @@ def scheduling_for(gpu: Gpu) -> ScheduleOptions:
         parallel_kernels=32,
         parallel_bytes=1 << 21,
         moved_bytes=1 << 26,
-        selected_elements=int(WAIT * gpu.bandwidth) // ELEMENT_BYTES,
+        selected_elements=int(HOST_WAIT * gpu.bandwidth) // ELEMENT_BYTES,
         early_bytes=1 << 26,
         reuse_results=True,
         own_bytes=1 << 21,

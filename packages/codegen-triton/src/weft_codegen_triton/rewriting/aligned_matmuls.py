@@ -21,7 +21,7 @@ import torch.fx
 from weft_loop_ir.guesses import MATMUL_EXTENT
 from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, source_of
 
-from weft_codegen_triton.gpu import REFERENCE
+from weft_codegen_triton.gpu import Gpu
 
 aten = torch.ops.aten
 
@@ -42,24 +42,23 @@ PART_UNIT = 256
 # Parts of a GPU's rates that the library reaches, from 171 matmuls of 13 sizes on an H200: with rows at any
 # element, at every second or fourth, and at multiples of 16 bytes.
 ODD_COLUMNS_RATE, ODD_RATE, EVEN_RATE, ALIGNED_RATE = 0.093, 0.14, 0.25, 0.7
-UNALIGNED_BANDWIDTH, ALIGNED_BANDWIDTH = 0.5, 0.7
-LAUNCH = 2.0
-"""Microseconds that a kernel takes besides, in a graph of them."""
+UNALIGNED_PART = 0.5
+"""Of the bandwidth, for operands like that."""
 MIN_EXTENT = 16
 """Below it matmuls are of other kinds: a vector, a few rows."""
 
 
-def align_matmuls(graph: torch.fx.Graph) -> None:
+def align_matmuls(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Cut large matmuls in 16 bits at the last column that is aligned, or pad what is not."""
     for node in _matmuls(graph):
         if _is_worth_it(node):
             _cut(node)
-    found = [padding for node in _matmuls(graph) if (padding := _padding_of(node)) is not None]
+    found = [padding for node in _matmuls(graph) if (padding := _padding_of(node, gpu)) is not None]
     readers = Counter(operand for padding in found for operand in padding.operands)
     made: dict[PaddedMatrix, Node] = {}
     results: dict[Node, Node] = {}
     for padding in found:
-        copied = sum(_copying(o.bytes) / readers[o] for o in padding.operands if o.is_copied)
+        copied = sum(gpu.copying(o.bytes) / readers[o] for o in padding.operands if o.is_copied)
         if padding.saved > copied:
             results[padding.node] = _pad(padding, made, results)
 
@@ -109,7 +108,7 @@ class Padding:
     saved: float
 
 
-def _padding_of(node: Node) -> Padding | None:
+def _padding_of(node: Node, gpu: Gpu) -> Padding | None:
     """What to pad so that every row that the library reads or writes is aligned; None if that is so."""
     value, left, right = _values(node)
     rows, inner, columns = left.shape[0], left.shape[1], right.shape[1]
@@ -130,7 +129,9 @@ def _padding_of(node: Node) -> Padding | None:
         PaddedMatrix.of_operand(source_of(node, -2), left_turned, (more_rows, more_inner)),
         PaddedMatrix.of_operand(source_of(node, -1), right_turned, (more_inner, more_columns)),
     )
-    saved = _saved(node, unaligned) - (_copying(_bytes(value)) if more_columns else 0.0)
+    saved = _saved(node, unaligned, gpu)
+    if more_columns:
+        saved -= gpu.copying(_bytes(value))
     return Padding(node, operands, (left_turned, right_turned), (more_rows, more_columns), saved)
 
 
@@ -138,7 +139,7 @@ def _missing(extent: Any) -> int:
     return -extent % UNIT if isinstance(extent, int) else 0
 
 
-def _saved(node: Node, unaligned: Collection[int]) -> float:
+def _saved(node: Node, unaligned: Collection[int], gpu: Gpu) -> float:
     """Microseconds that the matmul takes less once the extents ``unaligned`` are multiples of the unit."""
     value, left, right = _values(node)
     operations = 2 * _elements(value) * _extent(left.shape[1])
@@ -146,15 +147,8 @@ def _saved(node: Node, unaligned: Collection[int]) -> float:
     rate = EVEN_RATE
     if any(extent % 2 for extent in unaligned):
         rate = ODD_COLUMNS_RATE if value.shape[1] in unaligned else ODD_RATE
-    slow = operations / (rate * REFERENCE.half_rate)
-    slow += moved / (UNALIGNED_BANDWIDTH * REFERENCE.bandwidth)
-    fast = operations / (ALIGNED_RATE * REFERENCE.half_rate)
-    return slow - max(fast, moved / (ALIGNED_BANDWIDTH * REFERENCE.bandwidth))
-
-
-def _copying(size: int) -> float:
-    """Microseconds to copy ``size`` bytes."""
-    return LAUNCH + 2 * size / (ALIGNED_BANDWIDTH * REFERENCE.bandwidth)
+    slow = gpu.multiplying(operations, rate) + gpu.moving(moved, UNALIGNED_PART)
+    return slow - max(gpu.multiplying(operations, ALIGNED_RATE), gpu.moving(moved))
 
 
 def _extent(extent: Any) -> int:

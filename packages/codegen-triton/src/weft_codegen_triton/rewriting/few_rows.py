@@ -17,6 +17,8 @@ import torch
 import torch.fx
 from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static
 
+from weft_codegen_triton.gpu import HOST_LAUNCH, Gpu
+
 aten = torch.ops.aten
 
 Node = torch.fx.Node
@@ -24,11 +26,9 @@ Node = torch.fx.Node
 PART = 256
 """Positions that one partial sum is of, at most: several rows of these are summed by one program."""
 MIN_PART = 32
-TERMS = 1 << 20
-"""Terms (rows times values) that a GPU adds in a microsecond at least, estimated for an H200."""
-SORTED = 1 << 12
-"""Positions that torch sorts in a microsecond, after a start of :data:`START` microseconds."""
-START = 50
+SORTED_BYTES = 1200
+"""What is moved in the time in which torch sorts a position: 4096 in a microsecond on an H200."""
+SORT_LAUNCHES = 10
 IN_A_ROW = 4
 """Values of a row that ``index_put`` adds in a microsecond: 2**20 positions of 32 rows took 118 ms."""
 ADDED_ATOMICALLY = (torch.float32, torch.float64)
@@ -60,11 +60,11 @@ class RowSums:
         return int(self.node.meta["val"].numel()) * self.positions
 
 
-def sum_few_rows(graph: torch.fx.Graph) -> None:
+def sum_few_rows(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Have those sums of ``graph`` at indexed places made by reductions that take less time so."""
     for node in graph.find_nodes(op="call_function", target=aten.index_put.default):
         sums = _row_sums(node)
-        if sums is not None and _pays(sums):
+        if sums is not None and _pays(sums, gpu):
             _rewrite(sums)
 
 
@@ -88,7 +88,7 @@ def _is_zero(node: Node) -> bool:
     return is_full or node.target in (aten.zeros.default, aten.new_zeros.default)
 
 
-def _pays(sums: RowSums) -> bool:
+def _pays(sums: RowSums, gpu: Gpu) -> bool:
     """Whether sizes and dtypes are such that a reduction is known to take less time."""
     operands = [sums.node, sums.places, sums.values]
     if not all(map(is_static, operands)) or sums.terms == 0 or not sums.node.users:
@@ -100,8 +100,8 @@ def _pays(sums: RowSums) -> bool:
     dtypes = {sums.node.meta["val"].dtype, sums.values.meta["val"].dtype}
     if len(dtypes) != 1 or not dtypes.pop().is_floating_point:
         return False
-    sorting = START + sums.positions / SORTED
-    return sums.terms / TERMS < sorting + sums.positions / sums.rows / IN_A_ROW
+    sorting = SORT_LAUNCHES * HOST_LAUNCH + gpu.moving(sums.positions * SORTED_BYTES, part=1)
+    return gpu.adding(sums.terms) < sorting + sums.positions / sums.rows / IN_A_ROW
 
 
 def _rewrite(sums: RowSums) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch.fx
 from weft_loop_ir import convolve_channels_last
 
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.rewriting.aligned_matmuls import align_matmuls
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases, sum_bias_gradients
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
@@ -19,23 +20,17 @@ from weft_codegen_triton.rewriting.scalars import move_scalars
 from weft_codegen_triton.rewriting.small_sums import widen_small_sums
 from weft_codegen_triton.rewriting.turned_joins import join_turned
 
-PASSES = (
-    move_scalars,
-    join_turned,
-    share_heads,
-    draw_in_kernels,
-    widen_small_sums,
-    sum_few_rows,
-    align_matmuls,
-    separate_biases,
-    sum_bias_gradients,
-    convolve_channels_last,
-)
-"""In order."""
 
-
-def rewrite(graph: torch.fx.Graph) -> None:
+def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Apply every pass to ``graph``, a functional ATen graph with fake values, in place."""
-    for rewriting in PASSES:
-        rewriting(graph)
+    move_scalars(graph)
+    join_turned(graph)
+    share_heads(graph)
+    draw_in_kernels(graph)
+    widen_small_sums(graph)
+    sum_few_rows(graph, gpu)
+    align_matmuls(graph, gpu)
+    separate_biases(graph)
+    sum_bias_gradients(graph)
+    convolve_channels_last(graph)
     graph.lint()

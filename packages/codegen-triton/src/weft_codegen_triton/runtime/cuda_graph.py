@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from weft_codegen_triton._torch import copies_of, copy_all, current_device, free_library_workspaces
-from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.gpu import HOST_LAUNCH, Gpu
 from weft_codegen_triton.runtime.donations import DonatedInputs, Donation, SharedResults, alias
 from weft_codegen_triton.runtime.memory import (
     empty_memory,
@@ -44,9 +44,6 @@ MODE = "thread_local"
 
 COPY_RATE = 5 / 16
 """The part of a memory's bandwidth by which several tensors are copied, each byte read and written."""
-HOST_SECONDS_PER_STEP = 5e-6
-"""What a step costs that the host launches, and what a copy of results costs that a recording needs."""
-
 
 COPIED_PART = 2
 """More is copied than options say if it is at most one part in so many of what the call is given."""
@@ -66,9 +63,8 @@ def pays_off(
     Gradients in a recording's own memory are not asked about: a step ends with them anyway, and while
     forward runs they cost at most what it saves.
     """
-    seconds = copied / (COPY_RATE * gpu.bandwidth * 1e6)
     part = held if inputs_donated else held // COPIED_PART
-    return copied <= max(most, part) and 2 * seconds < steps * HOST_SECONDS_PER_STEP
+    return copied <= max(most, part) and 2 * gpu.moving(copied, COPY_RATE) < steps * HOST_LAUNCH
 
 
 MAX_UNASKED_BYTES = 1 << 28
