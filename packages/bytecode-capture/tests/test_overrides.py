@@ -268,3 +268,50 @@ def test_modes_around_a_compiled_call_see_the_programs_operators_alone(kind):
         assert torch.equal(result, torch.full((2,), 3.0))
         names.append(mode.names)
     assert names[0] == names[1] == names[2]
+
+
+def made_inside(x):
+    with torch.device("meta") as device:
+        made = torch.ones(2), torch.empty_strided((2,), (1,)), torch.tensor([1.0])
+        with torch.device("cpu"):
+            inner = torch.arange(2)
+        told = torch.get_default_device(), torch.rand(2) * 2
+    return *made, inner, *told, device, torch.zeros(2), x + 1
+
+
+def made_around_a_break(x):
+    with torch.device("meta"):
+        first = torch.ones(2)
+        print(end="")
+        second = torch.ones(2), x.new_ones(2)
+    return first, *second, torch.ones(2)
+
+
+def made_before_an_error(x):
+    try:
+        with torch.device("meta"):
+            raise ValueError
+    except ValueError:
+        return torch.ones(2), x
+
+
+def module_made_inside(x):
+    with torch.device("meta"):
+        return torch.nn.Linear(2, 2).weight, x + 1
+
+
+@pytest.mark.parametrize("default", [None, "meta"])
+@pytest.mark.parametrize(
+    "function", [made_inside, made_around_a_break, made_before_an_error, module_made_inside]
+)
+def test_tensors_are_made_on_the_device_of_a_context(function, default):
+    compiled = compile_frames(function, run_graph)
+    x = torch.ones(2)
+    torch.set_default_device(default)
+    try:
+        wanted, found = function(x), compiled(x)
+    finally:
+        torch.set_default_device(None)
+    assert [str(getattr(part, "device", part)) for part in found] == [
+        str(getattr(part, "device", part)) for part in wanted
+    ]

@@ -40,7 +40,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._device import DeviceContext
 
 __all__ = [
-    "HigherOrderOperator", "InferenceMode", "LazyPropertyOfClass", "OpOverload",
+    "DeviceContext", "HigherOrderOperator", "InferenceMode", "LazyPropertyOfClass", "OpOverload",
     "OpOverloadPacket", "TensorBase",
     "associative_scan", "checked_expand", "enable_python_dispatcher", "group_tensors",
     "is_autocast_available", "is_torch_function_mode_enabled", "log_api_usage_once",

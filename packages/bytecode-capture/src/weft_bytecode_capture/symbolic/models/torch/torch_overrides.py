@@ -11,7 +11,9 @@ from weft_guards import Source
 
 from ...._torch import (
     OVERRIDE_QUERIES,
+    DeviceContext,
     WithoutOverrides,
+    is_torch_function_mode_enabled,
     pop_torch_function_mode,
     push_torch_function_mode,
     torch_function_modes,
@@ -27,7 +29,7 @@ from ..containers.sequences import TupleVariable
 from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..objects.classes import ClassVariable
 from ..objects.opaque import OpaqueVariable
-from ..table import model
+from ..table import method_model, model
 from .context_managers import ContextVariable
 from .subclass_tensors import with_class
 
@@ -114,6 +116,39 @@ def _pop_mode(evaluator: Evaluator) -> Variable:
 @model(torch_function_modes)
 def _count_modes(evaluator: Evaluator) -> Variable:
     return ConstantVariable(torch_function_modes() + len(evaluator.state.overrides.modes))
+
+
+@model(is_torch_function_mode_enabled)
+def _is_mode_enabled(evaluator: Evaluator) -> Variable:
+    return ConstantVariable(
+        is_torch_function_mode_enabled() or bool(evaluator.state.overrides.modes)
+    )
+
+
+# ``with torch.device(...)``, which C++ does.
+
+
+@method_model("__enter__", torch.device)
+def _enter_device(evaluator: Evaluator, device: Variable, /) -> Variable:
+    """Functions that make tensors get the device as an argument: the graph has no mode."""
+    mode = evaluator.wrap_known(DeviceContext).call(evaluator, [device], {})
+    evaluator.state.overrides.modes.append(mode)
+    return device
+
+
+@method_model("__exit__", torch.device)
+def _leave_device(evaluator: Evaluator, device: Variable, /, *exception: Variable) -> Variable:
+    _pop_mode(evaluator)
+    return ConstantVariable(None)
+
+
+@model(torch.get_default_device)
+def _default_device(evaluator: Evaluator) -> Variable:
+    for mode in reversed(evaluator.state.overrides.modes):
+        if mode.python_type() is DeviceContext:
+            device = mode.get_attribute(evaluator, "device").as_constant()
+            return ConstantVariable(torch.empty(0, device=device).device)
+    return ConstantVariable(torch.get_default_device())
 
 
 # What Python functions of torch, and those that a program makes overridable, ask and call.
