@@ -8,6 +8,7 @@ integers; a printer needs nothing else.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import sympy
@@ -101,6 +102,20 @@ def contiguous_stride(size: tuple[sympy.Expr, ...]) -> tuple[sympy.Expr, ...]:
         strides.append(running)
         running = running * (sympy.S.One if extent == 0 else extent)
     return tuple(reversed(strides))
+
+
+def unit_stride(expression: sympy.Expr, symbol: sympy.Symbol) -> bool:
+    """Whether a step of ``symbol`` moves the index by one."""
+    terms = [t for t in sympy.Add.make_args(expression) if symbol in t.free_symbols]
+    return terms == [symbol]
+
+
+def unit_strides(
+    indices: Iterable[sympy.Expr], outer: sympy.Symbol, inner: sympy.Symbol
+) -> tuple[int, int]:
+    """How many of ``indices`` a step of ``outer`` moves by one, and how many a step of ``inner`` does."""
+    along = [(unit_stride(index, outer), unit_stride(index, inner)) for index in indices]
+    return sum(by_outer for by_outer, _ in along), sum(by_inner for _, by_inner in along)
 
 
 def from_torch(expression: sympy.Expr) -> sympy.Expr:

@@ -26,11 +26,10 @@ from weft_loop_ir import (
 )
 from weft_loop_ir.bodies import Combining, Indirect, Load, Random, Reduction, Store
 from weft_loop_ir.bodies.edit import with_expressions
-from weft_loop_ir.expressions import contiguous_stride, dot
+from weft_loop_ir.expressions import contiguous_stride, dot, unit_stride
 
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import SUMMING_PROGRAMS, extent, lies_by_columns
-from weft_codegen_triton.kernel.expressions import unit_stride
 from weft_codegen_triton.kernel.rows_and_columns import RowsAndColumns
 
 MIN_PART = 8

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import sympy
 from weft_loop_ir import Kernel, LoopVariable
+from weft_loop_ir.expressions import unit_stride
 
 from weft_codegen_triton.kernel.blocks import accesses, columns_are_contiguous, extent
-from weft_codegen_triton.kernel.expressions import unit_stride
 
 SIZE_MULTIPLE = 16
 """What sizes are multiples of: then so are the bytes of so many elements."""

@@ -9,10 +9,10 @@ import sympy
 import torch
 from weft_loop_ir import Kernel, LoopBody, LoopVariable, Stage
 from weft_loop_ir.bodies import REDUCTIONS
+from weft_loop_ir.expressions import unit_stride, unit_strides
 from weft_loop_ir.guesses import LOOP_EXTENT, guessed
 
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.kernel.expressions import unit_stride
 
 ELEMENTS_PER_WARP = 256
 FULL_ELEMENTS_PER_WARP = 512
@@ -294,13 +294,11 @@ def _side_by_side(kernel: Kernel) -> tuple[int, int]:
     last = kernel.outer[-1].symbol
     by_row = by_column = 0
     for stage in kernel.stages:
-        if not stage.inner:
-            continue
-        inner = stage.inner[-1].symbol
-        for index in accesses(stage.body):
-            if last in index.free_symbols and inner in index.free_symbols:
-                by_row += unit_stride(index, last)
-                by_column += unit_stride(index, inner)
+        if stage.inner:
+            symbols = last, stage.inner[-1].symbol
+            both = [i for i in accesses(stage.body) if i.free_symbols.issuperset(symbols)]
+            along = unit_strides(both, *symbols)
+            by_row, by_column = by_row + along[0], by_column + along[1]
     return by_row, by_column
 
 

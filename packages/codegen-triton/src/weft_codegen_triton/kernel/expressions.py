@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sympy
 from weft_loop_ir import IndexSpelling
+from weft_loop_ir.expressions import unit_stride
 
 INDEX = IndexSpelling(
     quotient="({} // {})",
@@ -17,12 +18,6 @@ INDEX = IndexSpelling(
 def loop_bound(number: str) -> str:
     """``number`` as a loop's bound: the interpreter's own are arrays, which bound none."""
     return number if number.isdigit() else f"math.bound({number})"
-
-
-def unit_stride(expression: sympy.Expr, symbol: sympy.Symbol) -> bool:
-    """Whether a step of ``symbol`` moves the index by one."""
-    terms = [t for t in sympy.Add.make_args(expression) if symbol in t.free_symbols]
-    return terms == [symbol]
 
 
 def steps_by_one(expression: sympy.Expr, symbol: sympy.Symbol) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import sympy
 from weft_loop_ir import Kernel, LoopVariable
+from weft_loop_ir.expressions import unit_stride
 
 from weft_codegen_triton.kernel.blocks import accesses, finds_positions
-from weft_codegen_triton.kernel.expressions import unit_stride
 
 
 def with_contiguous_rows(kernel: Kernel) -> Kernel:

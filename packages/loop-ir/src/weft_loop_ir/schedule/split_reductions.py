@@ -19,6 +19,8 @@ from weft_loop_ir.expressions import (
     loop_symbol,
     product,
     to_int,
+    unit_stride,
+    unit_strides,
 )
 from weft_loop_ir.ir import Buffer, BufferKind, Layout, LoopVariable, Stage, size_hints
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, Node
@@ -217,24 +219,16 @@ def reads_columns(node: LoopNode, *, also_rows: bool = False) -> bool:
     if not loops:
         return False
     symbols = (loops[-1].symbol, node.reduction_loops[-1].symbol)
-    steps = [
-        linear_form(load.index, symbols).coefficients
-        for load in node.body.loads()
-        if symbols[0] in load.index.free_symbols
-    ]
-    is_by_row = any(step[1] == 1 for step in steps)
-    return any(step[0] == 1 for step in steps) and (also_rows or not is_by_row)
+    loads = (load.index for load in node.body.loads() if symbols[0] in load.index.free_symbols)
+    by_result, by_element = unit_strides(loads, *symbols)
+    return by_result > 0 and (also_rows or not by_element)
 
 
 def _lies_side_by_side(node: LoopNode, loop: LoopVariable) -> bool:
     """Whether an operand that differs between results has neighbours along ``loop`` side by side."""
     own = {v.symbol for v in node.loops}
-    forms = (
-        linear_form(load.index, (loop.symbol,)).coefficients
-        for load in node.body.loads()
-        if own & load.index.free_symbols
-    )
-    return any(form[0] == 1 for form in forms)
+    loads = (load.index for load in node.body.loads() if own & load.index.free_symbols)
+    return any(unit_stride(index, loop.symbol) for index in loads)
 
 
 def _split(node: LoopNode, cut: _Cut, buffers: dict[str, Buffer]) -> list[LoopNode]:
