@@ -14,9 +14,10 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.constant import OPERATORS
+from ...variables.constant import OPERATORS, ConstantVariable
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.sequences import TupleVariable
+from ..objects.classes import ClassVariable
 
 _NUMPY = "NumPy array"
 _FACTS = frozenset(("shape", "ndim", "size", "dtype", "itemsize", "nbytes", "strides"))
@@ -32,6 +33,10 @@ _METHODS = frozenset(
     )
 ) | {"astype"}  # fmt: skip
 _MAX_ELEMENTS = 1_000_000
+SCALARS: tuple[Any, ...] = (
+    numpy.bool_, numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.uint8, numpy.float16,
+    numpy.float32, numpy.float64, numpy.complex64, numpy.complex128,
+)  # fmt: skip
 
 
 class Memory:
@@ -137,9 +142,10 @@ def numpy_arguments(
 
 
 def _without_class(variable: Variable) -> Variable:
-    from .numpy_values import without_class
-
-    return without_class(variable)
+    """A class of scalars, which stands for the type of elements, as a constant."""
+    if isinstance(variable, ClassVariable) and variable.value in (*SCALARS, int, float, bool):
+        return ConstantVariable(numpy.dtype(variable.value))
+    return variable
 
 
 def known_result(evaluator: Evaluator, value: Any, operands: list[Variable]) -> Variable:

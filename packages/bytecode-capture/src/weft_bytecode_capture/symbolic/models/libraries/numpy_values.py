@@ -38,16 +38,12 @@ from ..table import model, models
 from ..torch.listed_tensors import tensor_of_list
 from ..torch.tensor import TensorVariable
 from ..torch.torch_function import TorchFunctionVariable
-from .numpy_constants import KnownArrayVariable, known_result, numpy_arguments
+from .numpy_constants import SCALARS, KnownArrayVariable, known_result, numpy_arguments
 
 _NUMPY = "NumPy array"
 
-_SCALARS: tuple[Any, ...] = (
-    numpy.bool_, numpy.int8, numpy.int16, numpy.int32, numpy.int64, numpy.uint8, numpy.float16,
-    numpy.float32, numpy.float64, numpy.complex64, numpy.complex128,
-)  # fmt: skip
-register_scalar_types(*_SCALARS)
-register_constant_types(*{type(numpy.dtype(kind)) for kind in _SCALARS})
+register_scalar_types(*SCALARS)
+register_constant_types(*{type(numpy.dtype(kind)) for kind in SCALARS})
 
 
 @register_special(numpy.dtype, "binary operation")
@@ -235,13 +231,6 @@ _OF_ARRAYS: dict[Any, Callable[[Evaluator, Arguments, Keywords], Variable]] = {
 """Functions of arrays that are one function of torch, with other arguments."""
 
 
-def without_class(variable: Variable) -> Variable:
-    """A class of scalars, which stands for the type of elements, as a constant."""
-    if isinstance(variable, ClassVariable) and variable.value in (*_SCALARS, int, float, bool):
-        return ConstantVariable(numpy.dtype(variable.value))
-    return variable
-
-
 def elementwise(
     evaluator: Evaluator, function: Callable[..., Any], arguments: Arguments
 ) -> Variable:
@@ -387,7 +376,7 @@ _METHODS: dict[str, tuple[Callable[..., Variable], str]] = {
 
 def literal_tensor(evaluator: Evaluator, value: numpy.ndarray[Any, Any]) -> Variable:
     """A new tensor with the elements of an array, as the graph makes it."""
-    if value.dtype.type not in _SCALARS or value.ndim == 0 or value.size > _MAX_LITERAL:
+    if value.dtype.type not in SCALARS or value.ndim == 0 or value.size > _MAX_LITERAL:
         raise Unsupported(_NUMPY, f"of type {value.dtype} and {value.ndim} dimensions")
     dtype = torch.from_numpy(numpy.empty(0, value.dtype)).dtype
     literal = evaluator.wrap_result(value.tolist())
@@ -453,7 +442,7 @@ def _numpy(
 def _wrap_array(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     """An array from outside: a tensor made of it at each call, with guards on its layout."""
     evaluator.guard(source, TypeIs(numpy.ndarray))
-    if value.dtype.type not in _SCALARS or value.ndim == 0 or not value.flags.writeable:
+    if value.dtype.type not in SCALARS or value.ndim == 0 or not value.flags.writeable:
         return RefusedVariable(value, source, _NUMPY, f"of type {value.dtype}")
     try:
         tensor = torch.from_numpy(value)
@@ -467,7 +456,7 @@ def _wrap_array(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     return ArrayVariable(given, source)
 
 
-@models(*_SCALARS, numpy.dtype, numpy.finfo, numpy.iinfo)
+@models(*SCALARS, numpy.dtype, numpy.finfo, numpy.iinfo)
 def _new(
     kind: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
