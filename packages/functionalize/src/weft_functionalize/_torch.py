@@ -100,27 +100,19 @@ exit_autocast: Callable[..., Any] = torch.amp.autocast_mode._exit_autocast
 set_grad_enabled = torch._C._set_grad_enabled
 
 
-class _OfOtherThreads(logging.Filter):
-    """Passes the records that other threads log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._thread = threading.get_ident()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.thread != self._thread
-
-
 @contextlib.contextmanager
 def errors_unlogged() -> Iterator[None]:
     """Keep fake tensors from logging the errors of bad arguments, which are raised anyway."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    others = _OfOtherThreads()
-    logger.addFilter(others)
+    logger, thread = logging.getLogger("torch._subclasses.fake_tensor"), threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(is_of_others)
     try:
         yield
     finally:
-        logger.removeFilter(others)
+        logger.removeFilter(is_of_others)
 
 
 _kinds: Any = _functorch.TransformType

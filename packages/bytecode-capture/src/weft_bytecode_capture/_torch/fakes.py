@@ -233,27 +233,19 @@ def hold_constant(mode: FakeTensorMode, fake: FakeTensor, value: torch.Tensor) -
     mode.fake_tensor_converter.add_constant_storage_mapping(fake)
 
 
-class _OfOtherThreads(logging.Filter):
-    """Passes the records that other threads log."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._thread = threading.get_ident()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.thread != self._thread
-
-
 @contextlib.contextmanager
 def errors_unlogged() -> Iterator[None]:
     """Fake tensors log the traceback of whatever an operator raises; here the caller handles it."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    others = _OfOtherThreads()
-    logger.addFilter(others)
+    logger, thread = logging.getLogger("torch._subclasses.fake_tensor"), threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(is_of_others)
     try:
         yield
     finally:
-        logger.removeFilter(others)
+        logger.removeFilter(is_of_others)
 
 
 FAKE_TENSOR_ERRORS = (
