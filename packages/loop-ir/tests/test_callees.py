@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft_loop_ir import CALLEES, OperandLayout, OperandRule, accepts, call_library, needs_check
-from weft_loop_ir.callees.rules import EXACT, aligned_copy, is_multiple
+from weft_loop_ir.callees.calls import copies_for
+from weft_loop_ir.callees.rules import EXACT, aligned_copy, dense_copy, is_multiple
 from weft_loop_ir.expressions import integer
 from weft_loop_ir.ir import BufferView, ExternCall, MemoryPlan, Schedule
 from weft_loop_ir.lowering import contractions
@@ -90,6 +91,42 @@ def test_copies_lie_as_rules_ask(
     assert copy.numel() < 2 or not rule.is_matrix or len(size) != 2 or copy.stride(-1) == 1
     if not rule.is_matrix and tensor.numel():
         assert rule.takes_layout(OperandLayout.of(copy)) is True
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    order=st.permutations(range(3)),
+    size=st.lists(st.integers(1, 5), min_size=3, max_size=3),
+    layout=st.sampled_from(["whole", "sliced", "every other", "offset"]),
+    columns=st.sampled_from([8, 16]),
+)
+def test_results_lie_as_copies_of_operands(
+    order: list[int], size: list[int], layout: str, columns: int
+) -> None:
+    """A result of attention is given to its gradient as the forward call on the copies would lay it."""
+    name = "aten::_scaled_dot_product_cudnn_attention_backward"
+    query = lay((*size, 8), layout, torch.float16).permute(*order, 3)
+    out = torch.randn(*query.shape[:-1], columns).half()
+    copies = copies_for(CALLEES[name], {"query": query, "out": out})
+    given_query, given_out = copies.get("query", query), copies.get("out", out)
+    assert torch.equal(given_query, query)
+    assert torch.equal(given_out, out)
+    if "query" in copies:
+        if min(query.shape) > 1:
+            assert given_query.stride() == torch.empty_like(query).stride()
+        ratio = columns // 8
+        want = torch.empty_like(given_query).stride()
+        assert given_out.stride() == (*(ratio * step for step in want[:-1]), 1)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (3, 0, 2, 1)])
+def test_dense_copies_lie_as_new_tensors_like_another(order: tuple[int, ...]) -> None:
+    other = torch.randn(2, 3, 4, 8).permute(order)
+    tensor = torch.randn(other.shape)
+    copy = dense_copy(tensor, other)
+    assert torch.equal(copy, tensor)
+    assert copy.stride() == torch.empty_like(other).stride()
+    assert dense_copy(copy, other) is copy
 
 
 @settings(max_examples=300, deadline=None)

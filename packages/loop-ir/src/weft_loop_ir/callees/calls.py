@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from weft_loop_ir._torch import OpOverload, argument_names, named_arguments
-from weft_loop_ir.callees.rules import Callee, OperandLayout, OperandRule, aligned_copy
+from weft_loop_ir.callees.rules import Callee, OperandLayout, OperandRule, aligned_copy, dense_copy
 from weft_loop_ir.callees.table import CALLEES
 from weft_loop_ir.ir import BufferView, ExternCall, Schedule
 
@@ -78,21 +78,40 @@ def _call_with_copies(
     """The call where not all operands are surely such as it takes."""
     callee = CALLEES[operator._schema.name]
     named = named_arguments(operator, arguments, keywords)
-    copies: dict[str, torch.Tensor] = {}
-    for name, rule in callee.operands.items():
-        tensor = named.get(name)
-        if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
-            continue
-        layout = OperandLayout.of(tensor)
-        if first_only and callee.otherwise and rule.takes_value(layout) is False:
-            return _otherwise(operator, named)
-        if rule.takes_layout(layout) is False:
-            copies[name] = aligned_copy(tensor, rule)
+    tensors = {
+        name: named[name]
+        for name in callee.operands
+        if isinstance(named.get(name), torch.Tensor) and named[name].numel()
+    }
+    if first_only and callee.otherwise and _needs_other(callee, tensors):
+        return _otherwise(operator, named)
+    copies = copies_for(callee, tensors)
     if not copies:
         return operator(*arguments, **keywords)
     names = argument_names(operator)
     fitting = [copies.get(n, a) for n, a in zip(names, arguments, strict=False)]
     return operator(*fitting, **{n: copies.get(n, a) for n, a in keywords.items()})
+
+
+def _needs_other(callee: Callee, tensors: Mapping[str, torch.Tensor]) -> bool:
+    """Whether no copy would do."""
+    return any(
+        callee.operands[name].takes_value(OperandLayout.of(tensor)) is False
+        for name, tensor in tensors.items()
+    )
+
+
+def copies_for(callee: Callee, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies of those of ``tensors``, operands by name, that do not lie as ``callee`` takes them."""
+    copies = {
+        name: aligned_copy(tensor, callee.operands[name])
+        for name, tensor in tensors.items()
+        if callee.operands[name].takes_layout(OperandLayout.of(tensor)) is False
+    }
+    for name, other in callee.dense_as.items():
+        if other in copies and name in tensors:
+            copies[name] = dense_copy(tensors[name], copies[other])
+    return copies
 
 
 def _otherwise(operator: OpOverload, named: Mapping[str, Any]) -> Any:

@@ -130,13 +130,16 @@ class Callee:
     ``operands``: rules by the names of the schema's arguments; those without one may be anything that the
     operator itself takes.  ``where``: where weft chooses it.  ``is_deterministic``: a call gives the same
     bits again, where :func:`torch.use_deterministic_algorithms` asks for that (guards hold it).
-    ``otherwise``: eager's own operator, for operands of which no copy would do.
+    ``otherwise``: eager's own operator, for operands of which no copy would do.  ``dense_as``: operands that
+    lie side by side in the order of another's dimensions, as results of it do; looked at where that one is
+    copied.
     """
 
     where: str
     operands: Mapping[str, OperandRule] = field(default_factory=dict)
     is_deterministic: bool = True
     otherwise: str = ""
+    dense_as: Mapping[str, str] = field(default_factory=dict)
 
     def takes(self, operands: Mapping[str, OperandLayout | None]) -> bool | None:
         """Whether it takes ``operands``, by name, in every call; None where that is not known."""
@@ -147,16 +150,36 @@ class Callee:
 def aligned_copy(tensor: torch.Tensor, rule: OperandRule) -> torch.Tensor:
     """``tensor`` as ``rule`` asks for it to lie: rows side by side, each beginning at a multiple.
 
-    What is expanded stays so.
+    What is expanded stays so, and the dimensions before the last keep their order.
     """
     for dim, step in enumerate(tensor.stride()[:-1]):
         if step == 0 and tensor.shape[dim] > 1:
             copy = aligned_copy(tensor.narrow(dim, 0, 1), rule)
             return copy.expand(tensor.shape)
-    *outer, last = tensor.shape
+    last = tensor.shape[-1]
     unit = max(1, rule.aligned // tensor.itemsize)
-    padded = tensor.new_empty([*outer, -(-last // unit) * unit])
-    return padded[..., :last].copy_(tensor)
+    order = _outermost_first(tensor)
+    padded = tensor.new_empty([*(tensor.shape[d] for d in order), -(-last // unit) * unit])
+    back = [order.index(dim) for dim in range(tensor.ndim - 1)]
+    return padded.permute(*back, -1)[..., :last].copy_(tensor)
+
+
+def _outermost_first(tensor: torch.Tensor) -> list[int]:
+    """The dimensions before the last, in the order in which they lie."""
+    return sorted(range(tensor.ndim - 1), key=lambda dim: -tensor.stride(dim))
+
+
+def dense_copy(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """``tensor`` side by side in the order of the dimensions of ``other``; itself where it lies so."""
+    order = [*_outermost_first(other), other.ndim - 1]
+    if tensor.shape == other.shape:
+        strides = torch.empty_like(other, device="meta").stride()
+    else:
+        ordered = torch.empty([tensor.shape[d] for d in order], device="meta")
+        strides = ordered.permute([order.index(dim) for dim in range(other.ndim)]).stride()
+    if tensor.stride() == strides:
+        return tensor
+    return tensor.new_empty_strided(tensor.shape, strides).copy_(tensor)
 
 
 # ---- what is known of extents --------------------------------------------------------------------------

@@ -7,7 +7,9 @@ chooses by strides and offsets of the tensors that it is given then).  Eager's o
 
 CUDA's kernels of attention read 16 bytes at once, from each row's first byte on.  On an H100 with torch 2.11,
 where rows began elsewhere, the one in CUTLASS raised an error, flash attention made the context unusable, and
-cuDNN's gave wrong numbers; torch's choice looks at none of that.
+cuDNN's gave wrong numbers; torch's choice looks at none of that.  torch keeps the plans of cuDNN by the
+layouts of query, key and value alone: a result of attention that lies otherwise than the one for which its
+gradient's plan was made is read at the wrong places, without an error.
 """
 
 from __future__ import annotations
@@ -83,8 +85,9 @@ CALLEES: Mapping[str, Callee] = {
         DIFFERENTIATED, _EFFICIENT, "out", grad_out_=_GRADIENT, attn_bias=_MASK
     ),
     "aten::_scaled_dot_product_cudnn_attention": _attention(CHOSEN, _CUDNN, attn_bias=_MASK),
-    "aten::_scaled_dot_product_cudnn_attention_backward": _attention(
-        DIFFERENTIATED, _CUDNN, "out", grad_out=_GRADIENT, attn_bias=_MASK
+    "aten::_scaled_dot_product_cudnn_attention_backward": replace(
+        _attention(DIFFERENTIATED, _CUDNN, "out", grad_out=_GRADIENT, attn_bias=_MASK),
+        dense_as={"out": "query"},
     ),
     "aten::_scaled_dot_product_fused_attention_overrideable": _attention(CHOSEN, ANY),
     "mkldnn::_linear_pointwise": Callee(
