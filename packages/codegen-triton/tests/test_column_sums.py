@@ -101,6 +101,23 @@ def test_sums_of_what_the_rows_compute(codegen: TritonCodegen) -> None:
     assert sum(len(k.writes) for k in kernel.sums) == 4
 
 
+def test_sums_that_are_added_up(codegen: TritonCodegen) -> None:
+    """Gradients of one layer norm's weights that several layers have: one loop over the parts of all."""
+
+    def function(w: T, *layers: T) -> tuple[T, ...]:
+        found = [
+            layer_norm_gradients(*layers[i : i + 2], w, *layers[i + 2 : i + 4]) for i in (0, 4)
+        ]
+        (first, *sums), (second, *others) = found
+        return first, second, *(a + b for a, b in zip(sums, others, strict=True))
+
+    layers = [
+        t for _ in range(2) for t in (rows(160, 24), rows(160, 24), rows(160, 1), rows(160, 1))
+    ]
+    found = rows_and_columns(fused(codegen, function, rows(24), *layers))
+    assert sum(len(k.writes) for kernel in found for k in kernel.sums) == 4
+
+
 SHARED: dict[str, tuple[Callable[..., object], bool]] = {
     "softmax": (lambda x: (x.softmax(1), x.sum(0)), True),
     "rows that are stored": (lambda x: ((x - x.mean(1, True)), (x - x.mean(1, True)).sum(0)), True),

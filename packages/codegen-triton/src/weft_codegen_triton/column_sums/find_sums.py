@@ -122,20 +122,19 @@ def sum_columns_by_rows(
     _keep_readable(plans, around)
     if not plans:
         return schedule
-    buffers, changed = dict(schedule.buffers), dict[int, Kernel]()
+    buffers = dict(schedule.buffers)
+    loops: dict[int, dict[sympy.Symbol, sympy.Integer]] = {}
     for plan in plans.values():
         sums, parts = plan.sums, sympy.Integer(plan.sums.count // plan.length)
         for name in sums.kernel.writes:
             buffers[name] = _of_parts(buffers[name], parts)
             for place in around.readers(name):
-                reader = changed.get(place, around.step(place))
-                assert isinstance(reader, Kernel)
-                symbol = _loop_over_parts(reader, name, sums)
+                symbol = _loop_over_parts(_kernel_at(place, around), name, sums)
                 assert symbol is not None
-                changed[place] = _with_parts(reader, symbol, parts)
+                loops.setdefault(place, {})[symbol] = parts
     new = ReplacedSteps(replace(schedule, buffers=buffers))
-    for place, kernel in changed.items():
-        new.change(place, kernel)
+    for place, sizes in loops.items():
+        new.change(place, _with_sizes(_kernel_at(place, around), sizes))
     for rows, joining in _by_rows(plans.values()):
         kernel = _with_sums(rows, joining, joining[0].length)
         new.put([rows.place, *(plan.sums.place for plan in joining)], rows.place, [kernel])
@@ -393,11 +392,18 @@ def _of_parts(buffer: Buffer, parts: sympy.Integer) -> Buffer:
     return replace(buffer, layout=replace(layout, size=(parts, *layout.size[1:])))
 
 
-def _with_parts(reader: Kernel, symbol: sympy.Symbol, parts: sympy.Integer) -> Kernel:
-    """``reader`` with its loop over parts so long."""
+def _kernel_at(place: int, around: ReplacedSteps) -> Kernel:
+    """The reader of partial results at ``place``."""
+    reader = around.step(place)
+    assert isinstance(reader, Kernel)
+    return reader
+
+
+def _with_sizes(reader: Kernel, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> Kernel:
+    """``reader`` with its reduced loops of these symbols so long."""
 
     def of(loops: tuple[LoopVariable, ...]) -> tuple[LoopVariable, ...]:
-        return tuple(replace(v, size=parts) if v.symbol == symbol else v for v in loops)
+        return tuple(replace(v, size=sizes.get(v.symbol, v.size)) for v in loops)
 
     return replace(
         reader, stages=tuple(replace(stage, inner=of(stage.inner)) for stage in reader.stages)
