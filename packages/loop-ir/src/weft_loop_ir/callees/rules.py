@@ -166,7 +166,8 @@ def aligned_copy(tensor: torch.Tensor, rule: OperandRule) -> torch.Tensor:
 
 def _outermost_first(tensor: torch.Tensor) -> list[int]:
     """The dimensions before the last, in the order in which they lie."""
-    return sorted(range(tensor.ndim - 1), key=lambda dim: -tensor.stride(dim))
+    steps = tensor.stride()
+    return sorted(range(tensor.ndim - 1), key=lambda dim: -steps[dim])
 
 
 def dense_copy(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
