@@ -150,7 +150,10 @@ class _Transformation:
                 self.emitter.build(kind, 0)
             else:
                 self.emitter.load_named(collected)
-        self.emitter.call(6)
+        for source in self.result.drawn:
+            self.emitter.load_source(source)
+        self.emitter.build("tuple", len(self.result.drawn))
+        self.emitter.call(7)
         self.emitter.add("RETURN_VALUE")
         handler = ExceptionEntry(self.emitter.instructions[start], 0, False)
         for instruction in self.graph_call:
@@ -192,12 +195,15 @@ def _run(
     only_keyword: dict[str, Any],
     rest: tuple[Any, ...],
     named: dict[str, Any],
+    drawn: tuple[tuple[Any, ...], ...],
 ) -> Any:
     """Run a frame whose graph raised ``error``; interrupts and errors of hooks are none of the graph's."""
     if isinstance(error, LeavesChanges):
         raise error.error
     if not isinstance(error, Exception) or raised_by_hook(error):
         raise error
+    for *_, numbers in drawn:
+        numbers.take_back()
     return function(*positional, *rest, **only_keyword, **named)
 
 

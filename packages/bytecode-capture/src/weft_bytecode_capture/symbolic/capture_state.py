@@ -23,6 +23,7 @@ from weft_guards import (
     TypeIs,
 )
 
+from ..drawn_numbers import Draws
 from ..frame.emitter import Emitter
 from ..unsupported import Unsupported
 from .frame_result import CaptureOptions, FrameInput
@@ -178,6 +179,8 @@ class CaptureState:
         self.candidate_count = 0  # branches of loops over places
         self.global_hooks_guarded = False  # that there are none
         self.generators: list[GeneratorVariable] = []
+        # What is drawn on entry, and where it is found, by the generator's id.
+        self.draws: dict[int, tuple[Draws, Source]] = {}
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}

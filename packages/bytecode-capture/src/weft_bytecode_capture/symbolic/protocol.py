@@ -16,6 +16,7 @@ import torch.fx
 from weft_guards import Predicate, Reason, Source
 
 from .._torch.fakes import FakeTensorMode
+from ..drawn_numbers import Draws
 from ..user_location import UserLocation
 from .capture_options import CaptureOptions, FrameInput
 from .captured_exception import CapturedException
@@ -249,6 +250,7 @@ class State(Protocol):
     relied_on: list[ProgramPoint]
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]
+    draws: dict[int, tuple[Draws, Source]]
 
     @property
     def graph(self) -> Graph: ...
@@ -332,6 +334,8 @@ class Graph(Protocol):
 
     @property
     def new_leaves(self) -> Leaves: ...
+
+    def has_tensors(self) -> bool: ...
 
     def add_placeholder(self, source: Source, fake: torch.Tensor) -> torch.fx.Node: ...
 

@@ -17,7 +17,10 @@ _LATE = {  # imported when a program's function of one of these modules is met f
     ),
     "polyfills.ctc_losses": (),  # by the model that uses it: torch takes long to define its operators
 }
-_OPTIONAL = {"models.libraries.numpy_values": "numpy"}  # with the package that they are about
+_OPTIONAL = {
+    "models.libraries.numpy_draws": "numpy",
+    "models.libraries.numpy_values": "numpy",
+}  # with the package that they are about
 
 
 def register_all() -> None:

@@ -308,6 +308,7 @@ class _Capture:
             state.shapes,
             state.release,
             assumed=tuple(state.assumed),
+            drawn=tuple(source for _, source in state.draws.values()),
             has_tensors=state.graph.has_tensors(),
         )
 

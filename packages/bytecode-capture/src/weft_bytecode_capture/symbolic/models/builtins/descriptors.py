@@ -17,6 +17,8 @@ from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.operations import SYMBOLS
 from ...variables.python_protocols import COMPARISONS, find_raw, storage_of
 from ..functions.identified_functions import BuiltinFunctionVariable
+from ..libraries.random_draws import draw_by_c
+from ..libraries.random_generators import GENERATOR
 from ..table import model_of
 
 UNBOUND_KINDS = (
@@ -65,6 +67,10 @@ class BuiltinDescriptorVariable(Variable):
         if ordered and self.owner is dict and self.name in _BEHIND_ORDER:
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
         without_storage = getattr(receiver, "storage", receiver) is None
+        if without_storage and self.owner is GENERATOR and not keywords:
+            drawn = draw_by_c(evaluator, receiver, self.name, rest)
+            if drawn is not None:
+                return drawn
         if (
             without_storage
             or self.owner is object

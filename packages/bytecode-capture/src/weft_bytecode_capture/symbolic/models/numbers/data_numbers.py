@@ -34,6 +34,15 @@ _METHODS: dict[str, Callable[..., Any]] = {
 _THE_SAME = frozenset({"__pos__", "__float__"})
 
 
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``least`` to ``most``; ``below``: less than ``most``."""
+
+    least: float
+    most: float
+    below: bool = False
+
+
 class DataFloatVariable(SymbolicNumberVariable):
     """A float of which nothing is known: read at ``origin``, or computed from other numbers.
 
@@ -52,6 +61,7 @@ class DataFloatVariable(SymbolicNumberVariable):
     ) -> None:
         super().__init__(symbols, value, number_node)
         self.origin = origin
+        self.bounds: Range | None = None
 
     def as_constant(self) -> Any:
         raise Unsupported("number that depends on data", repr(self))
@@ -72,6 +82,9 @@ class DataFloatVariable(SymbolicNumberVariable):
         self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
     ) -> Variable | None:
         if operator in COMPARISONS:
+            known = _known_comparison(COMPARISONS[operator], pair)
+            if known is not None:
+                return ConstantVariable(known)
             return DataBooleanVariable(COMPARISONS[operator], pair, None)
         divides = operator == "truediv" and pair[1].is_constant() and pair[1].as_constant() != 0
         if operator not in _BINARY and not divides:
@@ -171,15 +184,6 @@ def decision(variable: Variable) -> Variable:
 # eager, and never below zero.
 
 
-@dataclass(frozen=True)
-class _Range:
-    """Numbers from ``least`` to ``most``; ``below``: less than ``most``."""
-
-    least: float
-    most: float
-    below: bool = False
-
-
 def known_truth(node: torch.fx.Node) -> bool | None:
     """What the comparison ``node``, which nothing reads yet, always gives; None if it depends on data."""
     compare = _COMPARISONS.get(node.target)
@@ -189,30 +193,44 @@ def known_truth(node: torch.fx.Node) -> bool | None:
     return None if left is None or right is None else compare(left, right)
 
 
-def _range(argument: Any) -> _Range | None:
+def _known_comparison(function: Any, pair: tuple[Variable, Variable]) -> bool | None:
+    """What a comparison of two floats always gives, one of them drawn; None if it depends on data."""
+    compare = _COMPARISONS.get(function)
+    left, right = map(_bounds, pair)
+    return None if compare is None or left is None or right is None else compare(left, right)
+
+
+def _bounds(number: Variable) -> Range | None:
+    if isinstance(number, DataFloatVariable):
+        return number.bounds
+    is_plain = number.is_constant() and type(number.as_constant()) in (int, float)
+    return Range(number.as_constant(), number.as_constant()) if is_plain else None
+
+
+def _range(argument: Any) -> Range | None:
     if type(argument) in (int, float):
-        return _Range(argument, argument)
+        return Range(argument, argument)
     if not isinstance(argument, torch.fx.Node) or argument.target is not torch.rand:
         return None
     is_plain = argument.kwargs.get("dtype") in (None, torch.float32, torch.float64)
     # Then none of its users writes to it.
     only_compared = all(user.target in _COMPARISONS for user in argument.users)
-    return _Range(0, 1, below=True) if is_plain and only_compared else None
+    return Range(0, 1, below=True) if is_plain and only_compared else None
 
 
-def _is_less(left: _Range, right: _Range) -> bool | None:
+def _is_less(left: Range, right: Range) -> bool | None:
     if left.least >= right.most:
         return False
     return True if left.most < right.least or (left.below and left.most == right.least) else None
 
 
-def _is_at_most(left: _Range, right: _Range) -> bool | None:
+def _is_at_most(left: Range, right: Range) -> bool | None:
     if left.least > right.most or (right.below and left.least == right.most):
         return False
     return True if left.most <= right.least else None
 
 
-_COMPARISONS: dict[Any, Callable[[_Range, _Range], bool | None]] = {
+_COMPARISONS: dict[Any, Callable[[Range, Range], bool | None]] = {
     operator.lt: _is_less,
     operator.le: _is_at_most,
     operator.gt: lambda left, right: _is_less(right, left),

@@ -1,0 +1,234 @@
+"""Draws from generators of ``random`` that were there before the frame: made on entry, used by the graph.
+
+A number is read from a tensor that the graph takes, so that what depends on it is data: a branch on it is a
+region, a size that it gives is a symbol.  Draws whose arguments depend on data, and those in regions, break.
+"""
+
+from __future__ import annotations
+
+import operator
+import random
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+from weft_guards import ConstantSource, ItemSource, Source, TypeIs
+
+from .... import _frame_hook
+from ...._torch import OpOverload
+from ....drawn_numbers import Draws, GeneratorKind, as_tensor
+from ....frame.emitter import Emitter
+from ....sources import CalledSource
+from ....unsupported import Unsupported
+from ...graph.data_dependence import can_read, read_list, read_number, require_compared
+from ...protocol import Evaluator
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import ConstantVariable
+from ..containers.sequences import ListVariable
+from ..functions.python_functions import KnownFunctionVariable
+from ..numbers.data_numbers import DataFloatVariable, Range
+from ..table import models
+from ..torch.tensor import TensorVariable
+
+_KIND = "call of a builtin function"
+
+PYTHON = GeneratorKind(
+    lambda generator: random.Random(),
+    random.Random.getstate,
+    random.Random.setstate,
+)
+
+
+def draw(
+    evaluator: Evaluator,
+    generator: Variable,
+    kind: GeneratorKind,
+    what: str,
+    call: Callable[[Any], Any],
+) -> tuple[TensorVariable, Any]:
+    """The tensor that ``call`` gives for the generator on entry, and an example of its value."""
+    if evaluator.graph.is_in_region or evaluator.graph.transforms.active:
+        raise Unsupported("effect inside a region", what)
+    no_tensor = not evaluator.graph.has_tensors()  # then a graph is of no use
+    if (
+        generator.source is None
+        or no_tensor
+        or any(map(_may_draw, evaluator.graph.outermost.nodes))
+    ):
+        raise Unsupported(_KIND, what)
+    draws, source = _draws_from(evaluator, generator, kind)
+    value = evaluator.pure(draws.add, call)
+    try:
+        made = as_tensor(value)
+    except (TypeError, RuntimeError, OverflowError) as error:
+        raise Unsupported(_KIND, f"{what}, which gives {type(value).__name__}") from error
+    with evaluator.graph.fake_mode, torch.inference_mode(False):
+        fake = torch.empty(made.shape, dtype=made.dtype, device="cpu")
+    place = ItemSource(source, len(draws) - 1)
+    node = evaluator.graph.add_placeholder(place, fake)
+    return TensorVariable(node, fake, place), value
+
+
+def _may_draw(node: torch.fx.Node) -> bool:
+    """Whether a node runs code of the program, which may draw before what is drawn on entry."""
+    if isinstance(node.target, OpOverload):
+        return node.target.namespace not in ("aten", "prims")
+    is_function = isinstance(node.target, types.FunctionType)
+    return is_function and str(node.target.__module__).partition(".")[0] != "torch"
+
+
+def _draws_from(
+    evaluator: Evaluator, generator: Variable, kind: GeneratorKind
+) -> tuple[Draws, Source]:
+    state = evaluator.state
+    assert generator.source is not None
+    value: Any = getattr(generator, "value", None)
+    known = state.draws.get(id(value))
+    if known is None:
+        draws = Draws(kind, value)
+        source = CalledSource(_frame_hook.disabled(draws.draw), (generator.source,))
+        known = state.draws[id(value)] = draws, source
+
+        def emit(emitter: Emitter) -> None:
+            emitter.load_source(source)  # drawn whether or not anything uses it
+            emitter.pop()
+
+        evaluator.side_effects.record(emit)
+    return known
+
+
+def drawn_number(evaluator: Evaluator, tensor: TensorVariable, bounds: Range | None) -> Variable:
+    """The number in a tensor that was drawn, which lies within ``bounds``."""
+    if not can_read(evaluator, tensor):
+        raise Unsupported("number that depends on data", repr(tensor))
+    number = read_number(evaluator, tensor)
+    if isinstance(number, DataFloatVariable):
+        number.bounds = bounds
+    elif bounds is not None:
+        for compare, bound in ((operator.ge, bounds.least), (operator.le, bounds.most)):
+            require_compared(evaluator.graph, compare, number, ConstantVariable(bound))
+    return number
+
+
+def _is_from_outside(evaluator: Evaluator, generator: Variable) -> bool:
+    value = getattr(generator, "value", None)
+    if type(value) is not random.Random or generator.source is None:
+        return False
+    evaluator.guard(generator.source, TypeIs(random.Random))
+    return True
+
+
+# Numbers.
+
+
+def _unit(*arguments: Any) -> Range:
+    return Range(0, 1, below=True)
+
+
+def between(low: Any, high: Any) -> Range:
+    """Where ``low + (high - low) * random()`` lies."""
+    return Range(min(low, high), max(low, high), below=(low, high) == (0, 1))
+
+
+def _below(*arguments: Any) -> Range | None:
+    chosen = range(*arguments)
+    return Range(min(chosen), max(chosen)) if chosen else None
+
+
+_NUMBERS: dict[Any, Callable[..., Range | None]] = {
+    random.Random.uniform: between,
+    random.Random.triangular: lambda *arguments: None,
+    random.Random.randint: Range,
+    random.Random.randrange: _below,
+    vars(random.Random)["_randbelow_with_getrandbits"]: lambda count: Range(0, count - 1),
+    random.Random.betavariate: lambda alpha, beta: Range(0, 1),
+    **dict.fromkeys(
+        (
+            random.Random.expovariate,
+            random.Random.gammavariate,
+            random.Random.gauss,
+            random.Random.lognormvariate,
+            random.Random.normalvariate,
+            random.Random.paretovariate,
+            random.Random.vonmisesvariate,
+            random.Random.weibullvariate,
+        ),
+        lambda *arguments: None,
+    ),
+}
+
+
+@models(*_NUMBERS)
+def _number(
+    function: Any, evaluator: Evaluator, generator: Variable, /, *args: Variable, **kwargs: Variable
+) -> Variable:
+    if not _is_from_outside(evaluator, generator):
+        return _as_written(evaluator, function, [generator, *args], kwargs)
+    what = f"random.{function.__name__}"
+    positional, named = evaluator.snapshots(args, kwargs, what)
+    tensor, _ = draw(
+        evaluator, generator, PYTHON, what, lambda given: function(given, *positional, **named)
+    )
+    bounds = None if named else _NUMBERS[function](*positional)
+    return drawn_number(evaluator, tensor, bounds)
+
+
+def _as_written(
+    evaluator: Evaluator, function: Any, arguments: Arguments, keywords: Keywords
+) -> Variable:
+    source = ConstantSource(f"Random.{function.__name__}", function)
+    return evaluator.inline_call(KnownFunctionVariable(function, source), arguments, keywords)
+
+
+def draw_by_c(
+    evaluator: Evaluator, generator: Variable, name: str, arguments: Arguments
+) -> Variable | None:
+    """``random()`` and ``getrandbits(k)`` of a generator from outside; None for other calls."""
+    if name not in ("random", "getrandbits") or not _is_from_outside(evaluator, generator):
+        return None
+    positional, _ = evaluator.snapshots(arguments, {}, f"random.{name}")
+    tensor, _ = draw(
+        evaluator,
+        generator,
+        PYTHON,
+        f"random.{name}",
+        lambda given: getattr(given, name)(*positional),
+    )
+    bounds = _unit() if name == "random" else Range(0, 2 ** positional[0] - 1)
+    return drawn_number(evaluator, tensor, bounds)
+
+
+# Lists: where each element is taken from is drawn.
+
+
+@models(random.Random.shuffle, random.Random.sample, random.Random.choices)
+def _selected(
+    function: Any, evaluator: Evaluator, generator: Variable, /, *args: Variable, **kwargs: Variable
+) -> Variable | None:
+    if not args or not _is_from_outside(evaluator, generator):
+        return _as_written(evaluator, function, [generator, *args], kwargs)
+    what = f"random.{function.__name__}"
+    elements = args[0].iterate(evaluator)
+    if not all(item.is_constant() and type(item.as_constant()) is int for item in elements):
+        raise Unsupported(_KIND, f"{what} of other things than integers")
+    known = [item.as_constant() for item in elements]
+    positional, named = evaluator.snapshots(args[1:], kwargs, what)
+
+    def chosen(given: Any) -> Any:
+        values = list(known)
+        result = function(given, values, *positional, **named)
+        return torch.tensor(values if result is None else result, dtype=torch.int64)
+
+    tensor, _ = draw(evaluator, generator, PYTHON, what, chosen)
+    drawn = read_list(evaluator, tensor)
+    if not isinstance(drawn, ListVariable):
+        raise Unsupported(_KIND, f"{what} of more elements than a graph reads")
+    if function is not random.Random.shuffle:
+        return drawn
+    if not isinstance(args[0], ListVariable):
+        raise Unsupported(_KIND, f"{what} of {args[0]!r}")
+    everything = evaluator.wrap_result(slice(None))
+    args[0].call_method(evaluator, "__setitem__", [everything, drawn], {})
+    return None
