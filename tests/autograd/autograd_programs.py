@@ -314,7 +314,33 @@ def write_to_a_view(x):
     return y
 
 
+class CubeGradient(Function):
+    """The gradient of another function, with a gradient that autograd would not find."""
+
+    @staticmethod
+    def forward(ctx, gradient, x):
+        ctx.save_for_backward(gradient, x)
+        return gradient * 3 * x * x
+
+    @staticmethod
+    def backward(ctx, second):
+        gradient, x = ctx.saved_tensors
+        return second * 3 * x * x, second * gradient * 60 * x
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return CubeGradient.apply(gradient, *ctx.saved_tensors)
+
+
 BREAKS = {
+    "a function in backward": lambda x: Cube.apply(x).sum(),
     "view returned": lambda x: Reversed.apply(x, 2.0),
     "random numbers in backward": lambda x: Noisy.apply(x).sum(),
     "changed in place": lambda x: AddedInPlace.apply(x * 2).sum(),

@@ -259,11 +259,16 @@ class _SharedResult:
 
 
 class GradientRules:
-    """The results of one graph's gradient rules."""
+    """The results of one graph's gradient rules.
+
+    ``in_backward``: a backward is being evaluated that ``create_graph`` may differentiate, though
+    gradients are disabled.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._shared: list[_SharedResult] = []
+        self.in_backward = False
 
     def storages_so_far(self) -> frozenset[int]:
         """The storages of all tensors of the graph."""

@@ -18,7 +18,13 @@ from ...containers.sequences import TupleVariable
 from ...objects.classes import ClassVariable
 from ...table import model
 from ..tensor import TensorVariable
-from .gradients import AutogradContextVariable, GradientCapture, needs_gradient, tensors_among
+from .gradients import (
+    AutogradContextVariable,
+    GradientCapture,
+    has_backward,
+    needs_gradient,
+    tensors_among,
+)
 
 
 def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Variable) -> Variable:
@@ -33,7 +39,9 @@ def _apply(evaluator: Evaluator, kind: Any, /, *inputs: Variable, **keywords: Va
         raise Unsupported("call", f"{kind.__qualname__}.apply with keywords")
     if separate:
         arguments = _with_defaults(evaluator, kind, arguments, keywords)
-    given = tensors_among(evaluator, arguments)
+    given = list(tensors_among(evaluator, arguments))
+    if given and evaluator.graph.rules.in_backward and has_backward(kind):
+        raise Unsupported("call", f"{kind.__qualname__}.apply where gradients may have gradients")
     evaluator.graph.marked_leaves.require_unmarked(node for node, _ in given)
     context = AutogradContextVariable(kind._backward_cls, arguments)
     gradients = None

@@ -61,7 +61,8 @@ class GradientCapture:
         self._inputs = inputs
         self._wanted = [v for v in inputs if isinstance(v, TensorVariable) and needs_gradient(v)]
         self._seen = evaluator.graph.rules.storages_so_far()
-        if not _has_backward(owner.value):
+        self._is_once = _is_once_differentiable(owner.value)
+        if not has_backward(owner.value):
             raise self._refusal("no backward of its own")
         if any(type(variable) is not TensorVariable for variable in self._wanted):
             raise self._refusal("inputs of a class of tensors")
@@ -129,6 +130,7 @@ class GradientCapture:
             for variable in outputs
         ]
         self._context.in_backward = True
+        evaluator.graph.rules.in_backward = not self._is_once
         try:
             backward = self._owner.get_attribute(evaluator, "backward")
             result = backward.call(evaluator, [self._context, *gradients], {})
@@ -136,6 +138,8 @@ class GradientCapture:
             raise self._refusal(f"the backward raises {error.exception!r}") from error
         except Unsupported as error:
             raise self._refusal(f"in the backward: {error.kind}: {error.context}") from error
+        finally:
+            evaluator.graph.rules.in_backward = False
         return result.iterate(evaluator) if _is_tuple(result) else [result]
 
     def _zeros(self, output: Variable) -> Variable:
@@ -181,9 +185,7 @@ class GradientCapture:
         self._saved = [node for node in taken if id(node) in noted]
         self._kept = [node for node in taken if id(node) not in noted]
         module = region.close(parameters, (*self._saved, *self._kept), tuple(gradients))
-        raw = inspect.getattr_static(self._kind, "backward")
-        code = getattr(getattr(raw, "__func__", raw), "__code__", None)
-        self._rule = GradientRule(self._kind.__name__, module, once=code is _ONCE)
+        self._rule = GradientRule(self._kind.__name__, module, once=self._is_once)
 
     def attach(self) -> None:
         """Give the results their history; their variables stand for the same tensors as before."""
@@ -203,9 +205,16 @@ class GradientCapture:
         graph.rules.note(self._evaluator, self._results, self._seen)
 
 
-def _has_backward(kind: Any) -> bool:
+def has_backward(kind: Any) -> bool:
+    """Whether an autograd function has a backward of its own."""
     base: Any = torch.autograd.Function
     return kind.backward is not base.backward
+
+
+def _is_once_differentiable(kind: Any) -> bool:
+    raw = inspect.getattr_static(kind, "backward")
+    code = getattr(getattr(raw, "__func__", raw), "__code__", None)
+    return code is _ONCE
 
 
 def _is_tuple(variable: Variable) -> bool:
