@@ -43,6 +43,12 @@ def _what_is_given(x: Tensor, gradient: Tensor) -> Tensor:
     return gradient.mul_(2 * x)
 
 
+def _in_another_dtype(x: Tensor, gradient: Tensor) -> Tensor:
+    out = gradient * x
+    out.view(torch.int64).add_(1)
+    return out * 2
+
+
 def _in_other_dims(x: Tensor, gradient: Tensor) -> Tensor:
     out = (gradient * 2 * x).t_().unsqueeze_(-1)
     out[0].mul_(1.5)
@@ -54,7 +60,15 @@ def _first_half(x: Tensor, gradient: Tensor) -> Tensor:
     return torch.cat([gradient[:, :1] * x[:, :1], torch.zeros_like(x[:, 1:])], 1)
 
 
-WRITING = (_by_rows, _through_an_alias, _by_columns, _in_other_dims)
+def _by_real_parts(x: Tensor, gradient: Tensor) -> Tensor:
+    out = torch.complex(gradient * x, torch.zeros_like(x))
+    out.diagonal().real.mul_(2)
+    out.imag[1:].copy_(gradient[1:])
+    return out.real + out.imag.mul_(2 * x) + torch.view_as_real(out).sum(-1) * 0
+
+
+WRITING = (_by_rows, _through_an_alias, _by_columns, _in_other_dims, _by_real_parts)
+REFUSED = {"what_is_given": _what_is_given, "in_another_dtype": _in_another_dtype}
 FORMULAS = {f.__name__.strip("_"): f for f in WRITING}
 
 
@@ -62,7 +76,7 @@ FORMULAS = {f.__name__.strip("_"): f for f in WRITING}
 def operators() -> Iterator[Any]:
     """An operator ``weft_written_memory::NAME``, the square, for each formula of its gradient."""
     with torch.library._scoped_library("weft_written_memory", "DEF") as library:
-        for name, formula in {**FORMULAS, "what_is_given": _what_is_given}.items():
+        for name, formula in {**FORMULAS, **REFUSED}.items():
             library.define(f"{name}(Tensor x) -> Tensor")
             library.impl(name, lambda x: x * x, "CompositeExplicitAutograd")
 
@@ -90,7 +104,18 @@ def test_a_formula_fills_what_it_made(operators: Any, name: str) -> None:
     check_gradients(program, x)
 
 
-def test_a_formula_that_writes_to_its_gradient_is_refused(operators: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("what_is_given", "write to given memory"), ("in_another_dtype", "memory of two dtypes")],
+)
+def test_a_formula_is_refused(operators: Any, name: str, told: str) -> None:
     x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(Unsupported, match="write to given memory"):
-        train(lambda x: operators.what_is_given(x), [x])
+    with pytest.raises(Unsupported, match=told):
+        train(lambda x: getattr(operators, name)(x), [x])
+
+
+def test_gradients_of_complex_decompositions() -> None:
+    for shape in ((4, 6), (6, 4), (4, 4)):
+        x = torch.randn(shape, dtype=torch.complex128, requires_grad=True)
+        check_gradients(lambda x: torch.linalg.qr(x).R.abs(), x)
+        check_gradients(lambda x: torch.linalg.qr(x).Q.abs(), x)

@@ -73,9 +73,9 @@ class JointRecorder(NodeRecorder):
         if written is not None:
             whole, geometry = written
             own = geometry_of(tensor)
-            node = whole
-            if not same_geometry(own, geometry):
-                arguments = (whole, *self.nodes_in(own))
+            node = self._elements(whole, tensor.dtype)
+            if node is not whole or not same_geometry(own, geometry):
+                arguments = (node, *self.nodes_in(own))
                 with self.paused(), torch.no_grad():
                     node = self.append(aten.as_strided.default, arguments, {}, tensor.detach())
             self.know(tensor, node)
@@ -215,14 +215,31 @@ class JointRecorder(NodeRecorder):
             return written
         whole, geometry = self._memory.whole(written)
         own = geometry_of(written)
-        if same_geometry(own, geometry):
+        elements = self._elements(whole, written.dtype)
+        if elements is whole and same_geometry(own, geometry):
             whole = node
         else:
-            arguments = (whole, node, *self.nodes_in(own))
-            like = whole.meta["val"]
-            whole = self.append(aten.as_strided_scatter.default, arguments, {}, like)
+            arguments = (elements, node, *self.nodes_in(own))
+            like, replaced = whole.meta["val"], elements.meta["val"]
+            scattered = self.append(aten.as_strided_scatter.default, arguments, {}, replaced)
+            if elements is not whole:
+                scattered = self.append(aten.view_as_complex.default, (scattered,), {}, like)
+            whole = scattered
         self._memory.write(written, whole)
         return written
+
+    def _elements(self, whole: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:
+        """Memory as elements of a dtype: a formula may write to the real part of complex numbers."""
+        like = whole.meta["val"]
+        if like.dtype == dtype:
+            return whole
+        if not like.is_complex() or like.dtype.to_real() != dtype:
+            raise Unsupported(
+                "memory of two dtypes in a backward formula", f"{like.dtype}, {dtype}"
+            )
+        with self.paused(), torch.no_grad():
+            numbers = torch.view_as_real(like.detach())
+            return self.append(aten.view_as_real.default, (whole,), {}, numbers)
 
 
 def _resized(gradient: torch.Tensor, output_size: Any, input_size: Any, *_: Any) -> torch.Tensor:
