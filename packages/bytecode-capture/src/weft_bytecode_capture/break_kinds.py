@@ -130,6 +130,10 @@ _TENSORS = {
         "the code behind it runs under another state than the code before it",
         ("set it before the call of the compiled function",),
     ),
+    "operator under changed settings of cuDNN": BreakKind(
+        "cuDNN's kernels read settings as they run, and a graph has those of its call",
+        ("set them around the call of the compiled function",),
+    ),
     "state of a random number generator": BreakKind(
         "a graph draws from torch's own generators and cannot set or read their state",
         ("seed before the call of the compiled function",),

@@ -21,6 +21,7 @@ from ..user_location import UserLocation
 from .capture_options import CaptureOptions, FrameInput
 from .captured_exception import CapturedException
 from .decode import DecodedCode, DecodedInstruction
+from .graph.library_settings import LibrarySettings
 from .graph.modes import ModeSwitches
 from .graph.transforms import TransformLevels
 from .regions.decisions import DecodeCache, ProgramPoint
@@ -313,6 +314,7 @@ class Graph(Protocol):
     root: torch.nn.Module
     shapes: ShapeSymbols
     modes: ModeSwitches
+    library_settings: LibrarySettings
     transforms: TransformLevels
     given: list[tuple[Source, torch.Tensor, torch.Tensor]]
     first_versions: dict[torch.fx.Node, int]

@@ -215,6 +215,7 @@ class _Capture:
         finally:
             state.graph.transforms.restore()
             state.graph.modes.restore()
+            state.graph.library_settings.restore()
 
     def _bind_arguments(self) -> None:
         evaluator, frame = self.evaluator, self.frame
@@ -323,7 +324,7 @@ class _Capture:
                 error = Unsupported("generator dropped while it waits in a try or with block")
                 raise BreakEarlier(generator.created_at, error)
         state.graph.transforms.require_left()
-        changed_modes = state.graph.modes.changed()
+        changed_modes = state.graph.modes.changed() + state.graph.library_settings.calls()
         if changed_modes:
             state.side_effects.record(functools.partial(_emit_modes, changed_modes))
             state.graph.modes.restore()

@@ -57,6 +57,7 @@ from .fake_mode import OperandCheck, RememberingFakeMode
 from .histories import GradientRules, as_given, raise_for_view
 from .hoisting import placed
 from .known_results import KnownResults
+from .library_settings import LibrarySettings
 from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .new_leaves import NewLeaves
@@ -117,6 +118,7 @@ class GraphBuilder:
         self._last_placeholder: torch.fx.Node | None = None
         self._last_attribute: torch.fx.Node | None = None
         self.modes = ModeSwitches(self.graph)
+        self.library_settings = LibrarySettings()
         self.rules = GradientRules(self)
         self.transforms = TransformLevels()
         self.first_versions: dict[
@@ -434,6 +436,7 @@ class GraphBuilder:
         if self.shapes.data:
             refuse_unchecked_window(target, (fakes, fake_keywords))
         self.modes.before_operator()
+        self.library_settings.before_operator(target, (fakes, fake_keywords))
         checks = self.shapes.deferred_checks
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]

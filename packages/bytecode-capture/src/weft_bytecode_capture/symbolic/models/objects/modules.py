@@ -21,6 +21,7 @@ from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import is_constant_value, register_predicate
 from ...variables.constant import ConstantVariable
+from .class_attributes import bind_attribute, is_builtin_descriptor, is_data_descriptor
 
 
 class ModuleVariable(Variable):
@@ -41,6 +42,12 @@ class ModuleVariable(Variable):
             if written is not None:
                 return written
             raise Unsupported("deleted attribute of a module", f"{module.__name__}.{name}")
+        kind = type(module)
+        found = None if kind is types.ModuleType else evaluator.state.find_in_type(kind, name)
+        if found is not None and is_data_descriptor(found[1]):
+            owner, raw = found
+            if not is_builtin_descriptor(raw):  # as ``torch.backends.cudnn`` has its settings
+                return bind_attribute(evaluator, kind, owner, name, raw, self)
         hook = module.__dict__.get("__getattr__")
         absent = name not in module.__dict__ and not hasattr(type(module), name)
         if absent and not scope.trusted and isinstance(hook, types.FunctionType):

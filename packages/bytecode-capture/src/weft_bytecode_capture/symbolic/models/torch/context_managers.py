@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from weft_guards import Source
+from weft_guards import ConstantSource, Source
 
 from ...._torch import InferenceMode, log_api_usage_once
+from ...._torch.library_settings import GETTERS, OTHER_GETTERS
 from ....frame.emitter import Emitter
+from ....sources import CalledSource
 from ....unsupported import Unsupported
 from ...graph.modes import MODES
 from ...protocol import Evaluator
@@ -30,6 +32,28 @@ def _set(setter: Any, evaluator: Evaluator, *arguments: Variable) -> None:
     if tuple(place) not in MODES[setter][1]:
         raise Unsupported("context manager of torch", f"{setter.__name__}{tuple(place)}")
     evaluator.graph.modes.switch(setter, tuple(place), value)
+
+
+@models(*GETTERS)
+def _set_of_library(setter: Any, evaluator: Evaluator, *arguments: Variable) -> None:
+    *place, value = (argument.as_constant() for argument in arguments)
+    if evaluator.graph.is_in_region:
+        raise Unsupported("change of torch's defaults", setter.__name__)
+    evaluator.graph.library_settings.set(setter, tuple(place), value)
+
+
+@models(*GETTERS.values(), *OTHER_GETTERS)
+def _setting_of_library(getter: Any, evaluator: Evaluator, *arguments: Variable) -> Variable:
+    """The present value, and a guard that the call begins with the one it began with."""
+    place = tuple(argument.as_constant() for argument in arguments)
+    entry = evaluator.graph.library_settings.entry
+    before = next((v for (s, p), v in entry.items() if (GETTERS[s], p) == (getter, place)), None)
+    present = getter(*place)
+    names = tuple(ConstantSource(repr(name), name) for name in place)
+    found = evaluator.builder.wrap(
+        present if before is None else before, CalledSource(getter, names)
+    )
+    return found if before in (None, present) else evaluator.wrap_constant(present)
 
 
 @model(torch.autocast_increment_nesting)

@@ -20,7 +20,8 @@ def _ctc_loss(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variabl
     from ...polyfills import ctc_losses  # at the first use
 
     polyfill = evaluator.wrap_known(ctc_losses.ctc_loss)
-    return polyfill.call(evaluator, [], given)
+    with evaluator.graph.library_settings.unread():
+        return polyfill.call(evaluator, [], given)
 
 
 def _is_ordinary(evaluator: Evaluator, given: Keywords) -> bool:
