@@ -209,7 +209,7 @@ def test_keys_of_other_documents_are_passed_over(fusing: TritonCodegen, name: st
     assert "begin = " in program.source
     (found,) = fused(fusing, attention(documents), inputs)
     assert found.bounds is not None and len(found.bounds.equal) == 1
-    assert found.bounds.every_line_sees
+    assert found.bounds.every_row_sees
 
 
 def test_numbers_that_are_looked_up_by_position(fusing: TritonCodegen) -> None:
@@ -243,7 +243,7 @@ def test_queries_whose_document_has_no_key(fusing: TritonCodegen) -> None:
     program = check(fusing, function, *inputs)
     assert program(*inputs)[0].isnan().any()
     (found,) = fused(fusing, function, inputs)
-    assert found.bounds is not None and not found.bounds.every_line_sees
+    assert found.bounds is not None and not found.bounds.every_row_sees
 
 
 def grouped(q: T, k: T, v: T) -> T:

@@ -15,7 +15,7 @@ def kernel(batches: int, group: int, queries: int, keys: int, *, is_sum: bool) -
     return SimpleNamespace(
         total=object() if is_sum else None,
         group=SimpleNamespace(count=sympy.Integer(group)),
-        lines=SimpleNamespace(batches=sympy.Integer(batches), queries=sympy.Integer(queries)),
+        score_rows=SimpleNamespace(batches=sympy.Integer(batches), queries=sympy.Integer(queries)),
         key_loop=SimpleNamespace(size=sympy.Integer(keys)),
     )
 

@@ -36,7 +36,7 @@ from weft_loop_ir import (
     fuse_attention,
     fuse_attention_gradients,
     merge_matmuls,
-    recompute_shares,
+    recompute_probabilities,
     size_hints,
     slice_known_indices,
     use_library_attention,
@@ -206,7 +206,7 @@ class TritonCodegen(Codegen):
         def accept(attention: DifferentiatedAttention) -> bool:
             return suits_gradients(attention) if chosen is None else chosen
 
-        if recompute_shares(graph_module.graph, output_count, accept):
+        if recompute_probabilities(graph_module.graph, output_count, accept):
             graph_module.recompile()
 
     @property

@@ -84,7 +84,10 @@ from weft_loop_ir.ops import OpsHandler
 from weft_loop_ir.printing import IndexSpelling, NumberSpelling, print_index, print_number
 from weft_loop_ir.private_results import with_private_results
 from weft_loop_ir.rewriting.attention import use_library_attention
-from weft_loop_ir.rewriting.attention_gradients import DifferentiatedAttention, recompute_shares
+from weft_loop_ir.rewriting.attention_gradients import (
+    DifferentiatedAttention,
+    recompute_probabilities,
+)
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last
 from weft_loop_ir.rewriting.constant_values import ConstantValues
 from weft_loop_ir.rewriting.freezing import freeze, has_effects
@@ -205,7 +208,7 @@ __all__ = [
     "print_number",
     "raises_by_value",
     "ranges_for",
-    "recompute_shares",
+    "recompute_probabilities",
     "register_lowering",
     "schedule",
     "settle",

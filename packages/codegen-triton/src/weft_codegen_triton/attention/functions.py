@@ -123,7 +123,7 @@ def _functions(
 
 
 class MatrixPrinter:
-    """Prints blocks of matrices into ``tile``, whose rows are lines, or keys where it is turned.
+    """Prints blocks of matrices into ``tile``, whose rows are those of scores, or keys where it is turned.
 
     Keys are rows of the tile in a kernel by columns: what is multiplied then lies as matmuls leave it.
     """
@@ -131,9 +131,9 @@ class MatrixPrinter:
     def __init__(self, tile: ScoreTile) -> None:
         self.tile = tile
         self.queries, self.keys = (print_index(n, INDEX) for n in (tile.queries, tile.keys))
-        self.line_mask = "" if tile.is_whole(tile.queries) else "ymask"
+        self.query_mask = "" if tile.is_whole(tile.queries) else "ymask"
         self.key_mask = "" if tile.is_whole(tile.keys) else "xmask"
-        self.line_row_mask = self.line_mask and f"(y[:, None] < {self.queries})"
+        self.query_row_mask = self.query_mask and f"(y[:, None] < {self.queries})"
         self.key_row_mask = self.key_mask and f"(x[:, None] < {self.keys})"
 
     def begin(self, block: str, widths: Iterable[sympy.Expr], matrix: str = "batch") -> None:
@@ -141,9 +141,7 @@ class MatrixPrinter:
         tile = self.tile
         block_axis = 1 - tile.batch_axis
         number = program_id(block_axis)
-        if (
-            not tile.turned
-        ):  # the last lines may see most keys, the first keys be seen by most lines
+        if not tile.turned:  # the last rows may see most keys, the first keys be seen by most rows
             number = f"(tl.num_programs({block_axis}) - 1 - {number})"
         tile.emit(
             f"{matrix} = {program_id(tile.batch_axis)}{tile.cast}",
@@ -151,12 +149,12 @@ class MatrixPrinter:
             *(f"depth{n} = tl.arange(0, {n})" for n in sorted(set(map(padded, widths)))),
         )
 
-    def name_lines(self, first: str) -> None:
-        """The lines of the tile, from ``first`` on."""
+    def name_rows(self, first: str) -> None:
+        """The rows of the tile, from ``first`` on."""
         tile = self.tile
         row = "[None, :]" if tile.turned else "[:, None]"
         tile.emit(f"y = {first} + tl.arange(0, YBLOCK){tile.cast}", f"yindex = y{row}")
-        if self.line_mask:
+        if self.query_mask:
             tile.emit(f"ymask = yindex < {self.queries}")
         else:
             tile.printer.tile.masks.pop("y", None)

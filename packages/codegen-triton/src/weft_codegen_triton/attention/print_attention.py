@@ -45,7 +45,7 @@ SHORT_TILES = attention_tiles(
 WIDE_TILES = attention_tiles((128, 64, 8, 2), (64, 32, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2))
 FLOAT_TILES = attention_tiles((64, 32, 8, 2), (32, 32, 4, 2), (64, 64, 8, 2))
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
-LINE_NUMBERS = {
+ROW_STATISTICS = {
     RowStatistic.LARGEST: "largest",
     RowStatistic.TOTAL: "total",
     RowStatistic.LOGARITHM: "tl.log(total)",
@@ -91,7 +91,7 @@ def tiles_of(
         return tile.queries * depth * query + moved
 
     few = queries.is_Integer and int(queries) <= tiles[1].queries
-    batches = attention.lines.batches
+    batches = attention.score_rows.batches
     if queries.is_Integer and batches.is_Integer:
         programs = -(-int(queries) // tiles[0].queries) * int(batches)
         few = few or programs < gpu.multiprocessors
@@ -110,13 +110,13 @@ class _AttentionPrinter(MatrixPrinter):
         _, queries, _ = attention.query.size
         self.result = replace(
             MatrixOperand.of(attention.result, layout),
-            size=(attention.lines.batches, queries, attention.value.size[2]),
+            size=(attention.score_rows.batches, queries, attention.value.size[2]),
         )
         operands = (attention.query, attention.key, attention.value, self.result)
         in_half = self.dtype.itemsize == 2
         scores, bodies = (attention.scores,), (attention.score,)
         super().__init__(ScoreTile(attention, buffers, scores, bodies, operands, in_half, indices))
-        self.line_mask = "ymask"
+        self.query_mask = "ymask"
 
     def print(self, tiles: Sequence[AttentionTile]) -> PrintedKernel:
         """With the first of ``tiles``, and the others as alternatives."""
@@ -131,7 +131,7 @@ class _AttentionPrinter(MatrixPrinter):
         attention, tile = self.attention, self.tile
         depth, columns = attention.query.size[2], attention.value.size[2]
         self.begin("YBLOCK", (depth, columns))
-        self.name_lines("first")
+        self.name_rows("first")
         tile.emit(
             f"query = {self.rows(attention.query, 'yindex', 'ymask')}",
             f"key_column = {tile.place(attention.key, depth_of(depth, '[:, None]'), None)}",
@@ -140,7 +140,7 @@ class _AttentionPrinter(MatrixPrinter):
             "total = tl.zeros([YBLOCK, 1], dtype=tl.float32)",
             f"sums = tl.zeros([YBLOCK, {padded(columns)}], dtype=tl.float32)",
         )
-        tile.name_loops(of_lines=True, of_batches=True)
+        tile.name_loops(of_rows=True, of_batches=True)
         tile.print_invariant({attention.key_loop.symbol})
 
     def _step(self) -> None:
@@ -187,6 +187,6 @@ class _AttentionPrinter(MatrixPrinter):
         if attention.hidden_are_zero:
             tile.emit("result = tl.where(total == 0.0, 0.0, result)")
         self.store(self.result, "result", "yindex", "ymask")
-        lines = f"batch * {self.queries} + yindex"
+        rows = f"batch * {self.queries} + yindex"
         for number, name in attention.kept:
-            tile.emit(f"tl.store({tile.pointers[name]} + {lines}, {LINE_NUMBERS[number]}, ymask)")
+            tile.emit(f"tl.store({tile.pointers[name]} + {rows}, {ROW_STATISTICS[number]}, ymask)")

@@ -1,8 +1,8 @@
 """Prints backward of attention as Triton functions: matmuls that are computed from scores.
 
-A program holds a block of lines and goes through the keys, or holds a block of keys and goes through the
-lines; it multiplies a tile of scores, computes a tile of each matrix, and multiplies that.  A sum over
-matrices goes through the keys and the matrices for a block of lines.
+A program holds a block of rows and goes through the keys, or holds a block of keys and goes through the
+rows; it multiplies a tile of scores, computes a tile of each matrix, and multiplies that.  A sum over
+matrices goes through the keys and the matrices for a block of rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft_codegen_triton.attention.functions import (
     with_batches,
 )
 from weft_codegen_triton.attention.score_tile import ScoreTile, padded
-from weft_codegen_triton.attention.seen_blocks import seeing_lines, seen_keys
+from weft_codegen_triton.attention.seen_blocks import seeing_rows, seen_keys
 from weft_codegen_triton.gpu import REFERENCE, Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
@@ -33,7 +33,7 @@ from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 COLUMN_TILES = attention_tiles((64, 64, 4, 2), (32, 64, 4, 4), (64, 128, 8, 3), (32, 128, 8, 3))
-"""What is timed by columns, the first without timing; for at most 64 elements of a line those below are.
+"""What is timed by columns, the first without timing; for at most 64 elements of a row those below are.
 
 ms on an H200, float16, 4 x 16 heads of 2048 x 2048 scores, causal ALiBi: of 64 elements the first of these
 0.215, of those 0.208 and 0.198; of 128 elements 0.311, 0.357, 0.340 and 0.379.
@@ -41,14 +41,12 @@ ms on an H200, float16, 4 x 16 heads of 2048 x 2048 scores, causal ALiBi: of 64 
 NARROW_COLUMN_TILES = attention_tiles(
     (64, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 2), (64, 128, 8, 3)
 )
-LINE_TILES = attention_tiles((64, 64, 4, 2), (64, 32, 4, 3), (128, 32, 8, 3), (128, 128, 8, 2))
-"""The same by lines; of 128 elements 0.276, 0.274, 0.306 and 0.309."""
-NARROW_LINE_TILES = attention_tiles(
-    (64, 64, 4, 3), (128, 64, 4, 3), (64, 128, 4, 2), (64, 32, 4, 3)
-)
+ROW_TILES = attention_tiles((64, 64, 4, 2), (64, 32, 4, 3), (128, 32, 8, 3), (128, 128, 8, 2))
+"""The same by rows; of 128 elements 0.276, 0.274, 0.306 and 0.309."""
+NARROW_ROW_TILES = attention_tiles((64, 64, 4, 3), (128, 64, 4, 3), (64, 128, 4, 2), (64, 32, 4, 3))
 """Of 64 elements 0.176, 0.203, 0.184 and 0.190."""
 WIDE_TILES = attention_tiles((32, 32, 4, 2), (32, 32, 8, 2), (32, 32, 4, 1))
-"""For more than 128 elements of a line."""
+"""For more than 128 elements of a row."""
 SUM_TILES = attention_tiles((64, 64, 4, 2), (64, 128, 8, 2))
 FLOAT_TILES = attention_tiles((32, 32, 4, 2), (32, 32, 8, 2))
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
@@ -83,7 +81,7 @@ def gradient_tiles(
 ) -> list[AttentionTile]:
     """Those whose blocks ``gpu`` has memory for, the one to take first.
 
-    None where lines of operands have no known, short sizes.
+    None where rows of operands have no known, short sizes.
     """
     lefts, others = [s.left for s in kernel.scores], [p.other for p in kernel.matmuls]
     if not has_short_rows([*lefts, *others]):
@@ -100,7 +98,7 @@ def gradient_tiles(
     elif kernel.by_columns:
         tiles = NARROW_COLUMN_TILES if is_narrow else COLUMN_TILES
     else:
-        tiles = NARROW_LINE_TILES if is_narrow else LINE_TILES
+        tiles = NARROW_ROW_TILES if is_narrow else ROW_TILES
     width = sum(padded(left.size[2]) for left in lefts)
 
     def bytes_of(tile: AttentionTile) -> int:
@@ -139,14 +137,14 @@ class _GradientPrinter(MatrixPrinter):
         elif self.kernel.by_columns:
             grid = self._print_columns(tiles[0])
         else:
-            grid = self._print_lines(tiles[0])
+            grid = self._print_rows(tiles[0])
         return printed_kernel(self.tile, tiles, grid, ())
 
     # -- tiles -------------------------------------------------------------------------------------------
 
     def _load(self, side: Literal["left", "right"]) -> None:
-        """The operands of the scores' matmuls that give their lines, or their columns."""
-        index, mask = ("yindex", self.line_mask) if side == "left" else ("xindex", self.key_mask)
+        """The operands of the scores' matmuls that give their rows, or their columns."""
+        index, mask = ("yindex", self.query_mask) if side == "left" else ("xindex", self.key_mask)
         is_turned = self.kernel.by_columns
         block = self.columns if is_turned == (side == "left") else self.rows
         for number, score in enumerate(self.kernel.scores):
@@ -170,21 +168,21 @@ class _GradientPrinter(MatrixPrinter):
         widths = [s.left.size[2] for s in self.kernel.scores]
         self.begin(block, [*widths, *(p.other.size[2] for p in self.kernel.matmuls)], matrix)
 
-    # -- by lines ----------------------------------------------------------------------------------------
+    # -- by rows -----------------------------------------------------------------------------------------
 
-    def _print_lines(self, first: AttentionTile) -> Grid:
+    def _print_rows(self, first: AttentionTile) -> Grid:
         tile, kernel = self.tile, self.kernel
         self._begin("YBLOCK")
-        self.name_lines("first")
+        self.name_rows("first")
         self._load("left")
         self._zeros("YBLOCK")
-        tile.name_loops(of_lines=True, of_batches=True)
+        tile.name_loops(of_rows=True, of_batches=True)
         tile.print_invariant({kernel.key_loop.symbol})
         with tile.printer.loop(f"for start in {seen_keys(tile, kernel.bounds, kernel.sight)}:"):
             tile.name_keys("start")
             self._load("right")
             self._add("x[:, None]", self.key_mask, self.key_row_mask)
-        self._store("yindex", self.line_mask)
+        self._store("yindex", self.query_mask)
         return with_batches(tile, tile.queries, "YBLOCK", first.queries)
 
     def _zeros(self, block: str) -> None:
@@ -239,13 +237,13 @@ class _GradientPrinter(MatrixPrinter):
         """Add the matmuls of one matrix."""
         tile, kernel = self.tile, self.kernel
         self._load("right")
-        tile.name_loops(of_lines=False, of_batches=True)
-        tile.print_invariant(kernel.lines.positions)
-        with tile.printer.loop(f"for start in {seeing_lines(tile, kernel.bounds, kernel.sight)}:"):
-            self.name_lines("start")
+        tile.name_loops(of_rows=False, of_batches=True)
+        tile.print_invariant(kernel.score_rows.positions)
+        with tile.printer.loop(f"for start in {seeing_rows(tile, kernel.bounds, kernel.sight)}:"):
+            self.name_rows("start")
             self._load("left")
-            tile.name_loops(of_lines=True, of_batches=False)
-            self._add("y[:, None]", self.line_mask, self.line_row_mask)
+            tile.name_loops(of_rows=True, of_batches=False)
+            self._add("y[:, None]", self.query_mask, self.query_row_mask)
 
     # -- groups of matrices ------------------------------------------------------------------------------
 
@@ -274,18 +272,18 @@ class _GradientPrinter(MatrixPrinter):
     def _print_sum(self, total: GradientSum, first: AttentionTile) -> Grid:
         tile = self.tile
         self._begin("YBLOCK", "kept")
-        self.name_lines("first")
+        self.name_rows("first")
         with tile.printer.loop(f"for start in range(0, {loop_bound(self.keys)}, XBLOCK):"):
             tile.name_keys("start")
             tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
             with self._members():
-                tile.name_loops(of_lines=True, of_batches=True)
+                tile.name_loops(of_rows=True, of_batches=True)
                 self._load("left")
                 self._load("right")
                 (element,) = self._elements()
                 tile.emit(f"sums += {element}")
             row = f"(kept.to(tl.int64) * {self.queries} + yindex) * {self.keys}"
             place = f"{tile.pointers[total.result]} + {row} + xindex"
-            mask = " & ".join(filter(None, (self.line_mask, self.key_mask)))
+            mask = " & ".join(filter(None, (self.query_mask, self.key_mask)))
             self.store_at(total.result, place, "sums", mask)
         return with_batches(tile, tile.queries, "YBLOCK", first.queries, self._kept)

@@ -1,4 +1,4 @@
-"""What kernels of attention have in common: a tile of scores, by lines and keys, and what is done to it."""
+"""What kernels of attention have in common: a tile of scores, by rows and keys, and what is done to it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _ScorePrinter(BodyPrinter):
     ) -> None:
         super().__init__(tile, pointers, dtypes, scores, wide)
         self.scales_exponents = False
-        self.differences: dict[str, tuple[Text, Text]] = {}  # from a number of a line
+        self.differences: dict[str, tuple[Text, Text]] = {}  # from a number of a row
 
     def sub(self, left: Text, right: Text) -> Text:
         made: Text = super().sub(left, right)  # type: ignore[misc]
@@ -58,7 +58,7 @@ class _ScorePrinter(BodyPrinter):
         return made
 
     def exp(self, value: Text) -> Text:
-        """The power of e; of a difference from numbers of a line, that of 2 of a fused multiply-add."""
+        """The power of e; of a difference from numbers of a row, that of 2 of a fused multiply-add."""
         if not self.for_half or value.code not in self.differences:
             made: Text = super().exp(value)  # type: ignore[misc]
             return made
@@ -67,8 +67,10 @@ class _ScorePrinter(BodyPrinter):
             left, other = self.differences[left.code]
             axes = right.axes | other.axes
             right = self.name(f"({right.code} + {other.code})", right.dtype, axes)
-        line = self.name(f"({right.code} * {LOG2_E})", right.dtype, right.axes)
-        return self.name(f"tl.exp2({left.code} * {LOG2_E} - {line.code})", value.dtype, value.axes)
+        scaled = self.name(f"({right.code} * {LOG2_E})", right.dtype, right.axes)
+        return self.name(
+            f"tl.exp2({left.code} * {LOG2_E} - {scaled.code})", value.dtype, value.axes
+        )
 
     def tanh(self, value: Text) -> Text:
         function = "weft.tanh_of_exponent" if self.for_half else "math.tanh"
@@ -107,7 +109,7 @@ class ScoreTile:
         self.turned = turned
         self.pointers = pointers_of(kernel)
         self.names = tuple(self.pointers)
-        self.batches, self.queries = kernel.lines.batches, kernel.lines.queries
+        self.batches, self.queries = kernel.score_rows.batches, kernel.score_rows.queries
         self.keys = kernel.key_loop.size
         self.loops = {loop.symbol: loop.size for loop in (*kernel.outer, kernel.key_loop)}
         self.sizes = {**indices.counters, **self.loops}
@@ -150,7 +152,7 @@ class ScoreTile:
         for operand in self.operands:
             for expression in (*operand.size, operand.base, *operand.steps):
                 found |= expression.free_symbols
-        for digit in self.kernel.lines.digits:
+        for digit in self.kernel.score_rows.digits:
             found |= digit.step.free_symbols | digit.loop.size.free_symbols
         for body in self.bodies:
             found |= body.free_symbols - body.bound_symbols
@@ -178,24 +180,24 @@ class ScoreTile:
 
     # -- the body ----------------------------------------------------------------------------------------
 
-    def name_loops(self, of_lines: bool, of_batches: bool) -> None:
-        """Print the loops' variables from the matrix and its line; those of one or both kinds."""
-        lines, tile = self.kernel.lines, self.printer.tile
+    def name_loops(self, of_rows: bool, of_batches: bool) -> None:
+        """Print the loops' variables from the matrix and its row; those of one or both kinds."""
+        score_rows, tile = self.kernel.score_rows, self.printer.tile
         for loop in self.kernel.outer:
             if loop.size == 1:
                 tile.names[loop.symbol], tile.symbol_axes[loop.symbol] = "0", frozenset()
-        for digit in lines.digits:
-            varies = digit.loop.symbol in lines.positions
-            if not (of_lines if varies else of_batches):
+        for digit in score_rows.digits:
+            varies = digit.loop.symbol in score_rows.positions
+            if not (of_rows if varies else of_batches):
                 continue
-            inside = sympy.cancel(digit.step / lines.queries)
-            if lines.query is None:
-                row = f"(batch * {print_index(lines.queries, INDEX)} + yindex)"
-                place, step, extent = row, digit.step, lines.batches * lines.queries
+            inside = sympy.cancel(digit.step / score_rows.queries)
+            if score_rows.query is None:
+                row = f"(batch * {print_index(score_rows.queries, INDEX)} + yindex)"
+                place, step, extent = row, digit.step, score_rows.batches * score_rows.queries
             elif varies:
-                place, step, extent = "yindex", digit.step, lines.queries
+                place, step, extent = "yindex", digit.step, score_rows.queries
             else:
-                place, step, extent = "batch", inside, lines.batches
+                place, step, extent = "batch", inside, score_rows.batches
             code = place if step == 1 else f"{place} // {print_index(step, INDEX)}"
             if sympy.expand(step * digit.loop.size - extent) != 0:
                 code = f"({code}) % {print_index(digit.loop.size, INDEX)}"
@@ -251,7 +253,7 @@ class ScoreTile:
         return printer
 
     def _may_be_lowest(self, body: LoopBody) -> bool:
-        """Whether all scores of a line may be so low that sums with their logarithm would lose that.
+        """Whether all scores of a row may be so low that sums with their logarithm would lose that.
 
         ``LOG2_E`` times the lowest number is infinite.
         """
@@ -277,7 +279,7 @@ class ScoreTile:
         for operand in self.operands:
             places.append(operand.base)
             places += [n * step for n, step in zip(operand.size[1:], operand.steps, strict=True)]
-        for digit in self.kernel.lines.digits:
+        for digit in self.kernel.score_rows.digits:
             places += [digit.step, digit.loop.size]
         seen = self.kernel.bounds
         ends = () if seen is None else (seen.first, seen.last)

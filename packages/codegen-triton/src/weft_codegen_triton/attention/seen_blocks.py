@@ -1,7 +1,7 @@
-"""Which blocks a program goes through: of keys that its lines may see, or of lines that may see its keys.
+"""Which blocks a program goes through: of keys that its rows may see, or of rows that may see its keys.
 
 Bounds of positions are expressions; numbers that have to be equal are scanned on the device.  A program
-holds the lines from ``first`` on (``YBLOCK`` of them), or the keys (``XBLOCK``), along its tile's first axis.
+holds the rows from ``first`` on (``YBLOCK`` of them), or the keys (``XBLOCK``), along its tile's first axis.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ INTEGER_LIMITS = {"least": -(1 << 63), "most": (1 << 63) - 1}
 
 
 def seen_keys(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None = None) -> str:
-    """The range of first keys of blocks that lines from ``first`` on may see.
+    """The range of first keys of blocks that rows from ``first`` on may see.
 
-    All of them, if one of the lines has a ``sight`` that is not finite: weights that are not numbers.
+    All of them, if one of the rows has a ``sight`` that is not finite: weights that are not numbers.
     """
     keys = print_index(tile.keys, INDEX)
     start, stop = "0", keys
@@ -31,18 +31,18 @@ def seen_keys(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None 
     if bounds is not None and bounds.last is not None:
         stop = f"tl.minimum(first + YBLOCK + {print_index(bounds.last, INDEX)}, {keys})"
     if bounds is not None and bounds.equal:
-        lines, numbers = zip(*bounds.equal, strict=True)
-        start, stop = _equal(tile, "x", lines, numbers, (start, stop))
+        rows, numbers = zip(*bounds.equal, strict=True)
+        start, stop = _equal(tile, "x", rows, numbers, (start, stop))
     if bounds is not None and sight is not None:
         tile.emit(f"is_lost = {_is_lost(tile, sight, '[YBLOCK, 1]')}")
         start, stop = _unless_lost(start, stop, keys)
     return f"range({loop_bound(start)}, {loop_bound(stop)}, XBLOCK)"
 
 
-def seeing_lines(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None) -> str:
-    """The range of first lines of blocks that may see keys from ``first`` on.
+def seeing_rows(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None) -> str:
+    """The range of first rows of blocks that may see keys from ``first`` on.
 
-    All of them, if any line of the matrix has a ``sight`` that is not finite.
+    All of them, if any row of the matrix has a ``sight`` that is not finite.
     """
     queries = print_index(tile.queries, INDEX)
     start, stop = "0", queries
@@ -54,7 +54,7 @@ def seeing_lines(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | No
         numbers, keys = zip(*bounds.equal, strict=True)
         start, stop = _equal(tile, "y", keys, numbers, (start, stop))
     if bounds is not None and sight is not None:
-        _scan_lines(tile, sight, queries)
+        _scan_rows(tile, sight, queries)
         start, stop = _unless_lost(start, stop, queries)
     return f"range({loop_bound(start)}, {loop_bound(stop)}, YBLOCK)"
 
@@ -64,15 +64,15 @@ def _unless_lost(start: str, stop: str, extent: str) -> tuple[str, str]:
 
 
 def _is_lost(tile: ScoreTile, sight: LoopBody, shape: str) -> str:
-    """Whether any line that the tile holds has a sight that is not finite: 1 or 0."""
+    """Whether any row that the tile holds has a sight that is not finite: 1 or 0."""
     value = f"tl.broadcast_to({tile.printer.replay(sight).code}, {shape})"
     lost = f'(tl.abs({value}) < float("inf")) == 0'
     mask = tile.printer.tile.masks.get("y")
     return f"tl.max(tl.max(({lost if mask is None else f'({lost}) & {mask}'}).to(tl.int32), 1), 0)"
 
 
-def _scan_lines(tile: ScoreTile, sight: LoopBody, queries: str) -> None:
-    """Print ``is_lost`` for all lines of the matrix."""
+def _scan_rows(tile: ScoreTile, sight: LoopBody, queries: str) -> None:
+    """Print ``is_lost`` for all rows of the matrix."""
     tile.emit("is_lost = tl.full([], 0, tl.int32)")
     with tile.printer.loop(f"for scanned in range(0, {loop_bound(queries)}, {SCANNED}):"):
         _name_scanned(tile, "y", queries)
@@ -80,7 +80,7 @@ def _scan_lines(tile: ScoreTile, sight: LoopBody, queries: str) -> None:
 
 
 def _name_scanned(tile: ScoreTile, axis: str, extent: str) -> None:
-    """Let the tile be a line of :data:`SCANNED` along ``axis``."""
+    """Let the tile be a row of :data:`SCANNED` along ``axis``."""
     tile.emit(
         f"{axis}index = scanned + tl.arange(0, {SCANNED})[None, :]",
         f"{axis}mask = {axis}index < {extent}",
@@ -89,7 +89,7 @@ def _name_scanned(tile: ScoreTile, axis: str, extent: str) -> None:
     if axis == "x":
         tile.name_key()
     else:
-        tile.name_loops(of_lines=True, of_batches=False)
+        tile.name_loops(of_rows=True, of_batches=False)
 
 
 def _equal(

@@ -42,13 +42,13 @@ on an H200, most of a step.
 
 def has_enough_programs(kernel: AttentionGradientKernel, gpu: Gpu = REFERENCE) -> bool:
     """Whether programs that each go through a group of matrices leave no multiprocessor idle."""
-    batches, count = kernel.lines.batches, kernel.group.count
+    batches, count = kernel.score_rows.batches, kernel.group.count
     is_sum = kernel.total is not None
     if count == 1 or not batches.is_Integer or (is_sum and count <= MAX_SUMMED):
         return True
     extent, tile = kernel.key_loop.size, COLUMN_TILES[0].keys
     if is_sum:
-        extent, tile = kernel.lines.queries, SUM_TILES[0].queries
+        extent, tile = kernel.score_rows.queries, SUM_TILES[0].queries
     if not extent.is_Integer:
         return True
     return int(batches / count) * -(-int(extent) // tile) >= gpu.multiprocessors

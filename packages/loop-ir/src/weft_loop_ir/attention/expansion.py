@@ -65,10 +65,12 @@ def _recorded(ops: BodyRecorder, body: LoopBody) -> Value:
 
 def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -> Expansion:
     """The scores, their softmax row by row, and the matmul of that with the values."""
-    nests, lines, key = LoopNests(kernel.name, buffers), kernel.lines, kernel.key_loop
-    nests.temporary(kernel.scores, (lines.batches, lines.queries, key.size))
+    nests, score_rows, key = LoopNests(kernel.name, buffers), kernel.score_rows, kernel.key_loop
+    nests.temporary(kernel.scores, (score_rows.batches, score_rows.queries, key.size))
     _add_matmul(nests, kernel.query, kernel.key, kernel.scores)
-    weights = nests.temporary(f"{kernel.name}_weights", (lines.batches, lines.queries, key.size))
+    weights = nests.temporary(
+        f"{kernel.name}_weights", (score_rows.batches, score_rows.queries, key.size)
+    )
     row, largest, total = (f"{kernel.name}_{name}" for name in ("row", "largest", "total"))
     local = [LocalBuffer(row, torch.float32, key.size)]
     local += [LocalBuffer(name, torch.float32, ONE) for name in (largest, total)]
@@ -90,18 +92,18 @@ def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -
             lowest = ops.constant(float("-inf"), torch.float32)
             is_hidden = ops.eq(ops.load(largest, ZERO), lowest)
             value = ops.where(is_hidden, 0.0, value)
-        ops.store(weights, lines.first_key + key.symbol, value)
+        ops.store(weights, score_rows.first_key + key.symbol, value)
 
     def keep(ops: BodyRecorder) -> None:
         for statistic, name in kernel.kept:
             value = ops.load(largest if statistic is RowStatistic.LARGEST else total, ZERO)
             value = ops.log(value) if statistic is RowStatistic.LOGARITHM else value
-            ops.store(name, lines.number, value)
+            ops.store(name, score_rows.number, value)
 
     stages = [((key,), find_largest), ((key,), add_up), ((key,), divide)]
     nests.add(kernel.outer, *stages, *([((), keep)] if kernel.kept else []), local=local)
-    steps = (lines.queries * key.size, key.size, ONE)
-    size = (lines.batches, lines.queries, key.size)
+    steps = (score_rows.queries * key.size, key.size, ONE)
+    size = (score_rows.batches, score_rows.queries, key.size)
     of_weights = MatrixOperand(weights, size, MatrixOperand.batch * steps[0], steps[1:])
     _add_matmul(nests, of_weights, kernel.value, kernel.result)
     return nests.expansion()
@@ -109,19 +111,19 @@ def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -
 
 def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Buffer]) -> Expansion:
     """The scores, the matrices made of them, and their matmuls or sum."""
-    nests, lines, key = LoopNests(kernel.name, buffers), kernel.lines, kernel.key_loop
-    size = (lines.batches, lines.queries, kernel.keys)
+    nests, score_rows, key = LoopNests(kernel.name, buffers), kernel.score_rows, kernel.key_loop
+    size = (score_rows.batches, score_rows.queries, kernel.keys)
     for score in kernel.scores:
         nests.temporary(score.name, size)
         _add_matmul(nests, score.left, score.right, score.name)
-    steps = (lines.queries * kernel.keys, kernel.keys, ONE)
+    steps = (score_rows.queries * kernel.keys, kernel.keys, ONE)
     made = []
     for number, body in enumerate(kernel.matrices):
         name = nests.temporary(f"{kernel.name}_matrix{number}", size)
         made.append(MatrixOperand(name, size, MatrixOperand.batch * steps[0], steps[1:]))
 
         def store(ops: BodyRecorder, name: str = name, body: LoopBody = body) -> None:
-            ops.store(name, lines.first_key + key.symbol, _recorded(ops, body))
+            ops.store(name, score_rows.first_key + key.symbol, _recorded(ops, body))
 
         nests.add((*kernel.outer, key), ((), store))
     # Matrices that are added up: ``member`` of the group that ``major`` and ``minor`` tell.
@@ -130,7 +132,7 @@ def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Bu
     first = {MatrixOperand.batch: major * count * step + minor}
     batch = {MatrixOperand.batch: (major * count + member) * step + minor}
     groups = (
-        LoopVariable(major, sympy.cancel(lines.batches / (count * step))),
+        LoopVariable(major, sympy.cancel(score_rows.batches / (count * step))),
         LoopVariable(minor, step),
     )
 

@@ -15,9 +15,9 @@ import torch
 
 from weft_loop_ir.attention.expansion import expanded_attention
 from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
-from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import FindWriter, MatrixOperand, operand_of
+from weft_loop_ir.attention.score_rows import ScoreRows, score_rows_of
 from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softmax_rows
 from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
 from weft_loop_ir.bodies.edit import without_unused
@@ -51,10 +51,10 @@ class AttentionKernel(FusedKernel):
     """``softmax(f(query @ key)) @ value`` for each matrix of a batch; it has no stages.
 
     ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``.  ``score`` gives ``f`` of a score in float32,
-    at the loops ``outer`` (``lines`` says what they are to a matrix and its line) and ``key_loop``; it loads
-    the score from ``scores``.  ``bounds``: keys that have no weight.  ``hidden_are_zero``: lines whose scores
-    are all minus infinity give zeros, not NaN.  ``kept``: numbers of each line and the buffers ``[n, l]``
-    that they are kept in.  ``apart`` are the steps whose place it takes.
+    at the loops ``outer`` (``score_rows`` says what they are to a matrix and its row) and ``key_loop``; it
+    loads the score from ``scores``.  ``bounds``: keys that have no weight.  ``hidden_are_zero``: rows whose
+    scores are all minus infinity give zeros, not NaN.  ``kept``: numbers of each row and the buffers
+    ``[n, l]`` that they are kept in.  ``apart`` are the steps whose place it takes.
     """
 
     query: MatrixOperand
@@ -62,7 +62,7 @@ class AttentionKernel(FusedKernel):
     value: MatrixOperand
     score: LoopBody
     scores: str
-    lines: Lines
+    score_rows: ScoreRows
     key_loop: LoopVariable
     bounds: KeyBounds | None
     hidden_are_zero: bool
@@ -156,23 +156,23 @@ def _joined(
     layout = schedule.buffers[scores].layout
     batch, queries, keys = (sympy.S.One,) * (3 - len(layout.size)) + layout.size
     index = _only_index(kernel, scores, found.weights)
-    lines = None if index is None else lines_of(index, kernel, batch, queries, keys)
-    if lines is None:
+    score_rows = None if index is None else score_rows_of(index, kernel, batch, queries, keys)
+    if score_rows is None:
         return None
 
     def dtype_of(name: str) -> torch.dtype:
         return torch.float32 if name == scores else schedule.buffers[name].layout.dtype
 
-    score = computed_score(matmul, lines, schedule.buffers)
+    score = computed_score(matmul, score_rows, schedule.buffers)
     rows = softmax_rows(kernel, found.weights, keys, scores, score, dtype_of, True)
     if rows is None:
         return None
     _, second, third = found.places
     for name, (_, place) in rows.kept.items():
         is_late = all(reader > third for reader in around.readers(name) if reader != second)
-        if not is_late or not _are_lines(name, place, lines, keys, schedule):
+        if not is_late or not _are_rows(name, place, score_rows, keys, schedule):
             return None
-    attention = _attention_kernel(found, lines, rows, dtype_of, schedule, around)
+    attention = _attention_kernel(found, score_rows, rows, dtype_of, schedule, around)
     if attention is None:
         return None
     return attention, _pointwise(f"{kernel.name}_besides", kernel, rows.key, rows.besides)
@@ -180,7 +180,7 @@ def _joined(
 
 def _attention_kernel(
     found: _Steps,
-    lines: Lines,
+    score_rows: ScoreRows,
     rows: SoftmaxRows,
     dtype_of: Callable[[str], torch.dtype],
     schedule: Schedule,
@@ -197,7 +197,7 @@ def _attention_kernel(
 
     body = with_masks_computed(rows.element, (scores,), kernel.outer, rows.key, schedule, writer)
     layout, loops = schedule.buffers[scores].layout, (*kernel.outer, rows.key)
-    body = without_rounding(body, (scores,), layout.dtype, dtype_of, lines, loops)
+    body = without_rounding(body, (scores,), layout.dtype, dtype_of, score_rows, loops)
     query, key = _factors(matmul, writer, schedule)
     _, weighted, _ = matmul_operands(last)
     value = operand_of(weighted, writer)
@@ -222,9 +222,9 @@ def _attention_kernel(
         value=value,
         score=body,
         scores=scores,
-        lines=lines,
+        score_rows=score_rows,
         key_loop=rows.key,
-        bounds=bounds_of_keys(body, scores, lines, loops, layout),
+        bounds=bounds_of_keys(body, scores, score_rows, loops, layout),
         hidden_are_zero=rows.hidden_are_zero,
         kept=tuple((number, name) for name, (number, _) in rows.kept.items()),
         apart=(matmul, kernel, last),
@@ -232,19 +232,23 @@ def _attention_kernel(
 
 
 def bounds_of_keys(
-    body: LoopBody, scores: str, lines: Lines, loops: tuple[LoopVariable, ...], layout: Layout
+    body: LoopBody,
+    scores: str,
+    score_rows: ScoreRows,
+    loops: tuple[LoopVariable, ...],
+    layout: Layout,
 ) -> KeyBounds | None:
     """Which keys ``body`` leaves visible, at ``loops`` of which the last one is over keys.
 
     ``layout``: that of ``scores``.
     """
-    if lines.query is None:
+    if score_rows.query is None:
         return None
     queries, keys = layout.size[-2:]
     positions = {loop.symbol for loop in loops}
     lowest = torch.finfo(layout.dtype).min
     return key_bounds(
-        body, scores, lines.query, loops[-1].symbol, positions, (queries, keys), lowest
+        body, scores, score_rows.query, loops[-1].symbol, positions, (queries, keys), lowest
     )
 
 
@@ -266,12 +270,12 @@ def _pointwise(name: str, kernel: Kernel, key: LoopVariable, body: LoopBody) -> 
     return Kernel(name, loops, (Stage((), body),), (), body.reads, body.writes, kernel.origins)
 
 
-def _are_lines(
-    name: str, place: sympy.Expr, lines: Lines, keys: sympy.Expr, schedule: Schedule
+def _are_rows(
+    name: str, place: sympy.Expr, score_rows: ScoreRows, keys: sympy.Expr, schedule: Schedule
 ) -> bool:
-    """Whether numbers that are stored at ``place`` of ``name`` lie line by line."""
-    is_line = sympy.expand(place * keys - lines.first_key) == 0
-    return is_line and is_dense(schedule.buffers[name].layout)
+    """Whether numbers that are stored at ``place`` of ``name`` lie row by row."""
+    is_row = sympy.expand(place * keys - score_rows.first_key) == 0
+    return is_row and is_dense(schedule.buffers[name].layout)
 
 
 def _takes_all(last: ExternCall, weights: str, schedule: Schedule) -> bool:
@@ -302,7 +306,7 @@ def _only_index(kernel: Kernel, scores: str, weights: str) -> sympy.Expr | None:
 
 
 def computed_score(
-    matmul: ExternCall, lines: Lines, buffers: Mapping[str, Buffer]
+    matmul: ExternCall, score_rows: ScoreRows, buffers: Mapping[str, Buffer]
 ) -> Callable[[BodyRecorder, sympy.Expr], Value]:
     """Records a score in float32, with what a matmul adds to it."""
     contraction, name = contraction_of(matmul, buffers), str(matmul.outputs[0])
@@ -312,7 +316,11 @@ def computed_score(
         score = ops.load(name, index)
         if contraction.scale != 1:
             score = ops.mul(score, contraction.scale)
-        places = {BATCH: lines.batch, ROW: lines.line, COLUMN: index - lines.first_key}
+        places = {
+            BATCH: score_rows.batch,
+            ROW: score_rows.row,
+            COLUMN: index - score_rows.first_key,
+        }
         for bias in contraction.biases:
             loaded = ops.load(bias.buffer, sympy.expand(bias.index.xreplace(places)))
             added = ops.to_dtype(loaded, torch.float32)
@@ -329,11 +337,11 @@ def _needs_rounding(
     scores: Collection[str],
     dtype: torch.dtype,
     dtype_of: Callable[[str], torch.dtype],
-    lines_and_keys: Set[sympy.Symbol],
+    rows_and_keys: Set[sympy.Symbol],
 ) -> bool:
     """Whether conversions to 16 bits and back may tell which of ``scores`` are lost.
 
-    A number of a whole matrix, such as a slope, hides none: it does not vary with ``lines_and_keys``.
+    A number of a whole matrix, such as a slope, hides none: it does not vary with ``rows_and_keys``.
     In float16 a score is lost in a sum with the lowest number, in float32 it is not; in bfloat16 in both.
     """
 
@@ -342,7 +350,7 @@ def _needs_rounding(
 
     if dtype != torch.float16:
         return dtype == torch.float32
-    varying = lines_and_keys | body.bound_symbols
+    varying = rows_and_keys | body.bound_symbols
     others = [load for load in body.loads() if load.buffer not in scores]
     numbers = [i.number for i in body.instructions if isinstance(i, Constant)]
     return (
@@ -361,14 +369,14 @@ def without_rounding(
     scores: Collection[str],
     dtype: torch.dtype,
     dtype_of: Callable[[str], torch.dtype],
-    lines: Lines,
+    score_rows: ScoreRows,
     loops: tuple[LoopVariable, ...],
 ) -> LoopBody:
     """``body``, at ``loops`` of which the last one is over keys, without conversions to ``dtype`` and back.
 
     As it is where they may tell which of ``scores`` are lost.
     """
-    if _needs_rounding(body, scores, dtype, dtype_of, lines.positions | {loops[-1].symbol}):
+    if _needs_rounding(body, scores, dtype, dtype_of, score_rows.positions | {loops[-1].symbol}):
         return body
     ops = BodyRecorder.over(loops, dtype_of, round_low_precision=False)
     result = Replayer(ops, lambda index: index).replay(body)

@@ -1,7 +1,7 @@
 """Finds backward of attention in a schedule: matmuls, a pointwise kernel that reads them, more matmuls.
 
 ``scores = query @ key`` and ``share_gradients = result_gradient @ value`` are read by one kernel, element by
-element; what it writes is multiplied with other matrices, by lines or by columns, or summed over matrices.
+element; what it writes is multiplied with other matrices, by rows or by columns, or summed over matrices.
 Each becomes a kernel that multiplies a tile of scores where it needs it, so that nothing of that size is
 in memory.
 """
@@ -24,10 +24,10 @@ from weft_loop_ir.attention.find_attention import (
     without_rounding,
 )
 from weft_loop_ir.attention.key_bounds import KeyBounds
-from weft_loop_ir.attention.lines import Lines, lines_of
 from weft_loop_ir.attention.masks import with_masks_computed
 from weft_loop_ir.attention.operands import MatrixOperand, operand_of
 from weft_loop_ir.attention.results import ALONE, SummedMatrices, result_of, sum_of_load
+from weft_loop_ir.attention.score_rows import ScoreRows, score_rows_of
 from weft_loop_ir.bodies import (
     ADD,
     Constant,
@@ -98,9 +98,10 @@ class GradientSum:
 class AttentionGradientKernel(FusedKernel):
     """Matmuls or a sum of matrices that are computed from ``scores``, element by element; it has no stages.
 
-    ``matmuls`` are by lines, or all by columns; else there is ``total``.  Results by columns, and the
-    total, are sums over ``group``.  ``lines`` says what the loops ``outer`` are to a matrix and its line,
-    ``bounds``: keys at which the matrices are 0, for lines whose ``sight`` is finite; None: every line's is.
+    ``matmuls`` are by rows, or all by columns; else there is ``total``.  Results by columns, and the
+    total, are sums over ``group``.  ``score_rows`` says what the loops ``outer`` are to a matrix and its
+    row, ``bounds``: keys at which the matrices are 0, for rows whose ``sight`` is finite; None: every
+    row's is.
     """
 
     scores: tuple[ScoreMatmul, ...]
@@ -108,7 +109,7 @@ class AttentionGradientKernel(FusedKernel):
     by_columns: bool
     total: GradientSum | None
     group: SummedMatrices
-    lines: Lines
+    score_rows: ScoreRows
     key_loop: LoopVariable
     keys: sympy.Expr
     bounds: KeyBounds | None
@@ -234,7 +235,7 @@ class _Finder:
         return (sympy.S.One,) * (3 - len(size)) + size
 
     def _read_loops(self) -> None:
-        """The loops over lines, and the one over keys, which may have been one."""
+        """The loops over rows, and the one over keys, which may have been one."""
         batch, queries, keys = self.size
         inner = [v for v in self.kernel.outer if v.size != 1 and self.index.coeff(v.symbol) == 1]
         if len(inner) != 1:
@@ -255,20 +256,20 @@ class _Finder:
         index = sympy.expand(self.index.xreplace(self.moved))
         stage = Stage((self.key,), self.kernel.stages[0].body)
         around_keys = replace(self.kernel, outer=rest, stages=(stage,))
-        lines = lines_of(index, around_keys, batch, queries, keys)
-        if lines is None:
+        score_rows = score_rows_of(index, around_keys, batch, queries, keys)
+        if score_rows is None:
             raise _Differs
-        self.lines = lines
+        self.score_rows = score_rows
 
     def _score(self, call: ExternCall) -> ScoreMatmul:
         left, right = (operand_of(v, self._writer) for v in matmul_operands(call)[:2])
         return ScoreMatmul(str(call.outputs[0]), left, right)
 
     def _body(self, name: str) -> LoopBody:
-        """What computes an element that is stored in ``name``, over the lines and keys."""
+        """What computes an element that is stored in ``name``, over the rows and keys."""
         body = self.kernel.stages[0].body
         computed = {
-            str(call.outputs[0]): computed_score(call, self.lines, self.buffers)
+            str(call.outputs[0]): computed_score(call, self.score_rows, self.buffers)
             for call in self.calls.values()
         }
 
@@ -293,7 +294,7 @@ class _Finder:
         dtype = self.buffers[name].layout.dtype
         loops = (*self.outer, self.key)
         return _without_conversion(
-            without_rounding(made, scores | wide, dtype, dtype_of, self.lines, loops)
+            without_rounding(made, scores | wide, dtype, dtype_of, self.score_rows, loops)
         )
 
     # -- what reads it -----------------------------------------------------------------------------------
@@ -335,7 +336,7 @@ class _Finder:
         return matmuls, sums, places
 
     def _multiplied(self, step: Step | None, place: int, name: str) -> bool | None:
-        """Whether ``step`` multiplies the matrices in ``name`` by columns or by lines; None: neither."""
+        """Whether ``step`` multiplies the matrices in ``name`` by columns or by rows; None: neither."""
         if not isinstance(step, ExternCall) or step.operator not in MATMULS:
             return None
         if not is_matmul(step, self.schedule) or not self._alone_writes(step, place):
@@ -351,7 +352,7 @@ class _Finder:
         return all(self.around.is_made_at(name, place) for name in item_writes(step))
 
     def _is_turned(self, view: BufferView) -> bool | None:
-        """Whether ``view`` of all matrices has lines and columns exchanged; None if it is another part."""
+        """Whether ``view`` of all matrices has rows and columns exchanged; None if it is another part."""
         batch, queries, keys = self.size
         size = (sympy.S.One,) * (3 - len(view.size)) + view.size
         stride = (queries * keys,) * (3 - len(view.stride)) + view.stride
@@ -437,14 +438,14 @@ class _Finder:
             by_columns,
             total,
             group,
-            self.lines,
+            self.score_rows,
             self.key,
             self.size[2],
             *self._bounds(matrices),
         )
 
     def _bounds(self, matrices: list[LoopBody]) -> tuple[KeyBounds | None, LoopBody | None]:
-        """The keys at which an element of any matrix is not 0, and a line's sight if some may see none.
+        """The keys at which an element of any matrix is not 0, and a row's sight if some may see none.
 
         A kernel one of whose matrices is not made of weights is no attention's.
         """
@@ -454,12 +455,12 @@ class _Finder:
         elements, sights = zip(*(weight for weight in weights if weight is not None), strict=True)
         loops = (*self.outer, self.key)
         found = {
-            bounds_of_keys(element, name, self.lines, loops, self.buffers[name].layout)
+            bounds_of_keys(element, name, self.score_rows, loops, self.buffers[name].layout)
             for element in elements
             for name in [n for n in element.reads if n in self.scores][:1]
         }
         bounds = found.pop() if len(found) == 1 else None
-        if bounds is None or bounds.every_line_sees:
+        if bounds is None or bounds.every_row_sees:
             return bounds, None
         is_one = len(set(sights)) == 1 and not self._varies_with_key(sights[0])
         return (bounds, sights[0]) if is_one else (None, None)
@@ -483,7 +484,7 @@ def _without_conversion(body: LoopBody) -> LoopBody:
 def _weights(matrix: LoopBody) -> tuple[LoopBody, LoopBody] | None:
     """``x`` of a weight ``exp(x - largest - logarithm)`` that is a factor of ``matrix``, and its row's sight.
 
-    That is the sum of the line's two numbers, finite where it sees a key.  None: there is no such factor.
+    That is the sum of the row's two numbers, finite where it sees a key.  None: there is no such factor.
     """
     found: set[tuple[Value, Value, Value]] = set()
 

@@ -42,14 +42,14 @@ from weft_loop_ir.bodies.edit import part_of, with_expressions
 class KeyBounds:
     """Keys below ``query + first`` and above ``query + last`` are hidden; None: no bound.
 
-    ``equal`` are pairs of integers, of a line and of a key: a key is hidden where they differ.
-    ``every_line_sees``: each query has a key that is not hidden.
+    ``equal`` are pairs of integers, of a row and of a key: a key is hidden where they differ.
+    ``every_row_sees``: each query has a key that is not hidden.
     """
 
     first: sympy.Expr | None
     last: sympy.Expr | None
     equal: tuple[tuple[LoopBody, LoopBody], ...] = ()
-    every_line_sees: bool = False
+    every_row_sees: bool = False
 
 
 @dataclass
@@ -78,9 +78,9 @@ def key_bounds(
     extents: tuple[sympy.Expr, sympy.Expr],
     lowest: float,
 ) -> KeyBounds | None:
-    """The bounds of keys that ``body`` leaves visible; None if there are none, or a line may need others.
+    """The bounds of keys that ``body`` leaves visible; None if there are none, or a row may need others.
 
-    ``query`` is the position of the line, made of ``positions`` as ``key`` is; ``extents``: how many queries
+    ``query`` is the position of the row, made of ``positions`` as ``key`` is; ``extents``: how many queries
     and keys there are.  Numbers up to ``lowest`` hide the score that they replace, or that they are added to.
     """
     assert body.result is not None
@@ -91,13 +91,13 @@ def key_bounds(
         return None
     first = sympy.Max(*found.first) if found.first else None
     last = sympy.Min(*found.last) if found.last else None
-    sees = found.is_whole and _every_line_sees(first, last, extents, found.holds_at_query)
+    sees = found.is_whole and _every_row_sees(first, last, extents, found.holds_at_query)
     if any(math.isfinite(f) for f in found.fills) and not sees:
         return None  # a row without visible keys has weights for all of them
     return KeyBounds(first, last, tuple(found.equal), sees)
 
 
-def _every_line_sees(
+def _every_row_sees(
     first: sympy.Expr | None,
     last: sympy.Expr | None,
     extents: tuple[sympy.Expr, sympy.Expr],

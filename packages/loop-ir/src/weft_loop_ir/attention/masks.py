@@ -17,7 +17,7 @@ from weft_loop_ir.ir import Buffer, Kernel, LoopVariable, Schedule
 from weft_loop_ir.recording import BodyRecorder
 
 MAX_INSTRUCTIONS = 24
-"""Of what is computed again for each line and batch; beyond that, memory is cheaper."""
+"""Of what is computed again for each row and batch; beyond that, memory is cheaper."""
 MIN_SHRINKING = 8
 """How many times smaller what a mask is made of has to be than the mask."""
 

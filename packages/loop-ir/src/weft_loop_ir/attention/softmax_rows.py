@@ -28,7 +28,7 @@ LoadScore = Callable[[BodyRecorder, sympy.Expr], Value]
 
 
 class RowStatistic(Enum):
-    """What may be kept of a line of scores, in float32.
+    """What may be kept of a row of scores, in float32.
 
     Its largest score, the sum of exponentials relative to that, and the logarithm of this sum.
     """
@@ -42,8 +42,8 @@ class RowStatistic(Enum):
 class SoftmaxRows:
     """``element``: its result is the float32 element whose softmax is taken, at ``kernel.outer`` and ``key``.
 
-    ``hidden_are_zero``: lines whose elements are all minus infinity give zeros, not NaN.  ``kept``: numbers
-    of each line that are stored besides, by the buffers, and where.  ``besides`` stores elements that are not
+    ``hidden_are_zero``: rows whose elements are all minus infinity give zeros, not NaN.  ``kept``: numbers
+    of each row that are stored besides, by the buffers, and where.  ``besides`` stores elements that are not
     made of scores, at the same loops.
     """
 

@@ -2,7 +2,7 @@
 
 ``scaled_dot_product_attention`` never has the scores in memory, and keeps little for its gradients.  It adds
 up in float32 what the separate operators round in between, so results agree within the rounding of those.
-Lines without any key to see are NaN there, and stay so (:func:`_with_hidden_lines`).
+Rows without any key to see are NaN there, and stay so (:func:`_with_hidden_rows`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 import torch.fx
 
 from weft_loop_ir.rewriting.attention_masks import (
-    hides_lines,
     hides_nothing,
+    hides_rows,
     is_causal,
     is_finite,
     lowest,
@@ -51,7 +51,7 @@ def use_library_attention(
 
     Left as they are: those in other ``dtypes``, with fewer than ``min_scores`` scores a head, with dropout,
     with scores or probabilities that anything else reads.  Results lie as they did.  ``differentiated``:
-    gradients are to be recorded, which have to be eager's in lines without any key to see, too.  A call with
+    gradients are to be recorded, which have to be eager's in rows without any key to see, too.  A call with
     a mask needs ``min_masked_scores``; one whose mask is known to be causal has none.
     """
     known = ConstantValues(graph)
@@ -90,7 +90,7 @@ def _replace(
     is_causal_call = len(masks) == 1 and _is_causal(masks[0], known)
     if masks and not is_causal_call and not _has_scores(found, min_masked_scores):
         return False
-    hides = bool(masks) and _may_hide_lines(masks, known)
+    hides = bool(masks) and _may_hide_rows(masks, known)
     if hides and differentiated and any(m.fill is not None for m in masks):
         return False  # scores that are not seen get no gradients, not NaN
     key = _turned(turned, found.result)
@@ -108,7 +108,7 @@ def _replace(
     attention = aten.scaled_dot_product_attention.default
     call = call_before(found.result, attention, query, key, value, mask, **keywords)
     if mask is not None and hides:
-        call = _with_hidden_lines(call, mask, found.result)
+        call = _with_hidden_rows(call, mask, found.result)
     return _settle(found, call)
 
 
@@ -117,10 +117,10 @@ def _replace(
 
 def _batch(found: Attention) -> tuple[sympy.Expr, sympy.Expr]:
     """The two batch dimensions, such as images and heads, that scores or queries have somewhere."""
-    count, lines, _ = sizes(found.query)
+    count, queries, _ = sizes(found.query)
     for node in (*found.nodes, *_same_elements(found.query)):
         size = sizes(node)
-        if len(size) == 4 and size[2] == lines and _is_zero(size[0] * size[1] - count):
+        if len(size) == 4 and size[2] == queries and _is_zero(size[0] * size[1] - count):
             return size[0], size[1]
     return sympy.S.One, count
 
@@ -198,13 +198,13 @@ def _are_addable(masks: Sequence[Mask], found: Attention) -> bool:
     """Whether the library takes the masks: of the operands' dtype, and no larger than the scores.
 
     A finite number in the place of scores is added to them.  They are lost in float32 and bfloat16; beside
-    other masks, or in float16, a line that is hidden wholly would differ.
+    other masks, or in float16, a row that is hidden wholly would differ.
     """
     dtype = found.result.meta["val"].dtype
     if any(_is_finite_fill(m) for m in masks) and (len(masks) > 1 or dtype == torch.float16):
         return False
-    count, lines, keys = (*sizes(found.query)[:2], sizes(found.key)[-1])
-    scores = (count, lines, keys), (*_batch(found), lines, keys)
+    count, queries, keys = (*sizes(found.query)[:2], sizes(found.key)[-1])
+    scores = (count, queries, keys), (*_batch(found), queries, keys)
     return all(_is_addable(m, dtype) and sizes(m.scores) in scores for m in masks)
 
 
@@ -265,23 +265,23 @@ def _joined(masks: Sequence[Node], before: Node) -> Node:
     return (seen or added)[0]
 
 
-def _may_hide_lines(masks: Sequence[Mask], known: ConstantValues) -> bool:
-    """Whether a line may have no key to see; sums of several masks are not looked into."""
+def _may_hide_rows(masks: Sequence[Mask], known: ConstantValues) -> bool:
+    """Whether a row may have no key to see; sums of several masks are not looked into."""
     if len(masks) > 1:
         return True
     (mask,) = masks
     value = _value(mask, known)
     if value is not None:
-        return hides_lines(value)
+        return hides_rows(value)
     if mask.fill is not None:
         return not math.isfinite(mask.fill)
     return not is_finite(mask.node, known)
 
 
-def _with_hidden_lines(call: Node, mask: Node, before: Node) -> Node:
-    """``call`` with NaN in the lines in which ``mask`` hides all keys.
+def _with_hidden_rows(call: Node, mask: Node, before: Node) -> Node:
+    """``call`` with NaN in the rows in which ``mask`` hides all keys.
 
-    A factor, so that gradients of and through such a line are NaN as a softmax's are.
+    A factor, so that gradients of and through such a row are NaN as a softmax's are.
     """
     dtype = before.meta["val"].dtype
     if mask.meta["val"].dtype == torch.bool:

@@ -1,11 +1,11 @@
-"""Backward of attention without its probabilities: they are computed again from scores and a number a line.
+"""Backward of attention without its probabilities: they are computed again from scores and a number a row.
 
 In a joint graph of forward and backward, backward of a softmax between two matmuls reads its result, as
-large as all scores.  Instead forward keeps two numbers of each line: the largest score, and the logarithm of
+large as all scores.  Instead forward keeps two numbers of each row: the largest score, and the logarithm of
 the sum of exponentials relative to that; backward multiplies queries and keys again, does to scores what
 forward did, and takes ``exp(score - largest - logarithm)``.  Their sum would lose the logarithm where all
-scores of a line are the lowest number.
-The sum over probabilities and their gradients of a line is that over results and theirs, which is short.
+scores of a row are the lowest number.
+The sum over probabilities and their gradients of a row is that over results and theirs, which is short.
 What remains between backward's matmuls is pointwise.
 """
 
@@ -36,7 +36,7 @@ class DifferentiatedAttention:
     """``result = softmax(f(matmul)) @ value``, and backward of it.
 
     ``changed``: the matmul and what is done to it, in order, up to the operand of ``softmax``.  ``sums`` are
-    backward's sums of ``probabilities * their gradient`` along lines; ``result_gradient`` is ``result``'s.
+    backward's sums of ``probabilities * their gradient`` along rows; ``result_gradient`` is ``result``'s.
     """
 
     matmul: Node
@@ -47,7 +47,7 @@ class DifferentiatedAttention:
     sums: tuple[Node, ...]
 
 
-def recompute_shares(
+def recompute_probabilities(
     graph: torch.fx.Graph, output_count: int, accept: Callable[[DifferentiatedAttention], bool]
 ) -> int:
     """Change backward of those attentions in a joint graph that ``accept`` says; gives how many.
@@ -75,7 +75,7 @@ def _differentiated(softmax: Node, forward: Collection[Node]) -> DifferentiatedA
     if softmax.args[1] not in (-1, len(extents) - 1):
         return None
     if sum(not n.is_Integer for n in extents[:-1]) > 1:
-        return None  # a view of lines has no form
+        return None  # a view of rows has no form
     changed = _changed(source_of(softmax), softmax)
     result = _result(softmax, forward)
     if changed is None or result is None:
@@ -157,7 +157,7 @@ def _sums(softmax: Node, result: Node, forward: Collection[Node]) -> tuple[list[
                 continue
             others = [a for a in user.all_input_nodes if a is not node]
             gradient = _gradient_of_result(others[0], result) if len(others) == 1 else None
-            totals = [u for u in user.users if _sums_lines(u)]
+            totals = [u for u in user.users if _sums_rows(u)]
             if gradient is not None and totals:
                 sums += totals
                 gradients.add(gradient)
@@ -172,7 +172,7 @@ def _copies(node: Node) -> list[Node]:
     return found
 
 
-def _sums_lines(node: Node) -> bool:
+def _sums_rows(node: Node) -> bool:
     if node.target is not aten.sum.dim_IntList or len(node.args) < 3 or not node.args[2]:
         return False
     (source,) = node.all_input_nodes
@@ -198,7 +198,7 @@ def _rewrite(found: DifferentiatedAttention, forward: Collection[Node]) -> None:
     shared = [*found.changed, found.softmax, *copies]
     readers = {node: [u for u in node.users if u not in forward] for node in shared}
     after = found.softmax.next
-    largest, logarithm = _numbers_of_lines(found.changed[-1], after)
+    largest, logarithm = _row_statistics(found.changed[-1], after)
     twins: dict[Node, Node] = {}
 
     def copy(node: Node) -> None:
@@ -268,8 +268,8 @@ def _widened(node: Node, before: Node) -> Node:
     return call_before(before, aten._to_copy.default, node, dtype=torch.float32)
 
 
-def _numbers_of_lines(element: Node, before: Node) -> tuple[Node, Node]:
-    """The largest element of each line, and the logarithm of the sum of exponentials relative to it."""
+def _row_statistics(element: Node, before: Node) -> tuple[Node, Node]:
+    """The largest element of each row, and the logarithm of the sum of exponentials relative to it."""
     element = _widened(element, before)
     largest = call_before(before, aten.amax.default, element, [-1], True)
     powers = call_before(
@@ -280,13 +280,13 @@ def _numbers_of_lines(element: Node, before: Node) -> tuple[Node, Node]:
 
 
 def _sum_over_results(total: Node, found: DifferentiatedAttention) -> None:
-    """``sum(probabilities * their gradients)`` is ``sum(results * their gradients)``, for each line."""
+    """``sum(probabilities * their gradients)`` is ``sum(results * their gradients)``, for each row."""
     operands = (_widened(n, total) for n in (found.result, found.result_gradient))
     product = call_before(total, aten.mul.Tensor, *operands)
-    lines = call_before(total, aten.sum.dim_IntList, product, [-1], True)
+    rows = call_before(total, aten.sum.dim_IntList, product, [-1], True)
     size = total.meta["val"].shape
-    if lines.meta["val"].shape != size:
+    if rows.meta["val"].shape != size:
         extents = [n if isinstance(n, int) else -1 for n in size]
-        lines = call_before(total, aten.view.default, lines, extents)
-    total.replace_all_uses_with(lines)
+        rows = call_before(total, aten.view.default, rows, extents)
+    total.replace_all_uses_with(rows)
     total.graph.erase_node(total)

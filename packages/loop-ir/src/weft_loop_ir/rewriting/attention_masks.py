@@ -1,6 +1,6 @@
-"""What is known of the masks of attention: which lines they hide wholly, and whether they are causal.
+"""What is known of the masks of attention: which rows they hide wholly, and whether they are causal.
 
-The softmax of a line whose scores are all minus infinity is NaN; the library's attention gives zeros there.
+The softmax of a row whose scores are all minus infinity is NaN; the library's attention gives zeros there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from weft_loop_ir.rewriting.fakes import source_of
 aten = torch.ops.aten
 
 
-def hides_lines(value: torch.Tensor) -> bool:
-    """Whether a line of a mask (bool, or what is added) hides all keys."""
+def hides_rows(value: torch.Tensor) -> bool:
+    """Whether a row of a mask (bool, or what is added) hides all keys."""
     visible = value if value.dtype == torch.bool else value != -math.inf
     return not bool(visible.any(-1).all())
 

@@ -132,8 +132,8 @@ RESHAPES = frozenset(
 
 
 def _is_over_keys(softmax: Node, matmul: Node) -> bool:
-    lines = sizes(softmax)
-    return softmax.args[1] in (-1, len(lines) - 1) and lines[-1] == sizes(matmul)[-1]
+    extents = sizes(softmax)
+    return softmax.args[1] in (-1, len(extents) - 1) and extents[-1] == sizes(matmul)[-1]
 
 
 def _has_result_size(operand: Any, result: Node) -> bool:

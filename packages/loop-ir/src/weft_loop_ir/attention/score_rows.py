@@ -1,4 +1,4 @@
-"""What the loops of a kernel are to the lines of a batch of matrices that it reads row by row."""
+"""What the loops of a kernel are to the rows of a batch of matrices that it reads row by row."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft_loop_ir.ir import Kernel
 
 
 @dataclass(frozen=True)
-class Lines:
-    """``digits`` are the loops, of ``batch * queries + line``; a loop of size 1 is none.
+class ScoreRows:
+    """``digits`` are the loops, of ``batch * queries + row``; a loop of size 1 is none.
 
-    ``batch`` and ``line`` are the matrix and its line as expressions over the loops; ``query`` is the line
-    where no loop runs over lines of several matrices, else None.  ``first_key``: the index of a line's first
+    ``batch`` and ``row`` are the matrix and its row as expressions over the loops; ``query`` is the row
+    where no loop runs over rows of several matrices, else None.  ``first_key``: the index of a row's first
     element.
     """
 
@@ -24,28 +24,28 @@ class Lines:
     batches: sympy.Expr
     queries: sympy.Expr
     batch: sympy.Expr
-    line: sympy.Expr
+    row: sympy.Expr
     query: sympy.Expr | None
     first_key: sympy.Expr
 
     @property
     def number(self) -> sympy.Expr:
-        """The number of the line among those of all matrices."""
+        """The number of the row among those of all matrices."""
         return sympy.Add(*(digit.loop.symbol * digit.step for digit in self.digits))
 
     @property
     def positions(self) -> frozenset[sympy.Symbol]:
-        """The loops that vary with the line of a matrix."""
+        """The loops that vary with the row of a matrix."""
         loops = frozenset(digit.loop.symbol for digit in self.digits)
         return loops if self.query is None else loops & self.query.free_symbols
 
 
-def lines_of(
+def score_rows_of(
     index: sympy.Expr, kernel: Kernel, batches: sympy.Expr, queries: sympy.Expr, keys: sympy.Expr
-) -> Lines | None:
+) -> ScoreRows | None:
     """The loops by ``index``, where an element of dense matrices ``[batches, queries, keys]`` lies.
 
-    None unless the outer loops go through all lines once, and one loop more along a line.
+    None unless the outer loops go through all rows once, and one loop more along a row.
     """
     along = index.free_symbols & {v.symbol for stage in kernel.stages for v in stage.inner}
     if len(along) != 1 or index.coeff(min(along, key=str)) != 1:
@@ -58,13 +58,13 @@ def lines_of(
     # how many loops run within a matrix
     starts = (k for k, d in enumerate(digits) if sympy.expand(d.step - queries) == 0)
     inside = next(starts, len(digits) if batches == 1 else None)
-    row = sympy.Add(*(d.loop.symbol * d.step for d in digits))
+    number = sympy.Add(*(d.loop.symbol * d.step for d in digits))
     if inside is None:
-        batch, line = FloorDiv(row, queries), Mod(row, queries)
+        batch, row = FloorDiv(number, queries), Mod(number, queries)
     else:
-        line = sympy.Add(*(d.loop.symbol * d.step for d in digits[:inside]))
+        row = sympy.Add(*(d.loop.symbol * d.step for d in digits[:inside]))
         batch = sympy.Add(
             *(d.loop.symbol * sympy.cancel(d.step / queries) for d in digits[inside:])
         )
-    query = None if inside is None else line
-    return Lines(digits, batches, queries, batch, line, query, first_key)
+    query = None if inside is None else row
+    return ScoreRows(digits, batches, queries, batch, row, query, first_key)
