@@ -179,6 +179,7 @@ class CaptureState:
         self.candidate_count = 0  # branches of loops over places
         self.global_hooks_guarded = False  # that there are none
         self.generators: list[GeneratorVariable] = []
+        self.warning_blocks: list[Variable] = []  # of ``catch_warnings``, entered here
         # What is drawn on entry, and where it is found, by the generator's id.
         self.draws: dict[int, tuple[Draws, Source]] = {}
         self._globals: dict[int, ModuleGlobals] = {}

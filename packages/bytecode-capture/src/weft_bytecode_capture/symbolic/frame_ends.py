@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 from ..code_objects.dialects import DIALECT
@@ -20,8 +21,8 @@ _EXIT_BELOW = 2 if DIALECT.null_above_exit else 1
 def handler_sees(frame: Frame) -> bool:
     """Whether code of the program's runs when the frame's present instruction raises.
 
-    Leaving a ``with`` block of a context manager of torch's (``no_grad``, ``autocast``) does not count: what
-    it switches is switched back whatever the graph does.
+    Leaving a ``with`` block of a context manager of torch's (``no_grad``, ``autocast``) or of warnings'
+    filters does not count: what it switches is switched back whatever the graph does.
     """
     return any(True for _ in _handlers(frame))
 
@@ -31,8 +32,23 @@ def handler_goes_on(frame: Frame) -> bool:
     return not all(always_raises(frame.decoded, index) for index in _handlers(frame))
 
 
+def warning_blocks(frame: Frame) -> Iterator[Variable]:
+    """The blocks of ``warnings.catch_warnings`` that the frame is in, from the innermost on."""
+    for _, leave in _every_handler(frame):
+        block = leave.receiver if isinstance(leave, BoundMethodVariable) else None
+        if block is not None and block.python_type() is warnings.catch_warnings:
+            yield block
+
+
 def _handlers(frame: Frame) -> Iterator[int]:
     """The instructions at which handlers of the program's begin, from the innermost outwards."""
+    for index, leave in _every_handler(frame):
+        if not _is_harmless(leave):
+            yield index
+
+
+def _every_handler(frame: Frame) -> Iterator[tuple[int, Variable | None]]:
+    """Those, and those of ``with`` blocks, with the bound ``__exit__``."""
     decoded = frame.decoded
     entry = decoded.exception_entry(decoded.instructions[frame.index].offset)
     while entry is not None:
@@ -41,18 +57,17 @@ def _handlers(frame: Frame) -> Iterator[int]:
         # Handlers of the program's begin thus; CPython's own tidy up and raise again.
         is_programs = first == "PUSH_EXC_INFO"
         leaves_block = is_programs and second == "WITH_EXCEPT_START"
-        if is_programs and not (
-            leaves_block and _is_torchs(frame.stack[entry.depth - _EXIT_BELOW])
-        ):
-            yield index
+        if is_programs:
+            yield index, frame.stack[entry.depth - _EXIT_BELOW] if leaves_block else None
         entry = decoded.exception_entry(entry.target)
 
 
-def _is_torchs(leave: Variable | None) -> bool:
-    """Whether a bound ``__exit__`` is that of a context manager of torch's."""
+def _is_harmless(leave: Variable | None) -> bool:
+    """Whether a bound ``__exit__`` is that of a context manager of torch's, or of warnings' filters."""
     if not isinstance(leave, BoundMethodVariable):
         return False
-    return leave.receiver.python_type().__module__.partition(".")[0] == "torch"
+    kind = leave.receiver.python_type()
+    return kind is warnings.catch_warnings or kind.__module__.partition(".")[0] == "torch"
 
 
 # What a suspended generator does when nothing refers to it any more.

@@ -252,6 +252,7 @@ class State(Protocol):
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]
     draws: dict[int, tuple[Draws, Source]]
+    warning_blocks: list[Variable]
 
     @property
     def graph(self) -> Graph: ...
