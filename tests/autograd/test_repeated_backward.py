@@ -382,3 +382,31 @@ def test_gradients_of_one_argument_let_go_of_what_leads_there(
                     found.append(torch.tensor("a second time" in str(error)))
             told.append(found)
         torch.testing.assert_close(told[1], told[0])
+
+
+def test_arguments_are_let_go_of_with_the_last_backward() -> None:
+    """Of what backward reads, as in eager, though its results live on."""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        return (x * w).sum(), (x * w.sin()).sum(0)
+
+    seen = []
+    for called in (function, weft.compile(function)):
+        w = torch.ones(3, requires_grad=True)
+        x = torch.ones(2, 3)
+        reference = weakref.ref(x)
+        first, second = called(x, w)
+        del x
+        row = [reference() is None]
+        first.backward(retain_graph=True)
+        row.append(reference() is None)
+        first.backward()
+        row.append(reference() is None)
+        second.sum().backward()
+        row.append(reference() is None)
+        for result in (first, second.sum()):
+            with pytest.raises(RuntimeError, match="a second time"):
+                result.backward(create_graph=True)
+        seen.append((row, w.grad))
+    assert seen[0][0] == seen[1][0] == [False, False, False, True]
+    torch.testing.assert_close(seen[1][1], seen[0][1])

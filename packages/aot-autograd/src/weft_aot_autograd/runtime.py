@@ -21,7 +21,7 @@ from .joint_graph import PartitionedGraph
 from .overwritten_arguments import arguments_before
 from .partition import BackwardSegment
 from .random_state import RandomState
-from .saved_values import is_kept, release, take_saved, versions_of
+from .saved_values import forget_inputs, is_kept, release, take_saved, versions_of
 from .separate_edges import led_to, separate_edges
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
 
@@ -138,7 +138,12 @@ def _compute_early(ctx: Any, given: Mapping[int, Any]) -> None:
     finally:
         ctx.values.is_kept = False
     if not keeps_graph():
-        behind_backward(functools.partial(release, ctx, plan.present(gradients)))
+        behind_backward(functools.partial(_forget, ctx, plan.present(gradients)))
+
+
+def _forget(ctx: Any, present: frozenset[int]) -> None:
+    release(ctx, present)
+    forget_inputs(ctx)
 
 
 def _unreached(plan: Plan) -> tuple[int, ...]:
@@ -220,6 +225,7 @@ class CompiledFunction(torch.autograd.Function):
             returned = CompiledFunction.gradients(ctx, gradients, present)
         if len(present) < len(plan.tangents) or ctx.flags is not None:
             spare_hooks(ctx, returned)
+        forget_inputs(ctx)
         edges = ctx.values.separate_edges
         return returned if edges is None else (*[None] * _LEADING, *edges.keep(returned[_LEADING:]))
 

@@ -118,6 +118,13 @@ def release(ctx: Any, present: frozenset[int]) -> None:
     ctx.apart = ctx.taken = None
 
 
+def forget_inputs(ctx: Any) -> None:
+    """Let go of what forward was given, once backward can run no more: autograd may hold ``ctx`` for long."""
+    if ctx.remaining is not None and ctx.plan.is_over(ctx.remaining.released):
+        ctx.kept = [None] * len(ctx.kept)
+        ctx.versions = versions_of(ctx.kept)
+
+
 def _held(ctx: Any, kept: Set[int]) -> dict[int, tuple[Any, int]]:
     """The saved values at the positions ``kept`` with their versions when they were saved, unchecked."""
     apart: dict[int, Any] = ctx.apart

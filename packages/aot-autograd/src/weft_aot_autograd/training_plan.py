@@ -211,6 +211,7 @@ class Plan:
         self._partial: dict[tuple[frozenset[int], frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)
         self._kept_for_others: dict[frozenset[int], Set[int]] = {}
+        self._is_over: dict[frozenset[int], bool] = {}
         self._is_linear = is_linear(functional)
         self._leads_apart = len(self.tangents) > 1 and bool(self.given.partly_reached())
         self.warned = False
@@ -340,6 +341,13 @@ class Plan:
         if released not in self._kept_for_others:
             self._kept_for_others[released] = self.repeated.keeps(released) | self.numbers
         return self._kept_for_others[released]
+
+    def is_over(self, released: frozenset[int]) -> bool:
+        """Whether backward of any tangents would raise, as those ``released`` had theirs."""
+        if released not in self._is_over:
+            every = range(len(self.tangents))
+            self._is_over[released] = all(self.repeated.meets(released, {k}) for k in every)
+        return self._is_over[released]
 
     def partial_stage(self, present: Set[int], *, is_repeated: bool) -> Segment | None:
         """Backward for the tangents that are there; None where that is the whole, or as good.
