@@ -113,6 +113,10 @@ _TENSORS = {
         "effects on Python objects, random numbers, marked changes in place, or views that are written to",
         ("give the formula with torch.library.custom_op and register_autograd",),
     ),
+    "checkpoint with effects": BreakKind(
+        "backward runs the function again, and what it changes changes a second time",
+        ("keep what it changes out of the checkpoint",),
+    ),
     "checkpoint without gradients": BreakKind(
         "reentrant checkpointing warns that nothing will be differentiated, and it shall still do so",
         ("pass use_reentrant=False",),
