@@ -14,7 +14,7 @@ import weft_functionalize
 from torch import Tensor, nn
 from torch._decomp import core_aten_decompositions
 from torch._ops import OpOverload
-from weft_aot_autograd.decomposition_table import _KEPT, _OWN
+from weft_aot_autograd.decomposition_table import _KEPT, _OWN, DefaultDecompositions
 
 aten = torch.ops.aten
 
@@ -189,3 +189,13 @@ def test_stack_traces_are_kept() -> None:
     calls = _calls(traced.graph_module)
     assert len(calls) > 3
     assert all(node.meta["stack_trace"] == "File user.py" for node in calls)
+
+
+@pytest.mark.parametrize("eps", [None, -1.0, 0.0, 1e-3, 0.6])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_gradient_of_logit_at_its_ends(eps: float | None, dtype: torch.dtype) -> None:
+    rule = DefaultDecompositions()[aten.logit_backward.default]
+    x = torch.tensor([-0.0, 0.0, 1.0, 0.5, -1.0, 2.0, 0.3, float("nan"), 1e-3], dtype=dtype)
+    for gradient in (torch.ones_like(x), -torch.ones_like(x)):
+        wanted = aten.logit_backward.default(gradient, x, eps)
+        torch.testing.assert_close(rule(gradient, x, eps), wanted, equal_nan=True)

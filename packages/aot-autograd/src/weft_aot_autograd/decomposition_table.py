@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
@@ -241,6 +242,18 @@ def _nan_to_num(tensor: torch.Tensor, *rest: Any, **keywords: Any) -> Any:
     return rule(tensor, *rest, **keywords)
 
 
+def _logit_backward(gradient: torch.Tensor, x: torch.Tensor, eps: float | None = None) -> Any:
+    """Torch's rule, which has a sign for the infinity at -0.0, and no NaN of NaN where ``eps`` is given."""
+    within = None if eps is None or eps < 0 else eps
+    rule = core_decomposition(aten.logit_backward.default)
+    if rule is None:
+        return NotImplemented
+    found: torch.Tensor = rule(gradient, x, within)
+    if not within:
+        found = torch.where((x == 0) | (x == 1), gradient * math.inf, found)
+    return torch.where(x.isnan(), x, found)
+
+
 def _zeros(size: list[int], **keywords: Any) -> torch.Tensor:
     """``_efficientzerotensor``, the gradient of what is constant, with memory."""
     return torch.zeros(size, **keywords)
@@ -295,6 +308,7 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.index_fill.int_Scalar: _index_fill,
     aten.index_fill.int_Tensor: _index_fill,
     aten.linspace.default: _of_floats(aten.linspace.default),
+    aten.logit_backward.default: _logit_backward,
     aten.logspace.default: _of_floats(aten.logspace.default),
     aten.native_batch_norm.default: _inference_batch_norm,
     aten.native_dropout.default: _inference_dropout,

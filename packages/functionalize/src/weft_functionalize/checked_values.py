@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ._torch import assert_tensor_metadata, without_levels
+from .refused_numbers import fits
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -53,6 +54,24 @@ def _where(tensor: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).gather(0, places).view(tensor.shape)
 
 
+def _within_dtype(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, which fills a tensor, of a single value that the CPU converts to the tensor's dtype."""
+
+    def checked(tensor: torch.Tensor, *rest: Any, **others: Any) -> Any:
+        given = others.get("value", rest[-1] if rest else None)
+        if not isinstance(given, torch.Tensor) or given.dim() or given.device.type != "cpu":
+            return NotImplemented
+        condition = fits(name, tensor, given)
+        if condition is None:
+            return NotImplemented
+        value = _where(given, condition)
+        if "value" in others:
+            return function(tensor, *rest, **others | {"value": value})
+        return function(tensor, *rest[:-1], value, **others)
+
+    return checked
+
+
 def _rules() -> Iterator[tuple[Any, Callable[..., Any]]]:
     for name, rule in (
         ("one_hot", _one_hot),
@@ -66,6 +85,13 @@ def _rules() -> Iterator[tuple[Any, Callable[..., Any]]]:
         rule = _within_one(function)
         yield from ((function, rule), (function.__name__, rule))
     yield assert_tensor_metadata, _read
+    for name, overload in (("masked_fill", "Tensor"), ("index_fill", "int_Tensor")):
+        for written in (name, f"{name}_"):
+            operator = getattr(getattr(aten, written), overload)
+            method = getattr(torch.Tensor, written)
+            rule = _within_dtype(f"aten::{name}", method)
+            yield from ((operator, rule), (written, rule), (method, rule))
+        yield getattr(torch, name), _within_dtype(f"aten::{name}", getattr(torch, name))
 
 
 def _read(tensor: torch.Tensor, *expected: Any, **others: Any) -> Any:

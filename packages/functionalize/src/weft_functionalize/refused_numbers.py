@@ -125,6 +125,24 @@ def _limits(name: str, result: torch.Tensor, kind: type) -> tuple[float, float]:
     return torch.finfo(dtype).min, torch.finfo(dtype).max
 
 
+def fits(name: str, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
+    """Whether the operator called ``name`` can convert a value; None where any value of its dtype fits."""
+    if value.is_complex() or tensor.is_complex() or torch.bool in (value.dtype, tensor.dtype):
+        return None
+    span: torch.finfo | torch.iinfo
+    if value.is_floating_point():
+        numbers, span = value.to(torch.float64), torch.finfo(value.dtype)
+        least, most = map(float, _limits(name, tensor, float))
+        is_integer = not tensor.is_floating_point()
+    else:
+        numbers, span, is_integer = value.to(torch.int64), torch.iinfo(value.dtype), False
+        least, most = _limits(name, tensor, int)
+    if least <= span.min and span.max <= most and not is_integer:
+        return None
+    within = (numbers >= least) & (numbers <= most)
+    return within if is_integer or not value.is_floating_point() else within | ~numbers.isfinite()
+
+
 def _holds(bound: Any, *, of_integers: bool) -> bool:
     """A bound of a symbol, guarded; one of data is asserted, but where infinity and NaN are taken."""
     if not isinstance(bound, torch.SymBool) or not is_data_dependent(bound):
