@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -71,6 +72,30 @@ def arithmetic(x):
     return n, -n, abs(n - 100), n % 7, n / 2, x * n, x.shape[0] ** 2, x.shape[1] ** -0.5
 
 
+def rounded_quotients(x):
+    n, m = x.shape[0] + 3, x.shape[1] * 5
+    numbers = (
+        int(n / 2),
+        math.ceil(m / 4),
+        math.floor(n / 3.0),
+        math.trunc(m * 0.75),
+        int(0.375 * m),
+    )
+    return (
+        *numbers,
+        math.ceil(n),
+        int(n),
+        divmod(m, 4),
+        divmod(m, n),
+        x.new_zeros(math.ceil(m / 7)),
+    )
+
+
+def roots(x):
+    n = x.shape[0] * x.shape[1]
+    return x / math.sqrt(n), x * math.sqrt(n / 2)
+
+
 def slices(x):
     n = x.shape[1]
     return x[:, : n // 2], x[:, n // 2 :], x[..., -1], x[:, 1:]
@@ -109,7 +134,7 @@ def keyed(x):
 
 @pytest.mark.parametrize(
     "function",
-    [views, arithmetic, new_tensors, shapes, comparisons, keyed],
+    [views, arithmetic, rounded_quotients, roots, new_tensors, shapes, comparisons, keyed],
     ids=lambda f: f.__name__,
 )
 def test_two_graphs_serve_every_size(function):

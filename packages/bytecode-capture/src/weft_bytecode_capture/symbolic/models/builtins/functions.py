@@ -23,7 +23,7 @@ from ...variables.python_protocols import (
     is_callable,
     storage_of,
 )
-from ..containers.sequences import ListVariable, sort_variables
+from ..containers.sequences import ListVariable, TupleVariable, sort_variables
 from ..containers.sets import SetVariable
 from ..containers.slices import index_value
 from ..iterators.builtin_iterators import LazyIteratorVariable
@@ -31,6 +31,7 @@ from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
 from ..numbers.data_texts import text_of_data
 from ..numbers.symbolic_float import SymbolicFloatVariable
+from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import guard_absent
 from ..objects.user_objects import UserObjectVariable, instance_hash
@@ -253,11 +254,19 @@ def _pure(
         answer = _by_special_method(function, evaluator, arguments)
         if answer is not None:
             return answer
-    symbolic = next((a for a in arguments if isinstance(a, SymbolicFloatVariable)), None)
+    symbolic = next((a for a in arguments if isinstance(a, SymbolicNumberVariable)), None)
     if symbolic is not None and not keywords:
         if function is math.sqrt and len(arguments) == 1:
             return symbolic.computation(evaluator, "sqrt")
-        if function is builtins.pow and len(arguments) == 2:
+        if function in _ROUNDINGS and len(arguments) == 1:
+            return symbolic.call_method(evaluator, _SPECIAL_METHODS[function], [], {})
+        if function is builtins.divmod and all(map(_is_plain_number, arguments)):
+            left, right = arguments
+            parts = [evaluator.binary_operation(o, left, right) for o in ("floordiv", "mod")]
+            return TupleVariable(parts)
+        if isinstance(symbolic, SymbolicFloatVariable) and (
+            function is builtins.pow and len(arguments) == 2
+        ):
             return evaluator.binary_operation("pow", *arguments)
     if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:
         return evaluator.binary_operation("pow", *arguments)
@@ -267,10 +276,17 @@ def _pure(
     return evaluator.wrap_result(evaluator.pure(function, *positional, **named))
 
 
+def _is_plain_number(variable: Variable) -> bool:
+    return isinstance(variable, SymbolicNumberVariable) or (
+        variable.is_constant() and type(variable.as_constant()) in (int, float)
+    )
+
+
 _SPECIAL_METHODS = {
     builtins.round: "__round__", builtins.pow: "__pow__", math.floor: "__floor__", math.ceil: "__ceil__",
     math.trunc: "__trunc__",
 }  # fmt: skip
+_ROUNDINGS = (math.floor, math.ceil, math.trunc)
 
 
 def _by_special_method(

@@ -85,10 +85,6 @@ class SymbolicFloatVariable(SymbolicNumberVariable):
             return operation_on_these(evaluator, operator, pair)
         return float_computation(evaluator, self._symbols, operator, pair)
 
-    def computation(self, evaluator: Evaluator, operation: str) -> Variable:
-        """``operation``, one of a single operand, of this number."""
-        return float_computation(evaluator, self._symbols, operation, [self])
-
     def _compare(self, comparison: str, pair: Sequence[Variable]) -> bool:
         outcome = COMPARISONS[comparison][0](*map(current_number, pair))
         left, right = (float_operand(self._symbols, variable) for variable in pair)

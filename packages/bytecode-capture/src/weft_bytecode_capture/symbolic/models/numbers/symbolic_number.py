@@ -21,6 +21,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.keys import HashedKey
 from ...variables.python_protocols import COMPARISONS
+from .quotients import ROUNDINGS, Quotient, quotient
 from .representations import Counted, NumberVariable, number_operand, number_value
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "truediv", "pow"})
@@ -57,6 +58,7 @@ class SymbolicNumberVariable(NumberVariable):
         self.value = value  # a torch.SymInt or torch.SymFloat
         self.number_node = number_node
         self.source = source
+        self.quotient: Quotient | None = None  # a float that is one of integers
 
     def python_type(self) -> type:
         return int if isinstance(self.value, torch.SymInt) else float
@@ -102,14 +104,16 @@ class SymbolicNumberVariable(NumberVariable):
     def call_method(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
-        if name == "__int__" and isinstance(self.value, torch.SymInt):
-            return self
         if name == "__abs__":
             positive = self.binary_operation(evaluator, "ge", ConstantVariable(0), False)
             assert positive is not None
             name = "__pos__" if positive.truth(evaluator) else "__neg__"
         if name in _UNARY:
             return self._computed(evaluator, _UNARY[name], [self])
+        if name in ROUNDINGS and not arguments and not keywords:
+            whole = self._rounded(evaluator, ROUNDINGS[name])
+            if whole is not None:
+                return whole
         return self.specialised().call_method(evaluator, name, arguments, keywords)
 
     def operation(
@@ -128,7 +132,10 @@ class SymbolicNumberVariable(NumberVariable):
             return float_computation(evaluator, self._symbols, operator, pair)
         is_computed = operator in _ARITHMETIC and not any(map(_is_large, pair))
         if is_computed and self._is_total(operator, *pair):
-            return self._computed(evaluator, OPERATORS[operator], list(pair))
+            result = self._computed(evaluator, OPERATORS[operator], list(pair))
+            if isinstance(result, SymbolicNumberVariable):
+                result.quotient = quotient(operator, pair)
+            return result
         if operator == "pow" and any(p.python_type() is float for p in pair):
             return float_computation(evaluator, self._symbols, operator, pair)
         return operation_on_these(evaluator, operator, pair)
@@ -141,6 +148,22 @@ class SymbolicNumberVariable(NumberVariable):
         plain = operator[1:] if operator[0] == "i" and operator[1:] in OPERATORS else operator
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
         return operation_on_these(evaluator, plain, pair)
+
+    def holds(self, comparison: str, bound: int) -> bool:
+        """Whether a comparison holds now, which is guarded."""
+        return bool(self._symbols.specialise(OPERATORS[comparison](self.value, bound)))
+
+    def computation(self, evaluator: Evaluator, operation: str) -> Variable:
+        """``operation``, one of a single operand that gives a float, of this number."""
+        from .symbolic_float import float_computation
+
+        return float_computation(evaluator, self._symbols, operation, [self])
+
+    def _rounded(self, evaluator: Evaluator, direction: str) -> Variable | None:
+        """The whole number beside this one; None where that is known for this number alone."""
+        if isinstance(self.value, torch.SymInt):
+            return self
+        return self.quotient.rounded(evaluator, direction) if self.quotient is not None else None
 
     def _is_total(self, operator: str, left: Variable, right: Variable) -> bool:
         """Whether an operation gives a number of one type, and no exception, for all that is guarded."""
