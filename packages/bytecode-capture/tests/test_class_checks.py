@@ -108,7 +108,32 @@ def member_given_later(x, value):
 VALUES = [*OBJECTS, 3, "text", X, len]
 
 
-@pytest.mark.parametrize("function", [of_protocols, of_a_metaclass, of_abstract_classes])
+def of_typing(x):
+    kinds = (typing.Mapping, typing.Callable)
+    found = [isinstance({}, typing.Mapping), isinstance([], kinds), isinstance(x.sum, kinds)]
+    found += [
+        issubclass(list, typing.Sequence),
+        isinstance((), tuple),
+        isinstance("a", typing.Hashable),
+    ]
+    return x + sum(found), found
+
+
+def of_no_class(x):
+    found = []
+    for kind in (3, list[int], list[int], typing.Any):
+        try:
+            isinstance(x, kind)
+        except TypeError as error:
+            found.append(str(error))
+    return x, found
+
+
+def test_what_is_no_class():
+    check(of_no_class, [(X,)], fullgraph=False)
+
+
+@pytest.mark.parametrize("function", [of_protocols, of_a_metaclass, of_abstract_classes, of_typing])
 def test_as_eager(function) -> None:
     for value in VALUES:
         check(function, [(X, value)])

@@ -162,6 +162,35 @@ def enumerations(x):
     return x + Colour.RED.value + Colour.GREEN.double, members, flags, Colour.RED.name
 
 
+class Chosen(str, enum.Enum):  # noqa: UP042 - as libraries have it
+    A = "a"
+    B = "b"
+
+    @classmethod
+    def _missing_(cls, value):
+        raise ValueError(f"{value} is none of {[one.value for one in cls]}")
+
+
+class Lenient(enum.Enum):
+    A = "a"
+    L = [1]
+
+    @classmethod
+    def _missing_(cls, value):
+        found = [one for one in cls if isinstance(value, str) and one.value == value.lower()]
+        return found[0] if found else None
+
+
+def values_without_a_member(x):
+    errors = []
+    for kind in (Chosen, Lenient):
+        try:
+            kind("zz")
+        except ValueError as error:
+            errors.append((str(error), error.__context__))
+    return x, errors, Chosen("a"), Chosen(Chosen.B), Lenient("A"), Lenient("a"), Lenient([1])
+
+
 def strings(x):
     parts = "a-b".split("-"), "{} {:>3}".format(1, "z"), f"{3.14159:.2f}", "%s" % (1,)  # noqa: UP031
     joined = ",".join(str(value) for value in range(3)), "-".join({"a": 1})
@@ -283,8 +312,8 @@ def functools_values(x):
 FUNCTIONS = (
     from_keys, deques, deque_errors, counters, ordered_dicts, chain_maps, chains, slices_of_iterators,
     counting, sums_of_iterators, longest, while_iterators, choosing_iterators, combinatoric_iterators,
-    tees, enumerations, strings, matching, sets, context_managers, stacks_of_what_is_no_manager, decorated,
-    handled_exceptions, keys, functools_values,
+    tees, enumerations, values_without_a_member, strings, matching, sets, context_managers,
+    stacks_of_what_is_no_manager, decorated, handled_exceptions, keys, functools_values,
 )  # fmt: skip
 
 

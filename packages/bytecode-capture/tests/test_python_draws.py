@@ -56,6 +56,30 @@ def unused(x):
     return x + 1
 
 
+def of_drawn_lengths(x):
+    length = random.choice([2, 3])
+    start = np.random.randint(0, 4 - length + 1)
+    other = random.randint(start, 3)
+    return x[start : start + length], x[other], length, x * random.uniform(0.5, random.random())
+
+
+def chosen(x):
+    weights = (0.5, 1.0, 2.0)
+    return x * random.choice(weights) + random.choice(range(2, 9, 3)) + [3, 4][random.randint(0, 1)]
+
+
+def shuffled(x):
+    places = [0, 1, 2, 3]
+    random.shuffle(places)
+    columns = random.sample(range(4), 2)
+    return (
+        x[places] + x[places, :][:, [0, columns[0], 2, 1]],
+        x[:, columns],
+        places,
+        random.choices([1, 2], k=3),
+    )
+
+
 def cropped(x):
     i, j = random.randint(0, 2), np.random.randint(0, 2)
     return x[i : i + 2, j : j + 2], x[i]
@@ -100,7 +124,7 @@ ONE_GRAPH = [
     mixed,
     arrays,
 ]
-ONE_GRAPH += [of_other_generators, seeds_of_torch, errors]
+ONE_GRAPH += [of_drawn_lengths, chosen, shuffled, of_other_generators, seeds_of_torch, errors]
 
 
 def seen(function, x):
@@ -158,21 +182,18 @@ def state_kept(x):
     return x * first - x * random.random()
 
 
-def chosen(x):
-    return x * random.choice([1, 2.0, 3]), random.choice("abc")
+def other_things_chosen(x):
+    return x * random.choice([1, 2.0, 3]), random.choice("abc"), random.choice([x, x + 1])
 
 
-def shuffled(x):
-    names, places = ["a", "b", "c"], [0, 1, 2, 3]
+def other_things_shuffled(x):
+    names = ["a", "b", "c"]
     random.shuffle(names)
-    random.shuffle(places)
-    return x[places] + random.sample(range(9), 2)[0], names, random.choices([1, 2], k=3)
+    return x, names, random.sample(names, 2)
 
 
-def of_a_drawn_length(x):
-    length = random.randint(1, 3)
-    start = random.randint(0, 4 - length)
-    return x[start : start + length]
+def of_a_tensors_number(x):
+    return x * random.uniform(0, x.sum().item())
 
 
 def in_a_long_loop(x):
@@ -211,8 +232,8 @@ def around_an_operator_that_draws(x):
 @pytest.mark.parametrize(
     "function",
     [
-        seeded_between, state_kept, chosen, shuffled, of_a_drawn_length, in_a_long_loop, on_one_side,
-        fails_behind, by_the_system, around_an_operator_that_draws,
+        seeded_between, state_kept, other_things_chosen, other_things_shuffled, of_a_tensors_number,
+        in_a_long_loop, on_one_side, fails_behind, by_the_system, around_an_operator_that_draws,
     ],
 )  # fmt: skip
 def test_as_eager(function):

@@ -6,11 +6,12 @@ draw them again: its generator is put back, unless something else has drawn from
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from weft_guards import Source
 
 from ._torch import without_overrides
 
@@ -37,54 +38,88 @@ class GeneratorKind:
         return made
 
 
-class Draws:
-    """What a frame draws from one generator."""
+@dataclass(frozen=True)
+class _Draw:
+    """One draw of a frame: from generator number ``generator``, given the tensors of those before."""
 
-    def __init__(self, kind: GeneratorKind, generator: Any) -> None:
-        self.kind = kind
-        self._calls: list[Callable[[Any], Any]] = []
-        self._copy = kind.copy(generator)
+    generator: int
+    call: Callable[[Any, Sequence[torch.Tensor]], Any]
+
+
+class Draws:
+    """What a frame draws, from generators that are found at ``bases``."""
+
+    def __init__(self) -> None:
+        self.bases: list[Source] = []
+        self._kinds: list[GeneratorKind] = []
+        self._draws: list[_Draw] = []
+        self._copies: list[Any] = []  # of the generators, ahead of them by what has been added
+        self._examples: list[torch.Tensor] = []
+        self._numbers: dict[int, int] = {}  # of generators, by id
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self._draws)
 
-    def add(self, call: Callable[[Any], Any]) -> Any:
-        """What ``call`` gives for the generator if it draws next; from now on each call of the frame does.
+    def add(
+        self,
+        generator: Any,
+        base: Source,
+        kind: GeneratorKind,
+        call: Callable[[Any, Sequence[torch.Tensor]], Any],
+    ) -> torch.Tensor:
+        """What the generator gives if it draws next, as a tensor; each call of the frame will draw it.
 
-        The generator itself draws nothing here.
+        ``call`` is given the generator and the tensors that were drawn before.  The generator itself draws
+        nothing here.
+
+        :raises TypeError: it gives neither a number nor an array.
         """
-        value = call(self._copy)
-        self._calls.append(call)
-        return value
+        number = self._numbers.get(id(generator))
+        if number is None:
+            number = self._numbers[id(generator)] = len(self.bases)
+            self.bases.append(base)
+            self._kinds.append(kind)
+            self._copies.append(kind.copy(generator))
+        example = as_tensor(call(self._copies[number], self._examples))
+        self._draws.append(_Draw(number, call))
+        self._examples.append(example)
+        return example
 
-    def draw(self, generator: Any) -> tuple[Any, ...]:
+    def draw(self, *generators: Any) -> tuple[Any, ...]:
         """Draw all, as tensors; the last of the tuple can take them back."""
-        before = self.kind.read(generator)
+        pairs = zip(self._kinds, generators, strict=True)
+        before = [kind.read(generator) for kind, generator in pairs]
         with without_overrides(), torch.inference_mode(False):
-            tensors = [as_tensor(call(generator)) for call in self._calls]
-        return (*tensors, Drawn(self, generator, before))
+            tensors = self._drawn(generators)
+        return (*tensors, Drawn(self, generators, before))
 
-    def repeat(self, generator: Any) -> None:
-        """Draw as :meth:`draw` does."""
-        for call in self._calls:
-            call(generator)
+    def _drawn(self, generators: Sequence[Any]) -> list[torch.Tensor]:
+        tensors: list[torch.Tensor] = []
+        for draw in self._draws:
+            tensors.append(as_tensor(draw.call(generators[draw.generator], tensors)))
+        return tensors
+
+    def take_back(self, generators: Sequence[Any], before: Sequence[Any]) -> None:
+        """Put back to the states ``before`` those from which nothing but a draw has drawn since."""
+        rows = list(zip(self._kinds, generators, before, strict=True))
+        again = [kind.with_state(generator, state) for kind, generator, state in rows]
+        self._drawn(again)
+        for (kind, generator, state), repeated in zip(rows, again, strict=True):
+            if kind.read(repeated) == kind.read(generator):
+                kind.write(generator, state)
 
 
+@dataclass(frozen=True)
 class Drawn:
-    """What was drawn from a generator, whose state was ``before``."""
+    """What was drawn from generators in the states ``before``."""
 
-    def __init__(self, draws: Draws, generator: Any, before: Any) -> None:
-        self._draws = draws
-        self._generator = generator
-        self._before = before
+    draws: Draws
+    generators: tuple[Any, ...]
+    before: list[Any]
 
     def take_back(self) -> None:
-        """Put the generator back if nothing else has drawn from it since."""
-        kind = self._draws.kind
-        again = kind.with_state(self._generator, self._before)
-        self._draws.repeat(again)
-        if kind.read(again) == kind.read(self._generator):
-            kind.write(self._generator, self._before)
+        """Put each generator back if nothing else has drawn from it since."""
+        self.draws.take_back(self.generators, self.before)
 
 
 def as_tensor(value: Any) -> torch.Tensor:
@@ -92,8 +127,11 @@ def as_tensor(value: Any) -> torch.Tensor:
 
     :raises TypeError: it is neither.
     """
-    if isinstance(value, float):
+    if type(value) is float:
         return torch.tensor(value, dtype=torch.float64, device="cpu")
-    if isinstance(value, int):
+    if type(value) is int:
         return torch.tensor(value, dtype=torch.int64, device="cpu")
-    return value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+    tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+    if tensor.dim() == 0:
+        raise TypeError(f"a {type(value).__name__} is no number of Python's")
+    return tensor

@@ -10,6 +10,7 @@ import torch
 from weft_guards import Predicate, Scope, Source, SymbolSource
 
 from ._torch import without_overrides
+from .drawn_numbers import Draws
 
 
 def plain_tensor(value: torch.Tensor) -> torch.Tensor:
@@ -58,6 +59,20 @@ class CalledSource(Source):
 
     def evaluate(self, scope: Scope) -> Any:
         return self.call(*(base.evaluate(scope) for base in self.bases))
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnSource(Source):
+    """The random numbers of a frame, a tuple of tensors: ``call`` draws them, new ones in each call."""
+
+    draws: Draws
+    call: Callable[..., Any]
+
+    def name(self) -> str:
+        return f"drawn({', '.join(base.name() for base in self.draws.bases)})"
+
+    def evaluate(self, scope: Scope) -> Any:
+        return self.call(*(base.evaluate(scope) for base in self.draws.bases))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from weft_guards import (
 )
 
 from ..code_objects.code_builder import CodeBuilder, is_code_constant
-from ..sources import CalledSource, ComputedSource, ConvertedSource, SelectedSource
+from ..sources import CalledSource, ComputedSource, ConvertedSource, DrawnSource, SelectedSource
 from ..symbolic.variables.base import Variable
 from ..unsupported import Unsupported
 from .emitter import Emitter
@@ -285,6 +285,11 @@ class _SourceReader:
                 for base in source.bases:
                     self._base(base)
                 emitter.call(len(source.bases))
+            case DrawnSource():
+                emitter.load_callable(source.call)
+                for base in source.draws.bases:
+                    self._base(base)
+                emitter.call(len(source.draws.bases))
             case ComputedSource():
                 self._computed(source)
             case _:

@@ -150,9 +150,10 @@ class _Transformation:
                 self.emitter.build(kind, 0)
             else:
                 self.emitter.load_named(collected)
-        for source in self.result.drawn:
-            self.emitter.load_source(source)
-        self.emitter.build("tuple", len(self.result.drawn))
+        if self.result.drawn is None:
+            self.emitter.load_constant(())
+        else:
+            self.emitter.load_source(self.result.drawn)
         self.emitter.call(7)
         self.emitter.add("RETURN_VALUE")
         handler = ExceptionEntry(self.emitter.instructions[start], 0, False)
@@ -195,15 +196,15 @@ def _run(
     only_keyword: dict[str, Any],
     rest: tuple[Any, ...],
     named: dict[str, Any],
-    drawn: tuple[tuple[Any, ...], ...],
+    drawn: tuple[Any, ...],
 ) -> Any:
     """Run a frame whose graph raised ``error``; interrupts and errors of hooks are none of the graph's."""
     if isinstance(error, LeavesChanges):
         raise error.error
     if not isinstance(error, Exception) or raised_by_hook(error):
         raise error
-    for *_, numbers in drawn:
-        numbers.take_back()
+    for taken in drawn[-1:]:
+        taken.take_back()
     return function(*positional, *rest, **only_keyword, **named)
 
 

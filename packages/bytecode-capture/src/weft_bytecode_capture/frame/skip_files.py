@@ -19,6 +19,9 @@ _TORCH_PLUMBING = ("nn/modules/module.py",)
 # Methods of the classes below nn/modules.
 _BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters", "_infer_parameters")
 
+# Installed packages whose own code computes nothing with tensors; what it calls is captured on its own.
+_WITHOUT_TENSORS = ("numpy", "PIL", "matplotlib", "pandas", "rich", "scipy", "tqdm", "yaml")
+
 # What containers of modules do beside calling their members.
 _CONTAINERS = "nn/modules/container.py"
 _FINDS_MEMBERS = frozenset(
@@ -105,6 +108,10 @@ def _folders() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
     ]
     paths = sysconfig.get_paths()
     for name in ("purelib", "platlib"):
+        for package in _WITHOUT_TENSORS:
+            rows.append(
+                (os.path.join(paths[name], package) + os.sep, "a library without tensors", ())
+            )
         # Packages of a virtual environment are often below the standard library's folder.
         rows.append((paths[name] + os.sep, "", ("",)))
     for name in ("stdlib", "platstdlib"):

@@ -23,8 +23,8 @@ from weft_guards import (
     TypeIs,
 )
 
-from ..drawn_numbers import Draws
 from ..frame.emitter import Emitter
+from ..sources import DrawnSource
 from ..unsupported import Unsupported
 from .frame_result import CaptureOptions, FrameInput
 from .graph.fake_mode import OperandCheck
@@ -180,8 +180,7 @@ class CaptureState:
         self.global_hooks_guarded = False  # that there are none
         self.generators: list[GeneratorVariable] = []
         self.warning_blocks: list[Variable] = []  # of ``catch_warnings``, entered here
-        # What is drawn on entry, and where it is found, by the generator's id.
-        self.draws: dict[int, tuple[Draws, Source]] = {}
+        self.drawn: DrawnSource | None = None  # on entry
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}

@@ -102,8 +102,8 @@ class FrameResult:
     assumed: tuple[tuple[types.CodeType, int], ...] = ()
     """Places of decisions on data that fall as in this call, which the graph checks."""
 
-    drawn: tuple[Source, ...] = ()
-    """Where random numbers are found that code draws on entry of the frame."""
+    drawn: Source | None = None
+    """Where the random numbers are that code draws on entry of the frame."""
 
     has_tensors: bool = True
     """Whether the frame met a tensor, although there may be no operation on it."""

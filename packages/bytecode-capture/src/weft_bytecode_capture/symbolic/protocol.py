@@ -16,7 +16,7 @@ import torch.fx
 from weft_guards import Predicate, Reason, Source
 
 from .._torch.fakes import FakeTensorMode
-from ..drawn_numbers import Draws
+from ..sources import DrawnSource
 from ..user_location import UserLocation
 from .capture_options import CaptureOptions, FrameInput
 from .captured_exception import CapturedException
@@ -251,7 +251,7 @@ class State(Protocol):
     relied_on: list[ProgramPoint]
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]
-    draws: dict[int, tuple[Draws, Source]]
+    drawn: DrawnSource | None
     warning_blocks: list[Variable]
 
     @property

@@ -309,7 +309,7 @@ class _Capture:
             state.shapes,
             state.release,
             assumed=tuple(state.assumed),
-            drawn=tuple(source for _, source in state.draws.values()),
+            drawn=state.drawn,
             has_tensors=state.graph.has_tensors(),
         )
 

@@ -22,6 +22,7 @@ from ..objects.class_attributes import bind_attribute, is_builtin_descriptor, is
 from ..objects.classes import PLAIN_METACLASSES, ClassVariable
 from ..table import model, models
 
+_ALIAS_TYPE = type(typing.Mapping)
 _UNION_TYPES = (types.UnionType, type(Union[int, str]))  # noqa: UP007 - the old one has its own
 
 
@@ -47,9 +48,11 @@ def is_instance(evaluator: Evaluator, value: Variable, kinds: Variable, /) -> Va
 
 
 def _several(evaluator: Evaluator, kinds: Variable) -> list[Variable] | None:
-    """The classes of a tuple or a union; None for one class."""
+    """The classes of a tuple or a union, or that of ``typing.Mapping`` and its like; None for one class."""
     if isinstance(kinds, ClassVariable):
         return None
+    if issubclass(kinds.python_type(), _ALIAS_TYPE):
+        return [kinds.get_attribute(evaluator, "__origin__")]
     if kinds.python_type() in _UNION_TYPES:
         kinds = kinds.get_attribute(evaluator, "__args__")
     return kinds.iterate(evaluator) if kinds.python_type() is tuple else None
@@ -167,7 +170,7 @@ def _is_subclass(
         return outcome
     if kinds.is_none():
         return kind is type(None)
-    if kinds.is_constant():
+    if kinds.is_constant() and not hasattr(kinds.python_type(), "__instancecheck__"):
         evaluator.raise_error(TypeError, message)
     raise Unsupported("isinstance() of an unknown class", repr(kinds))
 

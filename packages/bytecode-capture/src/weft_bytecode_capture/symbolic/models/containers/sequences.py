@@ -131,6 +131,10 @@ class SequenceVariable(ContainerVariable):
             selected = selected_element(evaluator, self._unread, self.source, key)
             if selected is not None:
                 return selected
+        if key.python_type() is int and not key.is_constant():
+            number = self._number_at(evaluator, key)
+            if number is not None:
+                return number
         index = index_value(evaluator, key, self.kind.__name__)
         self.look()
         items = self._items if self._unread is None else self.items(evaluator)
@@ -138,6 +142,15 @@ class SequenceVariable(ContainerVariable):
             return items[index]
         except IndexError:
             evaluator.raise_error(IndexError, f"{self.kind.__name__} index out of range")
+
+    def _number_at(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        """The number at a place that depends on data; None of other things, and at other places."""
+        from ..numbers.data_numbers import depends_on_data
+        from ..torch.numbers_in_lists import number_at
+
+        if not depends_on_data(key):
+            return None
+        return number_at(evaluator, self.items(evaluator), key)
 
     @classmethod
     def plain(cls, items: Sequence[Variable]) -> Variable:

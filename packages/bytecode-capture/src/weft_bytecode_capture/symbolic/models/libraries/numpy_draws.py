@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..numbers.data_numbers import Range
 from ..objects.opaque import OpaqueVariable
 from ..table import models
 from .numpy_values import ArrayVariable
-from .random_draws import between, draw, drawn_number
+from .random_draws import between, draw, drawn_number, known_bounds
 
 _LEGACY = GeneratorKind(
     lambda generator: numpy.random.RandomState(0),
@@ -78,20 +79,18 @@ def _draw(
     if kind is None or generator.source is None:
         raise Unsupported("call of a builtin function", f"{what} of {generator!r}")
     evaluator.guard(generator.source, TypeIs(type(getattr(generator, "value", None))))
-    positional, named = evaluator.snapshots(args, kwargs, what)
-    tensor, value = draw(
-        evaluator, generator, kind, what, lambda given: function(given, *positional, **named)
-    )
-    if isinstance(value, numpy.ndarray):
+    tensor = draw(evaluator, generator, kind, what, function, list(args), kwargs)
+    if tensor.fake.dim():
         return ArrayVariable(tensor, None)
-    return drawn_number(evaluator, tensor, _bounds(name, positional, named))
+    bounds = known_bounds(functools.partial(_bounds, name), list(args), kwargs)
+    return drawn_number(evaluator, tensor, bounds)
 
 
-def _bounds(name: str, positional: list[Any], named: dict[str, Any]) -> Range | None:
+def _bounds(name: str, *positional: Any) -> Range | None:
     """Where a number lies for sure."""
     if name in ("rand", "random", "random_sample"):
         return Range(0, 1, below=True)
-    if named or len(positional) > 2:
+    if len(positional) > 2:
         return None
     if name == "uniform":
         return between(*positional, *(0, 1)[len(positional) :])

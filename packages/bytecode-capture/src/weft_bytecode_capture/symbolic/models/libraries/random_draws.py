@@ -6,31 +6,34 @@ region, a size that it gives is a symbol.  Draws whose arguments depend on data,
 
 from __future__ import annotations
 
-import operator
 import random
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.fx
-from weft_guards import ConstantSource, ItemSource, Source, TypeIs
+from weft_guards import ConstantSource, ItemSource, TypeIs
 
 from .... import _frame_hook
 from ...._torch import OpOverload
-from ....drawn_numbers import Draws, GeneratorKind, as_tensor
+from ....drawn_numbers import Draws, GeneratorKind
 from ....frame.emitter import Emitter
-from ....sources import CalledSource
+from ....sources import DrawnSource
 from ....unsupported import Unsupported
-from ...graph.data_dependence import can_read, read_list, read_number, require_compared
+from ...captured_exception import CapturedException
+from ...graph.data_dependence import can_read, read_list, read_number
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.constant import ConstantVariable
 from ..containers.sequences import ListVariable
 from ..functions.python_functions import KnownFunctionVariable
-from ..numbers.data_numbers import DataFloatVariable, Range
+from ..numbers.data_numbers import Range, depends_on_data
+from ..numbers.representations import number_operand
 from ..table import models
+from ..torch.calls_on_entry import computed_from, function_of, only_computes
+from ..torch.numbers_in_lists import within
 from ..torch.tensor import TensorVariable
+from .random_generators import GENERATOR
 
 _KIND = "call of a builtin function"
 
@@ -46,29 +49,44 @@ def draw(
     generator: Variable,
     kind: GeneratorKind,
     what: str,
-    call: Callable[[Any], Any],
-) -> tuple[TensorVariable, Any]:
-    """The tensor that ``call`` gives for the generator on entry, and an example of its value."""
-    if evaluator.graph.is_in_region or evaluator.graph.transforms.active:
+    call: Callable[..., Any],
+    arguments: Arguments,
+    keywords: Keywords,
+) -> TensorVariable:
+    """The tensor of what ``call(generator, *arguments, **keywords)`` draws on entry of the frame.
+
+    Arguments are constants, and numbers that the graph computes of what was drawn before.
+    """
+    graph = evaluator.graph
+    if graph.is_in_region or graph.transforms.active:
         raise Unsupported("effect inside a region", what)
-    no_tensor = not evaluator.graph.has_tensors()  # then a graph is of no use
-    if (
-        generator.source is None
-        or no_tensor
-        or any(map(_may_draw, evaluator.graph.outermost.nodes))
-    ):
+    no_tensor = not graph.has_tensors()  # then a graph is of no use
+    if generator.source is None or no_tensor or any(map(_may_draw, graph.outermost.nodes)):
         raise Unsupported(_KIND, what)
-    draws, source = _draws_from(evaluator, generator, kind)
-    value = evaluator.pure(draws.add, call)
+    source = _source(evaluator)
+    given = [_argument(argument, source, what) for argument in arguments]
+    named = {n: _argument(argument, source, what) for n, argument in keywords.items()}
+
+    def drawn(value: Any, before: Sequence[torch.Tensor]) -> Any:
+        values = (argument(before) for argument in given)
+        return call(value, *values, **{n: argument(before) for n, argument in named.items()})
+
+    value: Any = getattr(generator, "value", None)
     try:
-        made = as_tensor(value)
-    except (TypeError, RuntimeError, OverflowError) as error:
-        raise Unsupported(_KIND, f"{what}, which gives {type(value).__name__}") from error
-    with evaluator.graph.fake_mode, torch.inference_mode(False):
+        made = evaluator.pure(source.draws.add, value, generator.source, kind, drawn)
+    except CapturedException as error:
+        if issubclass(error.exception.python_type(), (TypeError, OverflowError)):
+            raise Unsupported(_KIND, what) from error
+        raise
+    with graph.fake_mode, torch.inference_mode(False):
         fake = torch.empty(made.shape, dtype=made.dtype, device="cpu")
-    place = ItemSource(source, len(draws) - 1)
-    node = evaluator.graph.add_placeholder(place, fake)
-    return TensorVariable(node, fake, place), value
+    place = ItemSource(source, len(source.draws) - 1)
+    node = graph.add_placeholder(place, fake)
+    node.meta[_POSITION] = source, len(source.draws) - 1
+    return TensorVariable(node, fake, place)
+
+
+_POSITION = "drawn"
 
 
 def _may_draw(node: torch.fx.Node) -> bool:
@@ -79,24 +97,42 @@ def _may_draw(node: torch.fx.Node) -> bool:
     return is_function and str(node.target.__module__).partition(".")[0] != "torch"
 
 
-def _draws_from(
-    evaluator: Evaluator, generator: Variable, kind: GeneratorKind
-) -> tuple[Draws, Source]:
+def _source(evaluator: Evaluator) -> DrawnSource:
+    """Where all that the frame draws is found."""
     state = evaluator.state
-    assert generator.source is not None
-    value: Any = getattr(generator, "value", None)
-    known = state.draws.get(id(value))
-    if known is None:
-        draws = Draws(kind, value)
-        source = CalledSource(_frame_hook.disabled(draws.draw), (generator.source,))
-        known = state.draws[id(value)] = draws, source
+    if state.drawn is None:
+        draws = Draws()
+        source = state.drawn = DrawnSource(draws, _frame_hook.disabled(draws.draw))
 
         def emit(emitter: Emitter) -> None:
             emitter.load_source(source)  # drawn whether or not anything uses it
             emitter.pop()
 
         evaluator.side_effects.record(emit)
-    return known
+    return state.drawn
+
+
+def _argument(
+    argument: Variable, source: DrawnSource, what: str
+) -> Callable[[Sequence[torch.Tensor]], Any]:
+    """What gives an argument of a draw, of the tensors drawn before."""
+    if not depends_on_data(argument):
+        try:
+            constant = argument.snapshot()
+        except Unsupported as error:
+            raise Unsupported("call with values that are not constant", what) from error
+        return lambda drawn: constant
+    node = number_operand(argument)
+    nodes = computed_from(node)
+    places = [
+        given.meta.get(_POSITION) for given in nodes if given.op in ("placeholder", "get_attr")
+    ]
+    computes = all(n.op in ("placeholder", "get_attr") or only_computes(n) for n in nodes)
+    if not computes or any(place is None or place[0] is not source for place in places):
+        raise Unsupported("call with values that are not constant", f"{what} of {argument!r}")
+    function = function_of(nodes, node)
+    positions = [place[1] for place in places if place is not None]
+    return lambda drawn: function(*(drawn[position] for position in positions))
 
 
 def drawn_number(evaluator: Evaluator, tensor: TensorVariable, bounds: Range | None) -> Variable:
@@ -104,12 +140,7 @@ def drawn_number(evaluator: Evaluator, tensor: TensorVariable, bounds: Range | N
     if not can_read(evaluator, tensor):
         raise Unsupported("number that depends on data", repr(tensor))
     number = read_number(evaluator, tensor)
-    if isinstance(number, DataFloatVariable):
-        number.bounds = bounds
-    elif bounds is not None:
-        for compare, bound in ((operator.ge, bounds.least), (operator.le, bounds.most)):
-            require_compared(evaluator.graph, compare, number, ConstantVariable(bound))
-    return number
+    return number if bounds is None else within(evaluator, number, bounds)
 
 
 def _is_from_outside(evaluator: Evaluator, generator: Variable) -> bool:
@@ -118,6 +149,15 @@ def _is_from_outside(evaluator: Evaluator, generator: Variable) -> bool:
         return False
     evaluator.guard(generator.source, TypeIs(random.Random))
     return True
+
+
+def known_bounds(
+    bounds: Callable[..., Range | None], arguments: Arguments, keywords: Keywords
+) -> Range | None:
+    """``bounds`` of the arguments, if they are constants."""
+    if keywords or any(map(depends_on_data, arguments)):
+        return None
+    return bounds(*(argument.snapshot() for argument in arguments))
 
 
 # Numbers.
@@ -130,6 +170,10 @@ def _unit(*arguments: Any) -> Range:
 def between(low: Any, high: Any) -> Range:
     """Where ``low + (high - low) * random()`` lies."""
     return Range(min(low, high), max(low, high), below=(low, high) == (0, 1))
+
+
+def _bits(count: int) -> Range:
+    return Range(0, 2**count - 1)
 
 
 def _below(*arguments: Any) -> Range | None:
@@ -167,12 +211,8 @@ def _number(
     if not _is_from_outside(evaluator, generator):
         return _as_written(evaluator, function, [generator, *args], kwargs)
     what = f"random.{function.__name__}"
-    positional, named = evaluator.snapshots(args, kwargs, what)
-    tensor, _ = draw(
-        evaluator, generator, PYTHON, what, lambda given: function(given, *positional, **named)
-    )
-    bounds = None if named else _NUMBERS[function](*positional)
-    return drawn_number(evaluator, tensor, bounds)
+    tensor = draw(evaluator, generator, PYTHON, what, function, list(args), kwargs)
+    return drawn_number(evaluator, tensor, known_bounds(_NUMBERS[function], list(args), kwargs))
 
 
 def _as_written(
@@ -188,15 +228,9 @@ def draw_by_c(
     """``random()`` and ``getrandbits(k)`` of a generator from outside; None for other calls."""
     if name not in ("random", "getrandbits") or not _is_from_outside(evaluator, generator):
         return None
-    positional, _ = evaluator.snapshots(arguments, {}, f"random.{name}")
-    tensor, _ = draw(
-        evaluator,
-        generator,
-        PYTHON,
-        f"random.{name}",
-        lambda given: getattr(given, name)(*positional),
-    )
-    bounds = _unit() if name == "random" else Range(0, 2 ** positional[0] - 1)
+    call = getattr(GENERATOR, name)
+    tensor = draw(evaluator, generator, PYTHON, f"random.{name}", call, arguments, {})
+    bounds = known_bounds(_unit if name == "random" else _bits, arguments, {})
     return drawn_number(evaluator, tensor, bounds)
 
 
@@ -214,14 +248,13 @@ def _selected(
     if not all(item.is_constant() and type(item.as_constant()) is int for item in elements):
         raise Unsupported(_KIND, f"{what} of other things than integers")
     known = [item.as_constant() for item in elements]
-    positional, named = evaluator.snapshots(args[1:], kwargs, what)
 
-    def chosen(given: Any) -> Any:
+    def chosen(given: Any, *positional: Any, **named: Any) -> Any:
         values = list(known)
         result = function(given, values, *positional, **named)
         return torch.tensor(values if result is None else result, dtype=torch.int64)
 
-    tensor, _ = draw(evaluator, generator, PYTHON, what, chosen)
+    tensor = draw(evaluator, generator, PYTHON, what, chosen, list(args[1:]), kwargs)
     drawn = read_list(evaluator, tensor)
     if not isinstance(drawn, ListVariable):
         raise Unsupported(_KIND, f"{what} of more elements than a graph reads")

@@ -165,6 +165,13 @@ def comparison(
     return ConstantVariable(bool(symbols.specialise(value)))
 
 
+def depends_on_data(variable: Variable) -> bool:
+    """Whether it is a number that only data gives."""
+    if isinstance(variable, DataFloatVariable):
+        return True
+    return isinstance(variable, SymbolicNumberVariable) and bool(unbacked_symbols(variable.value))
+
+
 def decision(variable: Variable) -> Variable:
     """The comparison with zero that the truth of a number is, where only data decides it.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 import types
+from typing import Any
 
 from weft_guards import AttributeSource, ConstantSource, InstanceDictSource, LengthIs
 
 from ....unsupported import Unsupported
+from ...captured_exception import CapturedException
 from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
@@ -36,13 +38,44 @@ def find_member(
     if len(arguments) != 1 or keywords or not kind._member_map_:
         raise Unsupported("class definition", f"{kind.__qualname__}(...)")
     hook = evaluator.state.find_in_type(kind, "_missing_")
-    if hook is not None and not _is_of_enum(hook[1]):
-        raise Unsupported("construction of an instance", f"{kind.__qualname__}, by _missing_")
     if evaluator.state.find_in_type(type(kind), "__call__") != (enum.EnumMeta, _CALL):
         raise Unsupported("construction of an instance", f"{kind.__qualname__}, by its metaclass")
     guard_members(evaluator, kind)
     positional, _ = evaluator.snapshots(arguments, {}, kind.__qualname__)
+    if hook is not None and not _is_of_enum(hook[1]):
+        known = evaluator.pure(_listed_member, kind, *positional)
+        return known or _by_missing(evaluator, kind, hook, arguments[0])
     return evaluator.wrap_constant(evaluator.pure(kind, *positional))
+
+
+def _listed_member(kind: enum.EnumMeta, value: object) -> ConstantVariable | None:
+    """The member that the class finds before it asks ``_missing_``."""
+    if type(value) is kind:
+        return ConstantVariable(value)
+    members: list[Any] = list(kind._member_map_.values())
+    found = next((member for member in members if member._value_ == value), None)
+    return None if found is None else ConstantVariable(found)
+
+
+def _by_missing(
+    evaluator: Evaluator, kind: enum.EnumMeta, hook: tuple[type, Any], value: Variable
+) -> Variable:
+    """What the program's ``_missing_`` gives, or raises, for a value that no member has."""
+    given = evaluator.wrap_known(kind)
+    method = bind_attribute(evaluator, type(kind), hook[0], "_missing_", hook[1].__func__, given)
+    try:
+        member = method.call(evaluator, [value], {})
+    except CapturedException as error:
+        if issubclass(error.exception.python_type(), ValueError):
+            raise
+        text = f"{kind.__qualname__}, by _missing_ that raises {error.exception!r}"
+        raise Unsupported("construction of an instance", text) from error
+    if member.is_none():
+        text = f"{value.as_constant()!r} is not a valid {kind.__qualname__}"
+        evaluator.raise_error(ValueError, text)
+    if member.python_type() is not kind:
+        raise Unsupported("construction of an instance", f"{kind.__qualname__}, by _missing_")
+    return member
 
 
 _CALL = enum.EnumMeta.__dict__["__call__"]

@@ -31,13 +31,13 @@ def call_on_entry(evaluator: Evaluator, result: TensorVariable) -> bool:
     if graph.in_handled_code or evaluator.side_effects:
         return False  # an index out of range is handled, or something has been done before
     node, fake = result.node, result.fake
-    computed = _computed_from(node)
+    computed = computed_from(node)
     sources = {given: _source(evaluator, given) for given in computed if _is_given(given)}
     if any(source is None for source in sources.values()):
         return False
     if not all(given in sources or _is_movable(given) for given in computed[:-1]):
         return False  # whether the call itself writes, as with max_norm, the versions tell
-    call = _frame_hook.disabled(_function(computed, node))
+    call = _frame_hook.disabled(function_of(computed, node))
     source = CalledSource(call, tuple(filter(None, sources.values())))
     result.node = graph.add_placeholder(source, fake)
     result.loaded_instead = TensorVariable(result.node, fake, source)
@@ -45,7 +45,7 @@ def call_on_entry(evaluator: Evaluator, result: TensorVariable) -> bool:
     return True
 
 
-def _computed_from(node: torch.fx.Node) -> list[torch.fx.Node]:
+def computed_from(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The nodes that ``node`` depends on, and itself, in the order of the graph."""
     found, pending = {node}, [node]
     while pending:
@@ -71,11 +71,16 @@ def _source(evaluator: Evaluator, node: torch.fx.Node) -> Source | None:
 def _is_movable(node: torch.fx.Node) -> bool:
     """Whether a node computes the same before the graph as in it."""
     depends_on_data = "data_dependent" in node.meta or "checks" in node.meta
+    return not depends_on_data and only_computes(node)
+
+
+def only_computes(node: torch.fx.Node) -> bool:
+    """Whether a node does nothing but to give the same for the same operands."""
     is_region = isinstance(node.target, HigherOrderOperator)
-    return not (depends_on_data or is_region or has_effect(node) or draws(node))
+    return not (is_region or has_effect(node) or draws(node))
 
 
-def _function(nodes: Iterable[torch.fx.Node], last: torch.fx.Node) -> Callable[..., Any]:
+def function_of(nodes: Iterable[torch.fx.Node], last: torch.fx.Node) -> Callable[..., Any]:
     """What ``last`` gives, as a function of the tensors from outside among ``nodes``."""
     graph, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
     for node in nodes:

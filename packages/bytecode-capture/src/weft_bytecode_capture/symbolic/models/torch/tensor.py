@@ -362,6 +362,10 @@ class TensorVariable(WithAttributes):
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         from ...regions.elements import has_position, symbolic_subscript, with_numbers
+        from .numbers_in_lists import with_tensors_of_places
+
+        if evaluator.graph.shapes.data and not evaluator.graph.is_in_region:
+            arguments = [with_tensors_of_places(evaluator, arguments[0]), *arguments[1:]]
 
         has_positions = has_position(arguments[0])
         if has_positions:
