@@ -19,19 +19,17 @@ MOMENTS = {"welford_mean": "mean", "welford_m2": "m2"}
 
 @dataclass(frozen=True)
 class Accumulator:
-    """One running value: ``name`` is an array of ``copies`` accumulators."""
+    """One running value: ``name`` is an array of ``copies`` accumulators.
+
+    ``loses_digits``: a long running total is less accurate than a total of short ones.  ``is_wide``: it may
+    ask for a run to be repeated.
+    """
 
     name: str
-    type_name: str  # with ``X`` for the type of a step's values
-
-    @property
-    def is_moments(self) -> bool:
-        return self.type_name.startswith("Moments<") or self.is_wide
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether it may ask for a run to be repeated."""
-        return self.type_name == "WideMoments"
+    type_name: str
+    loses_digits: bool = False
+    is_moments: bool = False
+    is_wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class ReductionSet:
             position = printer.index_expr(self._position, torch.int64)
             arguments = f"{operand}, {printer.vector(position) if self._varying else position.code}"
         elif kind in MOMENTS and self._repeatable and single is not None:
-            self.accumulators[name] = Accumulator(name, "WideMoments")
+            self.accumulators[name] = Accumulator(name, "WideMoments", True, True, True)
             place, copy = ("0", "which") if self._is_row else ("which", "0")
             printer.emit(f"{name}[{place}].step({printer.scope.tag}, {copy}, {single});")
             return
@@ -109,7 +107,9 @@ class ReductionSet:
             arguments = operand
         else:
             raise Unsupported("no C++ form for a reduction", repr(kind))
-        self.accumulators[name] = Accumulator(name, type_name)
+        sums = kind == "sum" and value.dtype.is_floating_point
+        is_moments = kind in MOMENTS
+        self.accumulators[name] = Accumulator(name, type_name, sums or is_moments, is_moments)
         printer.emit(f"{name}[which].step({printer.scope.tag}, {arguments});")
 
     @property
@@ -119,11 +119,8 @@ class ReductionSet:
 
     @property
     def loses_digits(self) -> bool:
-        """Whether a long running total is less accurate than a total of short ones."""
-        return any(
-            a.is_moments or a.type_name.startswith(("Accumulator<Sum, Vec<f", "Accumulator<Sum, f"))
-            for a in self.accumulators.values()
-        )
+        """Whether a long run is better taken in parts."""
+        return any(a.loses_digits for a in self.accumulators.values())
 
     def declare(self, copies: str) -> list[str]:
         return [self._declaration(a, copies) for a in self.accumulators.values()]
