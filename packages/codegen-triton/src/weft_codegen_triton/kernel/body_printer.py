@@ -155,7 +155,9 @@ class BodyPrinter:
 
     def number(self, expression: sympy.Expr) -> str:
         """An expression over symbols that have names, and sizes."""
-        return print_index(self.numbers.named(expression), INDEX, self.tile.names)
+        named = self.numbers.named(expression)
+        self.numbers.mentioned |= named.free_symbols
+        return print_index(named, INDEX, self.tile.names)
 
     def index(self, expression: sympy.Expr) -> tuple[str, Axes]:
         return self.number(expression), self._axes(expression)
@@ -314,6 +316,7 @@ class BodyPrinter:
         if not self.wide and is_beyond(expression, self.tile.sizes):
             symbols = expression.free_symbols
             names = {s: f"{names.get(s, str(s.name))}.to(tl.int64)" for s in symbols}
+            self.numbers.mentioned |= symbols
             code = print_index(expression, INDEX, names)
         else:
             code = self.number(expression)

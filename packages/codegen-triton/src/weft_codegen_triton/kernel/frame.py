@@ -57,10 +57,10 @@ def split_index(
     for position in range(len(loops) - 1, -1, -1):
         loop = loops[position]
         name = f"{prefix}{loop.symbol.name}"
-        size = printer.number(loop.size)
         if position == 0 and not is_part:
             printer.emit(f"{name} = {rest}")
         else:
+            size = printer.number(loop.size)
             printer.emit(f"{name} = {rest} % {size}")
             rest = f"({rest} // {size})"
         printer.tile.names[loop.symbol] = name

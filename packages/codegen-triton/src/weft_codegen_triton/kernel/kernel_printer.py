@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -177,8 +176,7 @@ def _with_parameters(
     """The kernel whose lines ``frame`` and ``body`` have, called with what these name."""
     kernel, printer = frame.kernel, frame.printer
     symbols = kernel.free_sizes
-    held = () if body.held is None else (body.held.condition, *body.held.lines)
-    passed = _mentioned(symbols, (*printer.lines, *held))
+    passed = tuple(s for s in symbols if s in printer.numbers.mentioned)
     numbers = tuple((symbol.name, number) for number, symbol in printer.numbers.names.items())
     pointers = pointers_of(kernel)  # the printer's are more: local rows in scratch memory
     memory = [(name, printer.dtype_of(buffer)) for buffer, name in pointers.items()]
@@ -218,12 +216,6 @@ def pointers_of(kernel: Kernel) -> dict[str, str]:
     names = dict.fromkeys((*kernel.reads, *kernel.writes))
     written = set(kernel.writes)
     return {n: f"{'out' if n in written else 'in'}{k}_ptr" for k, n in enumerate(names)}
-
-
-def _mentioned(symbols: tuple[sympy.Symbol, ...], lines: Sequence[str]) -> tuple[sympy.Symbol, ...]:
-    """Those of ``symbols`` that ``lines`` name: of others only the host computes something."""
-    words = set(re.findall(r"\w+", " ".join(lines)))
-    return tuple(symbol for symbol in symbols if symbol.name in words)
 
 
 @dataclass(frozen=True)

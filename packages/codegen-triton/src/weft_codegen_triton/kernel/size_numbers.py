@@ -13,11 +13,15 @@ from weft_loop_ir import FloorDiv, Mod
 
 
 class SizeNumbers:
-    """Names for the numbers that ``sizes`` determine, in the order in which a kernel's text mentions them."""
+    """Names for the numbers that ``sizes`` determine, in the order in which a kernel's text mentions them.
+
+    ``mentioned`` are the symbols in that text: of other sizes only the host computes something.
+    """
 
     def __init__(self, sizes: Collection[sympy.Symbol] = ()) -> None:
         self.sizes = frozenset(sizes)
         self.names: dict[sympy.Expr, sympy.Symbol] = {}
+        self.mentioned: set[sympy.Symbol] = set()
 
     def named(self, expression: sympy.Expr) -> sympy.Expr:
         """``expression`` with a symbol for each largest part that is one of these numbers."""
