@@ -39,6 +39,9 @@ def storage_elements(buffer: Buffer) -> sympy.Expr:
     layout = buffer.layout
     if any(n == 0 for n in layout.size):
         return sympy.S.Zero
+    if all(isinstance(n, sympy.Integer) for n in (*layout.size, *layout.stride)):
+        steps = zip(layout.size, layout.stride, strict=True)
+        return integer(1 + sum((int(extent) - 1) * int(stride) for extent, stride in steps))
     span: sympy.Expr = sympy.S.One
     for extent, stride in zip(layout.size, layout.stride, strict=True):
         span = span + (extent - 1) * stride
@@ -158,10 +161,10 @@ def plan_memory(
     reused: dict[str, str] = {}
     in_regions = _touched_in_regions(steps)
     alone = {n for n in planned if n not in in_regions and _is_large(buffers[n], options)}
-    outside = set(alone)  # memory outside the arena that may be overwritten
+    sources = set(alone)  # memory that may be overwritten, in the arena and outside
     if options.reuse_results:
         results = _results_alone(steps) - in_regions
-        outside |= {n for n in results if buffers[n].kind is BufferKind.INTERMEDIATE}
+        sources |= {n for n in results if buffers[n].kind is BufferKind.INTERMEDIATE}
     dying = _dying_at(planned, lives)
     released: set[str] = set()
     current = 0
@@ -174,18 +177,19 @@ def plan_memory(
             current += 1
         source = None
         if options.reuse_memory and options.reuse_in_place:
-            sources = {*offsets, *outside} - released
             source = _in_place_source(flat[first], name, first, lives, buffers, sources)
         if source is None:
             if name not in alone:
                 offsets[name] = arena.allocate(sizes[name])
+                sources.add(name)
             continue
         released.add(source)  # its memory is released with the buffer that took it over
+        sources.remove(source)
+        sources.add(name)
         if source in offsets:
             offsets[name] = offsets[source]
         else:
             reused[name] = source
-            outside.add(name)
     alone -= {*offsets, *reused}
     return MemoryPlan(arena.total, offsets, reused, frozenset(alone))
 
