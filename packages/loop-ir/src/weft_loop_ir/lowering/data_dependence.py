@@ -75,6 +75,8 @@ class DataSymbols:
     def require_sizes(self, blocks: Blocks, fake: torch.Tensor) -> None:
         """Check that the sizes of a tensor are none below zero."""
         for extent in fake.shape:
+            if isinstance(extent, int):
+                continue
             expression = to_expression(extent)
             if expression.free_symbols & self.defined and not expression.is_nonnegative:
                 self.require(blocks, "nonnegative", expression, f"a size of {expression}")

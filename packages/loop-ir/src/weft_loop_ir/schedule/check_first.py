@@ -22,7 +22,7 @@ from weft_loop_ir.loop_graph import (
     item_writes,
     raises_by_value,
 )
-from weft_loop_ir.schedule.dependency_graph import DependencyGraph
+from weft_loop_ir.schedule.dependency_graph import Dependencies
 
 
 def check_first(loop_graph: LoopGraph) -> LoopGraph:
@@ -34,7 +34,7 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
     nodes = loop_graph.nodes
     if not any(map(_may_raise, nodes)):
         return loop_graph
-    graph = DependencyGraph(nodes, loop_graph.buffers)
+    graph = Dependencies(nodes, loop_graph.buffers)
     effects = [key for key, node in enumerate(nodes) if has_effect(node, loop_graph.buffers)]
     if not effects:
         return loop_graph
@@ -45,7 +45,7 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
     checks: dict[tuple[object, LoopBody], LoopNode] = {}
     rest: list[Node] = list(nodes)
     for key, node in enumerate(nodes):
-        if not isinstance(node, LoopNode):
+        if not isinstance(node, LoopNode) or not node.body.checks_positions:
             continue
         check = _check_of(node, f"check{len(checks)}")
         if check is None or (key in late and not known.issuperset(check.reads)):

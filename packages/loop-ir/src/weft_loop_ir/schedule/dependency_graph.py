@@ -24,8 +24,8 @@ from weft_loop_ir.loop_graph import (
 from weft_loop_ir.schedule.groups import Group, group_of_node
 
 
-class DependencyGraph:
-    """Nodes are integers; ``payload`` maps them to a :class:`Group`, a call, a region or a loop's kernel.
+class Dependencies:
+    """What has to run before what; nodes are integers, their positions.
 
     ``successors`` have to run after a node, ``predecessors`` before it.  A loop node that writes nothing
     checks positions: all that follows relies on them.  What changes something comes after the calls before
@@ -35,11 +35,8 @@ class DependencyGraph:
     def __init__(self, nodes: Sequence[Node], buffers: Mapping[str, Buffer] | None = None) -> None:
         self.successors: dict[int, set[int]] = {}
         self.predecessors: dict[int, set[int]] = {}
-        self.payload: dict[int, Group | ExternCall | Region | Kernel] = {}
-        self.rank: dict[int, int] = {}
         self.writers: dict[str, set[int]] = {}
         self.readers: dict[str, set[int]] = {}
-        self._next = len(nodes)
         last_effect: int | None = None
         checks: list[int] = []
         raising: list[int] = []
@@ -75,8 +72,6 @@ class DependencyGraph:
 
     def _add(self, key: int, node: Node) -> None:
         self.successors[key], self.predecessors[key] = set(), set()
-        self.rank[key] = key
-        self.payload[key] = group_of_node(node, key) if isinstance(node, LoopNode) else node
         reads, writes = item_reads(node), item_writes(node)
         for name in reads:
             for writer in self.writers.get(name, ()):
@@ -91,6 +86,22 @@ class DependencyGraph:
     def _edge(self, source: int, target: int) -> None:
         self.successors[source].add(target)
         self.predecessors[target].add(source)
+
+
+class DependencyGraph(Dependencies):
+    """Dependencies of nodes that are fused.
+
+    ``payload`` maps a node to a :class:`Group`, a call, a region or a loop's kernel.
+    """
+
+    def __init__(self, nodes: Sequence[Node], buffers: Mapping[str, Buffer] | None = None) -> None:
+        super().__init__(nodes, buffers)
+        self.payload: dict[int, Group | ExternCall | Region | Kernel] = {
+            key: group_of_node(node, key) if isinstance(node, LoopNode) else node
+            for key, node in enumerate(nodes)
+        }
+        self.rank = {key: key for key in range(len(nodes))}
+        self._next = len(nodes)
 
     def contract(self, first: int, second: int, fused: Group, max_search: int) -> int | None:
         """Replace two nodes, ``first`` before ``second`` in the order, by ``fused``; gives its key.

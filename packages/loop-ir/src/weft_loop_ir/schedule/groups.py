@@ -108,8 +108,9 @@ def group_of_node(node: LoopNode, order: int) -> Group:
         mapping[k] = _unit(rank, len(outer) + position, factor)
     mapping_tuple = tuple(mapping)
     member = Member(node, order, mapping_tuple, has_reduction)
+    bound = node.body.bound_symbols
     accesses = tuple(
-        _group_access(access, form, mapping_tuple, rank, node.body.bound_symbols)
+        _group_access(access, form, mapping_tuple, rank, bound)
         for access, form in zip(found, forms, strict=True)
         if not isinstance(access, IndexValue)
     )
