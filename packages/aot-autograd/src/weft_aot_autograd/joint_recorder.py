@@ -287,7 +287,8 @@ def _fake_result(func: OpOverload, args: Any, kwargs: Any) -> Any:
 
 
 def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else value
+    """``value`` without a place in autograd's graph: most of backward's values have none."""
+    return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
 
 
 def _functional_form(func: OpOverload) -> OpOverload | None:

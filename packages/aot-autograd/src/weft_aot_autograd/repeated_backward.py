@@ -26,8 +26,10 @@ class RepeatedBackward:
 
         Numbers are not among them.
         """
-        ways = self._ways
         others = set(range(len(self._partitioned.tangents))) - released
+        if not others:
+            return set()
+        ways = self._ways
         possible = {k for k in others if not self.meets(released, {k})}
         return {value for tangents, read in ways.items() if tangents & possible for value in read}
 
@@ -40,26 +42,31 @@ class RepeatedBackward:
         """Saved values that are read on the way of gradients, by the tangents that these come from."""
         partitioned = self._partitioned
         count = len(partitioned.saved)
-        tangents: dict[torch.fx.Node, frozenset[int]] = {}
-        values: dict[torch.fx.Node, frozenset[int]] = {}  # of what no tangent leads to
-        ways: dict[frozenset[int], set[int]] = {}
-        nothing = frozenset[int]()
+        tangents: dict[torch.fx.Node, int] = {}
+        values: dict[torch.fx.Node, int] = {}  # of what no tangent leads to
+        ways: dict[int, int] = {}
         placeholders = partitioned.backward.graph.find_nodes(op="placeholder")
         for k, node in enumerate(placeholders):
             if k >= count:
-                tangents[node] = frozenset({k - count})
+                tangents[node] = 1 << (k - count)
             elif isinstance(node.meta["val"], torch.Tensor):
-                values[node] = frozenset({k})
+                values[node] = 1 << k
+        # Sets are bits of numbers: this is in a first call, and sets of each node start the collector.
         for node in partitioned.backward.graph.nodes:
-            given = node.all_input_nodes
-            leading = nothing.union(*(tangents.get(a, nothing) for a in given))
-            read = nothing.union(*(values.get(a, nothing) for a in given))
+            leading = read = 0
+            for argument in node.all_input_nodes:
+                leading |= tangents.get(argument, 0)
+                read |= values.get(argument, 0)
             if node.op == "output" or not (leading or read):
                 continue
             if not leading:
                 values[node] = read
                 continue
             tangents[node] = leading
-            if read:
-                ways.setdefault(leading, set()).update(read)
-        return ways
+            ways[leading] = ways.get(leading, 0) | read
+        return {frozenset(_positions(t)): _positions(read) for t, read in ways.items() if read}
+
+
+def _positions(bits: int) -> set[int]:
+    """Which bits are set."""
+    return {k for k in range(bits.bit_length()) if bits >> k & 1}
