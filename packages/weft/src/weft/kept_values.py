@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,19 +61,23 @@ class ValuePickler(pickle.Pickler):
         tensors = {path: find_tensor(source, path) for path in lifted}
         self._names = {id(tensor): path for path, tensor in tensors.items()}
         self._storages = {storage_identity(tensor) for tensor in tensors.values()}
+        self._written: dict[Any, tuple[Any, ...]] = {}  # pickle writes the same object once
 
     def persistent_id(self, value: Any) -> tuple[Any, ...] | None:
         """What stands for ``value``; raises PicklingError for a tensor that is not the program's own."""
         if type(value) in PLAIN_TYPES or type(value) is NodeName:
             return None
         if isinstance(value, OpOverload):
-            return "operator", str(value)
+            return self._written.get(value) or self._again(value, ("operator", str(value)))
         if isinstance(value, HigherOrderOperator):
             return "operator", f"higher_order.{value.name()}"
         if isinstance(value, SYMBOLIC_TYPES):
             return "number", type(value), expression_of(value)
         if isinstance(value, FakeTensor):
-            return "fake tensor", *layout_of(value)
+            described = "fake tensor", *layout_of(value)
+            if all(isinstance(n, int) for n in (*described[1], *described[2], described[3])):
+                return self._written.get(described) or self._again(described, described)
+            return described
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, torch.memory_format | torch.layout):
@@ -91,6 +95,11 @@ class ValuePickler(pickle.Pickler):
         """Raises PicklingError where a reader would not take what ``value`` names."""
         check_named(value)
         return NotImplemented
+
+    def _again(self, key: Any, described: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``described``, to be found by ``key`` where an equal value follows, as in layers alike."""
+        self._written[key] = described
+        return described
 
     def _tensor(self, value: torch.Tensor) -> tuple[Any, ...]:
         if id(value) in self._names:
@@ -213,10 +222,11 @@ class KeptGraph:
     @classmethod
     def of(cls, graph_module: torch.fx.GraphModule) -> KeptGraph:
         graph = graph_module.graph
+        names = {node: NodeName(node.name) for node in graph.nodes}
         targets = {str(node.target) for node in graph.find_nodes(op="get_attr")}
         return cls(
             type(graph_module).__name__,
-            tuple(map(_kept_node, graph.nodes)),
+            tuple(_kept_node(node, names) for node in graph.nodes),
             {target: _attribute(graph_module, target) for target in sorted(targets)},
         )
 
@@ -236,10 +246,7 @@ class KeptGraph:
         return LazyGraphModule(self.attributes, graph, self.class_name)
 
 
-def _kept_node(node: torch.fx.Node) -> tuple[Any, ...]:
-    def name_of(argument: torch.fx.Node) -> Any:
-        return NodeName(argument.name)
-
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), name_of)
+def _kept_node(node: torch.fx.Node, names: Mapping[torch.fx.Node, Any]) -> tuple[Any, ...]:
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), names.__getitem__)
     meta = {key: node.meta[key] for key in KEPT_META if key in node.meta and node.op != "get_attr"}
     return node.op, node.name, node.target, args, kwargs, meta
