@@ -68,6 +68,7 @@ def test_results_and_what_is_dropped(name: str) -> None:
 
     def backend(graph_module: torch.fx.GraphModule, inputs: list[object]) -> Callable[..., object]:
         drop_known_masks(graph_module)
+        graph_module.recompile()
         assert "scaled_dot_product" in graph_module.code
         assert ("is_causal" in graph_module.code) is (causal is not None)
         (node,) = graph_module.graph.find_nodes(op="call_function", target=ATTENTION)

@@ -48,8 +48,11 @@ READERS = frozenset(
 
 
 def drop_known_masks(graph_module: torch.fx.GraphModule) -> None:
-    """Take masks that hide nothing, or just all later positions, from attention in a captured graph."""
-    graph, replaced = graph_module.graph, False
+    """Take masks that hide nothing, or just all later positions, from attention in a captured graph.
+
+    The module's code stays as it was: it computes the same, and thousands of nodes take long to print.
+    """
+    graph = graph_module.graph
     known = ConstantValues(graph, _is_computable)
     for node in graph.find_nodes(op="call_function", target=ATTENTION):
         given = attention_arguments(node)
@@ -64,10 +67,6 @@ def drop_known_masks(graph_module: torch.fx.GraphModule) -> None:
         if hides_nothing or _is_causal(value, visible):
             node.args = ()
             node.kwargs = given | {"attn_mask": None, "is_causal": not hides_nothing}
-            replaced = True
-    if replaced:
-        # Printing and compiling thousands of nodes takes a tenth of the time of a first call.
-        graph_module.recompile()
 
 
 def attention_arguments(node: torch.fx.Node) -> dict[str, Any]:
