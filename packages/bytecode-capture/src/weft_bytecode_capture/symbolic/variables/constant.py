@@ -160,13 +160,13 @@ class ConstantVariable(Variable):
     ) -> Variable:
         if isinstance(self.value, enum.Enum):
             return self._call_of_member(evaluator, name, arguments, keywords)
+        special = _special(self.value, "subscript") if name == "__getitem__" else None
+        if special is not None:
+            return special(evaluator, self, *arguments)
         if name == "__getitem__" and len(arguments) == 1 and not arguments[0].is_constant():
             custom = arguments[0].binary_operation(evaluator, "getitem", self, True)
             if custom is not None:
                 return custom
-        special = _special(self.value, "subscript") if name == "__getitem__" else None
-        if special is not None:
-            return special(evaluator, self, *arguments)
         model = model_of(find_raw(type(self.value), name))
         holds = isinstance(self.value, tuple)  # sys.version_info: no variable of a tuple
         if model is not None and model.of_builtin and not holds:

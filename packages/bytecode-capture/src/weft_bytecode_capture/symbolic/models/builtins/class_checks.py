@@ -17,7 +17,7 @@ from ...policy import is_library_module, is_of_library
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import module_of, resolution_order
+from ...variables.python_protocols import find_raw, module_of, resolution_order
 from ..objects.class_attributes import bind_attribute, is_builtin_descriptor, is_property
 from ..objects.classes import PLAIN_METACLASSES, ClassVariable
 from ..table import model, models
@@ -170,7 +170,7 @@ def _is_subclass(
         return outcome
     if kinds.is_none():
         return kind is type(None)
-    if kinds.is_constant() and not hasattr(kinds.python_type(), "__instancecheck__"):
+    if kinds.is_constant() and find_raw(kinds.python_type(), "__instancecheck__") is None:
         evaluator.raise_error(TypeError, message)
     raise Unsupported("isinstance() of an unknown class", repr(kinds))
 

@@ -44,6 +44,9 @@ def number_at(evaluator: Evaluator, items: list[Variable], place: Variable) -> V
 def _of_range(evaluator: Evaluator, values: ConstantVariable, place: Variable) -> Variable:
     found: range = values.value
     if not depends_on_data(place):
+        custom = place.binary_operation(evaluator, "getitem", values, True)
+        if custom is not None:
+            return custom
         return evaluator.wrap_result(evaluator.pure(operator.getitem, found, place.snapshot()))
     require_compared(evaluator.graph, operator.ge, place, ConstantVariable(0))
     require_compared(evaluator.graph, operator.lt, place, ConstantVariable(len(found)))
