@@ -10,6 +10,7 @@ import pytest
 import torch
 import weft
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
@@ -138,6 +139,34 @@ def test_what_outlives_its_transform_is_left_to_eager() -> None:
     x = arguments()[0]
     pull = weft.compile(program, backend=by_operators)(x)
     assert_same(pull(x), program(x)(x))
+
+
+class WithTangent(torch.autograd.Function):
+    """Its tangent and its gradient are not those of its forward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 11
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        return tangent * 13
+
+
+def test_tangents_of_a_function_are_its_own() -> None:
+    def program(x: Tensor, tangent: Tensor) -> Any:
+        with forward_ad.dual_level():
+            result = WithTangent.apply(forward_ad.make_dual(x, tangent)) * 2
+            return tuple(forward_ad.unpack_dual(result))
+
+    x = torch.randn(3)
+    for gradients in (False, True):
+        inputs = (x.clone().requires_grad_(gradients), torch.ones(3))
+        assert_same(weft.compile(program)(*inputs), program(*inputs))
 
 
 def test_checkpoints_in_a_gradient_are_an_error() -> None:

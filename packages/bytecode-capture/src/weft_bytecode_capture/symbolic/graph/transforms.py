@@ -54,7 +54,10 @@ class TransformLevels:
     @property
     def has_forward_mode(self) -> bool:
         """Whether the program is in a level of forward-mode gradients."""
-        return any(function is FORWARD_MODE for function, _ in self._entered)
+        return any(
+            function is FORWARD_MODE or function in DUAL_LEVEL_CALLS
+            for function, _ in self._entered
+        )
 
     def call(
         self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], position: int
