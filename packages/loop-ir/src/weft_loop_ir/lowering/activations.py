@@ -30,8 +30,7 @@ def gelu(
 ) -> TensorValue:
     """``x * Phi(x)``; NaN at infinity where eager gives that."""
     require_float(tensor)
-    assert context.node is not None
-    (source,) = context.node.all_input_nodes
+    (source,) = context.call.all_input_nodes
     is_nan_at_infinity = gelu_is_nan_at_infinity(source.meta["val"])
 
     def exact(ops: BodyRecorder, x: Value) -> Value:
@@ -321,8 +320,7 @@ register_lowering(aten.fmin.default)(partial(_ignoring_nan, "lt"))
 
 @register_lowering(aten.isposinf.default, aten.isneginf.default)
 def infinite_with_sign(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    assert context.node is not None
-    target = math.inf if context.node.target == aten.isposinf.default else -math.inf
+    target = math.inf if context.operator == aten.isposinf.default else -math.inf
     if not tensor.dtype.is_floating_point:
         raise NoLowering("test for infinity of integers")
     return elementwise(context, [tensor], B, lambda ops, x: ops.eq(x, target))

@@ -43,9 +43,8 @@ def join(context: LoweringContext, parts: Sequence[TensorValue], dim: int) -> Te
 
     A few parts that only pointwise operators read are selected by index; else each is copied to its place.
     """
-    assert context.node is not None
     few = len(parts) <= context.options.max_lazy_concatenation
-    if few and _only_pointwise_read(context.node, context.options.selects_through_views):
+    if few and _only_pointwise_read(context.call, context.options.selects_through_views):
         return _selected(context, parts, dim)
     return _copied(context, parts, dim)
 

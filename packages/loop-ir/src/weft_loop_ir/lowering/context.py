@@ -116,9 +116,20 @@ class LoweringContext:
     # -- facts about the current node ------------------------------------------------------------------
 
     @property
-    def meta(self) -> Any:
+    def call(self) -> torch.fx.Node:
+        """The current node, in a rule of an operator."""
         assert self.node is not None
-        return self.node.meta["val"]
+        return self.node
+
+    @property
+    def operator(self) -> OpOverload:
+        """What the current node calls."""
+        assert isinstance(self.call.target, OpOverload)
+        return self.call.target
+
+    @property
+    def meta(self) -> Any:
+        return self.call.meta["val"]
 
     def from_start(self, position: Any, extent: sympy.Expr) -> sympy.Expr:
         """A position in a dimension, counted from its start where it is negative: from its end.
@@ -144,9 +155,8 @@ class LoweringContext:
         assert isinstance(dtype, torch.dtype)
         return dtype
 
-    def meta_device(self, position: int | None = None) -> torch.device:
-        fake = self.meta if position is None else self.meta[position]
-        return torch.device(fake.device)
+    def meta_device(self) -> torch.device:
+        return torch.device(self.meta.device)
 
     def origin(self) -> frozenset[str]:
         if self.node is None:

@@ -112,8 +112,7 @@ def _is_outer(context: LoweringContext, left: TensorValue) -> bool:
     """Whether columns are multiplied with rows that no matmul is behind: attention's are matched as calls."""
     if left.size[-1] != 1 or context.options.eager_numerics:
         return False
-    assert context.node is not None
-    return not _follows_matmul(context.node)
+    return not _follows_matmul(context.call)
 
 
 def _follows_matmul(node: torch.fx.Node) -> bool:

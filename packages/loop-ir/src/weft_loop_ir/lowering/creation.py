@@ -105,8 +105,7 @@ def eye(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
 
 @register_lowering(aten.tril.default, aten.triu.default)
 def triangle(context: LoweringContext, tensor: TensorValue, diagonal: Any = 0) -> TensorValue:
-    assert context.node is not None
-    lower = context.node.target == aten.tril.default
+    lower = context.operator == aten.tril.default
     check_supported(tensor.dtype)
     compute = compute_dtype(tensor.dtype)
 

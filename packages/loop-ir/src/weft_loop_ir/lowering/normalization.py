@@ -53,8 +53,7 @@ def _softmax_dims(tensor: TensorValue, dim: int) -> list[int]:
 def softmax(
     context: LoweringContext, tensor: TensorValue, dim: int, half_to_float: Any = False
 ) -> TensorValue:
-    assert context.node is not None
-    safe = context.node.target == aten._safe_softmax.default
+    safe = context.operator == aten._safe_softmax.default
     target = context.meta_dtype()
     dims = _softmax_dims(tensor, dim)
     compute = compute_dtype(target)

@@ -193,8 +193,7 @@ def variance_of(
 def var_or_std(
     context: LoweringContext, tensor: TensorValue, *args: Any, **kwargs: Any
 ) -> TensorValue:
-    assert context.node is not None
-    root = context.node.target in (aten.std.default, aten.std.dim, aten.std.correction)
+    root = context.operator.overloadpacket is aten.std
     dims, correction, keepdim = _var_arguments(tensor, args, kwargs)
     _, m2 = moments(context, tensor, dims, keepdim)
     count = count_of(tensor, dims)
@@ -230,8 +229,7 @@ def _var_arguments(
 def var_mean(
     context: LoweringContext, tensor: TensorValue, *args: Any, **kwargs: Any
 ) -> tuple[TensorValue, TensorValue]:
-    assert context.node is not None
-    root = str(context.node.target).startswith("aten.std_mean")
+    root = context.operator.overloadpacket is aten.std_mean
     dims, correction, keepdim = _var_arguments(tensor, args, kwargs)
     mean_, m2 = moments(context, tensor, dims, keepdim)
     count = count_of(tensor, dims)
@@ -252,12 +250,11 @@ def _mean_or_nan(
     return map_values(context, [mean_], target, formula, instructions=2)
 
 
-@register_lowering(aten.amax.default, aten.amin.default)
+@register_lowering(aten.amax.default, aten.amin.default, aten.max.default, aten.min.default)
 def extremum(
     context: LoweringContext, tensor: TensorValue, dim: Any = None, keepdim: bool = False
 ) -> TensorValue:
-    assert context.node is not None
-    kind = "max" if context.node.target == aten.amax.default else "min"
+    kind = "max" if context.operator in (aten.amax.default, aten.max.default) else "min"
     return _extremum(context, tensor, kind, reduced_dims(dim, len(tensor.size)), keepdim)
 
 
@@ -278,19 +275,11 @@ def _require_elements(tensor: TensorValue, dims: Sequence[int]) -> None:
         raise NoLowering("extremum of no elements")
 
 
-@register_lowering(aten.max.default, aten.min.default)
-def extremum_of_all(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    assert context.node is not None
-    kind = "max" if context.node.target == aten.max.default else "min"
-    return _extremum(context, tensor, kind, range(len(tensor.size)), False)
-
-
 @register_lowering(aten.max.dim, aten.min.dim)
 def extremum_with_index(
     context: LoweringContext, tensor: TensorValue, dim: int, keepdim: bool = False
 ) -> tuple[TensorValue, TensorValue]:
-    assert context.node is not None
-    kind = "max" if context.node.target == aten.max.dim else "min"
+    kind = "max" if context.operator == aten.max.dim else "min"
     check_supported(tensor.dtype)
     context.realize_computed(tensor)
     dims = reduced_dims(dim, len(tensor.size))
@@ -302,8 +291,7 @@ def extremum_with_index(
 def arg_extremum(
     context: LoweringContext, tensor: TensorValue, dim: int | None = None, keepdim: bool = False
 ) -> TensorValue:
-    assert context.node is not None
-    kind = "argmax" if context.node.target == aten.argmax.default else "argmin"
+    kind = "argmax" if context.operator == aten.argmax.default else "argmin"
     if tensor.dtype == torch.bool:
         raise NoLowering(f"{kind} of bool, which eager rejects")
     return _positions(context, tensor, kind, reduced_dims(dim, len(tensor.size)), keepdim)
@@ -327,8 +315,7 @@ def _positions(
 def any_or_all(
     context: LoweringContext, tensor: TensorValue, dim: Any = None, keepdim: bool = False
 ) -> TensorValue:
-    assert context.node is not None
-    kind = "any" if str(context.node.target).startswith("aten.any") else "all"
+    kind = "any" if context.operator.overloadpacket is aten.any else "all"
     if isinstance(dim, list | tuple) and not dim:
         raise NoLowering(f"{kind} over an empty list of dims")
     dims = reduced_dims(dim, len(tensor.size))

@@ -163,8 +163,7 @@ def cumulative_extremum(
     if not tensor.size:
         raise NoLowering("a scan of no dimension")
     _check(context, tensor.size)
-    assert context.node is not None
-    better = "ge" if context.node.target is aten.cummax.default else "le"
+    better = "ge" if context.operator is aten.cummax.default else "le"
 
     def combine(ops: BodyRecorder, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
         takes = getattr(ops, better)(right[0], left[0])

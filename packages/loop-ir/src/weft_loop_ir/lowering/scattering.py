@@ -149,8 +149,7 @@ def scatter(
     *,
     include_self: bool = True,
 ) -> TensorValue:
-    assert context.node is not None
-    if context.node.target == aten.scatter_add.default:
+    if context.operator == aten.scatter_add.default:
         reduce = "sum"
     check_index(indices)
     if not tensor.size or len(indices.size) != len(tensor.size):
