@@ -130,6 +130,23 @@ def test_inputs_are_dropped_once_they_are_read(codegen: TritonCodegen) -> None:
         torch.testing.assert_close(value, wanted)
 
 
+@torch.library.custom_op("weft_tests::doubled", mutates_args=())
+def doubled(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [2 * tensor for tensor in tensors]
+
+
+doubled.register_fake(lambda tensors: list(map(torch.empty_like, tensors)))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_operators_that_return_a_list(codegen: TritonCodegen, count: int) -> None:
+    def program(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = doubled([t + 1 for t in tensors])
+        return *results, results[-1].sum(0)
+
+    check(codegen, program, *(torch.randn(k + 2, 3) for k in range(count)))
+
+
 def test_kernels_overwrite_results_of_calls(codegen: TritonCodegen) -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = F.relu(F.conv2d(x, w, padding=1) + 1)

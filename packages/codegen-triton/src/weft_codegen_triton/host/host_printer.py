@@ -591,4 +591,4 @@ def _blocks(count: sympy.Expr, block: int) -> LaunchArgument:
 
 def _returns_list(call: ExternCall) -> bool:
     returns = call.operator._schema.returns
-    return len(returns) == 1 and "[]" in str(returns[0].type)
+    return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
