@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -100,6 +101,24 @@ def test_layouts(codegen: TritonCodegen, name: str) -> None:
 def test_a_transpose_is_tiled(codegen: TritonCodegen) -> None:
     program = check(codegen, lambda x: x.t().contiguous(), torch.randn(70, 40))
     assert "YBLOCK" in program.source
+
+
+def test_no_thread_loads_what_others_store(codegen: TritonCodegen) -> None:
+    """A stored value that a side of ``cat`` reads, in a tile that is also stored turned."""
+
+    def program(x: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values = (x.sigmoid() - m).half().clone()
+        joined = torch.cat([values[:, :20] + 1, values[:, 20:]], 1)
+        return values, joined * 2, (joined + 1).t().clone(memory_format=torch.contiguous_format)
+
+    source = check(codegen, program, torch.randn(70, 45).half(), torch.randn(45)).source
+    stored = set()
+    for line in source.splitlines():
+        if "debug_barrier" in line:
+            stored = set()
+        loaded = re.search(r"tl\.load\((\w+)", line)
+        assert loaded is None or loaded.group(1) not in stored
+        stored |= set(re.findall(r"tl\.store\((\w+)", line))
 
 
 def test_dynamic_sizes_have_one_program(codegen: TritonCodegen) -> None:

@@ -113,6 +113,7 @@ class BodyPrinter:
         self.uses_atomics = False
         self.waits_to_store = False  # several threads hold an element, and it is overwritten
         self.has_loaded = False  # since they last waited
+        self.unsettled: set[str] = set()  # stored to since they last waited
         self.load_policy: Callable[[str, sympy.Expr], str] | None = (
             None  # what the cache should keep
         )
@@ -176,11 +177,15 @@ class BodyPrinter:
 
     def access_mask(self, axes: Axes) -> str:
         """The mask of an access that differs along ``axes``."""
+        inside = self._tile_mask(axes)
+        if self.mask is None:
+            return inside
+        return f"{inside} & {self.mask.code}" if inside else self.mask.code
+
+    def _tile_mask(self, axes: Axes) -> str:
+        """That of the points which there are."""
         masks = self.tile.masks
-        parts = [masks[a] for a in self.tile.axes if a in axes and a in masks]
-        if self.mask is not None:
-            parts.append(self.mask.code)
-        return " & ".join(parts)
+        return " & ".join(masks[a] for a in self.tile.axes if a in axes and a in masks)
 
     # -- memory ----------------------------------------------------------------------------------------
 
@@ -198,8 +203,11 @@ class BodyPrinter:
             address, axes = self.address(buffer, index, self.mask is not None)
             mask = self.access_mask(axes)
         key = (buffer, address, mask)
-        if key in self.loaded:
-            return self.loaded[key]
+        found = self.loaded.get(key) or self.loaded.get((buffer, address, self._tile_mask(axes)))
+        if found is not None:
+            return found
+        if buffer in self.unsettled:
+            self.settle()
         options = f", {mask}" if mask else ""
         if self.mask is not None:
             options += ", other=0"
@@ -211,6 +219,12 @@ class BodyPrinter:
         self.has_loaded = True
         self.loaded[key] = value
         return value
+
+    def settle(self) -> None:
+        """Have all threads wait: one may load what another has stored."""
+        self.emit("tl.debug_barrier()")
+        self.has_loaded = False
+        self.unsettled.clear()
 
     def is_known(self, buffer: str, index: sympy.Expr) -> bool:
         """Whether a load of this element gives a value that there is."""
@@ -245,8 +259,8 @@ class BodyPrinter:
     def write(self, buffer: str, index: sympy.Expr, value: Text, mode: str | None) -> None:
         """Store to memory, once for each point of the tile."""
         if self.waits_to_store and self.has_loaded:
-            self.emit("tl.debug_barrier()")
-            self.has_loaded = False
+            self.settle()
+        self.unsettled.add(buffer)
         row = self._row(buffer, index, True) if mode is None else None
         if row is not None and row.rest is not None:
             address = f"{self.pointers[buffer]} + {row.code}"

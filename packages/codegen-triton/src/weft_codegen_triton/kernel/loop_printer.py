@@ -35,7 +35,7 @@ def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:
             targets = ", ".join(variables[key].code for key in state)
             printer.emit(f"{targets} = {', '.join(after)}")
         if reads & writes - printer.registers:
-            printer.emit("tl.debug_barrier()")
+            printer.settle()
         if goes_on is not None:
             for loop in stage.inner:
                 printer.emit(f"{loop.symbol.name}_number += 1")

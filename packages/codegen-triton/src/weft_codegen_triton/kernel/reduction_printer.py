@@ -179,7 +179,7 @@ class ReductionPrinter:
             if self.totals is not None and position >= self.totals.first_stage:
                 reads = self._unknown(stage.body)
             if reads & written - printer.registers - printer.recomputed.keys():
-                printer.emit("tl.debug_barrier()")
+                printer.settle()
             written |= writes
             self._stage(position, stage, writes)
 
