@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
+import torch
 from weft_loop_ir import (
     Branch,
     BufferKind,
