@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,20 @@ def compiled(
     codegen: TritonCodegen, function: Callable[..., Any], *inputs: Any, dynamic: bool = False
 ) -> TritonProgram:
     """``function``, compiled for tensors like ``inputs``."""
-    return codegen.compile(schedule_of(function, inputs, codegen, dynamic), {})
+    program = codegen.compile(schedule_of(function, inputs, codegen, dynamic), {})
+    assert_settled(program.source)
+    return program
+
+
+def assert_settled(source: str) -> None:
+    """No kernel loads what another thread of its block may have stored, and not waited since."""
+    stored: set[str] = set()
+    for line in source.splitlines():
+        if "debug_barrier" in line or line.startswith("def "):
+            stored.clear()
+        loaded = re.search(r"tl\.load\((\w+)", line)
+        assert loaded is None or loaded.group(1) not in stored, line
+        stored |= set(re.findall(r"tl\.store\((\w+)", line))
 
 
 def assert_equals_eager(
