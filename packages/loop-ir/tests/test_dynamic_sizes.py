@@ -71,3 +71,15 @@ def test_strides_of_inputs_may_be_symbolic() -> None:
         x = torch.randn(rows, columns)[:, :taken]
         torch.testing.assert_close(weft_loop_ir.evaluate(schedule, [x])[0], x.exp() + 1)
     assert "stride(0)" in weft_loop_ir.format_schedule(schedule)
+
+
+@pytest.mark.parametrize("left", [(0, 5), (1, 5), (0, 0)])
+@pytest.mark.parametrize("right", [(1, 5), (0, 5), (3, 5), (1, 0)])
+def test_products_of_no_elements(left: tuple[int, int], right: tuple[int, int]) -> None:
+    """0 times a symbol is a number, though the symbol is none."""
+    if left[1] != right[1]:
+        return
+    inputs = torch.randn(left), torch.randn(right)
+    for function in (lambda x, y: x @ y.t(), lambda x, y: torch.bmm(x[None], y.t()[None]) + 1):
+        (result,) = weft_loop_ir.evaluate(schedule_of(function, *inputs), inputs)
+        torch.testing.assert_close(result, function(*inputs))

@@ -133,9 +133,9 @@ def _is_with_vector(context: LoweringContext, left: TensorValue, right: TensorVa
     """Whether a small matrix is multiplied with a vector: of fewer terms than a head of attention has."""
     rows, terms, columns = left.size[-2], *right.size[-2:]
     elements = rows * terms * columns  # of the matrix, where the vector's other extent is 1
-    if 1 not in (rows, columns) or not elements.is_Integer or int(terms) >= MIN_HEAD_SIZE:
-        return False
-    return 0 < int(elements) <= context.options.inlined_vectors
+    if 1 not in (rows, columns) or not (elements.is_Integer and terms.is_Integer):
+        return False  # 0 times a symbol is an integer too
+    return int(terms) < MIN_HEAD_SIZE and 0 < int(elements) <= context.options.inlined_vectors
 
 
 def _is_thin(context: LoweringContext, right: TensorValue) -> bool:
