@@ -1,0 +1,83 @@
+"""Functions of torch whose C++ takes sizes as plain integers, from functions that take symbols.
+
+Each gives None for what is left to eager: arguments that it refuses among them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor | None:
+    """By the kernel that gives indices too, which eager has for gradients; without it is contiguous."""
+    if return_indices or not input.is_floating_point():
+        return None
+    result: Tensor = F.max_pool1d(
+        input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True
+    )[0]
+    if input.is_cuda or (input.requires_grad and torch.is_grad_enabled()):
+        return result
+    return result.contiguous()
+
+
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: torch.dtype | None = None,
+    device: Any = None,
+) -> Tensor | None:
+    """From both ends to the middle, as the kernel does, in the result's dtype."""
+    kind = torch.get_default_dtype() if dtype is None else dtype
+    if steps < 2 or kind not in (torch.float32, torch.float64):
+        return None
+    places = torch.arange(steps, dtype=kind, device=device)
+    first = torch.full((), start, dtype=kind, device=device)
+    last = torch.full((), end, dtype=kind, device=device)
+    step = (last - first) / (steps - 1)
+    return torch.where(
+        places < steps // 2, first + step * places, last - step * (steps - 1 - places)
+    )
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor | None:
+    """``gather`` where all sizes but that of ``dim`` are broadcast."""
+    if indices.dtype != torch.int64 or input.device != indices.device:
+        return None
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.dim() != indices.dim() or not -input.dim() <= dim < input.dim():
+        return None
+    at = dim % input.dim()
+    shape = []
+    for place in range(input.dim()):
+        size, other = input.shape[place], indices.shape[place]
+        if place != at and size != other and size != 1 and other != 1:
+            return None
+        shape.append(other if size == 1 else size)
+    shape[at] = input.shape[at]
+    operand = input.expand(shape)
+    shape[at] = indices.shape[at]
+    return operand.gather(at, indices.expand(shape))
+
+
+def one_hot(tensor: Tensor, num_classes: int) -> Tensor | None:
+    """A comparison with all classes, of what is read at the places of the classes themselves."""
+    if tensor.dtype != torch.int64 or num_classes < 1:
+        return None
+    classes = torch.arange(num_classes, device=tensor.device)
+    known = classes.gather(0, tensor.reshape(-1)).view(tensor.shape)
+    return (known.unsqueeze(-1) == classes).to(torch.int64)

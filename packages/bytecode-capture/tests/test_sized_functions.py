@@ -1,0 +1,85 @@
+"""Functions of torch whose C++ takes sizes as plain integers: one graph for all sizes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from weft_bytecode_capture import CaptureOptions, compile_frames
+
+SIZES = ((2, 3, 12), (3, 3, 17), (4, 3, 10), (5, 3, 23))
+
+
+def pooled(x):
+    strided = F.max_pool1d(x.transpose(1, 2).contiguous().transpose(1, 2), 2, ceil_mode=True)
+    return F.max_pool1d(x, 3, 2, padding=1), torch.max_pool1d(x[0], (3,), dilation=2), strided
+
+
+def places(x):
+    n = x.shape[-1]
+    ends = torch.linspace(0.5, n - 0.5, 5), torch.linspace(-1, 1, n // 4, dtype=torch.float64)
+    return (*ends, torch.linspace(0.5, n - 0.5, n))
+
+
+def taken(x):
+    order = x.detach().argsort(-1)
+    rows = x.take_along_dim(order[:1, :, :4], dim=-1), torch.take_along_dim(x[:1], order, -1)
+    return (*rows, x.take_along_dim(order))
+
+
+def classes(x):
+    return F.one_hot(x.detach().argsort(-1), x.shape[-1]), F.one_hot(
+        x.detach().argsort(-1), num_classes=40
+    )
+
+
+def compiled(program, graphs):
+    def backend(graph_module, inputs):
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    return compile_frames(program, backend, CaptureOptions(fullgraph=True))
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("program", [pooled, places, taken, classes])
+def test_one_graph_serves_sizes_that_vary(program, requires_grad):
+    graphs = []
+    function = compiled(program, graphs)
+    for size in SIZES:
+        x = torch.randn(size, requires_grad=requires_grad)
+        found, wanted = function(x), program(x)
+        torch.testing.assert_close(found, wanted)
+        assert [y.stride() for y in found] == [y.stride() for y in wanted]
+        if wanted[0].requires_grad:
+            gradients = [torch.autograd.grad(sum(map(torch.sum, y)), x)[0] for y in (found, wanted)]
+            torch.testing.assert_close(*gradients, rtol=0, atol=0)
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: F.max_pool1d(x.long(), 2),
+        lambda x: F.max_pool1d(x, 2, return_indices=True),
+        lambda x: F.max_pool1d(x, x.shape[-1] + 1),
+        lambda x: torch.linspace(0, 9, x.shape[-1], dtype=torch.int64),
+        lambda x: torch.linspace(0, 9, x.shape[-1] - 100),
+        lambda x: torch.linspace(3, 9, x.shape[-1] - 9 - (x.shape[-1] - 10)),
+        lambda x: x.take_along_dim(x.argsort(-1)[..., 0], dim=-1),
+        lambda x: x.take_along_dim(x.argsort(-1).int(), dim=-1),
+        lambda x: x.take_along_dim(x[:, :2].argsort(-1), dim=-1),
+        lambda x: F.one_hot(x.argsort(-1), x.shape[-1] - 1),
+        lambda x: F.one_hot(x.argsort(-1) - 1, x.shape[-1]),
+        lambda x: F.one_hot(x.argsort(-1).int(), x.shape[-1]),
+    ],
+)
+def test_what_eager_refuses_or_computes_otherwise(program):
+    function = compile_frames(program, lambda graph, inputs: graph.forward)
+    for size in SIZES:
+        x = torch.randn(size)
+        try:
+            wanted = program(x)
+        except (RuntimeError, IndexError) as error:
+            with pytest.raises(type(error)):
+                function(x)
+        else:
+            torch.testing.assert_close(function(x), wanted)
