@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import sympy
 import torch
@@ -30,6 +31,47 @@ def lowest_value(dtype: torch.dtype) -> int | float:
     return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
+class PooledWindows(Protocol):
+    """Windows on the last ``rank`` dims: ``extents`` are the most elements that one has along each."""
+
+    rank: int
+
+    @property
+    def extents(self) -> tuple[sympy.Expr, ...]: ...
+
+    def place(
+        self, ops: BodyRecorder, index: Index, offsets: Index
+    ) -> tuple[Index, list[tuple[sympy.Expr, sympy.Expr]]]:
+        """The position at ``offsets`` in the window of ``index``, and what says whether it is in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Elements:
+    """The elements of ``tensor`` in each of ``windows``, in ``dtype``; ``other`` where there is none."""
+
+    windows: PooledWindows
+    tensor: TensorValue
+    dtype: torch.dtype
+    other: int | float
+
+    def masked_value(
+        self, ops: BodyRecorder, index: Index, offsets: Index
+    ) -> tuple[Value, Value | None]:
+        """The element at ``offsets`` in the window of ``index``, and the mask of its being in it."""
+        place, bounds = self.windows.place(ops, index, offsets)
+        where = (*index[: -self.windows.rank], *place)
+        return load_within(ops, self.tensor, where, self.dtype, self.other, bounds)
+
+    def value(self, ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        return self.masked_value(ops, index, offsets)[0]
+
+    def position(self, ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        """The element's number in row-major order."""
+        place, _ = self.windows.place(ops, index, offsets)
+        extent = self.tensor.size[-self.windows.rank :]
+        return ops.index_expr(flat_position(place, extent), torch.int64)
+
+
 def _max_pool(
     rank: int,
     context: LoweringContext,
@@ -46,33 +88,20 @@ def _max_pool(
     if dtype == torch.bool:
         raise NoLowering("max pooling of bool")
     compute = compute_dtype(dtype)
-    lowest = lowest_value(compute)
     context.realize_computed(tensor)
-
-    def element(ops: BodyRecorder, index: Index, offsets: Index) -> tuple[Value, Value | None]:
-        position = windows.position(index, offsets)
-        where = (*index[:-rank], *position)
-        return load_within(ops, tensor, where, compute, lowest, windows.bounds(position))
-
-    def place(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        position = windows.position(index, offsets)
-        return ops.index_expr(flat_position(position, windows.extent), torch.int64)
-
-    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        return element(ops, index, offsets)[0]
-
+    elements = Elements(windows, tensor, compute, lowest_value(compute))
     size = context.meta_size(0)
     unrolled = is_unrolled(size, windows.extents)
     if not unrolled and _overlap(windows):
         value = _maximum_by_dims(context, size, windows, tensor, compute)
     else:
-        value = fold(context, "max", size, windows.extents, term, [tensor], compute)
+        value = fold(context, "max", size, windows.extents, elements.value, [tensor], compute)
     if not unrolled:
-        positions = place_of_maximum(context, size, windows.extents, element, place, tensor, value)
+        positions = place_of_maximum(context, size, elements, value)
         return map_values(context, [value], dtype, lambda ops, v: v), positions
 
     def position_of(ops: BodyRecorder, index: Index) -> Value:
-        return _running_place(ops, index, windows, element, place)
+        return _running_place(ops, index, windows, elements)
 
     count = 6 * len(_offsets(windows))
     positions = context.pointwise(
@@ -129,15 +158,13 @@ def _offsets(windows: Windows) -> list[Index]:
     return [tuple(map(sympy.Integer, offsets)) for offsets in steps]
 
 
-def _running_place(
-    ops: BodyRecorder, index: Index, windows: Windows, element: Any, place: Any
-) -> Value:
+def _running_place(ops: BodyRecorder, index: Index, windows: Windows, elements: Elements) -> Value:
     """Where eager's loop over an unrolled window ends: at the first of equals, or at the last NaN."""
     best: Value | None = None
     first = flat_position(windows.first(ops, index), windows.extent)
     result = ops.index_expr(first, torch.int64)
     for offsets in _offsets(windows):
-        value, mask = element(ops, index, offsets)
+        value, mask = elements.masked_value(ops, index, offsets)
         if best is None:
             best = value
             continue
@@ -146,7 +173,7 @@ def _running_place(
             better = ops.logical_or(better, ops.isnan(value))
         if mask is not None:
             better = ops.logical_and(better, mask)
-        result = ops.where(better, place(ops, index, offsets), result)
+        result = ops.where(better, elements.position(ops, index, offsets), result)
         best = ops.where(better, value, best)
     return result
 
@@ -154,33 +181,27 @@ def _running_place(
 def place_of_maximum(
     context: LoweringContext,
     size: tuple[sympy.Expr, ...],
-    extents: Sequence[sympy.Expr],
-    element: Any,
-    place: Any,
-    tensor: TensorValue,
+    elements: Elements,
     maximum: TensorValue,
 ) -> TensorValue:
-    """The position of each window's ``maximum``: of the last NaN, if there is one, else of the first equal.
-
-    ``element(ops, index, offsets)`` gives a value and the mask of its being in the window, ``place`` its
-    position, which grows in row-major order.
-    """
+    """The position of each window's ``maximum``: of the last NaN if there is one, else of the first equal."""
+    extents, inputs = elements.windows.extents, [elements.tensor, maximum]
     context.realize(maximum)
 
     def first_equal(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        value, mask = element(ops, index, offsets)
+        value, mask = elements.masked_value(ops, index, offsets)
         mine = ops.eq(value, maximum.load(ops, index))
         mine = mine if mask is None else ops.logical_and(mine, mask)
-        return ops.where(mine, place(ops, index, offsets), BEHIND_ALL)
+        return ops.where(mine, elements.position(ops, index, offsets), BEHIND_ALL)
 
     def last_nan(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        value, _ = element(ops, index, offsets)
-        return ops.where(ops.isnan(value), place(ops, index, offsets), -1)
+        value = elements.value(ops, index, offsets)
+        return ops.where(ops.isnan(value), elements.position(ops, index, offsets), -1)
 
-    first = fold(context, "min", size, extents, first_equal, [tensor, maximum], torch.int64)
+    first = fold(context, "min", size, extents, first_equal, inputs, torch.int64)
     if not maximum.dtype.is_floating_point:
         return first
-    last = fold(context, "max", size, extents, last_nan, [tensor, maximum], torch.int64)
+    last = fold(context, "max", size, extents, last_nan, inputs, torch.int64)
 
     def chosen(ops: Any, a: Value, b: Value, m: Value) -> Value:
         return ops.where(ops.isnan(m), b, a)  # type: ignore[no-any-return]
@@ -206,20 +227,26 @@ def _avg_pool(
     compute = compute_dtype(tensor.dtype)
     context.realize_computed(tensor)
     divisor = windows.divisor(compute, ceil_mode, count_include_pad, divisor_override)
+    return averaged(context, Elements(windows, tensor, compute, 0.0), divisor, instructions=2)
 
-    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        position = windows.position(index, offsets)
-        where = (*index[:-rank], *position)
-        return load_within(ops, tensor, where, compute, 0.0, windows.bounds(position))[0]
 
-    size = context.meta_size()
-    total = fold(context, "sum", size, windows.extents, term, [tensor], compute)
+def averaged(
+    context: LoweringContext,
+    elements: Elements,
+    divisor: Callable[[BodyRecorder, Index], Value],
+    instructions: int,
+) -> TensorValue:
+    """The sum of each window's elements over its ``divisor``, which takes so many ``instructions``."""
+    size, tensor, extents = context.meta_size(), elements.tensor, elements.windows.extents
+    total = fold(context, "sum", size, extents, elements.value, [tensor], elements.dtype)
 
     def average(ops: BodyRecorder, index: Index) -> Value:
         value = ops.truediv(total.load(ops, index), divisor(ops, index))
         return ops.to_dtype(value, tensor.dtype)
 
-    return context.pointwise(size, tensor.dtype, tensor.device, average, [total], 2, True)
+    return context.pointwise(
+        size, tensor.dtype, tensor.device, average, [total], instructions, True
+    )
 
 
 _RULES = (

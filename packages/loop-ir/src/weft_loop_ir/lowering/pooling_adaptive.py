@@ -13,9 +13,8 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, product
 from weft_loop_ir.lowering.broadcasting import map_values
-from weft_loop_ir.lowering.concatenation import load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
-from weft_loop_ir.lowering.pooling import lowest_value, place_of_maximum
+from weft_loop_ir.lowering.pooling import Elements, averaged, lowest_value, place_of_maximum
 from weft_loop_ir.lowering.pooling_backward import picked_gradient
 from weft_loop_ir.lowering.pooling_windows import flat_position, fold, table
 from weft_loop_ir.lowering.promotion import check_supported
@@ -168,18 +167,9 @@ def _adaptive_avg_pool(
         return _tiled_average(rank, context, tensor, target)
     windows = AdaptiveWindows(rank, tensor.size, target)
     context.realize_computed(tensor)
-
-    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        place, bounds = windows.place(ops, index, offsets)
-        return load_within(ops, tensor, (*index[:-rank], *place), compute, 0.0, bounds)[0]
-
-    total = fold(context, "sum", target, windows.extents, term, [tensor], compute)
-
-    def average(ops: BodyRecorder, index: Index) -> Value:
-        value = ops.truediv(total.load(ops, index), windows.count(ops, index, compute))
-        return ops.to_dtype(value, tensor.dtype)
-
-    return context.pointwise(target, tensor.dtype, tensor.device, average, [total], 4, True)
+    elements = Elements(windows, tensor, compute, 0.0)
+    count = functools.partial(windows.count, dtype=compute)
+    return averaged(context, elements, count, instructions=4)
 
 
 def _tiled_average(
@@ -231,22 +221,9 @@ def _adaptive_max_pool(
     size = context.meta_size(0)
     windows = AdaptiveWindows(rank, tensor.size, size)
     context.realize_computed(tensor)
-
-    def element(ops: BodyRecorder, index: Index, offsets: Index) -> tuple[Value, Value | None]:
-        place, bounds = windows.place(ops, index, offsets)
-        where = (*index[:-rank], *place)
-        return load_within(ops, tensor, where, compute, lowest_value(compute), bounds)
-
-    def position(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        place, _ = windows.place(ops, index, offsets)
-        return ops.index_expr(flat_position(place, tensor.size[-rank:]), torch.int64)
-
-    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        return element(ops, index, offsets)[0]
-
-    value = fold(context, "max", size, windows.extents, term, [tensor], compute)
-    places = place_of_maximum(context, size, windows.extents, element, position, tensor, value)
-    return cast(context, value, tensor.dtype), places
+    elements = Elements(windows, tensor, compute, lowest_value(compute))
+    value = fold(context, "max", size, windows.extents, elements.value, [tensor], compute)
+    return cast(context, value, tensor.dtype), place_of_maximum(context, size, elements, value)
 
 
 def _adaptive_max_pool_backward(

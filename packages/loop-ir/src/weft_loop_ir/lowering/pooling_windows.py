@@ -126,10 +126,13 @@ class Windows:
         window = index[-self.rank :]
         return tuple(i * s - p for i, s, p in zip(window, self.stride, self.padding, strict=True))
 
-    def position(self, index: Index, offsets: Index) -> Index:
-        """The position of the element at ``offsets`` of the window of a result's index."""
-        start = self.start(index)
-        return tuple(s + o * d for s, o, d in zip(start, offsets, self.dilation, strict=True))
+    def place(
+        self, ops: BodyRecorder, index: Index, offsets: Index
+    ) -> tuple[Index, list[tuple[sympy.Expr, sympy.Expr]]]:
+        """The position at ``offsets`` in the window of ``index``, and what says whether the input has it."""
+        starts = zip(self.start(index), offsets, self.dilation, strict=True)
+        position = tuple(start + offset * dilation for start, offset, dilation in starts)
+        return position, list(zip(position, self.extent, strict=True))
 
     def first(self, ops: BodyRecorder, index: Index) -> Index:
         """The position of the first element of a window that lies in the input."""
@@ -140,10 +143,6 @@ class Windows:
                 start = sympy.Max(start, ops.ranges.modulo(start, sympy.Integer(dilation)))
             result.append(start)
         return tuple(result)
-
-    def bounds(self, position: Index) -> list[tuple[sympy.Expr, sympy.Expr]]:
-        """What has to hold for a position to lie in the input."""
-        return list(zip(position, self.extent, strict=True))
 
     def divisor(
         self, compute: torch.dtype, ceil_mode: bool, count_include_pad: bool, override: int | None
