@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
+import torch.nn.functional as F
 from gradients_beside_eager import check_gradients, train
 from torch import Tensor
 from weft_aot_autograd import Unsupported
@@ -100,8 +101,14 @@ def test_a_formula_fills_what_it_made(operators: Any, name: str) -> None:
     def program(x: Tensor) -> Tensor:
         return square(x.sin()) * x
 
-    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    check_gradients(program, x)
+    check_gradients(program, torch.randn(4, 3, dtype=torch.float64, requires_grad=True))
+
+
+def test_what_has_no_elements_may_be_written() -> None:
+    for shape in ((6, 0), (0, 3), (0, 0)):
+        x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        check_gradients(lambda x: F.cosine_similarity(x, x.sin()), x)
+        check_gradients(lambda x: F.binary_cross_entropy_with_logits(x, torch.ones_like(x)), x)
 
 
 @pytest.mark.parametrize(

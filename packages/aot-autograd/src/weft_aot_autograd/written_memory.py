@@ -60,6 +60,8 @@ class WrittenMemory:
         if known is None or known.is_given:
             return False
         size, stride, offset = known.geometry
+        if any(known_equal(n, 0) for n in size):  # strides of no elements say nothing
+            return True
         dense = 1
         for n, step in sorted(zip(size, stride, strict=True), key=lambda pair: size_hint(pair[1])):
             if not (known_equal(n, 1) or known_equal(step, dense)):
