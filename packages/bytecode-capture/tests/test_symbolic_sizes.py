@@ -152,6 +152,38 @@ def test_programs_that_compare_sizes_have_a_graph_for_each_outcome(function):
     assert compiled.count <= 3
 
 
+def chunks(x):
+    n, parts = x.shape[1], []
+    for start in range(0, n, 16):
+        parts.append(x[:, start : min(n, start + 16)] * start)
+    return torch.cat(parts, 1), len(range(3, n, 16)), list(range(1, n, 16))
+
+
+def backward_chunks(x):
+    n = x.shape[1]
+    return x, list(range(40, n, -8)), tuple(zip(range(0, n, 20), range(n), strict=False))[:1]
+
+
+def spread(x):
+    return x * sum(range(1, x.shape[1], 100)), len(range(5, x.shape[1] - 90, 7))
+
+
+@pytest.mark.parametrize("function", [chunks, spread], ids=lambda f: f.__name__)
+def test_a_loop_over_numbers_that_are_apart_guards_how_many_there_are(function):
+    compiled = Compiled(function)
+    for length in (12, 9, 14, 7, 15, 13):
+        compiled.check(torch.randn(2, length))
+    assert compiled.count == 2
+    for length in (1, 17, 30, 33, 40):
+        compiled.check(torch.randn(2, length))
+
+
+def test_ranges_that_end_elsewhere():
+    compiled = Compiled(backward_chunks)
+    for length in (12, 9, 14, 35, 39, 40, 41, 60):
+        compiled.check(torch.randn(2, length))
+
+
 def test_only_what_changed_is_symbolic():
     compiled = Compiled(lambda x: x + x.shape[0] + x.shape[1])
     compiled.check(torch.randn(3, 8))

@@ -52,6 +52,35 @@ class SymbolicRangeVariable(ConstantVariable):
     def python_type(self) -> type:
         return range
 
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        values = self._spaced(evaluator)
+        return super().iterator(evaluator) if values is None else RangeIteratorVariable(values)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        values = self._spaced(evaluator)
+        return super().iterate(evaluator) if values is None else [*map(ConstantVariable, values)]
+
+    def length(self, evaluator: Evaluator) -> int:
+        values = self._spaced(evaluator)
+        return super().length(evaluator) if values is None else len(values)
+
+    def _spaced(self, evaluator: Evaluator) -> range | None:
+        """Its elements where they are some apart: how many there are is guarded, and no more of its end.
+
+        None for others, which are as many as the end says.
+        """
+        fixed = self.start.is_constant() and self.step.is_constant()
+        if self.differs or not fixed or depends_on_data(self.stop):
+            return None
+        start, step = self.start.as_constant(), self.step.as_constant()
+        if abs(step) < 2:
+            return None
+        if not self.has_from(evaluator, self.start):
+            return range(0)
+        rest = evaluator.binary_operation("sub", self.start, self.stop)
+        negated = evaluator.binary_operation("floordiv", rest, self.step)
+        return range(start, start - negated.as_constant() * step, step)
+
     def has_from(self, evaluator: Evaluator, first: Variable) -> bool:
         """Whether ``first`` is before the range's end: that is decided and guarded."""
         comparison = "gt" if self.ascends else "lt"
