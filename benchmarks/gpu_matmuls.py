@@ -25,6 +25,7 @@ from weft_codegen_triton.matmuls.choose_matmuls import MatmulChooser
 from weft_codegen_triton.matmuls.fuse_matmuls import all_forms
 from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
+from weft_codegen_triton.runtime.cuda_driver import gpu_of_device
 from weft_loop_ir import Schedule
 
 Case = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
@@ -218,9 +219,11 @@ def time_all(cases: dict[str, Case]) -> None:
     codegen = TritonCodegen(TritonOptions(cuda_graphs=False))
     cases = {name: halves(case) for name, case in cases.items()}
     schedule, order = schedule_of(codegen, *one_function(cases))
-    problems = sorted(all_forms(schedule), key=lambda forms: order.index(forms[0].call.origin))
+    gpu = gpu_of_device(torch.cuda.current_device())
+    found = all_forms(schedule, gpu)
+    problems = sorted(found, key=lambda forms: order.index(forms[0].call.origin))
     names = [
-        name for name, case in cases.items() for _ in all_forms(schedule_of(codegen, *case)[0])
+        name for name, case in cases.items() for _ in all_forms(schedule_of(codegen, *case)[0], gpu)
     ]
     assert len(names) == len(problems)
     with tempfile.TemporaryDirectory() as folder:

@@ -18,6 +18,7 @@ import weft_loop_ir
 from weft_bytecode_capture import capture
 from weft_codegen_cpp import CppCodegen, CppOptions
 from weft_codegen_triton import TritonCodegen, TritonOptions
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.program_loops.find_loops import put_loops_into_programs
 from weft_loop_ir import Schedule, ScheduleOptions, format_schedule
 
@@ -106,7 +107,9 @@ def generated(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) ->
     """Everything that is generated of ``function``, as text."""
     schedule = scheduled(function, inputs, CPP.schedule_options)
     unit, _ = CPP.print(schedule, {})
-    on_gpu = put_loops_into_programs(scheduled(function, inputs, TRITON.schedule_options))
+    on_gpu = put_loops_into_programs(
+        scheduled(function, inputs, TRITON.schedule_options), REFERENCE
+    )
     parts = (format_schedule(schedule), unit.whole, TRITON.print(on_gpu).source)
     return "\n".join(part.rstrip() + "\n" for part in parts)
 

@@ -23,6 +23,7 @@ if not triton.knobs.runtime.interpret:
 
 from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
 from weft_codegen_triton.codegen import is_recordable  # noqa: E402
+from weft_codegen_triton.gpu import REFERENCE  # noqa: E402
 from weft_codegen_triton.program_loops.find_loops import (  # noqa: E402
     ProgramLoop,
     put_loops_into_programs,
@@ -55,7 +56,7 @@ def compiled_schedule(
     compile_ = TritonCodegen.compile
 
     def compiling(self: TritonCodegen, schedule: Schedule, constants: Any) -> Any:
-        schedules.append(put_loops_into_programs(schedule))
+        schedules.append(put_loops_into_programs(schedule, REFERENCE))
         return compile_(self, schedule, constants)
 
     monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: CODEGEN)
@@ -161,7 +162,7 @@ def nested_graph() -> torch.fx.GraphModule:
 def test_loops_in_loops(start: float) -> None:
     inputs = (torch.rand(9) * start, torch.rand(9))
     schedule = check(nested_graph(), *inputs, codegen=CODEGEN, options=CODEGEN.schedule_options)
-    outer, inner = loops(put_loops_into_programs(schedule))
+    outer, inner = loops(put_loops_into_programs(schedule, REFERENCE))
     assert isinstance(outer, ProgramLoop) and inner.condition
 
 

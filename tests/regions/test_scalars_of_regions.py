@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from weft_codegen_triton.codegen import is_recordable
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.host.steps_of_each_call import tail_length
 from weft_codegen_triton.program_loops.find_loops import put_loops_into_programs
 from weft_loop_ir import copied_results, devices_of
@@ -57,5 +58,5 @@ def test_counters_that_are_returned_are_copied_back(
     copies = copied_results(schedule)
     assert len(copies) == returned
     assert {schedule.buffers[name].layout.device.type for name in copies} == {"cpu"}
-    schedule = put_loops_into_programs(schedule)
+    schedule = put_loops_into_programs(schedule, REFERENCE)
     assert is_recordable(schedule) and tail_length(schedule, ()) == returned

@@ -12,6 +12,8 @@ from test_matmul_choice import LIMITS, Clock, Device
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.attention.choose_attention import AttentionChooser
 from weft_codegen_triton.attention.print_attention import print_attention
+from weft_codegen_triton.gpu import REFERENCE
+from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE
 from weft_loop_ir import AttentionKernel, Schedule, fuse_attention
 
 
@@ -28,7 +30,9 @@ def found(schedule: Schedule) -> AttentionKernel:
 
 
 def tiles(kernel: AttentionKernel, schedule: Schedule) -> int:
-    return 1 + len(print_attention(kernel, schedule.buffers).function.alternatives)
+    return 1 + len(
+        print_attention(kernel, schedule.buffers, ALWAYS_WIDE, REFERENCE).function.alternatives
+    )
 
 
 def chooser(device: Device, folder: Path, schedule: Schedule, clock: Clock) -> AttentionChooser:

@@ -12,6 +12,7 @@ from compiled_beside_eager import schedule_of
 from matmul_cases import ALL
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.matmuls.fuse_matmuls import fuse_matmuls
 from weft_loop_ir import Schedule, fuse_attention
 from weft_loop_ir.lowering import activations
@@ -94,7 +95,7 @@ def test_source_of_groups(codegen: TritonCodegen, request: pytest.FixtureRequest
 
 def _kernels(codegen: TritonCodegen, schedule: Schedule) -> str:
     """The kernels of ``schedule``, with every product in one of ours."""
-    fused = fuse_matmuls(schedule, lambda forms: forms[0], codegen.schedule_options)
+    fused = fuse_matmuls(schedule, lambda forms: forms[0], codegen.schedule_options, REFERENCE)
     functions = codegen.print(fused).functions
     return "\n".join(function.module(name) for name, function in functions.items())
 

@@ -24,7 +24,7 @@ from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
 from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.matmuls.tiles import TileShape, tiles_for
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
-from weft_loop_ir import ExternCall, LoopBody, Schedule, SizeFloat
+from weft_loop_ir import ExternCall, LoopBody, Schedule, ScheduleOptions, SizeFloat
 from weft_loop_ir.bodies import operation_named
 
 LIMITS = RowLimits(8192, 4096)
@@ -72,18 +72,18 @@ def chooser(device: Device, folder: Path, schedule: Schedule, clock: Clock) -> M
 
 
 def tiles_of(forms: Sequence[MatmulKernel]) -> tuple[TileShape, ...]:
-    return tiles_for(forms[0].contraction)
+    return tiles_for(forms[0].contraction, REFERENCE)
 
 
 def test_the_forms(schedule: Schedule) -> None:
     """With what is before and after it, with what is after it, with what is before it, alone."""
-    (forms,) = all_forms(schedule)
+    (forms,) = all_forms(schedule, REFERENCE)
     assert [len(form.replaces) for form in forms] == [3, 2, 2, 1]
     assert all(form.call is forms[0].call for form in forms)
 
 
 def test_the_fastest_tile_and_form(schedule: Schedule, tmp_path: Path) -> None:
-    (forms,) = all_forms(schedule)
+    (forms,) = all_forms(schedule, REFERENCE)
     device, tiles = Device(tmp_path), [5.0] * (len(tiles_of(forms)) - 1) + [4.0]
     clock = Clock(10.0, *tiles, 3.0, 6.0, 6.0)
     choose = chooser(device, tmp_path, schedule, clock)
@@ -95,12 +95,13 @@ def test_the_fastest_tile_and_form(schedule: Schedule, tmp_path: Path) -> None:
     again = chooser(device, tmp_path, schedule, Clock())
     again.decide([forms])
     assert again(forms) == chosen and device.loaded == before
-    assert sum(isinstance(s, ExternCall) for s in fuse_matmuls(schedule, again).steps) == 0
+    fused = fuse_matmuls(schedule, again, ScheduleOptions(), REFERENCE)
+    assert not any(isinstance(step, ExternCall) for step in fused.steps)
 
 
 @pytest.mark.parametrize("apart", [4.0, 4.1, 1.0])
 def test_the_library_is_a_candidate(schedule: Schedule, tmp_path: Path, apart: float) -> None:
-    (forms,) = all_forms(schedule)
+    (forms,) = all_forms(schedule, REFERENCE)
     clock = Clock(apart, *[4.0] * (len(tiles_of(forms)) + 3))
     choose = chooser(Device(tmp_path), tmp_path, schedule, clock)
     assert choose(forms) is None
@@ -111,7 +112,7 @@ def test_the_library_is_a_candidate(schedule: Schedule, tmp_path: Path, apart: f
 
 
 def test_kernels_that_fail_are_skipped_and_counted(schedule: Schedule, tmp_path: Path) -> None:
-    (forms,) = all_forms(schedule)
+    (forms,) = all_forms(schedule, REFERENCE)
 
     def fails(function: Function) -> bool:
         return function.stages > 3
@@ -127,7 +128,7 @@ def test_kernels_that_fail_are_skipped_and_counted(schedule: Schedule, tmp_path:
 def test_without_a_kernel_that_compiles_the_library_is_chosen(
     schedule: Schedule, tmp_path: Path
 ) -> None:
-    (forms,) = all_forms(schedule)
+    (forms,) = all_forms(schedule, REFERENCE)
     choose = chooser(
         Device(tmp_path, lambda function: "tl.dot" in function.template),
         tmp_path,
@@ -141,7 +142,7 @@ def test_sizes_that_vary_are_timed_twice(codegen: TritonCodegen, tmp_path: Path)
     """A kernel that is slower for small sizes is not taken."""
     inputs = torch.empty(32, 64), torch.empty(64, 48)
     schedule = schedule_of(lambda x, w: (x @ w).tanh(), inputs, codegen, dynamic=True)
-    (forms,) = all_forms(schedule)
+    (forms,) = all_forms(schedule, REFERENCE)
     times = [10.0, *[5.0] * len(tiles_of(forms)), 6.0]
     for number, (ours, librarys) in enumerate([(3.0, 2.0), (2.0, 3.0)]):
         folder = tmp_path / str(number)
@@ -166,7 +167,7 @@ def test_matmuls_with_numbers_of_the_call_are_the_librarys(
     schedule: Schedule, tmp_path: Path
 ) -> None:
     """A float that varies has no value to time a kernel with."""
-    (forms,) = all_forms(schedule)
+    (forms,) = all_forms(schedule, REFERENCE)
     number = SizeFloat("constant", (1.0,))
     body = LoopBody(
         (operation_named("scalar").instruction((number, torch.float32), torch.float32),)
@@ -179,7 +180,7 @@ def test_matmuls_with_numbers_of_the_call_are_the_librarys(
 def test_precision_is_part_of_a_problem(codegen: TritonCodegen, tmp_path: Path) -> None:
     inputs = randn(32, 64), randn(64, 48)
     schedule = schedule_of(lambda x, w: x @ w, inputs, codegen)
-    (forms,) = all_forms(schedule)
+    (forms,) = all_forms(schedule, REFERENCE)
     for matmuls in ("ieee", "tf32"):
         clock = Clock(1.0, *[4.0] * len(tiles_of(forms)))
         device = Device(tmp_path)
@@ -201,7 +202,7 @@ def test_what_does_most_is_timed_as_far_as_candidates_go(
         return tuple((left @ right).relu() for left in lefts)
 
     schedule = schedule_of(function, tuple(inputs), codegen)
-    problems = all_forms(schedule)
+    problems = all_forms(schedule, REFERENCE)
     most = max(problems, key=lambda forms: forms[0].contraction.rows)
     count = len(tiles_of(most)) + len(most) - 1
     monkeypatch.setattr(choose_matmuls, "MAX_CANDIDATES", count)
@@ -265,7 +266,7 @@ def test_results_are_right_whatever_is_chosen(
         Precision(),
         lambda runs, device: draw.random(),
     )
-    choose.prepare(all_forms(schedule))
-    chosen = fuse_matmuls(schedule, choose, codegen.schedule_options)
+    choose.prepare(all_forms(schedule, REFERENCE))
+    chosen = fuse_matmuls(schedule, choose, codegen.schedule_options, REFERENCE)
     assert any(isinstance(step, MatmulKernel) for step in chosen.steps)
     assert_equals_eager(codegen.compile(chosen, {})(*inputs), function, inputs)

@@ -8,6 +8,7 @@ import weft_loop_ir
 from compiled_beside_eager import schedule_of
 from matmul_cases import ALL
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.matmuls.fuse_matmuls import fuse_matmuls
 from weft_loop_ir import FusedKernel, all_items
 
@@ -16,7 +17,7 @@ from weft_loop_ir import FusedKernel, all_items
 def test_a_product_is_what_its_nests_compute(codegen: TritonCodegen, name: str) -> None:
     function, inputs, _ = ALL[name]
     schedule = schedule_of(function, inputs, codegen)
-    schedule = fuse_matmuls(schedule, lambda forms: forms[0], codegen.schedule_options)
+    schedule = fuse_matmuls(schedule, lambda forms: forms[0], codegen.schedule_options, REFERENCE)
     assert any(isinstance(step, FusedKernel) for step in all_items(schedule.steps))
     weft_loop_ir.verify(schedule)
     assert "temporary" in weft_loop_ir.format_schedule(schedule)
@@ -32,7 +33,7 @@ def test_groups_of_rows(codegen: TritonCodegen) -> None:
     ends = torch.tensor([7, 7, 41], dtype=torch.int32)
     inputs = (x, w, ends)
     schedule = schedule_of(lambda x, w, e: torch._grouped_mm(x, w, e).relu(), inputs, codegen)
-    schedule = fuse_matmuls(schedule, lambda forms: forms[0], codegen.schedule_options)
+    schedule = fuse_matmuls(schedule, lambda forms: forms[0], codegen.schedule_options, REFERENCE)
     weft_loop_ir.verify(schedule)
     (result,) = weft_loop_ir.evaluate(schedule, inputs)
     parts = [x[:7].double() @ w[0].double(), x[7:].double() @ w[2].double()]

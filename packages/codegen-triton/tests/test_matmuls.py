@@ -15,6 +15,7 @@ from matmul_cases import ALL, T, randn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.matmuls.fuse_matmuls import fuse_matmuls
 from weft_codegen_triton.matmuls.tiles import CHANNEL_TILES
 from weft_loop_ir import ExternCall
@@ -274,7 +275,9 @@ def test_tiles_of_channels(fusing: TritonCodegen, name: str, unrolls: bool) -> N
     function, inputs, _ = ALL[name]
     schedule = schedule_of(function, inputs, fusing)
     tile = next(t for t in CHANNEL_TILES[::-1] if t.unrolls == unrolls)
-    chosen = fuse_matmuls(schedule, lambda forms: replace(forms[0], tile=tile))
+    chosen = fuse_matmuls(
+        schedule, lambda forms: replace(forms[0], tile=tile), fusing.schedule_options, REFERENCE
+    )
     program = fusing.compile(chosen, {})
     assert ("loop_unroll_factor" in program.source) == unrolls and program.extern_count == 0
     assert_equals_eager(program(*inputs), function, inputs)

@@ -11,6 +11,7 @@ from compiled_beside_eager import assert_equals_eager, schedule_of
 from matmul_cases import channels_last, randn
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
+from weft_codegen_triton.gpu import REFERENCE
 from weft_codegen_triton.matmuls.fuse_matmuls import all_forms
 from weft_codegen_triton.matmuls.untimed_choice import choose_untimed
 
@@ -109,7 +110,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...], bool]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_kinds(codegen: TritonCodegen, name: str) -> None:
     function, inputs, expected = CASES[name]
-    (forms,) = all_forms(schedule_of(function, inputs, codegen))
+    (forms,) = all_forms(schedule_of(function, inputs, codegen), REFERENCE)
     assert (choose_untimed(forms) is not None) is expected
 
 

@@ -241,7 +241,9 @@ class TritonCodegen(Codegen):
 
         def choose(precision: Precision) -> Schedule:
             chosen = self._with_matmuls(schedule, device, precision)
-            return put_loops_into_programs(chosen) if self.options.program_loops else chosen
+            if not self.options.program_loops:
+                return chosen
+            return put_loops_into_programs(chosen, device.gpu)
 
         def generate(precision: Precision) -> GeneratedProgram:
             return self._generate(choose(precision), bound, device, precision)

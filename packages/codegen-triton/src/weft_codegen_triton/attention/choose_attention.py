@@ -18,6 +18,7 @@ from weft_loop_ir.bodies import Scalar
 from weft_codegen_triton.attention.print_attention import print_attention
 from weft_codegen_triton.compilation.cache import keep_choice, read_choice
 from weft_codegen_triton.kernel.frame import RowLimits
+from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_triton.matmuls.time_matmuls import MAX_BYTES, KernelLoader, Loaded, StepTimer
 from weft_codegen_triton.runtime.autotuning import grid_blocks
@@ -54,7 +55,7 @@ class AttentionChooser:
         """Whether the kernel of ``attention`` is faster than its steps; None where that can't be timed."""
         if not self._can_be_timed(attention):
             return None
-        printed = print_attention(attention, self.buffers, gpu=self.device.gpu)
+        printed = print_attention(attention, self.buffers, ALWAYS_WIDE, self.device.gpu)
         tiles = [printed.function, *printed.function.alternatives]
         kernels = [
             replace(printed, function=replace(f, alternatives=()), blocks=grid_blocks(f))

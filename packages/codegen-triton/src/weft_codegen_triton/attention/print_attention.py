@@ -24,10 +24,10 @@ from weft_codegen_triton.attention.functions import (
 )
 from weft_codegen_triton.attention.score_tile import LOG2_E, ScoreTile, masked, padded, within
 from weft_codegen_triton.attention.seen_blocks import seen_keys
-from weft_codegen_triton.gpu import REFERENCE, Gpu
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
-from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
+from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 NARROW_TILES = attention_tiles(
@@ -55,8 +55,8 @@ ROW_STATISTICS = {
 def print_attention(
     attention: AttentionKernel,
     buffers: Mapping[str, Buffer],
-    indices: SymbolicIndices = ALWAYS_WIDE,
-    gpu: Gpu = REFERENCE,
+    indices: SymbolicIndices,
+    gpu: Gpu,
 ) -> PrintedKernel:
     """The function of ``attention``, for the tile that suits its size; others are its alternatives.
 

@@ -26,10 +26,10 @@ from weft_codegen_triton.attention.functions import (
 )
 from weft_codegen_triton.attention.score_tile import ScoreTile, padded
 from weft_codegen_triton.attention.seen_blocks import seeing_rows, seen_keys
-from weft_codegen_triton.gpu import REFERENCE, Gpu
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
-from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices
+from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 COLUMN_TILES = attention_tiles((64, 64, 4, 2), (32, 64, 4, 4), (64, 128, 8, 3), (32, 128, 8, 3))
@@ -55,8 +55,8 @@ FLOAT_TILES = attention_tiles((32, 32, 4, 2), (32, 32, 8, 2))
 def print_gradients(
     kernel: AttentionGradientKernel,
     buffers: Mapping[str, Buffer],
-    indices: SymbolicIndices = ALWAYS_WIDE,
-    gpu: Gpu = REFERENCE,
+    indices: SymbolicIndices,
+    gpu: Gpu,
 ) -> PrintedKernel:
     """The function of ``kernel``, for the first tile that fits; others are its alternatives.
 

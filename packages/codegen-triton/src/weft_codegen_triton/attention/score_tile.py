@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import sympy
 import torch
@@ -137,18 +137,16 @@ class ScoreTile:
         """The axis of the grid that counts matrices."""
         return int(self.batches.is_Integer and int(self.batches) <= GRID_LIMIT)
 
-    def parameters(self, expressions: Iterable[sympy.Expr] = ()) -> tuple[tuple[str, str], ...]:
-        """Names and types, for :meth:`symbols` of ``expressions``; to be asked for last."""
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """Names and types, to be asked for last."""
         found = [(self.pointers[n], pointer_type(self.buffers[n].layout.dtype)) for n in self.names]
-        found += [(s.name, self.width.of_sizes) for s in self.symbols(expressions)]
+        found += [(s.name, self.width.of_sizes) for s in self.symbols()]
         found += [(name, "i64") for name in self.printer.scalars.values()]
         return tuple(found)
 
-    def symbols(self, expressions: Iterable[sympy.Expr] = ()) -> tuple[sympy.Symbol, ...]:
-        """The symbols of sizes that the function mentions, in ``expressions`` too, by name."""
+    def symbols(self) -> tuple[sympy.Symbol, ...]:
+        """The symbols of sizes that the function mentions, by name."""
         found: set[sympy.Symbol] = set()
-        for expression in expressions:
-            found |= expression.free_symbols
         for operand in self.operands:
             for expression in (*operand.size, operand.base, *operand.steps):
                 found |= expression.free_symbols

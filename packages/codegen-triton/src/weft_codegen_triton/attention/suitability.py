@@ -8,7 +8,7 @@ from weft_loop_ir import AttentionGradientKernel, AttentionKernel, Differentiate
 from weft_codegen_triton.attention.functions import MAX_WIDTH
 from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, SUM_TILES
 from weft_codegen_triton.attention.score_tile import MIN_SIDE
-from weft_codegen_triton.gpu import REFERENCE, Gpu
+from weft_codegen_triton.gpu import Gpu
 
 
 def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
@@ -40,7 +40,7 @@ on an H200, most of a step.
 """
 
 
-def has_enough_programs(kernel: AttentionGradientKernel, gpu: Gpu = REFERENCE) -> bool:
+def has_enough_programs(kernel: AttentionGradientKernel, gpu: Gpu) -> bool:
     """Whether programs that each go through a group of matrices leave no multiprocessor idle."""
     batches, count = kernel.score_rows.batches, kernel.group.count
     is_sum = kernel.total is not None

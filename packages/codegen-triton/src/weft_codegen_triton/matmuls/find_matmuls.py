@@ -40,7 +40,7 @@ from weft_loop_ir.contractions import (
 )
 from weft_loop_ir.loop_nests import LoopNests
 
-from weft_codegen_triton.gpu import REFERENCE, Gpu
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.matmuls.producers import loop_values, with_producers
 from weft_codegen_triton.matmuls.tiles import TileShape, tiles_for
 
@@ -65,7 +65,7 @@ class MatmulKernel(FusedKernel):
     loops: Loops
     replaces: tuple[Kernel | ExternCall, ...]
     tile: TileShape
-    gpu: Gpu = REFERENCE
+    gpu: Gpu
 
     @property
     def call(self) -> ExternCall:
@@ -88,7 +88,7 @@ class MatmulKernel(FusedKernel):
 
 
 def matmul_forms(
-    call: ExternCall, place: int, around: ReplacedSteps, gpu: Gpu = REFERENCE
+    call: ExternCall, place: int, around: ReplacedSteps, gpu: Gpu
 ) -> tuple[MatmulKernel, ...]:
     """The kernels that could run ``call``, the step at ``place``; the one first that does most besides."""
     buffers = around.buffers
@@ -114,7 +114,7 @@ def matmul_forms(
     return tuple(form for form in found if form is not None)
 
 
-def matmul_alone(call: ExternCall, schedule: Schedule, gpu: Gpu = REFERENCE) -> MatmulKernel | None:
+def matmul_alone(call: ExternCall, schedule: Schedule, gpu: Gpu) -> MatmulKernel | None:
     """The kernel that computes what ``call`` does and nothing besides; None where there is none."""
     contraction = _readable(call, schedule.buffers)
     if contraction is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from weft_loop_ir import ExternCall, ReplacedSteps, Schedule, ScheduleOptions
 
-from weft_codegen_triton.gpu import REFERENCE, Gpu
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel, matmul_forms
 from weft_codegen_triton.matmuls.parallel_matmuls import in_one_launch
 
@@ -14,8 +14,8 @@ from weft_codegen_triton.matmuls.parallel_matmuls import in_one_launch
 def fuse_matmuls(
     schedule: Schedule,
     choose: Callable[[Sequence[MatmulKernel]], MatmulKernel | None],
-    options: ScheduleOptions | None = None,
-    gpu: Gpu = REFERENCE,
+    options: ScheduleOptions,
+    gpu: Gpu,
 ) -> Schedule:
     """``schedule`` with kernels for those contractions for which ``choose`` picks one of several forms.
 
@@ -32,7 +32,7 @@ def fuse_matmuls(
     return around.planned(options, in_one_launch)
 
 
-def all_forms(schedule: Schedule, gpu: Gpu = REFERENCE) -> list[tuple[MatmulKernel, ...]]:
+def all_forms(schedule: Schedule, gpu: Gpu) -> list[tuple[MatmulKernel, ...]]:
     """The forms of every call of ``schedule`` that has some, as if no other were chosen."""
     around = ReplacedSteps(schedule)
     calls = ((place, step) for place, step in around if isinstance(step, ExternCall))

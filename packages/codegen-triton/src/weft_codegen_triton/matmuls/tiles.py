@@ -9,7 +9,7 @@ import sympy
 from weft_loop_ir.contractions import Contraction
 from weft_loop_ir.guesses import MATMUL_EXTENT, guessed
 
-from weft_codegen_triton.gpu import REFERENCE, Gpu
+from weft_codegen_triton.gpu import Gpu
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def static(size: sympy.Expr) -> int:
     return guessed(size, MATMUL_EXTENT)
 
 
-def tiles_for(contraction: Contraction, gpu: Gpu = REFERENCE) -> tuple[TileShape, ...]:
+def tiles_for(contraction: Contraction, gpu: Gpu) -> tuple[TileShape, ...]:
     """The tiles to choose from that ``gpu`` has memory for, the one first that is taken untimed."""
     if contraction.by_channel:
         return CHANNEL_TILES

@@ -26,6 +26,7 @@ from weft_loop_ir import (
 from weft_loop_ir.bodies import Combining
 from weft_loop_ir.contractions import Contraction
 
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel, matmul_alone
 from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape
@@ -52,21 +53,21 @@ class ProgramLoop(Loop):
     tile: int = MAX_TILE
 
 
-def put_loops_into_programs(schedule: Schedule) -> Schedule:
+def put_loops_into_programs(schedule: Schedule, gpu: Gpu) -> Schedule:
     """``schedule`` with a :class:`ProgramLoop` for every loop that is faster so."""
-    steps = tuple(_placed(step, schedule) for step in schedule.steps)
+    steps = tuple(_placed(step, schedule, gpu) for step in schedule.steps)
     return schedule if steps == schedule.steps else replace(schedule, steps=steps)
 
 
-def _placed(step: Step, schedule: Schedule) -> Step:
+def _placed(step: Step, schedule: Schedule, gpu: Gpu) -> Step:
     """``step`` with what may be a program's in it, outer loops before inner ones."""
     if not isinstance(step, Region):
         return step
     if isinstance(step, Loop) and any(r.predicate is not None for r in _regions(step)):
-        found = _as_program(step, schedule)
+        found = _as_program(step, schedule, gpu)
         if found is not None:
             return found
-    blocks = (tuple(_placed(inner, schedule) for inner in block) for block in step.blocks)
+    blocks = (tuple(_placed(inner, schedule, gpu) for inner in block) for block in step.blocks)
     return step.with_blocks(*blocks)
 
 
@@ -74,10 +75,10 @@ def _regions(step: Region) -> Iterator[Region]:
     return (item for item in all_items([step]) if isinstance(item, Region))
 
 
-def _as_program(loop: Loop, schedule: Schedule) -> ProgramLoop | None:
+def _as_program(loop: Loop, schedule: Schedule, gpu: Gpu) -> ProgramLoop | None:
     """The loop as a program's; None where something in it needs the host, or there is much to do."""
     counters = {r.count.symbol for r in _regions(loop) if isinstance(r, Loop) and r.count}
-    blocks = [_block(block, counters, schedule) for block in loop.blocks]
+    blocks = [_block(block, counters, schedule, gpu) for block in loop.blocks]
     condition, body = blocks
     if condition is None or body is None:
         return None
@@ -94,18 +95,18 @@ def _as_program(loop: Loop, schedule: Schedule) -> ProgramLoop | None:
 
 
 def _block(
-    block: Sequence[Step], counters: Set[sympy.Symbol], schedule: Schedule
+    block: Sequence[Step], counters: Set[sympy.Symbol], schedule: Schedule, gpu: Gpu
 ) -> tuple[Step, ...] | None:
     """A block with kernels for calls; None where there is no kernel for one of its steps."""
     steps: list[Step] = []
     for step in block:
         found: Step | None = None
         if isinstance(step, Region):
-            first, second = (_block(b, counters, schedule) for b in step.blocks)
+            first, second = (_block(b, counters, schedule, gpu) for b in step.blocks)
             if first is not None and second is not None:
                 found = step.with_blocks(first, second)
         elif isinstance(step, ExternCall):
-            found = _matmul(step, schedule)
+            found = _matmul(step, schedule, gpu)
         elif all(_takes_no_number(k, counters) for k in _kernels(step)):
             found = step
         if found is None:
@@ -125,9 +126,9 @@ def _takes_no_number(kernel: Kernel, counters: Set[sympy.Symbol]) -> bool:
     return not any(s.body.host_symbols & counters for s in kernel.stages)
 
 
-def _matmul(call: ExternCall, schedule: Schedule) -> MatmulKernel | None:
+def _matmul(call: ExternCall, schedule: Schedule, gpu: Gpu) -> MatmulKernel | None:
     """The kernel of a small matmul; None for other calls."""
-    matmul = matmul_alone(call, schedule) if call.out_variant is not None else None
+    matmul = matmul_alone(call, schedule, gpu) if call.out_variant is not None else None
     if matmul is None:
         return None
     contraction = matmul.contraction

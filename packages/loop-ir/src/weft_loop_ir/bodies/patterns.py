@@ -130,9 +130,9 @@ def call(name: str, *operands: Pattern, dtype: torch.dtype | None = None) -> Pat
     return _Call(operation, operands, dtype=dtype)
 
 
-def reduced(kind: str, value: Pattern, dtype: torch.dtype | None = None) -> Pattern:
+def reduced(kind: str, value: Pattern) -> Pattern:
     """A reduction over the inner loops."""
-    return _Reduced(kind, value, dtype=dtype)
+    return _Reduced(kind, value)
 
 
 def number(value: Number) -> Pattern:

@@ -82,7 +82,7 @@ def _scattered(
     tensor: TensorValue,
     scatter: Scatter,
     reduce: str | None,
-    include_self: bool = True,
+    include_self: bool,
 ) -> TensorValue:
     """A copy of ``tensor`` with what ``scatter`` stores, or combines with it by ``reduce``."""
     dtype = tensor.dtype

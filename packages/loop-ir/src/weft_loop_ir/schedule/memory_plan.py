@@ -207,7 +207,7 @@ def bytes_outside_arena(
     buffers: Mapping[str, Buffer],
     plan: MemoryPlan,
     alignment: int,
-    least: int = 0,
+    least: int,
 ) -> int:
     """Bytes of one block in which an allocator that takes the best fit finds room for all outside the arena.
 

@@ -50,12 +50,12 @@ def several(*shapes: Sequence[int]) -> Make:
     return lambda new, n: [new(*(n if s == -1 else s for s in shape)) for shape in shapes]
 
 
-def with_index(*shape: int, below: int, size: Sequence[int] = (5, 2)) -> Make:
+def with_index(*shape: int, below: int) -> Make:
     """A tensor and positions from ``-below`` to below ``below``."""
 
     def make(new: Callable[..., torch.Tensor], n: int) -> Sequence[torch.Tensor]:
-        places = (torch.arange(math.prod(size)) * 7) % (2 * below) - below
-        return [new(*(n if s == -1 else s for s in shape)), places.reshape(tuple(size))]
+        places = (torch.arange(10) * 7) % (2 * below) - below
+        return [new(*(n if s == -1 else s for s in shape)), places.reshape(5, 2)]
 
     return make
 
