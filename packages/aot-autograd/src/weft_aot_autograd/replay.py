@@ -37,7 +37,33 @@ class GradientModeInterpreter(torch.fx.Interpreter):
             assert isinstance(n.target, OpOverload)
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             return n.target(*args, **kwargs)
+        if n.target is _ATTENTION and all(user.args[1] == 0 for user in n.users):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return _attention_of_matmuls(*args, **kwargs)
         return super().run_node(n)
+
+
+_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+
+
+def _attention_of_matmuls(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor]:
+    """The result of attention in a form with gradients of gradients, which the kernel's own lacks.
+
+    Eager computes attention in three dims so, for which the graph has the kernel.
+    """
+    result: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math.default(
+        query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+    )[0]
+    return (result,)
 
 
 def _run_branch(
