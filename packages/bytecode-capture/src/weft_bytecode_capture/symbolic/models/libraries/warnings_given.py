@@ -121,7 +121,7 @@ _ENTER, _EXIT = warnings.catch_warnings.__enter__, warnings.catch_warnings.__exi
 
 
 @model(_ENTER)
-def _enter(evaluator: Evaluator, block: Variable) -> None:
+def _enter(evaluator: Evaluator, block: Variable, /) -> None:
     if block.get_attribute(evaluator, "_record").truth(evaluator):
         raise Unsupported("call of a builtin function", "catch_warnings(record=True)")
     _change(evaluator, _ENTER, [block])
@@ -129,7 +129,7 @@ def _enter(evaluator: Evaluator, block: Variable) -> None:
 
 
 @model(_EXIT)
-def _exit(evaluator: Evaluator, block: Variable, *exc_info: Variable) -> None:
+def _exit(evaluator: Evaluator, block: Variable, /, *exc_info: Variable) -> None:
     _change(evaluator, _EXIT, [block])
     blocks = evaluator.state.warning_blocks
     blocks[:] = [entered for entered in blocks if entered is not block]
