@@ -31,6 +31,18 @@ def classes(x):
     )
 
 
+def values(x):
+    n = x.shape[-1]
+    padded = F.pad(x, (0, 1), value=n - 1), F.pad(x.detach().long(), (1, 1), "constant", n)
+    kinds = torch.tensor(n), torch.tensor(n, dtype=torch.float64), torch.as_tensor(n / 4)
+    return (
+        *padded,
+        F.pad(x, (1, 1), value=n / 3),
+        *kinds,
+        torch.ones(40)[: torch.tensor(n).item()],
+    )
+
+
 def compiled(program, graphs):
     def backend(graph_module, inputs):
         graphs.append(graph_module)
@@ -40,7 +52,7 @@ def compiled(program, graphs):
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("program", [pooled, places, taken, classes])
+@pytest.mark.parametrize("program", [pooled, places, taken, classes, values])
 def test_one_graph_serves_sizes_that_vary(program, requires_grad):
     graphs = []
     function = compiled(program, graphs)
@@ -68,6 +80,12 @@ def test_one_graph_serves_sizes_that_vary(program, requires_grad):
         lambda x: x.take_along_dim(x.argsort(-1).int(), dim=-1),
         lambda x: x.take_along_dim(x[:, :2].argsort(-1), dim=-1),
         lambda x: F.one_hot(x.argsort(-1), x.shape[-1] - 1),
+        lambda x: F.pad(x, (1, 1), "reflect", x.shape[-1]),
+        lambda x: torch.tensor(x.shape[-1], dtype=torch.int8),
+        lambda x: torch.tensor(x.shape[-1] * 5000, dtype=torch.float16),
+        lambda x: torch.tensor(x.shape[-1], dtype=torch.bool),
+        lambda x: torch.tensor(x.shape[-1] / 3, dtype=torch.int64),
+        lambda x: torch.tensor(x.shape[-1] / 3, dtype=torch.float64, requires_grad=True) * x,
         lambda x: F.one_hot(x.argsort(-1) - 1, x.shape[-1]),
         lambda x: F.one_hot(x.argsort(-1).int(), x.shape[-1]),
     ],

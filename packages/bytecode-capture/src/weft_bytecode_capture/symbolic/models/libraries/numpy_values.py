@@ -35,7 +35,7 @@ from ..containers.sequences import ListVariable, TupleVariable
 from ..objects.classes import ClassVariable
 from ..objects.opaque import RefusedVariable
 from ..table import model, models
-from ..torch.listed_tensors import tensor_of_list
+from ..torch.listed_tensors import tensor_of_list, tensor_of_number
 from ..torch.tensor import TensorVariable
 from ..torch.torch_function import TorchFunctionVariable
 from .numpy_constants import SCALARS, KnownArrayVariable, known_result, numpy_arguments
@@ -412,9 +412,10 @@ class ArrayConversionVariable(TorchFunctionVariable):
             raise Unsupported(_NUMPY, f"{self!r}({', '.join(map(repr, arguments))})")
         if first is not None and "dtype" not in keywords and _holds_scalar(evaluator, first):
             raise Unsupported(_NUMPY, f"{self!r}({first!r}), whose type NumPy's scalars decide")
-        listed = tensor_of_list(evaluator, arguments, keywords)
-        if listed is not None:
-            return listed
+        for made_of in (tensor_of_list, tensor_of_number):
+            result = made_of(evaluator, arguments, keywords)
+            if result is not None:
+                return result
         return super().call(evaluator, arguments, keywords)
 
 

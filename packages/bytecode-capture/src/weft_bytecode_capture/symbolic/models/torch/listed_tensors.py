@@ -12,6 +12,8 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ..containers.sequences import ListVariable, TupleVariable
 from ..numbers.representations import NumberVariable
+from ..numbers.symbolic_number import SymbolicNumberVariable
+from ..numbers.symbolic_range import depends_on_data
 from .tensor import TensorVariable
 
 _NUMBERS = (bool, int, float)
@@ -38,6 +40,32 @@ def tensor_of_list(
     stacked = evaluator.graph.call_function(evaluator, torch.stack, [parts], {})
     return evaluator.graph.call_method(
         evaluator, "reshape", stacked, [evaluator.wrap_result(shape)], {}
+    )
+
+
+_TAKEN = {
+    int: (torch.int64, torch.int32, torch.float32, torch.float64),
+    float: (torch.float32, torch.float64),
+}
+"""Dtypes that hold any size, or a float rounded, by the number's type."""
+
+
+def tensor_of_number(
+    evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+) -> Variable | None:
+    """What ``torch.tensor`` gives for one number that varies; None where it is given others."""
+    if len(arguments) != 1 or not keywords.keys() <= {"dtype", "device"}:
+        return None
+    (number,) = arguments
+    if not isinstance(number, SymbolicNumberVariable) or depends_on_data(number):
+        return None
+    kind = number.python_type()
+    dtype = _given(keywords, "dtype") or _dtype_of(kind)
+    if dtype not in _TAKEN[kind]:
+        return None
+    named = {**keywords, "dtype": ConstantVariable(dtype)}
+    return evaluator.graph.call_function(
+        evaluator, torch.full, [evaluator.wrap_result(()), number], named
     )
 
 

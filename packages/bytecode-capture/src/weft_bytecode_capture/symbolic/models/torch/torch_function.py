@@ -120,6 +120,9 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
                 raise Unsupported(_STAYS_EAGER, repr(self))
         if self.value is torch.nn.functional.pad:
             arguments, keywords = _with_counts(evaluator, arguments, keywords)
+            padded = _padded_with_number(evaluator, arguments, keywords)
+            if padded is not None:
+                return padded
         joined = join_rows(evaluator.frame, self.value, arguments, keywords)
         if joined is not None:
             return joined
@@ -187,6 +190,23 @@ def _with_counts(
     if len(arguments) > 1:
         return [arguments[0], TupleVariable(counts), *arguments[2:]], keywords
     return arguments, keywords | {"pad": TupleVariable(counts)}
+
+
+def _padded_with_number(
+    evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+) -> Variable | None:
+    """What ``pad`` gives for a value that varies, which it takes as a plain float; None for others."""
+    names = ("input", "pad", "mode", "value")
+    given = dict(zip(names, arguments, strict=False)) | keywords
+    value, mode = given.get("value"), given.get("mode")
+    if not isinstance(value, SymbolicNumberVariable) or not {"input", "pad"} <= given.keys():
+        return None
+    if mode is not None and not (mode.is_constant() and mode.as_constant() == "constant"):
+        return None
+    if evaluator.state.overrides.modes or type(given["input"]) is not TensorVariable:
+        return None
+    operands = [given["input"], given["pad"], value]
+    return evaluator.graph.call_function(evaluator, torch.constant_pad_nd, operands, {})
 
 
 def _recurrent_steps(evaluator: Evaluator, arguments: Arguments) -> int | None:
