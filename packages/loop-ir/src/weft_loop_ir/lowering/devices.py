@@ -25,9 +25,19 @@ def device_of_loops(graph: torch.fx.Graph) -> torch.device | None:
     return most[0][0] if most else None
 
 
-def is_elsewhere(node: torch.fx.Node, device: torch.device | None) -> bool:
-    """Whether ``node`` reads or gives a tensor that is not on ``device``."""
-    return any(d != device for n in (node, *node.all_input_nodes) for d in _devices(n))
+def is_elsewhere(
+    node: torch.fx.Node, device: torch.device | None, found: dict[torch.fx.Node, bool]
+) -> bool:
+    """Whether ``node`` reads or gives a tensor that is not on ``device``.
+
+    ``found`` has which nodes give one, as far as they were asked for: each is read by several.
+    """
+    for asked in (node, *node.all_input_nodes):
+        if asked not in found:
+            found[asked] = any(own != device for own in _devices(asked))
+        if found[asked]:
+            return True
+    return False
 
 
 def check_loops(

@@ -90,6 +90,7 @@ class Driver:
         self.carried: frozenset[str] = frozenset()  # buffers that the block may overwrite in place
         self.versions: set[str] = set()  # buffers that the block itself has made for that
         self.device = device_of_loops(graph_module.graph)
+        self.elsewhere: dict[torch.fx.Node, bool] = {}  # what was found of each node
 
     def run(self) -> LoopGraph:
         placeholders = self.graph_module.graph.find_nodes(op="placeholder")
@@ -274,11 +275,12 @@ class Driver:
             if value.layout != torch.strided:
                 raise Unsupported("sparse tensor", f"node {node.name}", "Keep it out of the graph.")
             numbers = [n for n in (*value.shape, *value.stride()) if not isinstance(n, int)]
-            is_call = isinstance(node.target, OpOverload)
-            if numbers and is_call and not is_view_operator(node.target):
-                own = map(to_expression, value.shape)
-                given = {extent for extent in own if extent.is_Symbol}
-            self.context.data.require_sizes(self.context.open_blocks, value)
+            if numbers:
+                is_call = isinstance(node.target, OpOverload)
+                if is_call and not is_view_operator(node.target):
+                    own = map(to_expression, value.shape)
+                    given = {extent for extent in own if extent.is_Symbol}
+                self.context.data.require_sizes(self.context.open_blocks, value)
             offset = value.storage_offset()
             if self.counters and not isinstance(offset, int):
                 numbers.append(offset)  # a position that depends on data is a symbol of its own
@@ -334,7 +336,7 @@ class Driver:
         exact = not context.options.eager_numerics or is_view_operator(target)
         if rule is not None and not exact and not is_eagers(target, arguments, keywords):
             rule, reason = None, "eager's bits"
-        if is_elsewhere(node, self.device):
+        if is_elsewhere(node, self.device, self.elsewhere):
             rule, reason = None, f"not on {self.device}"
         if rule is not None:
             try:
