@@ -2,7 +2,7 @@
 
 A window whose elements lie apart is, dimension by dimension from the widest stride on, a row of blocks of
 which the front is kept: the memory padded to whole blocks, viewed as (count, stride), and cut to what the
-inner dimensions reach.
+inner dimensions reach.  Blocks that overlap are ``unfold``'s.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class _Dimension:
-    """``count`` blocks of ``stride`` elements, of each of which the first ``reach`` are used."""
+    """``count`` blocks, one each ``stride`` elements, of each of which the first ``reach`` are used."""
 
     count: int
     stride: int
     reach: int
+
+    @property
+    def overlaps(self) -> bool:
+        return self.reach > self.stride
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class _Window:
 def _window(
     self: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
 ) -> _Window | None:
-    """None if sizes are symbolic, ``self`` is not contiguous, or elements of the window are one place."""
+    """None if sizes are symbolic, ``self`` is not contiguous, or a dimension stays at one place."""
     own = self.storage_offset()
     offset = own if storage_offset is None else storage_offset
     numbers = (*size, *stride, *self.shape, own, offset)
@@ -49,7 +53,7 @@ def _window(
     dimensions: list[_Dimension] = []
     reach = 1
     for d in reversed(order):
-        if size[d] == 0 or reach > stride[d]:
+        if size[d] == 0 or stride[d] == 0:
             return None
         dimensions.append(_Dimension(size[d], stride[d], reach))
         reach += (size[d] - 1) * stride[d]
@@ -79,7 +83,10 @@ def as_strided(
         return NotImplemented
     memory = self.view(-1).narrow(0, window.start, window.span)
     for dimension in window.dimensions:
-        memory = _blocks(memory, dimension).narrow(-1, 0, dimension.reach)
+        if dimension.overlaps:
+            memory = memory.unfold(-1, dimension.reach, dimension.stride)
+        else:
+            memory = _blocks(memory, dimension).narrow(-1, 0, dimension.reach)
     inverse = [window.order.index(d) for d in sorted(window.order)]
     return memory.squeeze(-1).permute(inverse).view(window.size)
 
@@ -93,7 +100,7 @@ def as_strided_scatter(
 ) -> Any:
     """``self`` with the window replaced by ``src``; NotImplemented where it has no such form."""
     window = _window(self, size, stride, storage_offset)
-    if window is None:
+    if window is None or any(dimension.overlaps for dimension in window.dimensions):
         return NotImplemented
     wide = [n for n in window.size if n != 1]
     ranks = sorted(window.order)
