@@ -28,6 +28,8 @@ def kernel(batches: int, group: int, queries: int, keys: int, *, is_sum: bool) -
         (64 * 12, 64, 49, True),
         (8 * 8, 8, 512, True),  # a bias of a T5
         (512 * 12, 512, 1024, True),
+        (2048 * 8, 2048, 196, False),
+        (2048 * 9, 2048, 196, True),  # four programs for the rows, four for the columns
         (512 * 12, 512, 64, False),
     ],
 )

@@ -110,6 +110,17 @@ def gradient_tiles(
     return fitting_tiles(tiles, bytes_of, gpu)
 
 
+def programs_of_columns(kernel: AttentionGradientKernel, tile: AttentionTile) -> int:
+    """How many programs go through the columns of a sum, as many blocks as ``tile`` makes of them.
+
+    No more than a group has matrices: the grid has no more programs along its axis than all matrices.
+    """
+    keys, count = kernel.key_loop.size, kernel.group.count
+    if not (keys.is_Integer and count.is_Integer):
+        return 1
+    return max(1, min(-(-int(keys) // tile.keys), int(count)))
+
+
 class _GradientPrinter(MatrixPrinter):
     def __init__(
         self,
@@ -270,10 +281,14 @@ class _GradientPrinter(MatrixPrinter):
     # -- sums over matrices ------------------------------------------------------------------------------
 
     def _print_sum(self, total: GradientSum, first: AttentionTile) -> Grid:
-        tile = self.tile
+        tile, programs = self.tile, programs_of_columns(self.kernel, first)
         self._begin("YBLOCK", "kept")
+        start, step = "0", "XBLOCK"
+        if programs > 1:
+            tile.emit(f"part = kept % {programs}", f"kept = kept // {programs}")
+            start, step = loop_bound("part * XBLOCK"), f"{programs} * XBLOCK"
         self.name_rows("first")
-        with tile.printer.loop(f"for start in range(0, {loop_bound(self.keys)}, XBLOCK):"):
+        with tile.printer.loop(f"for start in range({start}, {loop_bound(self.keys)}, {step}):"):
             tile.name_keys("start")
             tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
             with self._members():
@@ -286,4 +301,4 @@ class _GradientPrinter(MatrixPrinter):
             place = f"{tile.pointers[total.result]} + {row} + xindex"
             mask = " & ".join(filter(None, (self.query_mask, self.key_mask)))
             self.store_at(total.result, place, "sums", mask)
-        return with_batches(tile, tile.queries, "YBLOCK", first.queries, self._kept)
+        return with_batches(tile, tile.queries, "YBLOCK", first.queries, self._kept * programs)

@@ -6,7 +6,11 @@ import torch
 from weft_loop_ir import AttentionGradientKernel, AttentionKernel, DifferentiatedAttention, Schedule
 
 from weft_codegen_triton.attention.functions import MAX_WIDTH
-from weft_codegen_triton.attention.print_gradients import COLUMN_TILES, SUM_TILES
+from weft_codegen_triton.attention.print_gradients import (
+    COLUMN_TILES,
+    SUM_TILES,
+    programs_of_columns,
+)
 from weft_codegen_triton.attention.score_tile import MIN_SIDE
 from weft_codegen_triton.gpu import Gpu
 
@@ -46,9 +50,10 @@ def has_enough_programs(kernel: AttentionGradientKernel, gpu: Gpu) -> bool:
     is_sum = kernel.total is not None
     if count == 1 or not batches.is_Integer or (is_sum and count <= MAX_SUMMED):
         return True
-    extent, tile = kernel.key_loop.size, COLUMN_TILES[0].keys
+    extent, tile, programs = kernel.key_loop.size, COLUMN_TILES[0].keys, batches / count
     if is_sum:
         extent, tile = kernel.score_rows.queries, SUM_TILES[0].queries
+        programs *= programs_of_columns(kernel, SUM_TILES[0])
     if not extent.is_Integer:
         return True
-    return int(batches / count) * -(-int(extent) // tile) >= gpu.multiprocessors
+    return int(programs) * -(-int(extent) // tile) >= gpu.multiprocessors
