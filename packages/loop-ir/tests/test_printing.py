@@ -19,7 +19,7 @@ PYTHON = IndexSpelling(
 )
 NUMBER = NumberSpelling(
     index=PYTHON,
-    operations={"add": "({} + {})", "truediv": "({} / {})", "sqrt": "math.sqrt({})"},
+    operations={"sqrt": "math.sqrt({})"},
     size="float({})",
     constant=repr,
 )

@@ -76,10 +76,21 @@ def _form(expression: sympy.Expr, spelling: IndexSpelling) -> str:
     raise ValueError(f"no form for the index expression {expression}")
 
 
+ARITHMETIC = {
+    "add": "({} + {})",
+    "sub": "({} - {})",
+    "mul": "({} * {})",
+    "truediv": "({} / {})",
+    "neg": "(-{})",
+}
+"""What C and Python write alike."""
+
+
 @dataclass(frozen=True)
 class NumberSpelling:
-    """How a language writes a :class:`SizeFloat`: ``operations`` are formats by the names in its arithmetic.
+    """How a language writes a :class:`SizeFloat`.
 
+    ``operations`` are formats by the names in its arithmetic, where :data:`ARITHMETIC` has none or another.
     ``size`` is the format of an integer converted to a double, ``constant`` writes a double.
     """
 
@@ -98,5 +109,5 @@ def print_number(
         return text if number.is_passed else spelling.size.format(text)
     if number.operation == "constant":
         return spelling.constant(float(number.leaf))
-    form = spelling.operations[number.operation]
+    form = spelling.operations.get(number.operation) or ARITHMETIC[number.operation]
     return form.format(*(print_number(part, spelling, names) for part in number.parts))

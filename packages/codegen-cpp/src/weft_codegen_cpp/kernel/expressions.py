@@ -45,12 +45,7 @@ def doubles(expression: sympy.Expr) -> dict[sympy.Symbol, str]:
 NUMBER = NumberSpelling(
     index=INDEX,
     operations={
-        "add": "({} + {})",
-        "sub": "({} - {})",
-        "mul": "({} * {})",
-        "truediv": "({} / {})",
         "pow": "__builtin_pow({}, {})",
-        "neg": "(-{})",
         "abs": "__builtin_fabs({})",
         "sqrt": "__builtin_sqrt({})",
     },

@@ -30,12 +30,7 @@ ANY = dataclasses.replace(
 NUMBER = NumberSpelling(
     index=INDEX,
     operations={
-        "add": "({} + {})",
-        "sub": "({} - {})",
-        "mul": "({} * {})",
-        "truediv": "({} / {})",
         "pow": "({} ** {})",
-        "neg": "(-{})",
         "abs": "abs({})",
         "sqrt": "math.sqrt({})",
     },
