@@ -31,6 +31,12 @@ def classes(x):
     )
 
 
+def averaged(x):
+    image = x.unsqueeze(2).expand(-1, -1, 4, -1).contiguous()
+    whole = F.avg_pool2d(image, image.shape[2:]), F.avg_pool2d(image[0], tuple(image.shape[2:]), 1)
+    return (*whole, F.avg_pool1d(x, (x.shape[2],)), F.avg_pool2d(image, (2, 3)))
+
+
 def values(x):
     n = x.shape[-1]
     padded = F.pad(x, (0, 1), value=n - 1), F.pad(x.detach().long(), (1, 1), "constant", n)
@@ -52,7 +58,7 @@ def compiled(program, graphs):
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("program", [pooled, places, taken, classes, values])
+@pytest.mark.parametrize("program", [pooled, places, taken, classes, averaged, values])
 def test_one_graph_serves_sizes_that_vary(program, requires_grad):
     graphs = []
     function = compiled(program, graphs)
@@ -71,6 +77,13 @@ def test_one_graph_serves_sizes_that_vary(program, requires_grad):
     "program",
     [
         lambda x: F.max_pool1d(x.long(), 2),
+        lambda x: F.avg_pool1d(x, (x.shape[2],), padding=(1,)),
+        lambda x: F.avg_pool1d(x.mT, (x.shape[1],)),
+        lambda x: F.avg_pool2d(x, x.shape, divisor_override=2),
+        lambda x: F.avg_pool2d(x[:, :, :3], (x.shape[1],)),
+        lambda x: F.avg_pool2d(x, (x.shape[2],)),
+        lambda x: F.avg_pool2d(x, (x.shape[1], x.shape[2] + 1)),
+        lambda x: F.avg_pool1d(x.long(), (x.shape[2],)),
         lambda x: F.max_pool1d(x, 2, return_indices=True),
         lambda x: F.max_pool1d(x, x.shape[-1] + 1),
         lambda x: torch.linspace(0, 9, x.shape[-1], dtype=torch.int64),

@@ -32,6 +32,44 @@ def max_pool1d(
     return result.contiguous()
 
 
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor | None:
+    return None if padding != 0 or ceil_mode else _mean_of_window(input, kernel_size, 1)
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor | None:
+    if padding != 0 or ceil_mode or divisor_override is not None:
+        return None
+    return _mean_of_window(input, kernel_size, 2)
+
+
+def _mean_of_window(input: Tensor, kernel_size: Any, dims: int) -> Tensor | None:
+    """An average pooling of a single window, which is the whole input."""
+    if not isinstance(kernel_size, tuple) or len(kernel_size) != dims:
+        return None
+    if input.dtype not in (torch.float32, torch.float64) or not input.is_contiguous():
+        return None
+    if input.dim() - dims not in (1, 2) or input.numel() == 0:
+        return None
+    if tuple(input.shape[-dims:]) != tuple(kernel_size):
+        return None
+    return input.mean(tuple(range(-dims, 0)), keepdim=True)
+
+
 def linspace(
     start: float,
     end: float,

@@ -20,6 +20,8 @@ from .tensor import TensorVariable
 _POLYFILLS: dict[Any, Any] = {
     F.max_pool1d: polyfills.max_pool1d,
     torch.max_pool1d: polyfills.max_pool1d,
+    F.avg_pool1d: polyfills.avg_pool1d,
+    F.avg_pool2d: polyfills.avg_pool2d,
     F.one_hot: polyfills.one_hot,
     torch.linspace: polyfills.linspace,
     torch.take_along_dim: polyfills.take_along_dim,
