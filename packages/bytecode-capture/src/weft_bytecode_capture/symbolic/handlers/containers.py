@@ -12,6 +12,7 @@ from ..models.containers.sets import SetVariable
 from ..models.functions.python_functions import FunctionVariable
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
+from ..variables.missing_methods import name_in_c, require_method
 
 _SEQUENCES = {"BUILD_TUPLE": TupleVariable, "BUILD_LIST": ListVariable}
 
@@ -92,9 +93,8 @@ def _list_extend(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> 
 def _dict_update(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """``{**a}``: likewise of what has no keys."""
     value = evaluator.pop()
-    kind = value.python_type() if value.is_constant() else dict
-    if not hasattr(kind, "keys"):
-        evaluator.raise_error(TypeError, f"{kind.__name__!r} object is not a mapping")
+    if value.find_attribute(evaluator, "keys") is None:
+        require_method(evaluator, value, "keys")
     evaluator.call_method(_target(evaluator, instruction), "update", value)
 
 
@@ -107,20 +107,31 @@ def _map_add(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None
 _CALLEE_BELOW = 3 if DIALECT.null_above_callee else 2  # the dict that DICT_MERGE fills
 
 
+def _label(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> str:
+    """The name of the function whose keyword arguments are collected, in errors."""
+    function = evaluator.stack[-instruction.argument - _CALLEE_BELOW]
+    label: str = getattr(function, "qualified_name", lambda: "function")()
+    if isinstance(function, FunctionVariable):
+        module = function.get_attribute(evaluator, "__module__")
+        label = f"{module.as_constant()}.{label}"
+    return label
+
+
 @handles("DICT_MERGE")
 def _dict_merge(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """``f(**a, **b)``: a repeated key is an error."""
     mapping = evaluator.pop()
     target = _target(evaluator, instruction)
     assert isinstance(target, DictVariable)
+    if mapping.find_attribute(evaluator, "keys") is None:
+        kind = name_in_c(mapping.python_type())
+        label = _label(evaluator, instruction)
+        text = f"{label}() argument after ** must be a mapping, not {kind}"
+        evaluator.raise_error(TypeError, text)
     for name, value in keyword_arguments(evaluator, mapping).items():
         key = ConstantVariable(name)
         if target.contains(evaluator, key):
-            function = evaluator.stack[-instruction.argument - _CALLEE_BELOW]
-            label = getattr(function, "qualified_name", lambda: "function")()
-            if isinstance(function, FunctionVariable):
-                module = function.get_attribute(evaluator, "__module__")
-                label = f"{module.as_constant()}.{label}"
+            label = _label(evaluator, instruction)
             evaluator.raise_error(
                 TypeError, f"{label}() got multiple values for keyword argument {name!r}"
             )

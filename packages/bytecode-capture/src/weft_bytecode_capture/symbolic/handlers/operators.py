@@ -14,6 +14,7 @@ from ..models.numbers.data_texts import joined
 from ..models.numbers.tensor_number import truth_in_tensor
 from ..regions.filled_lists.listed_rows import counted_element
 from ..variables.constant import ConstantVariable
+from ..variables.missing_methods import require_method
 from ..variables.operations import contains, is_same_object, unary_operation
 
 _BINARY_NAMES = {
@@ -90,6 +91,7 @@ def _binary_subscr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -
     container, key = evaluator.pop_many(2)
     found = counted_element(evaluator, container, key)
     if found is None:
+        require_method(evaluator, container, "__getitem__")
         found = container.call_method(evaluator, "__getitem__", [key], {})
     evaluator.stack.append(found)
 
@@ -97,12 +99,14 @@ def _binary_subscr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -
 @handles("STORE_SUBSCR")
 def _store_subscr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value, container, key = evaluator.pop_many(3)
+    require_method(evaluator, container, "__setitem__")
     container.call_method(evaluator, "__setitem__", [key, value], {})
 
 
 @handles("DELETE_SUBSCR")
 def _delete_subscr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     container, key = evaluator.pop_many(2)
+    require_method(evaluator, container, "__delitem__")
     container.call_method(evaluator, "__delitem__", [key], {})
 
 
@@ -117,6 +121,7 @@ def _build_slice(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> 
 @handles("BINARY_SLICE")
 def _binary_slice(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     container, start, stop = evaluator.pop_many(3)
+    require_method(evaluator, container, "__getitem__")
     key = SliceVariable(start, stop, ConstantVariable(None))
     evaluator.stack.append(container.call_method(evaluator, "__getitem__", [key], {}))
 
@@ -124,6 +129,7 @@ def _binary_slice(evaluator: FrameEvaluator, instruction: DecodedInstruction) ->
 @handles("STORE_SLICE")
 def _store_slice(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     value, container, start, stop = evaluator.pop_many(4)
+    require_method(evaluator, container, "__setitem__")
     key = SliceVariable(start, stop, ConstantVariable(None))
     container.call_method(evaluator, "__setitem__", [key, value], {})
 

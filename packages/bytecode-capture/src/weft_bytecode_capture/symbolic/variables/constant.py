@@ -138,7 +138,8 @@ class ConstantVariable(Variable):
         raise Unsupported("attribute write", f"{self.value!r}.{name}")
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        if isinstance(self.value, enum.Enum):
+        calls = find_raw(type(self.value), "__call__") is not None
+        if isinstance(self.value, enum.Enum) and calls:
             return self.get_attribute(evaluator, "__call__").call(evaluator, arguments, keywords)
         if (
             type(self.value) is types.GenericAlias

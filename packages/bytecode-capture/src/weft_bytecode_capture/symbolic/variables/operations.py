@@ -9,6 +9,7 @@ from ..models.numbers.representations import NumberVariable
 from ..protocol import Evaluator
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
+from .missing_methods import require_method
 from .python_protocols import (
     COMPARISONS,
     find_raw,
@@ -167,6 +168,7 @@ def is_same_object(evaluator: Evaluator, left: Variable, right: Variable) -> boo
 
 def contains(evaluator: Evaluator, container: Variable, item: Variable) -> bool:
     """``item in container``."""
+    require_method(evaluator, container, "__contains__")
     return container.call_method(evaluator, "__contains__", [item], {}).truth(evaluator)
 
 
@@ -187,6 +189,7 @@ def unary_operation(evaluator: Evaluator, operator: str, operand: Variable) -> V
         return evaluator.wrap_constant(
             evaluator.pure(getattr(operators, operator), operand.as_constant())
         )
+    require_method(evaluator, operand, f"__{operator}__")
     return operand.call_method(evaluator, f"__{operator}__", [], {})
 
 

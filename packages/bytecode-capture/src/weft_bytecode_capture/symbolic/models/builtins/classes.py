@@ -10,6 +10,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
+from ...variables.missing_methods import require_method
 from ...variables.python_protocols import is_callable, pure_call
 from ..containers.mappings import DefaultDictVariable, DictVariable, OrderedDictVariable
 from ..containers.sequences import ListVariable, TupleVariable
@@ -120,11 +121,20 @@ def _object(evaluator: Evaluator) -> Variable:
     return UserObjectVariable(object)
 
 
+def _makes_complex(evaluator: Evaluator, value: Variable) -> bool:
+    """Whether complex() asks an object for a complex number, not for a float."""
+    known = value.node is not None or not isinstance(value, UserObjectVariable)
+    return known or evaluator.state.find_in_type(value.python_type(), "__complex__") is not None
+
+
 @models(int, float, complex)
 def _number(
     kind: type, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     if len(arguments) == 1 and not keywords and not arguments[0].is_constant():
+        require_method(evaluator, arguments[0], f"__{kind.__name__}__")
+        if kind is complex and not _makes_complex(evaluator, arguments[0]):
+            return _number(complex, evaluator, _number(float, evaluator, arguments[0]))
         return arguments[0].call_method(evaluator, f"__{kind.__name__}__", [], {})
     return pure_call(evaluator, kind, arguments, keywords)
 

@@ -16,6 +16,7 @@ from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import hashed_key
+from ...variables.missing_methods import require_method
 from ...variables.operations import values_equal
 from ...variables.python_protocols import (
     attribute_name,
@@ -211,6 +212,7 @@ def _extreme(
 def _abs(evaluator: Evaluator, value: Variable, /) -> Variable:
     if value.is_constant():
         return evaluator.wrap_constant(evaluator.pure(abs, value.as_constant()))
+    require_method(evaluator, value, "__abs__")
     return value.call_method(evaluator, "__abs__", [], {})
 
 

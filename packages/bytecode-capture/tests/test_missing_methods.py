@@ -1,0 +1,92 @@
+"""Operations on objects that have no method for them raise what CPython raises."""
+
+import collections
+import enum
+import operator
+
+import pytest
+import torch
+from differential import check
+
+X = torch.arange(3.0)
+
+
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Indexed:
+    def __index__(self):
+        return 2
+
+
+class Plain:
+    pass
+
+
+VALUES = [
+    [], [1], (1,), {}, {"a": 1}, {1}, frozenset([1]), slice(1), int, len, collections.deque([1]),
+    collections.OrderedDict(a=1), Number.ONE, Indexed(), Plain(), None, 1, "a", b"a", range(2), lambda: 0,
+]  # fmt: skip
+
+
+def delete(value):
+    del value[0]
+
+
+def store(value):
+    value[0] = 1
+
+
+def store_part(value):
+    value[0:1] = [1]
+
+
+OPERATIONS = {
+    "subscript": lambda value: value[0],
+    "part": lambda value: value[:1],
+    "store": store,
+    "store a part": store_part,
+    "delete": delete,
+    "contains": lambda value: 0 in value,
+    "neg": lambda value: -value,
+    "pos": operator.pos,
+    "invert": lambda value: ~value,
+    "abs": abs,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "unpacked keys": lambda value: {**value},
+    "keywords": lambda value: (lambda **named: named)(**value),
+    "called": lambda value: value(),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_errors_are_cpythons(name):
+    operation = OPERATIONS[name]
+
+    def function(x, value):
+        try:
+            result = operation(value)
+        except (TypeError, AttributeError, ValueError, KeyError, IndexError) as error:
+            return x, type(error), str(error)
+        return x + 1, result
+
+    for value in VALUES:
+        if name in ("called", "store") and value in (int, len):
+            continue
+        check(function, [(X, value)], fullgraph=False)
+
+
+def test_a_handler_of_type_errors_is_used():
+    def function(x, values):
+        found = []
+        for value in values:
+            try:
+                found.append(float(value))
+            except (TypeError, ValueError):
+                found.append(None)
+        return x + len(found), found
+
+    check(function, [(X, [1, "2", [], None, {}, "a"])])
