@@ -59,6 +59,8 @@ OPERATIONS = {
     "unpacked keys": lambda value: {**value},
     "keywords": lambda value: (lambda **named: named)(**value),
     "called": lambda value: value(),
+    "summed up": lambda value: sum(["a"], value),
+    "class": lambda value: isinstance(3, value),
 }
 
 

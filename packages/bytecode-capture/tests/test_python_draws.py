@@ -63,6 +63,13 @@ def of_drawn_lengths(x):
     return x[start : start + length], x[other], length, x * random.uniform(0.5, random.random())
 
 
+def the_larger_share(x):
+    share = np.random.beta(0.75, 0.75)
+    share = max(share, 1 - share)
+    scale = min(max(random.gauss(0, 1), -0.5), 0.5)
+    return x * share + (1 - share) * scale, share, f"{scale:.3f}"
+
+
 def chosen(x):
     weights = (0.5, 1.0, 2.0)
     return x * random.choice(weights) + random.choice(range(2, 9, 3)) + [3, 4][random.randint(0, 1)]
@@ -124,7 +131,15 @@ ONE_GRAPH = [
     mixed,
     arrays,
 ]
-ONE_GRAPH += [of_drawn_lengths, chosen, shuffled, of_other_generators, seeds_of_torch, errors]
+ONE_GRAPH += [
+    the_larger_share,
+    of_drawn_lengths,
+    chosen,
+    shuffled,
+    of_other_generators,
+    seeds_of_torch,
+    errors,
+]
 
 
 def seen(function, x):

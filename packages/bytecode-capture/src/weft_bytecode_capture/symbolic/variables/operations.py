@@ -9,7 +9,7 @@ from ..models.numbers.representations import NumberVariable
 from ..protocol import Evaluator
 from .base import Variable
 from .constant import OPERATORS, ConstantVariable
-from .missing_methods import require_method
+from .missing_methods import name_in_c, require_method
 from .python_protocols import (
     COMPARISONS,
     find_raw,
@@ -51,7 +51,7 @@ def binary_operation(
     if operator == "ne":
         return ConstantVariable(not is_same_object(evaluator, left, right))
     symbol = SYMBOLS[plain] + ("=" if in_place else "")
-    left_name, right_name = left.python_type().__name__, right.python_type().__name__
+    left_name, right_name = name_in_c(left.python_type()), name_in_c(right.python_type())
     if operator in COMPARISONS:
         message = f"{symbol!r} not supported between instances of {left_name!r} and {right_name!r}"
     else:

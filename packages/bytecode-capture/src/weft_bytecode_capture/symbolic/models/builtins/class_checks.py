@@ -168,8 +168,6 @@ def _is_subclass(
             source = ConstantSource(kind.__qualname__, kind)
             evaluator.guard(source, SubclassIs(wanted, outcome))
         return outcome
-    if kinds.is_none():
-        return kind is type(None)
     if kinds.is_constant() and find_raw(kinds.python_type(), "__instancecheck__") is None:
         evaluator.raise_error(TypeError, message)
     raise Unsupported("isinstance() of an unknown class", repr(kinds))

@@ -165,6 +165,8 @@ def _any(function: Any, evaluator: Evaluator, iterable: Variable, /) -> Variable
 @model(sum)
 def _sum(evaluator: Evaluator, iterable: Variable, /, start: Variable | None = None) -> Variable:
     total: Variable = ConstantVariable(0) if start is None else start
+    if issubclass(total.python_type(), (str, bytes, bytearray)):
+        evaluator.pure(sum, (), total.python_type()())  # raises
     iterator = iterable.iterator(evaluator)
     floats = 0
     while (element := iterator.next_or_none(evaluator)) is not None:

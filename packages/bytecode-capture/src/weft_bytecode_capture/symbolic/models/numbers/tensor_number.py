@@ -221,6 +221,10 @@ def number_by(
 ) -> TensorNumberVariable | None:
     """One of two numbers of a type, by a comparison in the graph; None for other values."""
     kinds = {number_kind(first), number_kind(second)}
+    if isinstance(outcome, DataBooleanVariable) and kinds == {float}:
+        test = tested_tensor(evaluator, outcome)
+        assert isinstance(test, TensorVariable)
+        outcome = TensorNumberVariable(test, bool)
     if not isinstance(outcome, TensorNumberVariable) or len(kinds) > 1 or kinds == {None}:
         return None
     one, other = (number_in_tensor(evaluator, variable) for variable in (first, second))
