@@ -161,3 +161,17 @@ def test_standard_output_is_looked_up_when_it_is_printed(capsys, monkeypatch):
     monkeypatch.setattr(sys, "stdout", other)
     assert not captured(torch.ones(3)).reports
     assert other.getvalue() == "[shown] 3.\n"
+
+
+def test_what_is_written_to_a_file(tmp_path):
+    def written(x, file):
+        count = file.write(f"shape {x.shape[0]}\n")
+        print("then", file=file)
+        file.flush()
+        return x + count
+
+    for function in (written, capture(written, options=CaptureOptions(fullgraph=True))):
+        for _ in range(2):
+            with (tmp_path / "text").open("w") as file:
+                function(torch.ones(3), file)
+                assert (tmp_path / "text").read_text() == "shape 3\nthen\n"

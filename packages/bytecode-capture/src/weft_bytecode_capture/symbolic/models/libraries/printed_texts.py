@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import io
 import sys
+from typing import Any
+
+from weft_guards import Source, TypeIs
 
 from .... import _frame_hook
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ...variables.base import Variable
+from ...variables.base import Arguments, Keywords, Variable
+from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
+from ..builtins.methods import BuiltinMethodVariable
 from ..containers.memory_files import MemoryFileVariable
 from ..numbers.data_texts import joined
+from ..objects.opaque import OpaqueVariable
 from ..table import model
 
 
@@ -91,3 +97,32 @@ def _written(text: str, file: io.TextIOBase | None, flushes: bool) -> None:
 
 
 _WRITTEN = _frame_hook.disabled(_written)  # a stream may have a class in Python
+
+
+class _StreamVariable(OpaqueVariable):
+    """A text file from outside: what is written to it is an effect, anything else is not known."""
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name not in ("write", "flush"):
+            return super().get_attribute(evaluator, name)
+        assert self.source is not None
+        evaluator.guard(self.source, TypeIs(io.TextIOWrapper))
+        return BuiltinMethodVariable(self, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        kinds = [argument.python_type() for argument in arguments]
+        if keywords or (name, kinds) not in (("write", [str]), ("flush", [])):
+            return super().call_method(evaluator, name, arguments, keywords)
+        if evaluator.graph.is_in_region:
+            raise Unsupported("effect inside a region", f"{self!r}.{name}")
+        text = arguments[0] if arguments else ConstantVariable("")
+        length = len(text.as_constant())
+        evaluator.side_effects.record(lambda emitter: _emit(text, self, not arguments, emitter))
+        return ConstantVariable(length if arguments else None)
+
+
+@register_wrapper(io.TextIOWrapper)
+def _wrap(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return _StreamVariable(value, source)
