@@ -63,7 +63,7 @@ def _class(category: Variable) -> type[Warning] | None:
 
 def _is_watched(evaluator: Evaluator) -> bool:
     """Whether the program may catch or read what is given, or has changed filters by itself before."""
-    shown = getattr(vars(warnings)["_showwarnmsg_impl"], "__self__", None)
+    shown = getattr(vars(warnings).get("_showwarnmsg_impl"), "__self__", None)
     if evaluator.builder.known(shown) is not None:  # the list of ``catch_warnings(record=True)``
         return True
     if any(handler_goes_on(frame) or frame.suspended for frame in evaluator.frame.frames()):
