@@ -162,3 +162,32 @@ def test_gradients_that_check_for_errors(size: int) -> None:
     (expected,) = torch.autograd.grad(spread(x), x)
     (found,) = torch.autograd.grad(weft.compile(spread, dynamic=True)(x), x)
     torch.testing.assert_close(found, expected)
+
+
+MADE_IN = {
+    "zeros": lambda o: torch.zeros(2, 3, out=o),
+    "ones": lambda o: torch.ones((2, 3), out=o),
+    "full": lambda o: torch.full((2, 3), 1.75, out=o),
+    "eye": lambda o: torch.eye(2, 3, out=o),
+    "a row": lambda o: torch.zeros(3, out=o[0]),
+    "columns": lambda o: torch.eye(2, out=o[:, 1:]),
+    "linspace": lambda o: torch.linspace(0, 5, 6, out=torch.empty(6, dtype=o.dtype)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
+@pytest.mark.parametrize("name", MADE_IN)
+def test_what_is_made_in_a_given_tensor(name: str, dtype: torch.dtype) -> None:
+    """Of its dtype, in one graph."""
+
+    def program(o: Tensor) -> Any:
+        return MADE_IN[name](o), o * 1
+
+    given = [torch.full((2, 3), 3).to(dtype) for _ in range(2)]
+    if name == "linspace" and dtype == torch.bool:  # eager has none
+        with pytest.raises(RuntimeError, match="not implemented for 'Bool'"):
+            weft.compile(program)(given[1])
+        return
+    wanted, found = program(given[0]), weft.compile(program, fullgraph=True)(given[1])
+    torch.testing.assert_close((found, given[1]), (wanted, given[0]), rtol=0, atol=1e-3)
+    assert found[0] is given[1] or found[0]._base is given[1] or name == "linspace"

@@ -48,14 +48,20 @@ def functional_counterpart(operator: OpOverload) -> OpOverload | None:
     if operator in _COUNTERPARTS:
         return _COUNTERPARTS[operator]
     wanted = [(a.name, str(a.type)) for a in schema_arguments(operator) if not a.is_out]
-    for packet in _candidate_packets(operator):
-        for name in packet.overloads():
-            candidate = getattr(packet, name)
-            arguments = schema_arguments(candidate)
-            writes = any(a.alias_info is not None and a.alias_info.is_write for a in arguments)
-            if not writes and [(a.name, str(a.type)) for a in arguments] == wanted:
-                return candidate  # type: ignore[no-any-return]
+    for left_out in (frozenset[str](), FACTORY_OPTIONS):
+        for packet in _candidate_packets(operator):
+            for name in packet.overloads():
+                candidate: OpOverload = getattr(packet, name)
+                arguments = schema_arguments(candidate)
+                writes = any(a.alias_info is not None and a.alias_info.is_write for a in arguments)
+                given = [(a.name, str(a.type)) for a in arguments if a.name not in left_out]
+                if not writes and given == wanted:
+                    return candidate
     return None
+
+
+FACTORY_OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory"})
+"""Arguments of what makes tensors (``zeros``), in whose place ``out=`` says what is made."""
 
 
 def _candidate_packets(operator: OpOverload) -> list[OpOverloadPacket]:

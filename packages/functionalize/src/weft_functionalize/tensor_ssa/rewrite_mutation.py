@@ -29,7 +29,12 @@ from .custom_operators import functional_form, is_custom
 from .dtypes_of_outs import convert_operand
 from .emitter import Emitter
 from .expanded_writes import emit_written_copy, shows_copies
-from .functional_counterparts import HIDDEN_WRITES, functional_counterpart, written_arguments
+from .functional_counterparts import (
+    FACTORY_OPTIONS,
+    HIDDEN_WRITES,
+    functional_counterpart,
+    written_arguments,
+)
 from .kept_history import hides_writes, keep_history, writes_unseen
 from .layout import dense_order, memory_order
 from .random_slopes import RRELU, leave_unwritten, scale_at_random
@@ -159,7 +164,7 @@ class _Rewrite:
             raise Unsupported("in-place operator without a functional form", str(target))
         outs = {str(a.name) for a in schema_arguments(target) if a.is_out}
         kwargs = {k: v for k, v in self._node.kwargs.items() if k not in outs}
-        defaults = _missing_defaults(self._node, counterpart)
+        defaults = _missing_defaults(self._node, counterpart) | _options(self._node, counterpart)
         arguments = convert_operand(self._emit, self._node)
         call = self._emit.call(counterpart, *arguments, **kwargs, **defaults)
         results = call.meta["val"]
@@ -283,6 +288,19 @@ def _missing_defaults(node: torch.fx.Node, counterpart: OpOverload) -> dict[str,
         for a in schema_arguments(counterpart)
         if a.name not in given and not a.has_default_value()
     }
+
+
+def _options(node: torch.fx.Node, counterpart: OpOverload) -> dict[str, object]:
+    """What ``out=`` of an operator that makes a tensor says of what its counterpart makes."""
+    options = {str(a.name) for a in schema_arguments(counterpart)} & FACTORY_OPTIONS
+    out = node.kwargs.get("out")
+    if not options or not isinstance(out, torch.fx.Node) or options & node.kwargs.keys():
+        return {}
+    assert isinstance(node.target, OpOverload)
+    if options & {a.name for a in schema_arguments(node.target)}:
+        return {}
+    made = out.meta["val"]
+    return {name: getattr(made, name) for name in options & {"dtype", "device"}}
 
 
 def _as_stored(emit: Emitter, value: torch.fx.Node, variable: torch.fx.Node) -> torch.fx.Node:
