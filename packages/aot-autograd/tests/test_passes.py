@@ -23,6 +23,26 @@ def test_identities_go(forward: Any) -> None:
     assert _calls(forward(program, torch.randn(3, 4))) == [aten.sin.default]
 
 
+def test_views_back_are_what_they_are_of(forward: Any) -> None:
+    def program(x: Tensor) -> Any:
+        y = x.sin()
+        left, right = y.transpose(0, 1).transpose(0, 1).split(2)
+        flat = y.view(12).view(3, 4) + y.t().t() + y.unsqueeze(1).squeeze(1)
+        return flat.t().t(), left.cos().t().t(), right.exp(), y.view(6, 2).t()
+
+    x = torch.randn(4, 4)[:, 1:].t()
+    assert _calls(forward(program, x.contiguous())).count(aten.t.default) == 1
+    assert aten.transpose.int not in _calls(forward(program, x.contiguous()))
+
+
+def test_returned_views_stay_own_tensors(forward: Any) -> None:
+    def program(x: Tensor) -> Any:
+        y = x.sin()
+        return x.t().t(), y, y.t().t(), x.transpose(0, 1).view(6, 2).view(4, 3)
+
+    forward(program, torch.randn(3, 4)[:, :4].contiguous().t().contiguous().t())
+
+
 def test_returned_copy_stays(forward: Any) -> None:
     def program(x: Tensor) -> Any:
         y = x.clone()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import torch
 import torch.fx
 from weft_functionalize import known_equal
 
 from .._torch import OpOverload
-from .storage_origins import returned_origins
+from .storage_origins import is_view, returned_origins
 
 aten = torch.ops.aten
 
@@ -17,19 +19,49 @@ _ALIASES = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.d
 def remove_identities(graph: torch.fx.Graph) -> int:
     """Remove aliases, and copies and views that change neither values nor placement.
 
-    What the graph returns stays an own tensor: a copy whose result is returned is kept.
+    What the graph returns stays an own tensor: a copy whose result is returned is kept.  A matrix that is
+    transposed twice, as backward does with each weight and its gradient, is the matrix.
     """
     returned = returned_origins(graph)
+    (output,) = graph.find_nodes(op="output")
+    results = set(output.all_input_nodes)
     removed = 0
     for node in list(graph.nodes):
-        if node in returned or not isinstance(node.target, OpOverload) or not node.args:
+        if not isinstance(node.target, OpOverload) or not node.args:
             continue
         source = node.args[0]
+        whole = _viewed_twice(node)
+        if whole is not None and (node not in results or _may_be_returned(whole, results)):
+            if node in results:
+                results.add(whole)
+            node.replace_all_uses_with(whole)
+            graph.erase_node(node)
+            removed += 1
+            continue
+        if node in returned:
+            continue
         if isinstance(source, torch.fx.Node) and _is_identity(node, source):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
             removed += 1
     return removed
+
+
+def _may_be_returned(node: torch.fx.Node, results: Set[torch.fx.Node]) -> bool:
+    """Whether ``node`` may be returned in the place of a view: not twice, and no input."""
+    return node.op == "call_function" and node not in results
+
+
+def _viewed_twice(node: torch.fx.Node) -> torch.fx.Node | None:
+    """What ``node`` is a view of a view of, where it is that very tensor again."""
+    source = node.args[0]
+    if not isinstance(source, torch.fx.Node) or not (is_view(node) and is_view(source)):
+        return None
+    whole = source.args[0]
+    assert isinstance(whole, torch.fx.Node)
+    if not all(isinstance(n.meta["val"], torch.Tensor) for n in (node, whole)):
+        return None  # several views of a call
+    return whole if _same_tensor(node, whole) else None
 
 
 def _is_identity(node: torch.fx.Node, source: torch.fx.Node) -> bool:
