@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 import weft
 from torch.autograd import forward_ad, functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -184,10 +185,14 @@ def assert_like_eager(
     x = torch.tensor([0.3, -0.7, 1.1])
     expected = leaves_or_error(use, f, x.clone())
     found = leaves_or_error(use, compiled, x.clone())
-    if not isinstance(expected, list):
+    if not isinstance(expected, list) and isinstance(found, list):
+        # the formula that eager's kernel of attention lacks is that of its matmuls
+        with sdpa_kernel(SDPBackend.MATH):
+            expected = leaves_or_error(use, f, x.clone())
+    if isinstance(expected, list):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    else:
         assert found is expected
-        return
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.filterwarnings(

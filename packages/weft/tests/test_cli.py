@@ -13,12 +13,14 @@ from weft.doctor import VARIABLES, examine
 
 SCRIPT = """
 import sys
+import time
 import torch
 import weft
 
 def f(x):
     y = x + 1
     print(sys.argv[1])
+    time.sleep(0)
     return y * 2
 
 compiled = {compiler}.compile(f, backend="eager")
