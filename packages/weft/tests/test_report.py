@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ class Model(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = torch.softmax(self.first(x), -1) * 2 + 1
-        print("<b>half-way</b>", end="")  # noqa: T201 - breaks the graph
+        time.sleep("<b>half-way</b>" == "")  # breaks the graph
         return self.second(hidden).relu()
 
 
