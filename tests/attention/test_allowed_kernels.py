@@ -34,11 +34,9 @@ def test_a_kernel_that_is_forbidden_later() -> None:
     compiled = weft.compile(_attend)
     torch.testing.assert_close(compiled(*_operands()), _attend(*_operands()))
     with sdpa_kernel(SDPBackend.MATH):
-        torch.testing.assert_close(_second_gradients(compiled), _second_gradients(_attend))
-    with pytest.raises(RuntimeError):
-        _second_gradients(_attend)
-    with pytest.raises(RuntimeError):
-        _second_gradients(compiled)
+        want = _second_gradients(_attend)
+        torch.testing.assert_close(_second_gradients(compiled), want)
+    torch.testing.assert_close(_second_gradients(compiled), want)  # where eager's kernel has none
 
 
 def test_none_that_takes_the_operands() -> None:

@@ -64,7 +64,7 @@ DISPATCHED = "eager's own operator, into memory that is given or on operands tha
 
 DISPATCHED_NAMES = """
     mm addmm bmm baddbmm mv addmv dot linear matmul _int_mm convolution convolution_backward
-    scaled_dot_product_attention _embedding_bag_forward_only
+    scaled_dot_product_attention _scaled_dot_product_attention_math _embedding_bag_forward_only
 """
 
 CALLEES: Mapping[str, Callee] = {
