@@ -52,6 +52,14 @@ LAYOUTS: dict[str, Case] = {
     "reshaped": (lambda x: (x.transpose(0, 1).reshape(-1) + 1).view(3, -1), (torch.randn(6, 5),)),
     "flipped": (lambda x: x.flip(0, 1) + x, (torch.randn(5, 7),)),
     "several blocks": (lambda x: x.exp(), (torch.randn(3000),)),
+    "joined from parts of what is stored, and turned": (
+        lambda x, m: (
+            values := (x.sigmoid() - m).half().clone(),
+            (joined := torch.cat([values[:, :84] + 1, values[:, 84:]], 1)) * 2,
+            (joined + 1).t().clone(memory_format=torch.contiguous_format),
+        ),
+        (torch.randn(1000, 95).half(), torch.randn(95)),
+    ),
 }
 
 

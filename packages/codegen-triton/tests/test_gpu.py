@@ -43,14 +43,6 @@ CASES: dict[str, Case] = {
             torch.tensor(SPECIAL[:10])[None],
         ),
     ),
-    "joined from parts of what is stored, and turned": (
-        lambda x, m: (
-            values := (x.sigmoid() - m).half().clone(),
-            (joined := torch.cat([values[:, :84] + 1, values[:, 84:]], 1)) * 2,
-            (joined + 1).t().clone(memory_format=torch.contiguous_format),
-        ),
-        (torch.randn(12544, 95).half(), torch.randn(95)),
-    ),
     "rows": (statistics(1), (torch.randn(50, 300),)),
     "columns": (statistics(0), (torch.randn(300, 50),)),
     "long rows": (statistics(1), (torch.randn(4, 30000).double(),)),

@@ -102,17 +102,6 @@ def test_a_transpose_is_tiled(codegen: TritonCodegen) -> None:
     assert "YBLOCK" in program.source
 
 
-def test_no_thread_loads_what_others_store(codegen: TritonCodegen) -> None:
-    """A stored value that a side of ``cat`` reads, in a tile that is also stored turned."""
-
-    def program(x: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values = (x.sigmoid() - m).half().clone()
-        joined = torch.cat([values[:, :20] + 1, values[:, 20:]], 1)
-        return values, joined * 2, (joined + 1).t().clone(memory_format=torch.contiguous_format)
-
-    check(codegen, program, torch.randn(70, 45).half(), torch.randn(45))
-
-
 def test_dynamic_sizes_have_one_program(codegen: TritonCodegen) -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x.exp() + y).transpose(0, 1).contiguous() * x.shape[0]
