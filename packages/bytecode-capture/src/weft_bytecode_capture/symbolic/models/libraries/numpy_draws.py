@@ -75,10 +75,11 @@ def _draw(
 ) -> Variable:
     name = _METHODS[function]
     what = f"numpy.random.{name}"
-    kind = _KINDS.get(type(getattr(generator, "value", None)))
+    of = type(getattr(generator, "value", None))
+    kind = _KINDS.get(of)
     if kind is None or generator.source is None:
         raise Unsupported("call of a builtin function", f"{what} of {generator!r}")
-    evaluator.guard(generator.source, TypeIs(type(getattr(generator, "value", None))))
+    evaluator.guard(generator.source, TypeIs(of))
     tensor = draw(evaluator, generator, kind, what, function, list(args), kwargs)
     if tensor.fake.dim():
         return ArrayVariable(tensor, None)
