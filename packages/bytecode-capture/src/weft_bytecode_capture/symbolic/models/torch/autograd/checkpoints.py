@@ -50,7 +50,7 @@ def _checkpoint(
         return function.call(evaluator, list(inputs), keywords)
     states = ObjectStates(evaluator.frame)
     graph = evaluator.graph.graph
-    last = next(reversed(graph.nodes), None)
+    last = next(iter(reversed(graph.nodes)), None)
     result = function.call(evaluator, list(inputs), keywords)
     if states.effects() or states.changed():
         raise Unsupported("checkpoint with effects", f"{function!r} changes Python objects")
