@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import heapq
 import itertools
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
@@ -110,6 +111,21 @@ COLLECTED_OBJECTS = 100_000
 
 
 def pytest_collection_finish() -> None:
+    keep_trace_quiet()
+    freeze_collected()
+
+
+def keep_trace_quiet() -> None:
+    """Keep pytest's handlers, which each logger that doesn't propagate gets, from torch's trace.
+
+    With any handler torch describes each guard on a size there, with its stack.
+    """
+    trace = logging.getLogger("torch.__trace")
+    trace.propagate = True
+    trace.handlers.clear()
+
+
+def freeze_collected() -> None:
     """Leave what is imported and collected out of the tests' own collections of garbage.
 
     Those are hundreds, and each would visit millions of objects, for half a second.
