@@ -4,6 +4,7 @@
 suite.  A case is left out where every branch of weft and every operator that it reaches is reached by
 cases of the same part that stay.  Of a function's cases at least ``LEAST`` stay, whatever they reach, and one
 of each value of several parameters and of each dtype, by their names; quick cases stay, too.
+What was chosen first may have become unneeded by what was chosen later: the longest such cases go.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,9 @@ LIST = Path(__file__).parent / "like_others.txt"
 QUICK = 0.05
 """Seconds: a case that takes less stays, there is nothing to save."""
 
-LEAST = 0.25
+LEAST = 0.1
+"""Of a function's cases, one at least."""
+
 UNSEEN = "unseen"
 """The feature of a test that starts a process of Python, or fails."""
 
@@ -98,7 +101,26 @@ def kept(reached: Mapping[str, Reached]) -> set[str]:
             stay.add(test)
             have |= reached[test].features
     rest = [test for some in cases.values() for test in some if test not in stay]
-    return stay | {test for test, new in in_order(rest, reached, have) if new}
+    chosen = stay | {test for test, new in in_order(rest, reached, have) if new}
+    return chosen - unneeded(reached, chosen, cases)
+
+
+def unneeded(
+    reached: Mapping[str, Reached], chosen: Set[str], cases: Mapping[str, Sequence[str]]
+) -> set[str]:
+    """Those of the functions' cases, the longest first, all of whose features others of the chosen have."""
+    found = set[str]()
+    have = Counter(feature for test in chosen for feature in reached[test].features)
+    least = {function: math.ceil(LEAST * len(some)) for function, some in cases.items()}
+    costly = [test for some in cases.values() for test in some if test in chosen]
+    left = Counter(map(function_of, costly))
+    for test in sorted(costly, key=lambda test: (-reached[test].seconds, test)):
+        function, features = function_of(test), reached[test].features
+        if left[function] > least[function] and all(have[feature] > 1 for feature in features):
+            found.add(test)
+            left[function] -= 1
+            have.subtract(features)
+    return found
 
 
 def in_order(

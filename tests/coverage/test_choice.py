@@ -41,6 +41,11 @@ def test_the_quicker_of_two_alike_stays() -> None:
     assert stay(reached(f_a=(2, "x"), f_b=(1, "x"), f_c=(2, "x y"), f_d=(1, "x y"))) == "f[d]"
 
 
+def test_a_case_that_later_ones_make_unneeded_goes() -> None:
+    found = reached(f_a=(1, "1 2 3 4"), f_b=(1, "u v"), g_a=(1, "1 2 3 4"), g_b=(2, "u v w"))
+    assert stay(found) == "f[b] g[a] g[b]"
+
+
 def test_what_takes_no_time_stays() -> None:
     assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(0.01, "x"))) == "f[a] f[c]"
     assert stay(reached(f_a=(0.01, "x"), f_b=(0.01, "x"), g=(1, "x"))) == "f[a] f[b] g"
