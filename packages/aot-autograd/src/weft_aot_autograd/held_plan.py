@@ -33,12 +33,16 @@ class HeldPlan:
         self, functional: FunctionalGraph, argument_indices: Sequence[int], kept: Mapping[int, int]
     ) -> None:
         order = {index: k for k, index in enumerate(argument_indices)}
-        self.by_output = {
-            d.graph_index: [_in_arguments(held, order) for held in d.held]
+        outputs = {
+            d.graph_index: d.held
             for d in functional.outputs
             if d.graph_index is not None and d.held
         }
-        every = [held for found in self.by_output.values() for held in found]
+        described = {held: _in_arguments(held, order) for d in outputs.values() for held in d}
+        self.by_output = {
+            index: [described[held] for held in found] for index, found in outputs.items()
+        }
+        every = described.values()
         self.has_errors = any(held.error for held in every)
         self.writes_to_come = {
             order[d.input_index]: int(not d.hidden)

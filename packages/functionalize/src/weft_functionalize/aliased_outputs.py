@@ -25,7 +25,7 @@ from .functional_graph import (
     ViewOfOutput,
     WholeOutput,
 )
-from .gradient_history import Reach, is_unrecorded_view
+from .gradient_history import Held, Reach, is_unrecorded_view
 from .symbolic_numbers import SYMBOLIC_TYPES, data_dependent_parts
 from .tensor_ssa.alias_graph import AliasGraph
 from .tensor_ssa.layout import dense_order
@@ -117,16 +117,22 @@ def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any])
     def found(storages: Set[int], places: dict[int, set[int]]) -> frozenset[int]:
         return frozenset(place for s in storages for place in places.get(s, ()))
 
+    same: dict[Held, HeldValues] = {}  # most are on the way from many outputs
+
+    def told(held: Held) -> HeldValues:
+        if held not in same:
+            storages = held.storages
+            given, results = found(storages, inputs), found(storages, returned)
+            same[held] = HeldValues(held.reached, given, results, held.error)
+        return same[held]
+
     for k, descriptor in enumerate(plan.descriptors):
         tensors = plan.differentiated.get(-1 if (g := descriptor.graph_index) is None else g)
         if not tensors:
             continue
-        held = (
-            HeldValues(h.reached, found(h.storages, inputs), found(h.storages, returned), h.error)
-            for h in recorder.history.held_for(tensors)
-        )
-        told = tuple(h for h in held if h.inputs or h.outputs or h.error)
-        plan.descriptors[k] = replace(descriptor, held=told)
+        every = map(told, recorder.history.held_for(tensors))
+        held = tuple(h for h in every if h.inputs or h.outputs or h.error)
+        plan.descriptors[k] = replace(descriptor, held=held)
 
 
 def _note_ways_through_others(plan: OutputPlan, recorder: AtenRecorder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,16 @@ from ._torch import (
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
 from .aten_recorder import AtenRecorder, RecordedInput, RegionEffort
-from .functional_graph import FunctionalGraph, InputDescriptor, InputKind, SharedBase
+from .functional_graph import (
+    FunctionalGraph,
+    HeldValues,
+    InputDescriptor,
+    InputKind,
+    OutputDescriptor,
+    SameAsInput,
+    SharedBase,
+    ViewOfInput,
+)
 from .gradient_history import refusing_unknown_histories
 from .gradient_rules import convert_gradient_rules
 from .literal_copies import hold_literal_copies
@@ -232,7 +242,7 @@ def _result(
         )
         if recorded.tensor is not None:
             lifted[new_index[old]] = recorded.tensor
-    outputs = tuple(_renumbered(descriptor, new_index) for descriptor in plan.descriptors)
+    outputs = _renumbered(plan.descriptors, new_index)
     # Printed and compiled for whoever calls it, which the next stages do not.
     module = LazyGraphModule(dict(recorder.regions), recorder.graph, "FunctionalGraph")
     module.graph.lint()
@@ -241,25 +251,27 @@ def _result(
     return FunctionalGraph(module, described, outputs, lifted, source, has_writes, shared)
 
 
-def _renumbered(descriptor: Any, new_index: Sequence[int]) -> Any:
-    if descriptor.input_index is not None:
-        descriptor = replace(descriptor, input_index=new_index[descriptor.input_index])
-    alias = descriptor.alias
-    if alias is not None and hasattr(alias, "input_index"):
-        alias = replace(alias, input_index=new_index[alias.input_index])
-        descriptor = replace(descriptor, alias=alias)
-    if descriptor.reached is not None:
-        reached, in_some = (
-            frozenset(new_index[index] for index in indices)
-            for indices in (descriptor.reached, descriptor.reached_in_some)
-        )
-        descriptor = replace(descriptor, reached=reached, reached_in_some=in_some)
-    held = tuple(
-        replace(
-            h,
-            reached=frozenset(new_index[index] for index in h.reached),
-            inputs=frozenset(new_index[index] for index in h.inputs),
-        )
-        for h in descriptor.held
-    )
-    return replace(descriptor, held=held)
+def _renumbered(
+    descriptors: Sequence[OutputDescriptor], new_index: Sequence[int]
+) -> tuple[OutputDescriptor, ...]:
+    @functools.cache  # sets that many outputs have stay one
+    def numbers(indices: frozenset[int]) -> frozenset[int]:
+        return frozenset(new_index[index] for index in indices)
+
+    @functools.cache
+    def held_values(held: HeldValues) -> HeldValues:
+        return replace(held, reached=numbers(held.reached), inputs=numbers(held.inputs))
+
+    def renumbered(descriptor: OutputDescriptor) -> OutputDescriptor:
+        changed: dict[str, Any] = {"held": tuple(map(held_values, descriptor.held))}
+        if descriptor.input_index is not None:
+            changed["input_index"] = new_index[descriptor.input_index]
+        alias = descriptor.alias
+        if isinstance(alias, (SameAsInput, ViewOfInput)):
+            changed["alias"] = replace(alias, input_index=new_index[alias.input_index])
+        if descriptor.reached is not None:
+            changed["reached"] = numbers(descriptor.reached)
+            changed["reached_in_some"] = numbers(descriptor.reached_in_some)
+        return replace(descriptor, **changed)
+
+    return tuple(map(renumbered, descriptors))

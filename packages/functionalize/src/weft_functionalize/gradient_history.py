@@ -127,7 +127,9 @@ class GradientHistory:
         self._overwritten: dict[_Function, str] = {}
         self._saved: dict[int, _Saved] = {}  # the last, by how many nodes there were
         self._writes: dict[int, list[Window]] = {}  # by storage
-        self._known_behind: dict[_Function, frozenset[int]] = {}
+        self._following: dict[_Function, tuple[_Function, ...]] = {}
+        self._known_behind: dict[bool, dict[_Function, frozenset[int]]] = {}  # by whether certain
+        self._known_with = 0  # how much was made then
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
         self._edges: dict[int, tuple[_Function, int]] = {}
@@ -240,43 +242,64 @@ class GradientHistory:
         """What autograd holds for the gradients of ``results``, apart for each set of inputs on the way."""
         starts = [t.grad_fn for t in results if t.grad_fn is not None]
         reached = self._inputs_behind(starts)
-        held: dict[frozenset[int], tuple[set[int], str]] = {}
-        for function, inputs in reached.items():
-            storages, error = self._held_by.get(function, ()), self._overwritten.get(function, "")
+        held: dict[frozenset[int], set[int]] = {}
+        errors: dict[frozenset[int], str] = {}
+        for function in self._functions(starts):
+            inputs = reached[function]
+            storages, error = self._held_by.get(function), self._overwritten.get(function)
             if inputs and (storages or error):
-                others, before = held.setdefault(inputs, (set(), ""))
-                held[inputs] = others.union(storages), before or error
-        return [Held(inputs, frozenset(found), error) for inputs, (found, error) in held.items()]
+                held.setdefault(inputs, set()).update(storages or ())
+                if error:
+                    errors.setdefault(inputs, error)
+        return [Held(i, frozenset(found), errors.get(i, "")) for i, found in held.items()]
 
-    def _inputs_behind(self, starts: Sequence[_Function]) -> dict[_Function, frozenset[int]]:
-        """By node that ``starts`` lead to: the inputs that it leads to in turn."""
-        known, behind = self._known_behind, self._behind
+    def _inputs_behind(
+        self, starts: Sequence[_Function], *, is_certain: bool = False
+    ) -> Mapping[_Function, frozenset[int]]:
+        """By node, those that ``starts`` lead to among them: the inputs that it leads to in turn.
+
+        In every call, or in some; what has been found is kept until more is known of inputs and regions.
+        """
+        if len(self.made) != self._known_with:
+            self._known_behind.clear()
+            self._known_with = len(self.made)
+        known = self._known_behind.setdefault(is_certain and len(self.made) > 0, {})
         pending = [*starts]
         while pending:
             function = pending[-1]
             if function in known:
                 pending.pop()
                 continue
-            following = [f for f in behind(function) if f not in known]
-            if following:
-                pending += following
+            following = self._behind(function, is_certain=is_certain)
+            unknown = [f for f in following if f not in known]
+            if unknown:
+                pending += unknown
                 continue
             index = self._input_number(function)
-            parts = {frozenset() if index is None else frozenset({index})}
-            parts.update(known[f] for f in behind(function))
+            parts = {known[f] for f in following}
+            if index is not None or not parts:
+                parts.add(frozenset() if index is None else frozenset({index}))
             largest = max(parts, key=len)  # shared by most nodes
             known[function] = (
                 largest if all(map(largest.issuperset, parts)) else largest.union(*parts)
             )
-        return {function: known[function] for function in self._functions([*starts])}
+        return known
 
-    def _behind(self, function: _Function) -> list[_Function]:
-        """The nodes that ``function`` leads to, in some calls at least, up to the inputs' own."""
+    def _behind(self, function: _Function, *, is_certain: bool) -> Sequence[_Function]:
+        """The nodes that ``function`` leads to, in every call or in some, up to the inputs' own."""
         if function in self._input_of:
-            return []
-        following = [f for f, _ in function.next_functions if f is not None]
+            return ()
+        following = self._following.get(function)
+        if following is None:
+            following = tuple(f for f, _ in function.next_functions if f is not None)
+            self._following[function] = following
+        if following or not len(self.made):
+            return following
         leaf = getattr(function, "variable", None)
-        return [*following, *(self.made[leaf][1] if leaf is not None and leaf in self.made else ())]
+        if leaf is None or leaf not in self.made:
+            return following
+        certain, possible = self.made[leaf]
+        return certain if is_certain else possible
 
     def note_input(self, index: int, tensor: torch.Tensor) -> None:
         """``tensor`` stands for the input ``index``, before anything has used it."""
@@ -289,6 +312,7 @@ class GradientHistory:
         """``tensor``, which a module holds, may stand for the input ``index`` in autograd's graph."""
         if not tensor.requires_grad:
             return
+        self._known_behind.clear()
         if tensor.grad_fn is None:
             self._leaves[tensor] = index
         else:
@@ -344,11 +368,7 @@ class GradientHistory:
             return Reach(frozenset(), frozenset())
         start = get_gradient_edge(tensor).node
         certain, possible = (
-            frozenset(
-                index
-                for function in self._functions([start], is_certain=is_certain)
-                if (index := self._input_number(function)) is not None
-            )
+            self._inputs_behind([start], is_certain=is_certain)[start]
             for is_certain in (True, False)
         )
         return Reach(certain, possible)
@@ -370,21 +390,14 @@ class GradientHistory:
         leaf = getattr(function, "variable", None)
         return self._input_of.get(function) if leaf is None else self._leaves.get(leaf)
 
-    def _functions(self, pending: list[_Function], *, is_certain: bool = False) -> set[_Function]:
-        """``pending`` and what they lead to, in every call or in some, up to the inputs' own."""
-        seen = set(pending)
+    def _functions(self, starts: Sequence[_Function]) -> set[_Function]:
+        """``starts`` and what they lead to, in some calls at least, up to the inputs' own."""
+        seen, pending = set(starts), [*starts]
         while pending:
-            function = pending.pop()
-            if function in self._input_of:
-                continue
-            following = [f for f, _ in function.next_functions if f is not None]
-            leaf = getattr(function, "variable", None)
-            if leaf is not None and leaf in self.made:
-                certain, possible = self.made[leaf]
-                following += certain if is_certain else possible
-            fresh = [f for f in following if f not in seen]
-            seen.update(fresh)
-            pending += fresh
+            for function in self._behind(pending.pop(), is_certain=False):
+                if function not in seen:
+                    seen.add(function)
+                    pending.append(function)
         return seen
 
 

@@ -24,6 +24,9 @@ class TensorMap(Generic[V]):
     def __contains__(self, tensor: object) -> bool:
         return id(tensor) in self._entries
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def get(self, tensor: torch.Tensor) -> V | None:
         entry = self._entries.get(id(tensor))
         return None if entry is None else entry[1]

@@ -12,7 +12,6 @@ import torch.fx
 
 from ..joint_graph import JointGraph
 from .sides import Sides
-from .split import ancestors
 
 
 def unprotected(
@@ -27,25 +26,33 @@ def unprotected(
     for output in joint.outputs:
         if output.graph_index is not None and output.spared:
             spared[sides.outputs[output.graph_index]] = output.spared
-    found: set[torch.fx.Node] = set()
     if not spared:
-        return found
-    given = set(sides.forward) - recomputable
-    for tangent, descriptor in zip(sides.tangents, joint.tangents, strict=True):
-        candidates = {n for n, outputs in spared.items() if descriptor.output_index in outputs}
-        if not candidates <= found:
-            found |= candidates & _read(tangent, sides, given)
-    return found
+        return set()
+    tangents: dict[int, int] = {}  # by output
+    for k, descriptor in enumerate(joint.tangents):
+        tangents[descriptor.output_index] = tangents.get(descriptor.output_index, 0) | 1 << k
+    readers = _readers(sides, set(sides.forward) - recomputable)
+    return {
+        node
+        for node, outputs in spared.items()
+        if any(readers.get(node, 0) & tangents.get(output, 0) for output in outputs)
+    }
 
 
-def _read(tangent: torch.fx.Node, sides: Sides, given: Set[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The forward nodes that backward of one tangent may read, up to those that can't be computed again."""
-    pending, behind = [tangent], {tangent}
-    while pending:
-        users = pending.pop().users
-        fresh = [user for user in users if user in sides.backward and user not in behind]
-        behind.update(fresh)
-        pending += fresh
-    crossing = {a for node in behind for a in node.all_input_nodes} - sides.backward
-    read = ancestors(crossing, stop=given)
-    return read | {a for node in read for a in node.all_input_nodes} | crossing
+def _readers(sides: Sides, given: Set[torch.fx.Node]) -> dict[torch.fx.Node, int]:
+    """By node a number with a bit for each tangent whose backward may read it.
+
+    Nothing is read to compute what is ``given``.
+    """
+    readers = {tangent: 1 << k for k, tangent in enumerate(sides.tangents)}
+    backward = [node for node in sides.tangents[0].graph.nodes if node in sides.backward]
+    for node in backward:
+        for argument in node.all_input_nodes:
+            if argument in sides.backward:
+                readers[node] = readers.get(node, 0) | readers[argument]
+    for node in (*backward, *reversed(sides.forward)):
+        if node in readers and node not in given:
+            for argument in node.all_input_nodes:
+                if argument not in sides.backward:
+                    readers[argument] = readers.get(argument, 0) | readers[node]
+    return readers

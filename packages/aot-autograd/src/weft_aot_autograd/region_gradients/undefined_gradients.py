@@ -8,7 +8,7 @@ is added to others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -81,12 +81,35 @@ class GradientPaths:
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 self._input_of[get_gradient_edge(tensor).node] = index
         self._merged: dict[tuple[Any, int, int], tuple[Defined, Defined, Defined]] = {}
+        self._behind: dict[_Function, frozenset[int] | None] = {}
 
     def from_result(self, tensor: torch.Tensor) -> dict[int, Defined]:
         """By index of an input: whether it has a gradient where ``tensor`` has one."""
+        behind = self._inputs_behind(get_gradient_edge(tensor).node)
+        if behind is not None:
+            return dict.fromkeys(sorted(behind), True)
         given, _ = self._walk([(tensor, True)])
         found = {i: self._of_node(given[f]) for f, i in self._input_of.items() if f in given}
         return {index: defined for index, defined in found.items() if defined is not False}
+
+    def _inputs_behind(self, start: _Function) -> frozenset[int] | None:
+        """The inputs that a node leads to; None where a region, on some way or the other, decides that."""
+        known, pending = self._behind, [start]
+        while pending:
+            function = pending[-1]
+            if function in known:
+                pending.pop()
+            elif function in self._input_of:
+                known[function] = frozenset({self._input_of[function]})
+            elif getattr(function, "reach", None) is not None:
+                known[function] = None
+            else:
+                following = [slot[0] for slot in _following(function) if slot is not None]
+                unknown = [each for each in following if each not in known]
+                pending += unknown
+                if not unknown:
+                    known[function] = _all_of({known[each] for each in following})
+        return known[start]
 
     def mask(self, results: Sequence[tuple[torch.Tensor, Defined]]) -> None:
         """Have absent gradients be zero where they meet others, when autograd visits this graph.
@@ -157,6 +180,17 @@ class GradientPaths:
         if key not in self._merged:
             self._merged[key] = (rule(left, right), left, right)
         return self._merged[key][0]
+
+
+def _all_of(sets: Set[frozenset[int] | None]) -> frozenset[int] | None:
+    """Their union: one of them where that has the others; None where one is None."""
+    largest = max((each for each in sets if each is not None), key=len, default=frozenset[int]())
+    for each in sets:
+        if each is None:
+            return None
+        if not each <= largest:
+            largest |= each
+    return largest
 
 
 def _following(function: _Function) -> list[_Slot | None]:
