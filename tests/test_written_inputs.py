@@ -260,6 +260,61 @@ def test_writes_are_hidden_from_autograd_where_eager_hides_them(
     torch.testing.assert_close(torch.tensor(own_values), torch.tensor(values))
 
 
+def some_writes(x: Tensor, y: Tensor) -> Tensor:
+    x.add_(1)
+    x.mul_(2)
+    x[0] = 3.0
+    x.data.mul_(2)
+    y.view(-1).add_(x.sum())
+    y.detach().exp_()
+    return x * y
+
+
+def torn_apart(x: Tensor, y: Tensor) -> Tensor:
+    before = x._version, y._version
+    some_writes(x, y)
+    return x * (x._version - before[0]) + y * (y._version - before[1])
+
+
+@pytest.mark.parametrize("program", [some_writes, torn_apart])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_each_write_is_counted(
+    program: Callable[[Tensor, Tensor], Tensor], gradients: bool
+) -> None:
+    told = []
+    for run in (program, weft.compile(program)):
+        x, y = torch.linspace(-1, 2, 4), torch.linspace(0.5, 1, 4)
+        if gradients:
+            x, y = x.requires_grad_() * 1, y.requires_grad_() * 1
+        found = []
+        for _ in range(2):
+            result = run(x, y)
+            found += [x._version, y._version, x.tolist(), y.tolist(), result.tolist()]
+        told.append(found)
+    assert told[1] == told[0]
+
+
+def given_apart(x: Tensor) -> tuple[Tensor, ...]:
+    detached, data = x.detach(), x.data
+    return detached, data, detached[1:], data[1:], x[1:], x.sin()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_what_lies_in_an_input_counts_writes_as_eagers_does(requires_grad: bool) -> None:
+    """A write to ``x.data`` later is none to ``x``, and ``x.detach()`` is no view of it."""
+    told = []
+    for run in (given_apart, weft.compile(given_apart)):
+        x = torch.linspace(-1, 2, 4).requires_grad_(requires_grad)
+        *results, _ = run(x)
+        found: list[object] = [t._is_view() for t in results]
+        for tensor in results:
+            with torch.no_grad():
+                tensor.add_(1)
+            found += [x._version, x.tolist()]
+        told.append(found)
+    assert told[1] == told[0]
+
+
 def test_autograd_is_told_of_writes_in_regions() -> None:
     def program(p: Tensor) -> None:
         if p.sum() > 0:

@@ -45,7 +45,7 @@ class HeldPlan:
         every = described.values()
         self.has_errors = any(held.error for held in every)
         self.writes_to_come = {
-            order[d.input_index]: int(not d.hidden)
+            order[d.input_index]: d.writes
             for d in functional.outputs
             if d.kind is OutputKind.MUTATED_INPUT and d.input_index in order
         }

@@ -61,6 +61,7 @@ __all__ = [
     "is_list_operator",
     "is_of_level",
     "is_python_operator",
+    "keeping_version",
     "known_bounds",
     "known_equal",
     "known_true",
@@ -79,6 +80,7 @@ __all__ = [
     "saved_tensor_hooks_enabled",
     "schema_arguments",
     "set_grad_enabled",
+    "share_version",
     "size_hint",
     "storage_identity",
     "view_base",
@@ -492,3 +494,16 @@ def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torc
         -int_oo if low is None else low, int_oo if high is None else high
     )
     return integer
+
+
+def keeping_version(tensor: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Writes to ``tensor`` in the block are not counted."""
+    return torch.autograd.grad_mode._unsafe_preserve_version_counter(tensor)
+
+
+def share_version(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether autograd counts writes to one tensor as writes to the other; not for inference tensors."""
+    with keeping_version(left):
+        before = right._version
+        torch.autograd.graph.increment_version(left)
+        return bool(right._version != before)

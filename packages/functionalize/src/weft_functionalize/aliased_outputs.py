@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import WriteRefusal, known_equal, storage_identity, write_refusal
+from ._torch import WriteRefusal, known_equal, share_version, storage_identity, write_refusal
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
     Constant,
@@ -79,9 +79,7 @@ def plan_outputs(
             input_index=index,
             requires_grad=recorder.history.changes(index, recorded.value),
             reached=recorder.history.reached(recorded.value),
-            hidden=not recorded.value.is_inference()  # which count no versions
-            and recorded.value._version == 0
-            and not recorder.regions,  # whose writes no fake shows
+            writes=_counted_writes(recorded.value, recorder),
         )
         index = plan.add(recorded.node, None, described)
         if described.requires_grad:
@@ -96,6 +94,13 @@ def plan_outputs(
     _note_held(plan, recorder, outputs)
     _note_ways_through_others(plan, recorder)
     return plan
+
+
+def _counted_writes(value: torch.Tensor, recorder: AtenRecorder) -> int:
+    """How often autograd counts that an input was written to; once for what no fake shows."""
+    if value.is_inference():  # which count no versions
+        return 1
+    return max(value._version, 1) if recorder.regions else value._version
 
 
 def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any]) -> None:
@@ -256,7 +261,11 @@ class _UserOutputs:
                     str(value),
                     "return a clone() of the detached tensor",
                 )
-            view = ViewOfInput(index, *_view_of(value, self._recorder.inputs[index].value))
+            given = self._recorder.inputs[index].value
+            view = ViewOfInput(index, *_view_of(value, given))
+            if not value.requires_grad:
+                shares = value.is_inference() or given.is_inference() or share_version(value, given)
+                view = replace(view, is_view=value._is_view(), shares_version=shares)
             return replace(described, alias=view)
         if not self._needs_base(origin):
             index = len(self._plan.values)

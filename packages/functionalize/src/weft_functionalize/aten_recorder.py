@@ -26,7 +26,14 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
-from .gradient_history import GradientHistory, Sources, give_gradients, is_leaf, leaf_for
+from .gradient_history import (
+    GradientHistory,
+    Sources,
+    begin_history,
+    give_gradients,
+    is_leaf,
+    leaf_for,
+)
 from .options import StepObserver
 from .refused_numbers import check_numbers
 from .refused_operands import check_operands
@@ -178,7 +185,7 @@ class AtenRecorder(TorchDispatchMode):
             first = self._fake_without_gradients(example.first)
             fake = flat_view(first, example.members).detach()
             if example.requires_grad and self.with_gradients:
-                give_gradients(fake, leaf_for(fake))
+                begin_history(fake)
         node = self._placeholder(hint, fake)
         self.inputs.append(
             RecordedInput(
@@ -268,7 +275,7 @@ class AtenRecorder(TorchDispatchMode):
             own = self._fake_without_gradients(tensor)
             if tensor.requires_grad and self.with_gradients:
                 if not is_leaf(tensor):
-                    give_gradients(own, leaf_for(own))
+                    begin_history(own)
                     return own
                 if tensor._is_view():  # then a view of this one is as a view of its base
                     own = own.as_strided(own.shape, own.stride(), own.storage_offset())

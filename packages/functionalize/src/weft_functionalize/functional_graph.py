@@ -72,7 +72,9 @@ class ViewOfInput:
     """A view of the functional graph's input ``input_index``, after write-back.
 
     ``size`` and ``stride`` are in elements, ``offset`` is in elements from the input's own storage offset.
-    Each may be symbolic.  ``refusal``: why autograd lets nobody write to it, if so.
+    Each may be symbolic.  ``refusal``: why autograd lets nobody write to it, if so.  ``is_view``: whether
+    autograd knows that it is one, as it does not of what ``detach()`` gives.  ``shares_version``: whether
+    autograd counts writes to it as the input's, which it does not those to ``.data``.
     """
 
     input_index: int
@@ -81,6 +83,8 @@ class ViewOfInput:
     offset: int
     refusal: WriteRefusal | None = None
     reading: Reading | None = None
+    is_view: bool = True
+    shares_version: bool = True
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ class OutputDescriptor:
     eager PyTorch.  ``reached`` are the inputs that have a gradient when this output alone has; of these, the
     ``reached_in_some`` only in some calls, as the branch taken or a loop's length says.  Where these are all,
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
-    ``hidden``: autograd is not told of the writes to a mutated input, which are to its ``.data``.
+    ``writes``: how many writes to a mutated input autograd counts, those to its ``.data`` not.
     ``exposed`` and ``spared`` are as for inputs.  ``through`` are the graph's outputs, by index, from which
     eager's autograd knows this one to be computed.  ``held``: what it holds for its gradients.
     """
@@ -194,7 +198,7 @@ class OutputDescriptor:
     reached_in_some: frozenset[int] = frozenset()
     unrecorded: bool = False
     exposed: bool = False
-    hidden: bool = False
+    writes: int = 1
     spared: frozenset[int] = frozenset()
     through: frozenset[int] = frozenset()
     held: tuple[HeldValues, ...] = ()

@@ -16,6 +16,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from ._torch import (
+    keeping_version,
     known_equal,
     known_true,
     nodes_of_autograd_made,
@@ -432,6 +433,12 @@ def give_gradients(tensor: torch.Tensor, leaf: torch.Tensor) -> None:
             _ComputedFrom.apply(tensor, leaf)  # type: ignore[no-untyped-call]
         else:
             tensor.add_(leaf)
+
+
+def begin_history(fake: torch.Tensor) -> None:
+    """Let autograd track an input as one that has been computed, not as one that the program writes to."""
+    with keeping_version(fake):
+        give_gradients(fake, leaf_for(fake))
 
 
 def _is_expanded(tensor: torch.Tensor) -> bool:

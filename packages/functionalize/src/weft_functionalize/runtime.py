@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +33,8 @@ from .symbolic_numbers import number_reader
 Compiled = Callable[..., Sequence[Any]]
 
 # A mutated input: the output that is its new value, the input, both by index; whether autograd does not
-# record the write, and whether it is not even told.
-_Write = tuple[int, int, bool, bool]
+# record the write, and how many writes it is told of.
+_Write = tuple[int, int, bool, int]
 
 
 def wrap(
@@ -103,7 +104,7 @@ class _Runtime:
             if d.kind is InputKind.USER_INPUT and d.specialized_value is not None
         )
         self._write_back = tuple(
-            (d.graph_index, d.input_index, not d.requires_grad, d.hidden)
+            (d.graph_index, d.input_index, not d.requires_grad, d.writes)
             for d in functional.outputs
             if d.kind is OutputKind.MUTATED_INPUT
             and d.graph_index is not None
@@ -180,14 +181,14 @@ class _Runtime:
     ) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""
         written = []
-        for output_index, input_index, unrecorded, hidden in writes:
+        for output_index, input_index, unrecorded, count in writes:
             tensor = every[input_index]
-            if computed[output_index] is tensor:
-                if not hidden:
-                    written.append(tensor)
-                continue
-            with torch.set_grad_enabled(not unrecorded):
-                (tensor.data if hidden else tensor).copy_(computed[output_index])
+            uncounted = count
+            if computed[output_index] is not tensor:
+                with torch.set_grad_enabled(not unrecorded):
+                    (tensor if count else tensor.data).copy_(computed[output_index])
+                uncounted = count - 1
+            written += [tensor] * uncounted
         torch.autograd.graph.increment_version(written)
 
     def _write_and_lead(self, every: Sequence[Any], computed: Sequence[Any]) -> Sequence[Any]:
@@ -237,7 +238,7 @@ def _by_ways(functional: FunctionalGraph) -> list[_Group]:
     outputs: dict[frozenset[int], list[int]] = {}
     for d in functional.outputs:
         if d.kind is OutputKind.MUTATED_INPUT and None not in (d.graph_index, d.input_index):
-            write = d.graph_index or 0, d.input_index or 0, not d.requires_grad, d.hidden
+            write = d.graph_index or 0, d.input_index or 0, not d.requires_grad, d.writes
             writes.setdefault(d.through, []).append(write)
         if d.graph_index is not None and d.through:
             outputs.setdefault(d.through, []).append(d.graph_index)
@@ -292,6 +293,12 @@ def _output_maker(
             return lambda inputs, computed, results: results[index]
         case ViewOfInput(index) as view:
             place = _placement(view, reader)
+            if not view.shares_version:
+                base_of = operator.attrgetter("data")
+            if not view.is_view:
+                return lambda inputs, computed, results: _view(
+                    base_of(inputs[index]), view, unrecorded, *place(inputs, computed)
+                ).detach()
             return lambda inputs, computed, results: _view(
                 base_of(inputs[index]), view, unrecorded, *place(inputs, computed)
             )

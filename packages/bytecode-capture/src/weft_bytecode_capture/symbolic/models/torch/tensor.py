@@ -342,6 +342,8 @@ class TensorVariable(WithAttributes):
             or (name == "resize_" and self.source is not None)
         ):
             raise self.refused_method(evaluator, name)
+        if name == "_is_view" and self.source is None and not evaluator.graph.is_in_region:
+            return ConstantVariable(self.fake._is_view())
         if name in HELD_METHODS:
             positional, named = evaluator.snapshots(arguments, keywords, name)
             return self._query(evaluator, name, *positional, **named)
