@@ -169,3 +169,25 @@ def test_only_what_leads_to_a_result_is_visited(
                 assert got[0] == want[0], told
             else:
                 torch.testing.assert_close(got, want, msg=told)
+
+
+def writes_and_returns(weight: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    result = y * weight
+    x.mul_(-1.25)
+    return result
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_a_write_is_not_visited_for_leaves_that_it_does_not_lead_to(is_view: bool) -> None:
+    """A first backward lets go of the node of the write to a view."""
+    told = []
+    for run in (writes_and_returns, weft.compile(writes_and_returns)):
+        weight = torch.tensor(0.75, requires_grad=True)
+        leaf = torch.linspace(-1, 2, 4).requires_grad_()
+        given = leaf + 1
+        x = given[1:] if is_view else given
+        result = run(weight, x, torch.arange(3.0))
+        first = torch.autograd.grad(x.sum(), leaf)[0].tolist()
+        second = torch.autograd.grad([result.sum(), x.sum()], weight)[0].item()
+        told.append((first, second, x.tolist()))
+    assert told[1] == told[0]

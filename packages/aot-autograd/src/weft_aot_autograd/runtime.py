@@ -112,7 +112,9 @@ def _applied(
     passed = [*arguments]
     for k in without_edges:
         passed[k] = arguments[k].detach()
-    edges = separate_edges(plan.partly_reached, plan.gradients_device, arguments)
+    edges = separate_edges(
+        plan.partly_reached, plan.gradients_device, arguments, plan.recorded_writes
+    )
     tickets = {}
     if edges is not None:
         tickets = edges.open(arguments)

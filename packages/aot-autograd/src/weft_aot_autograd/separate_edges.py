@@ -140,16 +140,20 @@ class SeparateEdges:
 
 
 def separate_edges(
-    partly_reached: Mapping[int, Set[int]], device: torch.device, arguments: Sequence[Any]
+    partly_reached: Mapping[int, Set[int]],
+    device: torch.device,
+    arguments: Sequence[Any],
+    written: Set[int],
 ) -> SeparateEdges | None:
     """For those of the arguments ``partly_reached`` that were computed and require gradients, if any.
 
-    ``device``: where the gradients are computed.
+    ``device``: where the gradients are computed.  ``written``: the results that autograd records as written
+    to arguments.  The nodes of these writes are not visited for the sake of a leaf that they don't lead to.
     """
     reaching = {
         k: outputs
         for k, outputs in partly_reached.items()
-        if arguments[k].requires_grad and not arguments[k].is_leaf
+        if arguments[k].requires_grad and (not arguments[k].is_leaf or not written <= outputs)
     }
     return SeparateEdges(reaching, device) if reaching else None
 

@@ -248,6 +248,7 @@ class Plan:
             (output, functional.lifted.get(index), order.get(index, 0))
             for output, index in functional.mutated_inputs.items()
         )
+        self.recorded_writes = self._differentiated & functional.mutated_inputs.keys()
 
     def _edges(self) -> dict[int, int]:
         """The edges of the function's node in autograd's graph, by the positions of the tensor arguments.
