@@ -61,6 +61,16 @@ OPERATIONS = {
     "called": lambda value: value(),
     "summed up": lambda value: sum(["a"], value),
     "class": lambda value: isinstance(3, value),
+    "reversed": lambda value: list(reversed(value)),
+    "no base": lambda value: issubclass(value, ()),
+    "base": lambda value: issubclass(value, (int, str)),
+    "no place": lambda value: "12" % value,  # noqa: F507, UP031
+    "one place": lambda value: "%d!" % value,  # noqa: UP031
+    "named place": lambda value: "%(a)s" % value,  # noqa: UP031
+    "two places": lambda value: "%s %s" % (value,),  # noqa: F507, UP031
+    "specification": lambda value: f"{value:3q}",
+    "two fields": lambda value: "{} {}".format(value),  # noqa: F524
+    "named field": lambda value: "{a.b}".format(a=value),  # noqa: UP032
 }
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from differential import check
 from weft_bytecode_capture import capture
 
 
@@ -96,3 +97,31 @@ def test_a_tensor_with_gradients_prints_itself_as_in_eager() -> None:
 
     x = torch.ones(2, requires_grad=True)
     assert capture(function)(x).result[1] == function(x)[1]
+
+
+def wrongly_formatted(x, n, scale):
+    found = []
+    for place in range(6):
+        try:
+            if place == 0:
+                found.append(f"{n:s}")
+            elif place == 1:
+                found.append("%s %s" % n)  # noqa: UP031
+            elif place == 2:
+                found.append("{} {}".format(scale))  # noqa: F524
+            elif place == 3:
+                found.append("%(n)s" % scale)  # noqa: UP031
+            elif place == 4:
+                found.append(f"{x.sum():q}")
+            else:
+                found.append(f"{x:.2f}")
+        except (TypeError, ValueError, IndexError) as error:
+            found.append((type(error), str(error)))
+    return x + 1, found
+
+
+def test_formatting_raises_where_it_is_done():
+    """Not where somebody reads the text: the handler is over then."""
+    check(
+        wrongly_formatted, [(torch.arange(float(n)), n, n / 2) for n in (3, 4, 5)], fullgraph=False
+    )

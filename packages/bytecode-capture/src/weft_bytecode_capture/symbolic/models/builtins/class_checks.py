@@ -131,11 +131,13 @@ def _check(method: Any, evaluator: Evaluator, receiver: Variable, value: Variabl
 
 @model(issubclass)
 def _issubclass(evaluator: Evaluator, kind: Variable, kinds: Variable, /) -> Variable:
+    several = _several(evaluator, kinds)
+    if several is not None and not several:
+        return ConstantVariable(False)  # nothing has asked what the first argument is
     if kind.is_constant():
         evaluator.raise_error(TypeError, "issubclass() arg 1 must be a class")
     if not isinstance(kind, ClassVariable):
         raise Unsupported("issubclass() of an unknown class", repr(kind))
-    several = _several(evaluator, kinds)
     if several is not None:
         return ConstantVariable(
             any(_issubclass(evaluator, kind, k).truth(evaluator) for k in several)

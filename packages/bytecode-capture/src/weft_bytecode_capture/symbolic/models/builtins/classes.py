@@ -206,6 +206,8 @@ def _reversed(evaluator: Evaluator, iterable: Variable, /) -> Variable:
             return SymbolicRangeIteratorVariable(backwards)
     if iterable.is_constant() and isinstance(iterable.as_constant(), range):
         return RangeIteratorVariable(iterable.as_constant()[::-1])
+    if isinstance(iterable, ConstantVariable) and not hasattr(iterable.value, "__getitem__"):
+        return _reversed_by_index(evaluator, iterable)  # as of any class that says nothing
     if iterable.python_type() is list and isinstance(iterable, ListVariable):
         return ReversedListIteratorVariable(evaluator, iterable)
     return SequenceIteratorVariable(iterable, iterable.iterate(evaluator)[::-1])

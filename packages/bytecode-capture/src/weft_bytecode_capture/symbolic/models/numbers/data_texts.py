@@ -127,12 +127,38 @@ _MADE = _frame_hook.disabled(_made)  # tensors print themselves by torch's Pytho
 def text_of_data(
     evaluator: Evaluator, function: Callable[..., Any], arguments: Sequence[Variable]
 ) -> DataTextVariable | None:
-    """``function(*arguments)``, a text, if numbers that vary are among the arguments; else None."""
+    """``function(*arguments)``, a text, if numbers that vary are among the arguments; else None.
+
+    None also where it raises: that is where the program is, and not where somebody reads the text.
+    """
     if not any(_varies(evaluator, argument) for argument in arguments):
+        return None
+    try:
+        function(*(_example(evaluator, argument) for argument in arguments))
+    except _FORMAT_ERRORS:
         return None
     held = [_held(evaluator, argument) for argument in arguments]
     kept = tuple(argument for argument in held if argument is not None)
     return DataTextVariable([TextCall(function, kept)]) if len(kept) == len(held) else None
+
+
+_FORMAT_ERRORS = (TypeError, ValueError, KeyError, IndexError, AttributeError)
+
+
+def _example(evaluator: Evaluator, variable: Variable) -> Any:
+    """A value of the kind that a variable has; TypeError for one that no text can wait for."""
+    if isinstance(variable, SequenceVariable) and _is_plain_sequence(variable):
+        kind: Any = variable.python_type()
+        return kind(_example(evaluator, item) for item in variable.items(evaluator))
+    if isinstance(variable, TensorVariable):
+        fake = variable.fake
+        shape = [size if type(size) is int and size < 2 else 2 for size in fake.shape]
+        return torch.ones(shape, dtype=fake.dtype)
+    if isinstance(variable, (NumberVariable, DataTextVariable, DataBooleanVariable)):
+        return variable.python_type()(1)
+    if not variable.is_constant():
+        raise TypeError
+    return variable.as_constant()
 
 
 def formatted_with(evaluator: Evaluator, template: str, value: Variable) -> DataTextVariable | None:

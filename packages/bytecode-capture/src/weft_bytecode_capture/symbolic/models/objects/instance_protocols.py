@@ -41,7 +41,9 @@ class InstanceProtocols(Variable):
         return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
 
     def printable(self, evaluator: Evaluator) -> Any:
-        return PrintedInstance(evaluator, self)
+        read = [n for n in _READ_BY_FORMATS if evaluator.state.find_in_type(self.kind, n)]
+        methods = dict.fromkeys(read, PrintedInstance.refuse)
+        return type(self.kind.__name__, (PrintedInstance,), methods)(evaluator, self)
 
     def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
         """What a builtin base class has for ``__str__``, ``__repr__`` or ``__format__``."""
@@ -271,7 +273,10 @@ _MISSING = {
 
 
 class PrintedInstance:
-    """Stands for an instance of a Python class where a builtin prints it: asks the evaluator."""
+    """Stands for an instance of a Python class where a builtin prints it: asks the evaluator.
+
+    A subclass has those of ``_READ_BY_FORMATS`` that the class has, which ``%`` looks for, and its name.
+    """
 
     def __init__(self, evaluator: Evaluator, instance: InstanceProtocols) -> None:
         self._evaluator = evaluator
@@ -315,11 +320,14 @@ class PrintedInstance:
             raise TypeError(f"unsupported format string passed to {name}.__format__")
         return str(self)
 
-    def __getitem__(self, key: Any) -> Any:
-        raise Unsupported("text of an instance", f"{self._instance!r}[{key!r}] in a format")
-
     def __getattr__(self, name: str) -> Any:
         raise Unsupported("text of an instance", f"{self._instance!r}.{name} in a format")
+
+    def refuse(self, *key: Any) -> Any:
+        raise Unsupported("text of an instance", f"{self._instance!r} read by a format")
+
+
+_READ_BY_FORMATS = ("__getitem__", "__index__", "__int__", "__float__")
 
 
 _RECURSION_CHECKS = (dataclasses.__file__, reprlib.__file__)
