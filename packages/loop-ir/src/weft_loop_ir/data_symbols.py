@@ -63,7 +63,7 @@ def item_symbols(item: Item, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]
             if name in buffers:
                 found |= layout_symbols(buffers[name])
         if isinstance(part, ExternCall):
-            found |= _symbols_in((part.arguments, tuple(part.keywords.values())))
+            found |= _symbols_in(part.leaves)
             found |= {s for r in part.requires for s in r.expression.free_symbols}
         elif isinstance(part, Loop) and part.count is not None:
             found |= _symbols_in([part.count.start, part.count.step, part.count.stop])

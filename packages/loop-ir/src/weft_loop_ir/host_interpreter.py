@@ -165,8 +165,6 @@ class HostInterpreter(HostWalk):
             return self.value(argument)
         if isinstance(argument, SizeFloat):
             return argument.evaluate(self.sizes)
-        if isinstance(argument, list | tuple):
-            return [self._argument(a) for a in argument]
         return argument
 
     def extern_call(self, call: ExternCall) -> None:
@@ -176,11 +174,10 @@ class HostInterpreter(HostWalk):
                 self._settle(name)
 
     def call(self, call: ExternCall) -> None:
-        arguments = [self._argument(a) for a in call.arguments]
-        keywords = {k: self._argument(a) for k, a in call.keywords.items()}
+        arguments, keywords = call.with_leaves(self._argument)
         if call.out_variant is not None and self.writes_into(call):
             (name,) = extern_writes(call)
-            call.out_variant(*arguments, **keywords, out=self.memory[name])
+            call.out_variant(*arguments, **keywords, **{call.out_name: self.memory[name]})
             return
         results = call.operator(*arguments, **keywords)
         self._results = results if isinstance(results, list | tuple) else (results,)

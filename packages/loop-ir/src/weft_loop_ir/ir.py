@@ -22,7 +22,7 @@ Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants`
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -236,6 +236,46 @@ class ExternCall:
     def named_arguments(self) -> dict[str, Any]:
         """``arguments`` and ``keywords`` by the names of the operator's schema; defaults are left out."""
         return named_arguments(self.operator, self.arguments, self.keywords)
+
+    @property
+    def leaves(self) -> list[Any]:
+        """What its arguments and keywords hold, in order, those in lists one by one."""
+        return leaves_of([*self.arguments, *self.keywords.values()])
+
+    @property
+    def views(self) -> list[BufferView]:
+        """The tensors that it takes, in order."""
+        return [leaf for leaf in self.leaves if isinstance(leaf, BufferView)]
+
+    def with_leaves(self, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments and keywords with each leaf changed, lists kept."""
+        keywords = {name: with_leaves(value, change) for name, value in self.keywords.items()}
+        return [with_leaves(value, change) for value in self.arguments], keywords
+
+    def mapped(self, change: Callable[[Any], Any]) -> ExternCall:
+        """The same call with each leaf of its arguments changed."""
+        arguments, keywords = self.with_leaves(change)
+        return replace(self, arguments=tuple(arguments), keywords=keywords)
+
+    @property
+    def out_name(self) -> str:
+        """The keyword by which :attr:`out_variant` is given the memory of its result."""
+        assert self.out_variant is not None
+        return next(a.name for a in self.out_variant._schema.arguments if a.is_out)
+
+
+def leaves_of(argument: Any) -> list[Any]:
+    """What an operator's argument holds, nested lists and tuples opened, in order."""
+    if isinstance(argument, list | tuple):
+        return [leaf for item in argument for leaf in leaves_of(item)]
+    return [argument]
+
+
+def with_leaves(argument: Any, change: Callable[[Any], Any]) -> Any:
+    """An operator's argument with each of its leaves changed, lists and tuples kept."""
+    if isinstance(argument, list | tuple):
+        return type(argument)(with_leaves(item, change) for item in argument)
+    return change(argument)
 
 
 def is_dense(place: Layout | BufferView, order: Sequence[int] | None = None) -> bool:

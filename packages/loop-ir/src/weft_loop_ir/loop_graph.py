@@ -222,19 +222,9 @@ def touches_in_graph(loop_graph: LoopGraph) -> Counter[str]:
     return found
 
 
-def views_in(argument: object) -> list[BufferView]:
-    """The buffer views in an extern call's argument, nested sequences included, in order."""
-    if isinstance(argument, BufferView):
-        return [argument]
-    if isinstance(argument, list | tuple):
-        return [view for item in argument for view in views_in(item)]
-    return []
-
-
 def extern_reads(call: ExternCall) -> tuple[str, ...]:
     """The names of the buffers that ``call`` reads or holds, in order, once each."""
-    views = views_in(call.arguments) + views_in(tuple(call.keywords.values()))
-    return tuple(dict.fromkeys([*(view.buffer for view in views), *call.holds]))
+    return tuple(dict.fromkeys([*(view.buffer for view in call.views), *call.holds]))
 
 
 def extern_writes(call: ExternCall) -> tuple[str, ...]:

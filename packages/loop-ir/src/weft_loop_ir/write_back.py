@@ -120,11 +120,12 @@ def _with_name(node: Any, old: str, new: str) -> Any:
     if old not in item_reads(node) and old not in item_writes(node):
         return node
     if isinstance(node, ExternCall):
-        return replace(
-            node,
-            arguments=_in_arguments(node.arguments, old, new),
-            keywords=_in_arguments(dict(node.keywords), old, new),
-        )
+
+        def renamed(leaf: Any) -> Any:
+            is_old = isinstance(leaf, BufferView) and leaf.buffer == old
+            return replace(leaf, buffer=new) if is_old else leaf
+
+        return node.mapped(renamed)
     return replace(
         node,
         body=with_buffers(node.body, {old: new}),
@@ -135,13 +136,3 @@ def _with_name(node: Any, old: str, new: str) -> Any:
 
 def _in_names(names: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(new if name == old else name for name in names))
-
-
-def _in_arguments(value: Any, old: str, new: str) -> Any:
-    if isinstance(value, BufferView) and value.buffer == old:
-        return replace(value, buffer=new)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_in_arguments(item, old, new) for item in value)
-    if isinstance(value, dict):
-        return {key: _in_arguments(item, old, new) for key, item in value.items()}
-    return value

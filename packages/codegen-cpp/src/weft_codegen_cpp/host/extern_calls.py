@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,26 +28,11 @@ OUT_FUNCTIONS: dict[object, str] = {
 """Operators whose ``out`` form takes tensors, then (for the ``add`` ones) ``beta`` and ``alpha``."""
 
 
-def views_of(call: ExternCall) -> list[BufferView]:
-    """The tensor arguments of ``call`` in the order in which a callback gets them."""
-    return [leaf for leaf in _leaves_of(call) if isinstance(leaf, BufferView)]
-
-
-def _leaves_of(call: ExternCall) -> list[Any]:
-    return _leaves((call.arguments, tuple(call.keywords.values())))
-
-
-def _leaves(argument: Any) -> list[Any]:
-    if isinstance(argument, list | tuple):
-        return list(itertools.chain.from_iterable(_leaves(a) for a in argument))
-    return [argument]
-
-
 def symbols_of(call: ExternCall, outputs: Sequence[Buffer | None]) -> tuple[sympy.Symbol, ...]:
     """The symbols of sizes and numbers that a callback needs, sorted by name; not those that it gives."""
     layouts = [buffer.layout for buffer in outputs if buffer is not None]
     extents = (extent for layout in layouts for extent in (*layout.size, *layout.stride))
-    numbers = [leaf for leaf in _leaves_of(call) if isinstance(leaf, sympy.Expr | SizeFloat)]
+    numbers = [leaf for leaf in call.leaves if isinstance(leaf, sympy.Expr | SizeFloat)]
     free = {symbol for number in (*numbers, *extents) for symbol in number.free_symbols}
     free -= {definition.symbol for definition in call.defines}
     return tuple(sorted(free, key=lambda s: str(s.name)))
@@ -61,17 +45,6 @@ def _substitute(argument: Any, tensors: Any, values: dict[sympy.Symbol, Any]) ->
         return int(argument.xreplace(values))
     if isinstance(argument, SizeFloat):
         return argument.evaluate({s: int(v) if s.is_integer else v for s, v in values.items()})
-    if isinstance(argument, list | tuple):
-        return type(argument)(_substitute(a, tensors, values) for a in argument)
-    return argument
-
-
-def _plain(argument: Any) -> Any:
-    """``argument`` with Python's integers for SymPy's."""
-    if isinstance(argument, sympy.Integer):
-        return int(argument)
-    if isinstance(argument, list | tuple):
-        return type(argument)(_plain(a) for a in argument)
     return argument
 
 
@@ -117,13 +90,9 @@ class Callback:
         return tuple(_concrete_layout(b, {}) for b in self.outputs)
 
     @functools.cached_property
-    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """The call's arguments, with their tensors and symbols left in, and numbers as Python's own."""
-        call = self.extern
-        return (
-            [_plain(a) for a in call.arguments],
-            {key: _plain(a) for key, a in call.keywords.items()},
-        )
+    def _plain(self) -> ExternCall:
+        """The call with its numbers as Python's own; tensors and symbols are left in."""
+        return self.extern.mapped(lambda a: int(a) if isinstance(a, sympy.Integer) else a)
 
     def _run(self, inputs: Sequence[Any]) -> Any:
         call = self.extern
@@ -131,9 +100,7 @@ class Callback:
         numbers = zip(self.symbols, inputs[self.tensor_count :], strict=True)
         values = {s: sympy.Integer(v) if s.is_integer else v for s, v in numbers}
         source = iter(tensors)
-        given, named = self._arguments
-        arguments = [_substitute(a, source, values) for a in given]
-        keywords = {k: _substitute(a, source, values) for k, a in named.items()}
+        arguments, keywords = self._plain.with_leaves(lambda a: _substitute(a, source, values))
         if self.into_memory:
             _run_into(tensors[-1], call, arguments, keywords)
             return ()
@@ -157,7 +124,7 @@ def make_callback(
     call: ExternCall, outputs: Sequence[Buffer | None], into_memory: bool
 ) -> Callback:
     """The callback of ``call``."""
-    tensor_count = len(views_of(call)) + into_memory
+    tensor_count = len(call.views) + into_memory
     return Callback(call, tuple(outputs), into_memory, tensor_count, symbols_of(call, outputs))
 
 
@@ -168,8 +135,7 @@ def _run_into(
     if call.out_variant is None:
         memory.copy_(call.operator(*arguments, **keywords))
         return
-    name = next(a.name for a in call.out_variant._schema.arguments if a.is_out)
-    call.out_variant(*arguments, **keywords, **{name: memory})
+    call.out_variant(*arguments, **keywords, **{call.out_name: memory})
 
 
 def _settle(
@@ -233,12 +199,11 @@ NativeCall = MatmulCall | LinearCall | AttentionCall
 
 def native_call(call: ExternCall) -> NativeCall | None:
     """How the host program can run ``call`` without Python; None if it can't."""
-    for leaf in _leaves_of(call):
+    for leaf in call.leaves:
         if isinstance(leaf, SizeFloat) or (isinstance(leaf, sympy.Expr) and not leaf.is_Integer):
             return None
     operator = call.operator
-    views = views_of(call)
-    if any(view.dtype.is_complex for view in views):
+    if any(view.dtype.is_complex for view in call.views):
         return None
     if call.out_variant is None:
         linear = linear_arguments(call)

@@ -19,7 +19,6 @@ from weft_codegen_cpp.host.extern_calls import (
     make_callback,
     native_call,
     symbols_of,
-    views_of,
     writes_into,
 )
 from weft_codegen_cpp.host.linear import convolves_in_onednn
@@ -147,7 +146,7 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
     """Call a Python function with fresh tensors on the arguments' memory."""
     buffers = [None if n is None else writer.schedule.buffers[n] for n in call.outputs]
     into_memory = writes_into(call)
-    views = views_of(call)
+    views = call.views
     if into_memory and call.outputs[0] is not None:
         views = [*views, writer.whole_view(call.outputs[0])]
     symbols = symbols_of(call, buffers)

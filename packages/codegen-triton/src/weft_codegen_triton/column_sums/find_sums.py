@@ -368,11 +368,7 @@ def _beside(sums: _Sums, rows: _Rows) -> LoopBody:
     columns = {v.symbol: own.symbol for v, own in zip(sums.columns, rows.inner, strict=True)}
     body = sums.over_rows(_flat(rows.kernel.outer), columns)
     place = _flat(rows.inner)
-
-    def placed(store: Store) -> Store:
-        return replace(store, arguments=(store.buffer, place, *store.arguments[2:]))
-
-    return LoopBody(tuple(placed(i) if isinstance(i, Store) else i for i in body.instructions))
+    return LoopBody(tuple(i.at(place) if isinstance(i, Store) else i for i in body.instructions))
 
 
 def _in_parts(sums: _Sums, part: int) -> Kernel:

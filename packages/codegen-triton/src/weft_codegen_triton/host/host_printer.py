@@ -513,8 +513,7 @@ class _HostPrinter(HostWalk):
         self.emit(f"# {call.name}: {call.operator} ({call.origin})")
         name = call.outputs[0] if len(call.outputs) == 1 else None
         if call.out_variant is not None and name is not None:
-            out = next(a.name for a in call.out_variant._schema.arguments if a.is_out)
-            arguments.append(f"{out}={self.tensor(name)}")
+            arguments.append(f"{call.out_name}={self.tensor(name)}")
             line = f"{self.constant(call.out_variant)}({', '.join(arguments)})"
             if self.is_beside_recordings:
                 self.emit("with beside_recordings(stream):")

@@ -58,8 +58,7 @@ def can_be_timed(forms: Sequence[MatmulKernel]) -> bool:
         stages += [s for step in form.replaces if isinstance(step, Kernel) for s in step.stages]
     if any(stage.body.holds(Scalar) for stage in stages):
         return False
-    given = [*forms[0].call.arguments, *forms[0].call.keywords.values()]
-    return not any(isinstance(a, SizeFloat) for a in given)
+    return not any(isinstance(a, SizeFloat) for a in forms[0].call.leaves)
 
 
 class StepTimer:
@@ -84,7 +83,7 @@ class StepTimer:
                 names.update((*step.reads, *step.writes))
             else:
                 names.update(n for n in step.outputs if n is not None)
-                names.update(a.buffer for a in step.arguments if isinstance(a, BufferView))
+                names.update(view.buffer for view in step.views)
         self._names = sorted(names)
 
     @property
@@ -143,12 +142,11 @@ class StepTimer:
         return run
 
     def _call(self, call: ExternCall, memory: Mapping[str, torch.Tensor]) -> Run:
-        arguments = [self._argument(a, memory) for a in call.arguments]
-        keywords = {k: self._argument(a, memory) for k, a in call.keywords.items()}
+        arguments, keywords = call.with_leaves(lambda a: self._argument(a, memory))
         operator: Callable[..., Any] = call.operator
         if call.out_variant is not None:
             operator = call.out_variant
-            keywords["out"] = memory[str(call.outputs[0])]
+            keywords[call.out_name] = memory[str(call.outputs[0])]
 
         def run() -> None:
             operator(*arguments, **keywords)
@@ -163,8 +161,6 @@ class StepTimer:
             return memory[argument.buffer].as_strided(size, stride, self._number(argument.offset))
         if isinstance(argument, sympy.Expr):
             return self._number(argument)
-        if isinstance(argument, list | tuple):
-            return [self._argument(a, memory) for a in argument]
         return argument
 
     def _launch(

@@ -99,6 +99,10 @@ class Access(Instruction):
         """The same access to another buffer."""
         return self.operation.instruction((buffer, *self.arguments[1:]), self.dtype)
 
+    def at(self, index: sympy.Expr) -> Instruction:
+        """The same access at another index."""
+        return self.operation.instruction((self.buffer, index, *self.arguments[2:]), self.dtype)
+
 
 class Load(Access):
     """What is in memory."""

@@ -69,12 +69,9 @@ def in_iteration(node: Any, iterations: Iterations, buffers: Mapping[str, Buffer
         if isinstance(argument, BufferView) and argument.buffer in iterations.own:
             moved = iterations.own[argument.buffer] * number
             return replace(argument, offset=sympy.expand(argument.offset + moved))
-        if isinstance(argument, list | tuple):
-            return type(argument)(placed(a) for a in argument)
         return argument
 
-    keywords = {name: placed(argument) for name, argument in node.keywords.items()}
-    return replace(node, arguments=placed(node.arguments), keywords=keywords)
+    return node.mapped(placed)
 
 
 def _placed(

@@ -26,7 +26,7 @@ from weft_loop_ir.ir import (
     Schedule,
     Step,
 )
-from weft_loop_ir.loop_graph import extern_writes, item_writes, touches, views_in
+from weft_loop_ir.loop_graph import extern_writes, item_writes, touches
 from weft_loop_ir.schedule.accesses import linear_form
 from weft_loop_ir.schedule.counter_bounds import Bounds, counter_bounds, greatest, settled
 from weft_loop_ir.schedule.iterations import (
@@ -108,7 +108,7 @@ class _Accesses(StepVisitor[Iterator[IterationAccess]]):
     def extern_call(self, call: ExternCall) -> Iterator[IterationAccess]:
         if call.holds or call.defines:  # a number of data differs by iteration
             raise _NotKnown
-        for view in views_in(call.arguments) + views_in(tuple(call.keywords.values())):
+        for view in call.views:
             yield from self._view(view, is_store=False)
         for name in extern_writes(call):
             layout = self.schedule.buffers[name].layout
