@@ -58,9 +58,10 @@ def test_an_odd_matmul_is_cut(codegen: TritonCodegen, bias: tuple[int, ...] | No
 
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_parts_of_a_large_odd_matmul_are_one_after_the_other(
-    codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch, has_bias: bool
+    codegen: TritonCodegen, has_bias: bool
 ) -> None:
-    monkeypatch.setattr(aligned_matmuls, "PART_BYTES", 1 << 19)
+    gpu = replace(REFERENCE, l2_bytes=(1 << 19) * 4 // 5)
+    codegen = TritonCodegen(replace(codegen.options, gpu=gpu))
     a, weight, bias = randn(512, 512), randn(1800, 512)[:1799], randn(1799)
     schedule = rewritten(
         codegen, lambda c, a, w: F.linear(a, w, c if has_bias else None), bias, a, weight

@@ -87,6 +87,16 @@ class Gpu:
         return self.shared_bytes * 7 // 8
 
     @property
+    def elements_a_launch(self) -> float:
+        """Floats that one multiprocessor reads in the time that a launch takes the host: 2**15 on an H200."""
+        return HOST_LAUNCH * MOVED_PART * self.bandwidth / self.multiprocessors / 4
+
+    @property
+    def cached_bytes(self) -> int:
+        """Of a result most of which is in the second-level cache when it is read next."""
+        return self.l2_bytes * 5 // 4
+
+    @property
     def many_tiles(self) -> int:
         """Tiles that give work to nearly every multiprocessor: powers of two often lie just below."""
         return self.multiprocessors - self.multiprocessors // 32

@@ -31,8 +31,6 @@ from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel, matmul_alone
 from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape
 
-ELEMENTS_PER_LAUNCH = 1 << 15
-"""What one multiprocessor handles in about the time that a launch takes the host."""
 LAUNCHES_PER_TEST = 2
 """Launches in about the time in which the host reads what a test gives."""
 MAX_TRIPS_UNKNOWN = 64
@@ -87,7 +85,7 @@ def _as_program(loop: Loop, schedule: Schedule, gpu: Gpu) -> ProgramLoop | None:
     launches = [item for item in all_items([found]) if isinstance(item, Kernel)]
     work = [_elements(kernel) for kernel in launches]
     tests = LAUNCHES_PER_TEST * sum(r.predicate is not None for r in _regions(found))
-    if not sum(work) <= ELEMENTS_PER_LAUNCH * (len(launches) + tests):
+    if not sum(work) <= gpu.elements_a_launch * (len(launches) + tests):
         return None
     if len({*item_reads(found), *item_writes(found)}) > MAX_BUFFERS:
         return None

@@ -21,7 +21,7 @@ import torch.fx
 from weft_loop_ir.guesses import MATMUL_EXTENT
 from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, source_of
 
-from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.gpu import GRAPH_LAUNCH, Gpu
 
 aten = torch.ops.aten
 
@@ -31,10 +31,6 @@ MATMULS = (aten.mm.default, aten.addmm.default)
 UNIT = 8
 """Elements of 2 bytes that are 16 bytes."""
 MIN_COLUMNS = 1024
-MIN_OPERATIONS = 1 << 28
-"""Multiplications below which one matmul is faster than two."""
-PART_BYTES = 64 << 20
-"""Of a matmul's part, at least: the cache holds most of it until it is read again."""
 MAX_PARTS = 16
 PART_UNIT = 256
 """A part's columns are a multiple of this, so that the library's tiles are whole."""
@@ -51,8 +47,8 @@ MIN_EXTENT = 16
 def align_matmuls(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Cut large matmuls in 16 bits at the last column that is aligned, or pad what is not."""
     for node in _matmuls(graph):
-        if _is_worth_it(node):
-            _cut(node)
+        if _is_worth_it(node, gpu):
+            _cut(node, gpu)
     found = [padding for node in _matmuls(graph) if (padding := _padding_of(node, gpu)) is not None]
     readers = Counter(operand for padding in found for operand in padding.operands)
     made: dict[PaddedMatrix, Node] = {}
@@ -225,24 +221,24 @@ def _with_zeros(before: Node, matrix: Node, *more: int) -> Node:
     return insert_call(before, padded, aten.constant_pad_nd.default, matrix, ends)
 
 
-def _is_worth_it(node: torch.fx.Node) -> bool:
+def _is_worth_it(node: torch.fx.Node, gpu: Gpu) -> bool:
+    """Whether two matmuls, each result of which is copied to its columns, take less time than one."""
     if not all(map(is_static, (node, *node.args[-2:]))):
         return False
     value, _, weight = _values(node)
     columns = value.shape[1]
     if value.itemsize != 2 or columns % UNIT == 0 or columns < MIN_COLUMNS:
         return False
-    operations = value.numel() * weight.shape[0]
     is_turned = weight.stride(0) == 1 and weight.stride(1) % UNIT == 0
-    return bool(is_turned and operations >= MIN_OPERATIONS)
+    return is_turned and _saved(node, {columns}, gpu) > GRAPH_LAUNCH + gpu.copying(_bytes(value))
 
 
-def _cut(node: torch.fx.Node) -> None:
+def _cut(node: torch.fx.Node, gpu: Gpu) -> None:
     """Replace ``node`` by matmuls of parts of its columns, each written to its place after the other."""
     value = node.meta["val"]
     size, dtype, device = list(value.shape), value.dtype, value.device
     whole = insert_call(node, value, aten.empty.memory_format, size, dtype=dtype, device=device)
-    edges = _edges(value)
+    edges = _edges(value, gpu)
     for start, end in itertools.pairwise(edges):
         operands = list(node.args)
         operands[-1] = _sliced(node, operands[-1], start, end)
@@ -254,11 +250,11 @@ def _cut(node: torch.fx.Node) -> None:
     node.graph.erase_node(node)
 
 
-def _edges(value: torch.Tensor) -> list[int]:
+def _edges(value: torch.Tensor, gpu: Gpu) -> list[int]:
     """The columns between which parts of the matmul ``value`` lie: the last part is the unaligned rest."""
     rows, columns = value.shape
     edge = columns // UNIT * UNIT
-    parts = min(MAX_PARTS, max(1, rows * edge * value.itemsize // PART_BYTES))
+    parts = min(MAX_PARTS, max(1, rows * edge * value.itemsize // gpu.cached_bytes))
     step = -(-edge // parts // PART_UNIT) * PART_UNIT
     return [*range(0, edge, step), edge, columns]
 
