@@ -107,7 +107,9 @@ def test_results_lie_as_copies_of_operands(
     name = "aten::_scaled_dot_product_cudnn_attention_backward"
     query = lay((*size, 8), layout, torch.float16).permute(*order, 3)
     out = torch.randn(*query.shape[:-1], columns).half()
-    copies = copies_for(CALLEES[name], {"query": query, "out": out})
+    tensors = {"query": query, "out": out}
+    layouts = {name: OperandLayout.of(tensor) for name, tensor in tensors.items()}
+    copies = copies_for(CALLEES[name], tensors, layouts)
     given_query, given_out = copies.get("query", query), copies.get("out", out)
     assert torch.equal(given_query, query)
     assert torch.equal(given_out, out)

@@ -83,9 +83,11 @@ def _call_with_copies(
         for name in callee.operands
         if isinstance(named.get(name), torch.Tensor) and named[name].numel()
     }
-    if first_only and callee.otherwise and _needs_other(callee, tensors):
+    layouts = {name: OperandLayout.of(tensor) for name, tensor in tensors.items()}
+    fits = (callee.operands[name].takes_value(layout) for name, layout in layouts.items())
+    if first_only and callee.otherwise and False in fits:  # no copy would do
         return _otherwise(operator, named)
-    copies = copies_for(callee, tensors)
+    copies = copies_for(callee, tensors, layouts)
     if not copies:
         return operator(*arguments, **keywords)
     names = argument_names(operator)
@@ -93,20 +95,14 @@ def _call_with_copies(
     return operator(*fitting, **{n: copies.get(n, a) for n, a in keywords.items()})
 
 
-def _needs_other(callee: Callee, tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Whether no copy would do."""
-    return any(
-        callee.operands[name].takes_value(OperandLayout.of(tensor)) is False
-        for name, tensor in tensors.items()
-    )
-
-
-def copies_for(callee: Callee, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copies of those of ``tensors``, operands by name, that do not lie as ``callee`` takes them."""
+def copies_for(
+    callee: Callee, tensors: Mapping[str, torch.Tensor], layouts: Mapping[str, OperandLayout]
+) -> dict[str, torch.Tensor]:
+    """Copies of those of ``tensors``, operands by name, whose ``layouts`` ``callee`` does not take."""
     copies = {
         name: aligned_copy(tensor, callee.operands[name])
         for name, tensor in tensors.items()
-        if callee.operands[name].takes_layout(OperandLayout.of(tensor)) is False
+        if callee.operands[name].takes_layout(layouts[name]) is False
     }
     for name, other in callee.dense_as.items():
         if other in copies and name in tensors:
