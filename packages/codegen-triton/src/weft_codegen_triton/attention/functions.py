@@ -144,8 +144,8 @@ class MatrixPrinter:
         if not tile.turned:  # the last rows may see most keys, the first keys be seen by most rows
             number = f"(tl.num_programs({block_axis}) - 1 - {number})"
         tile.emit(
-            f"{matrix} = {program_id(tile.batch_axis)}{tile.cast}",
-            f"first = {number}{tile.cast} * {block}",
+            f"{matrix} = {program_id(tile.batch_axis)}{tile.printer.cast}",
+            f"first = {number}{tile.printer.cast} * {block}",
             *(f"depth{n} = tl.arange(0, {n})" for n in sorted(set(map(padded, widths)))),
         )
 
@@ -153,7 +153,7 @@ class MatrixPrinter:
         """The rows of the tile, from ``first`` on."""
         tile = self.tile
         row = "[None, :]" if tile.turned else "[:, None]"
-        tile.emit(f"y = {first} + tl.arange(0, YBLOCK){tile.cast}", f"yindex = y{row}")
+        tile.emit(f"y = {first} + tl.arange(0, YBLOCK){tile.printer.cast}", f"yindex = y{row}")
         if self.query_mask:
             tile.emit(f"ymask = yindex < {self.queries}")
         else:

@@ -125,11 +125,6 @@ class ScoreTile:
         for line in lines:
             self.printer.emit(line)
 
-    @property
-    def cast(self) -> str:
-        """What follows an index that may need 64 bits."""
-        return ".to(tl.int64)" if self.wide else ""
-
     # -- the function ------------------------------------------------------------------------------------
 
     @property
@@ -207,7 +202,7 @@ class ScoreTile:
     def name_keys(self, first: str) -> None:
         """The keys of the tile, from ``first`` on."""
         row = "[:, None]" if self.turned else "[None, :]"
-        self.emit(f"x = {first} + tl.arange(0, XBLOCK){self.cast}", f"xindex = x{row}")
+        self.emit(f"x = {first} + tl.arange(0, XBLOCK){self.printer.cast}", f"xindex = x{row}")
         if self.is_whole(self.keys):
             self.printer.tile.masks.pop("x", None)
         else:

@@ -205,7 +205,7 @@ class Accumulators:
         edge = lowest(value.dtype) if kind == "argmax" else highest(value.dtype)
         if value.dtype is torch.bool:
             operand, held = f"{operand}.to(tl.int32)", "tl.int32"
-        index_dtype = "tl.int64" if printer.wide else "tl.int32"
+        index_dtype = printer.index_type
         last_value = LAST_POSITION[index_dtype]
         names, is_new = self._named(number, "best", "where")
         best, where = names

@@ -95,6 +95,8 @@ class BodyPrinter:
         self.dtype_of = dtypes
         self.registers = registers
         self.wide = wide
+        self.index_type = "tl.int64" if wide else "tl.int32"
+        self.cast = ".to(tl.int64)" if wide else ""  # what follows an index that may need 64 bits
         self.lines: list[str] = []
         self.indent = 1
         self.count = 0
@@ -171,7 +173,7 @@ class BodyPrinter:
         """The pointer of an element; with ``full`` it has the whole tile's shape."""
         code, axes = self.index(expression)
         if full and axes != frozenset(self.tile.axes):
-            spread = f"tl.full({self.tile.shape}, 0, {'tl.int64' if self.wide else 'tl.int32'})"
+            spread = f"tl.full({self.tile.shape}, 0, {self.index_type})"
             code, axes = f"{code} + {spread}", frozenset(self.tile.axes)
         return f"{self.pointers[buffer]} + {code}", axes
 

@@ -86,7 +86,7 @@ def print_axis(
     name = f"{axis.upper()}BLOCK"
     frame.constants[name] = block
     frame.grid_axes.append(axis)
-    program = program_id(number) + (".to(tl.int64)" if printer.wide else "")
+    program = program_id(number) + printer.cast
     printer.emit(f"{axis}index = {program} * {name} + tl.arange(0, {name}){index}")
     count = extent(loops)
     printer.emit(f"{axis}mask = {axis}index < {printer.number(count)}")

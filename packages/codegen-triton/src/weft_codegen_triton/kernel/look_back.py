@@ -107,8 +107,7 @@ class _LookBackPrinter(ScanPrinter):
 
     def print(self) -> None:
         printer, emit = self.printer, self.printer.emit
-        wide = ".to(tl.int64)" if printer.wide else ""
-        emit(f'program = tl.atomic_add(state_ptr, 1, sem="relaxed"){wide or ".to(tl.int32)"}')
+        emit(f'program = tl.atomic_add(state_ptr, 1, sem="relaxed").to({printer.index_type})')
         emit(f"row, tile = program // {self.tiles}, program % {self.tiles}")
         emit(f"group, number = tile // {GROUP}, tile % {GROUP}")
         emit("xindex = row + tl.arange(0, XBLOCK)[:, None]")

@@ -60,8 +60,7 @@ def _head(printer: BodyPrinter, stage: Stage, goes_on: Text | None) -> str:
 def _name_counters(printer: BodyPrinter, stage: Stage) -> None:
     for loop in stage.inner:
         name = loop.symbol.name
-        dtype = "tl.int64" if printer.wide else "tl.int32"
-        printer.emit(f"{name} = tl.full([1], 0, {dtype}) + {name}_number")
+        printer.emit(f"{name} = tl.full([1], 0, {printer.index_type}) + {name}_number")
         printer.tile.names[loop.symbol] = name
 
 

@@ -210,8 +210,7 @@ class ReductionPrinter:
             place = f"xoffset + tl.arange(0, XBLOCK){space.column}"
             printer.emit(f"xplace = {place}")
             printer.emit("xmask = xplace < PBLOCK")
-            wide = ".to(tl.int64)" if printer.wide else ""
-            printer.emit(f"xindex = {program_id(0)}{wide} * PBLOCK + xplace")
+            printer.emit(f"xindex = {program_id(0)}{printer.cast} * PBLOCK + xplace")
             split_index(printer, "x", "xindex", kernel.outer)
             self._stages()
         totals.print_after(space)
@@ -286,13 +285,12 @@ class ReductionPrinter:
         """Print the loop variables and the mask of the range, at ``index``."""
         printer, space = self.printer, self.space
         axis = space.axis
-        wide = ".to(tl.int64)" if printer.wide else ""
         if space.vectors is None:
-            printer.emit(f"{axis}index = {index}{wide}")
+            printer.emit(f"{axis}index = {index}{printer.cast}")
             printer.emit(f"{axis}mask = {axis}index < {space.elements}")
             self._split(f"{axis}index", space.inner)
         elif space.vectors.start is None:
-            printer.emit(f"{axis}group = {index}{wide}")
+            printer.emit(f"{axis}group = {index}{printer.cast}")
             printer.emit(f"{axis}mask = {axis}group < {space.elements}")
             printer.emit(f"{axis}place = {axis}group + lane")
             if space.splits_between_vectors:
@@ -302,7 +300,7 @@ class ReductionPrinter:
             else:
                 self._split(f"{axis}place", space.inner)
         else:
-            printer.emit(f"{axis}group = {index}{wide}")
+            printer.emit(f"{axis}group = {index}{printer.cast}")
             printer.emit(f"{axis}place = {axis}group + lane")
             printer.emit(f"{axis}index = {axis}place - {axis}shift")
             if space.span is Span.ELEMENTS:

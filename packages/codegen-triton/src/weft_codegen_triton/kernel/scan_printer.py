@@ -220,9 +220,8 @@ class ScanPrinter:
     # -- one element after another ---------------------------------------------------------------------
 
     def _print_block(self) -> None:
-        wide = ".to(tl.int64)" if self.printer.wide else ""
         self._enter_tile("RBLOCK")
-        self._print_place("", f"{self.begin} + tl.arange(0, RBLOCK)[None, :]{wide}")
+        self._print_place("", f"{self.begin} + tl.arange(0, RBLOCK)[None, :]{self.printer.cast}")
         self._name_place("")
         self.printer.scanner = self._scanned
         self.printer.replay(self.stage.body)
@@ -282,9 +281,9 @@ class ScanPrinter:
         self._enter_tile(f"RBLOCK // {count}")
         shape = self.printer.tile.shape
         emit(f"place = tl.arange(0, RBLOCK // {count})[None, :]")
-        wide = ".to(tl.int64)" if self.printer.wide else ""
         for number in range(count):
-            self._print_place(str(number), f"{self.begin} + place{wide} * {count} + {number}")
+            place = f"{self.begin} + place{self.printer.cast} * {count} + {number}"
+            self._print_place(str(number), place)
         if self.loads_ahead:
             self._take_loads()
             self._print_loads("roffset + RBLOCK")
@@ -332,10 +331,9 @@ class ScanPrinter:
         printer, count = self.printer, self.unrolled
         loaded = dict(printer.loaded)
         self._enter_tile(f"RBLOCK // {count}")
-        wide = ".to(tl.int64)" if printer.wide else ""
+        places = f"tl.arange(0, RBLOCK // {count})[None, :]{printer.cast}"
         for number in range(count):
-            place = f"{begin} + tl.arange(0, RBLOCK // {count})[None, :]{wide} * {count} + {number}"
-            printer.emit(f"next{number} = {place}")
+            printer.emit(f"next{number} = {begin} + {places} * {count} + {number}")
             printer.tile.names[self.loop.symbol] = f"next{number}"
             printer.tile.masks["r"] = f"(next{number} < {self.length})"
             for k, (buffer, index) in enumerate(self._loads()):
