@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -11,13 +12,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
 from weft_codegen_triton import CompileError, TritonCodegen, TritonOptions
 from weft_codegen_triton.compilation import client
-from weft_codegen_triton.compilation.binary import CompileJob, KernelBinary
+from weft_codegen_triton.compilation.binary import ENTRY, CompileJob, KernelBinary
 from weft_codegen_triton.compilation.cache import read_binary, write_binary
 from weft_codegen_triton.compilation.client import CompileServer, compile_server
 from weft_codegen_triton.errors import LaunchError
@@ -160,13 +162,16 @@ def test_a_sealed_binary_that_no_driver_loads(
     monkeypatch.setattr(cuda_device, "load_kernel", load_kernel)
     device = object.__new__(CudaDevice)
     device._server = server
+    monkeypatch.setattr(device, "guard", contextlib.nullcontext)
+    monkeypatch.setattr(device, "_job", lambda function: job)
+    function, refused = (SimpleNamespace(parameters=[None] * count) for count in (3, 99))
     write_binary(server.folder, job.key(), dataclasses.replace(good, cubin=b"garbage"))
     (garbage,) = server.compile([job]).values()
-    device._loaded(job, garbage, 3)
+    device._load(ENTRY, function, {0: (function, garbage)}, None)
     assert loads == [b"garbage", good.cubin]
     assert read_binary(server.folder, job.key()) == good
     with pytest.raises(LaunchError):
-        device._loaded(job, good, 99)
+        device._load(ENTRY, refused, {0: (refused, good)}, None)
 
 
 @pytest.mark.parametrize(

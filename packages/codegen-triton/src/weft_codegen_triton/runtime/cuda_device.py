@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from weft_codegen_triton._torch import current_device, current_stream
-from weft_codegen_triton.compilation.binary import ENTRY, CompileJob, KernelBinary
+from weft_codegen_triton.compilation.binary import ENTRY, CompileJob
 from weft_codegen_triton.compilation.client import CompileServer, compile_server
 from weft_codegen_triton.errors import LaunchError
 from weft_codegen_triton.exported import Compiled
@@ -91,47 +91,26 @@ class CudaDevice:
 
     def load(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
         """Compile what is not in the cache, and load all, by name."""
-        loaded = self._load_tuned(functions) if self._autotunes else {}
-        jobs = {n: self._job(f) for n, f in functions.items() if n not in loaded}
-        binaries = self._server.compile(jobs.values())
-        with self.guard():
-            for name, job in jobs.items():
-                count = len(functions[name].parameters)
-                loaded[name] = self._loaded(job, binaries[job.key()], count, name)
-        return loaded
-
-    def _loaded(
-        self, job: CompileJob, binary: KernelBinary, count: int, name: str = ENTRY
-    ) -> Callable[..., None]:
-        """The kernel of ``job``, which is compiled again if the driver does not take what was kept."""
-        try:
-            return load_kernel(binary.called(name), count)
-        except LaunchError:
-            again = self._server.compile_again(job)
-            if again == binary:
-                raise
-        return load_kernel(again.called(name), count)
-
-    def _load_tuned(self, functions: Mapping[str, Function]) -> dict[str, Callable[..., None]]:
-        """The functions that have variants, each with those that fit the device, or the one chosen before."""
         several = self._several(functions)
-        wanted = {name: found.wanted() for name, found in several.items()}
-        jobs = (self._job(f) for found in wanted.values() for f in found.values())
-        self._server.compile_each(jobs)
-        tuned: dict[str, Callable[..., None]] = {}
-        device = torch.device("cuda", self.index)
-        for name, found in several.items():
-            named = {str(k): f for k, f in wanted[name].items()}
-            kernels = {
-                int(k): kernel for k, kernel in self.load_each(named, name).items() if kernel
-            }
-            if 0 in kernels or (len(named) == 1 and kernels):
-                tuned[name] = TunedKernel(kernels, found.functions, found.choice, device)
-        return tuned
+        compiled = self._compiled(functions, several)
+        return {n: self._load(n, f, compiled[n], several.get(n)) for n, f in functions.items()}
+
+    def _load(
+        self, name: str, function: Function, compiled: Compiled, variants: _Variants | None
+    ) -> Callable[..., None]:
+        """What launches ``function``: compiled again if the device takes nothing of what is compiled."""
+        try:
+            choice = None if variants is None else variants.choice
+            return self.load_variants(name, function, compiled, choice)
+        except LaunchError:
+            again = {0: (function, self._server.compile_again(self._job(function)))}
+            if compiled.get(0) == again[0]:
+                raise
+        return self.load_variants(name, function, again)
 
     def _several(self, functions: Mapping[str, Function]) -> dict[str, _Variants]:
         """The variants of the functions that have some."""
-        most = max_variants(len(functions))
+        most = max_variants(len(functions)) if self._autotunes else 1
         several = {n: found for n, f in functions.items() if len(found := variants(f, most)) > 1}
         return {
             name: _Variants(
@@ -143,12 +122,16 @@ class CudaDevice:
 
     def compile_variants(self, functions: Mapping[str, Function]) -> dict[str, Compiled]:
         """What :meth:`load` would load of each function, compiled."""
-        several = self._several(functions) if self._autotunes else {}
+        return self._compiled(functions, self._several(functions))
+
+    def _compiled(
+        self, functions: Mapping[str, Function], several: Mapping[str, _Variants]
+    ) -> dict[str, Compiled]:
+        """``functions``, those of ``several`` in all variants that may be launched and can be compiled."""
         wanted = {n: several[n].wanted() if n in several else {0: f} for n, f in functions.items()}
         jobs = {n: {k: self._job(f) for k, f in found.items()} for n, found in wanted.items()}
-        alone = [job for found in jobs.values() if len(found) == 1 for job in found.values()]
-        binaries = self._server.compile(alone)
-        binaries |= self._server.compile_each(j for found in jobs.values() for j in found.values())
+        binaries = self._server.compile(jobs[n][0] for n in functions if n not in several)
+        binaries |= self._server.compile_each(job for n in several for job in jobs[n].values())
         return {
             name: {
                 k: (wanted[name][k], binaries[job.key()])
@@ -159,20 +142,20 @@ class CudaDevice:
         }
 
     def load_variants(
-        self, name: str, function: Function, compiled: Compiled
+        self, name: str, function: Function, compiled: Compiled, choice: Choice | None = None
     ) -> Callable[..., None]:
-        """The launcher of what :meth:`compile_variants` gave for ``function``."""
+        """The launcher of what :meth:`compile_variants` gave for ``function``; ``choice`` keeps a choice."""
         kernels: dict[int, Callable[..., None]] = {}
         with self.guard():
             for number, (variant, binary) in compiled.items():
                 with contextlib.nullcontext() if len(compiled) == 1 else _unless_too_large():
                     kernels[number] = load_kernel(binary.called(name), len(variant.parameters))
-        if len(compiled) > 1 and 0 not in kernels:
+        if len(compiled) != 1 and 0 not in kernels:
             raise LaunchError(f"{name}: it does not fit this GPU")
         if list(compiled) == [0]:
             return kernels[0]
         functions = {0: function, **{k: variant for k, (variant, _) in compiled.items()}}
-        return TunedKernel(kernels, functions, None, torch.device("cuda", self.index))
+        return TunedKernel(kernels, functions, choice, torch.device("cuda", self.index))
 
     def _job(self, function: Function) -> CompileJob:
         major, minor = torch.cuda.get_device_capability(self.index)
