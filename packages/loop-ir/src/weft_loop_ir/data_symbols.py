@@ -71,9 +71,7 @@ def item_symbols(item: Item, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]
             found |= _symbols_in([v.size for v in (*part.loops, *part.reduction_loops)])
             found |= _symbols_in([part.body])
         elif isinstance(part, Kernel):
-            found |= _symbols_in([v.size for v in part.outer])
-            for stage in part.stages:
-                found |= _symbols_in([*(v.size for v in stage.inner), stage.body])
+            found |= _symbols_in([*(v.size for v in part.all_loops), *part.bodies])
     return found
 
 

@@ -22,15 +22,15 @@ Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants`
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import sympy
 import torch
 
 from weft_loop_ir._torch import OpOverload, named_arguments
-from weft_loop_ir.bodies.instructions import LoopBody
+from weft_loop_ir.bodies.instructions import Access, Instruction, LoopBody
 from weft_loop_ir.expressions import contiguous_stride
 
 
@@ -125,10 +125,72 @@ class Kernel:
     writes: tuple[str, ...]
     origins: tuple[str, ...]
 
+    @classmethod
+    def of_stages(
+        cls,
+        name: str,
+        outer: Sequence[LoopVariable],
+        stages: Sequence[Stage],
+        local: Sequence[LocalBuffer] = (),
+        origins: Sequence[str] = (),
+    ) -> Kernel:
+        """One that reads and writes what its stages do, but for its ``local`` buffers."""
+        own = {buffer.name for buffer in local}
+        read = dict.fromkeys(n for s in stages for n in s.body.reads if n not in own)
+        written = dict.fromkeys(n for s in stages for n in s.body.writes if n not in own)
+        touched = tuple(read), tuple(written)
+        return Kernel(name, tuple(outer), tuple(stages), tuple(local), *touched, tuple(origins))
+
+    @property
+    def inner_loops(self) -> tuple[LoopVariable, ...]:
+        """The loops of its stages, stage by stage."""
+        return tuple(v for stage in self.stages for v in stage.inner)
+
     @property
     def all_loops(self) -> tuple[LoopVariable, ...]:
         """Its outer loops, and those of its stages."""
-        return (*self.outer, *(v for stage in self.stages for v in stage.inner))
+        return (*self.outer, *self.inner_loops)
+
+    @property
+    def ranges(self) -> tuple[tuple[LoopVariable, ...], ...]:
+        """What stages loop over, each once."""
+        return tuple(dict.fromkeys(stage.inner for stage in self.stages if stage.inner))
+
+    @property
+    def local_names(self) -> set[str]:
+        """The names of its local buffers."""
+        return {buffer.name for buffer in self.local_buffers}
+
+    @property
+    def bodies(self) -> tuple[LoopBody, ...]:
+        """Those of its stages."""
+        return tuple(stage.body for stage in self.stages)
+
+    def walk(self) -> Iterator[Instruction]:
+        """Every instruction, as :meth:`LoopBody.walk` gives them."""
+        return (i for body in self.bodies for i in body.walk())
+
+    def holds(self, *forms: type[Instruction]) -> bool:
+        """Whether an instruction has one of ``forms``, nested bodies included."""
+        return any(body.holds(*forms) for body in self.bodies)
+
+    def accesses(self) -> list[Access]:
+        """Loads and stores in order, nested bodies included."""
+        return [access for body in self.bodies for access in body.accesses()]
+
+    def places_of(self, name: str) -> set[tuple[tuple[LoopVariable, ...], sympy.Expr]]:
+        """Where it accesses the buffer ``name``: what the stage loops over, and the index."""
+        stages = (
+            (stage.inner, access) for stage in self.stages for access in stage.body.accesses()
+        )
+        return {(inner, access.index) for inner, access in stages if access.buffer == name}
+
+    def with_ranges(
+        self, change: Callable[[tuple[LoopVariable, ...]], tuple[LoopVariable, ...]]
+    ) -> Self:
+        """The same with what each stage loops over changed."""
+        stages = tuple(replace(stage, inner=change(stage.inner)) for stage in self.stages)
+        return replace(self, stages=stages)
 
     @property
     def pointwise_body(self) -> LoopBody | None:
@@ -139,11 +201,11 @@ class Kernel:
     @property
     def free_sizes(self) -> tuple[sympy.Symbol, ...]:
         """The sizes and numbers of the program that it depends on: what no loop and no value binds."""
-        bodies = [stage.body for stage in self.stages]
         free = {s for v in self.all_loops for s in v.size.free_symbols}
         free.update(*(buffer.size.free_symbols for buffer in self.local_buffers))
-        free.update(*(body.free_symbols for body in bodies))
-        bound = {v.symbol for v in self.all_loops}.union(*(body.bound_symbols for body in bodies))
+        free.update(*(body.free_symbols for body in self.bodies))
+        bound = {v.symbol for v in self.all_loops}
+        bound.update(*(body.bound_symbols for body in self.bodies))
         return tuple(sorted(free - bound, key=lambda s: str(s.name)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import sympy
 import torch
 
-from weft_loop_ir.bodies import LoopBody, Value
+from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import contiguous_stride
 from weft_loop_ir.ir import (
     Buffer,
@@ -66,19 +66,8 @@ class LoopNests:
             record(ops)
             body = ops.body()
             made.append(Stage(tuple(inner), body, bool(body.reductions())))
-        self._kernels.append(self._kernel(outer, made, local))
-
-    def _kernel(
-        self, outer: Sequence[LoopVariable], stages: Sequence[Stage], local: Sequence[LocalBuffer]
-    ) -> Kernel:
-        own = {buffer.name for buffer in local}
-        bodies: list[LoopBody] = [stage.body for stage in stages]
-        reads = dict.fromkeys(n for body in bodies for n in body.reads if n not in own)
-        writes = dict.fromkeys(n for body in bodies for n in body.writes if n not in own)
         name = f"{self.name}_{len(self._kernels)}"
-        return Kernel(
-            name, tuple(outer), tuple(stages), tuple(local), tuple(reads), tuple(writes), ()
-        )
+        self._kernels.append(Kernel.of_stages(name, outer, made, local))
 
     def contract(
         self,

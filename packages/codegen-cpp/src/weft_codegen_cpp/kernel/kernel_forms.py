@@ -17,8 +17,8 @@ from weft_loop_ir.bodies.instructions import Combining
 def used_buffers(kernel: Kernel) -> tuple[str, ...]:
     """The buffers that the function of ``kernel`` is given, in order: all but its local ones."""
     used = dict.fromkeys((*kernel.reads, *kernel.writes))
-    used |= dict.fromkeys(a.buffer for stage in kernel.stages for a in stage.body.accesses())
-    local = {b.name for b in kernel.local_buffers}
+    used |= dict.fromkeys(access.buffer for access in kernel.accesses())
+    local = kernel.local_names
     return tuple(name for name in used if name not in local)
 
 
@@ -27,14 +27,12 @@ def kernel_form(kernel: Kernel, dtypes: Mapping[str, torch.dtype]) -> Hashable |
 
     None for a kernel with what has no such form: one of another class, scans, numbers of the host.
     """
-    if type(kernel) is not Kernel:
+    if type(kernel) is not Kernel or kernel.holds(Scalar, Combining):
         return None
     used = used_buffers(kernel)
     names = {name: k for k, name in enumerate((*used, *(b.name for b in kernel.local_buffers)))}
     stages = []
     for stage in kernel.stages:
-        if stage.body.holds(Scalar, Combining):
-            return None
         goes_on = None if stage.goes_on is None else names[stage.goes_on]
         kind = stage.is_reduction, stage.is_sequential, goes_on
         stages.append((stage.inner, _body_form(stage.body, names), kind))

@@ -46,10 +46,10 @@ class KernelLayout:
         self.kernel: Kernel
         self.tables: Tables | None
         self.kernel, self.tables = with_tables(kernel, self.plan.outer, cpu)
-        self.bodies = [stage.body for stage in kernel.stages]
+        self.bodies = kernel.bodies
         self.symbols = kernel.free_sizes
         self.numbers = itertools.count()
-        instructions = [i for body in self.bodies for i in body.walk()]
+        instructions = list(kernel.walk())
         self.used = used_buffers(kernel)
         self.has_reduction = any(isinstance(i, Reduction) for i in instructions)
         dtypes = {name: buffers[name].layout.dtype for name in self.used}
@@ -92,7 +92,7 @@ class KernelLayout:
 
     def is_costly(self) -> bool:
         """Whether it computes functions that keep a core's units busy by themselves."""
-        return any(calls_functions(stage.body) for stage in self.kernel.stages)
+        return any(map(calls_functions, self.kernel.bodies))
 
     def is_tiled(self, variable: LoopVariable) -> bool:
         """Whether the loop is walked in blocks, of which tiles are read."""

@@ -64,7 +64,7 @@ def merge_loops(kernel: Kernel) -> Kernel:
 
     Positions of ``argmax`` are row-major over the inner loops, so merging keeps them.
     """
-    outer, bodies = _merge(kernel.outer, tuple(s.body for s in kernel.stages))
+    outer, bodies = _merge(kernel.outer, kernel.bodies)
     stages = []
     for stage, body in zip(kernel.stages, bodies, strict=True):
         if stage.goes_on is not None:  # without its one loop it would go on for ever
@@ -107,8 +107,7 @@ def _extent_penalty(variable: LoopVariable, lanes: int) -> float:
 
 def plan_vectors(kernel: Kernel, lanes: int) -> VectorPlan:
     """Choose by vote of the accesses; a tie goes to inner loops, then to the last loop."""
-    local = frozenset(b.name for b in kernel.local_buffers)
-    bodies = [stage.body for stage in kernel.stages]
+    local, bodies = frozenset(kernel.local_names), kernel.bodies
     weights = [1.0 if stage.inner or not _has_inner(kernel) else 0.1 for stage in kernel.stages]
 
     def outer_score(variable: LoopVariable) -> float:

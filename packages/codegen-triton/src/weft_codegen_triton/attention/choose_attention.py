@@ -72,8 +72,7 @@ class AttentionChooser:
     def _can_be_timed(self, attention: AttentionKernel) -> bool:
         """Whether it needs nothing but memory, of known sizes."""
         kernel = attention.apart[1]
-        bodies = [attention.score, *(stage.body for stage in kernel.stages)]
-        if any(body.holds(Scalar) for body in bodies):
+        if attention.score.holds(Scalar) or kernel.holds(Scalar):
             return False
         names = {*attention.reads, *attention.writes, *kernel.reads, *kernel.writes}
         layouts = [self.buffers[name].layout for name in names]

@@ -90,13 +90,12 @@ class _Rows:
         """That of a kernel that goes by rows."""
         stored: dict[str, set[sympy.Expr]] = {}
         touched = set()
-        for access in (a for stage in kernel.stages for a in stage.body.accesses()):
+        for access in kernel.accesses():
             index = sympy.expand(access.index)
             touched.add((access.buffer, index))
             if isinstance(access, Store):
                 stored.setdefault(access.buffer, set()).add(index)
-        inner = next(stage.inner for stage in kernel.stages if stage.inner)
-        return cls(place, kernel, inner, stored, touched)
+        return cls(place, kernel, kernel.ranges[0], stored, touched)
 
 
 @dataclass(frozen=True)
@@ -191,17 +190,14 @@ def _goes_by_rows(kernel: Kernel, forms: Set[tuple[int, int]], longest: int) -> 
     """
     if type(kernel) is not Kernel or not all(v.size.is_Integer for v in kernel.all_loops):
         return False
-    ranges = {stage.inner for stage in kernel.stages if stage.inner}
-    if len(ranges) != 1 or not any(stage.is_reduction for stage in kernel.stages):
+    if len(kernel.ranges) != 1 or not any(stage.is_reduction for stage in kernel.stages):
         return False
-    length = _extent(next(iter(ranges)))
+    length = _extent(kernel.ranges[0])
     if length > longest or (_extent(kernel.outer), length) not in forms:
         return False
-    bodies = [stage.body for stage in kernel.stages]
-    is_plain = not any(s.is_sequential for s in kernel.stages) and not any(
-        body.accumulates or body.holds(Combining) for body in bodies
-    )
-    return is_plain and not lies_by_columns(kernel)
+    if kernel.holds(Combining) or any(body.accumulates for body in kernel.bodies):
+        return False
+    return not any(s.is_sequential for s in kernel.stages) and not lies_by_columns(kernel)
 
 
 def _read_sums(place: int, step: Step, buffers: Mapping[str, Buffer]) -> _Sums | None:
@@ -311,9 +307,8 @@ def _adds_parts(reader: Step | None, name: str, partial: Mapping[str, _Plan]) ->
         return False
     names = {
         load.buffer
-        for stage in reader.stages
-        for load in stage.body.loads()
-        if symbol in load.index.free_symbols
+        for load in reader.walk()
+        if isinstance(load, Load) and symbol in load.index.free_symbols
     }
     length = partial[name].sums.count // partial[name].length
     return all(
@@ -326,8 +321,8 @@ def _adds_parts(reader: Step | None, name: str, partial: Mapping[str, _Plan]) ->
 
 def _loop_over_parts(reader: Kernel, name: str, sums: _Sums) -> sympy.Symbol | None:
     """The reduced loop of ``reader`` that every load of ``name`` steps by whole parts along."""
-    sizes = {v.symbol: v.size for stage in reader.stages for v in stage.inner}
-    loads = [load for stage in reader.stages for load in stage.body.loads(name)]
+    sizes = {v.symbol: v.size for v in reader.inner_loops}
+    loads = [load for body in reader.bodies for load in body.loads(name)]
     found = {
         s
         for load in loads
@@ -337,7 +332,7 @@ def _loop_over_parts(reader: Kernel, name: str, sums: _Sums) -> sympy.Symbol | N
     if len(found) != 1 or not all(found <= load.index.free_symbols for load in loads):
         return None
     (symbol,) = found
-    uses = [i for stage in reader.stages for i in stage.body.walk() if symbol in i.free_symbols]
+    uses = [i for i in reader.walk() if symbol in i.free_symbols]
     if sizes[symbol] != sums.part.size or not all(isinstance(i, Load) for i in uses):
         return None
     return symbol
@@ -401,9 +396,7 @@ def _with_sizes(reader: Kernel, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> 
     def of(loops: tuple[LoopVariable, ...]) -> tuple[LoopVariable, ...]:
         return tuple(replace(v, size=sizes.get(v.symbol, v.size)) for v in loops)
 
-    return replace(
-        reader, stages=tuple(replace(stage, inner=of(stage.inner)) for stage in reader.stages)
-    )
+    return reader.with_ranges(of)
 
 
 def _part(count: int, gpu: Gpu) -> int | None:

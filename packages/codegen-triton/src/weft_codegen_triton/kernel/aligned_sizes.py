@@ -15,7 +15,7 @@ import sympy
 from weft_loop_ir import Kernel, LoopVariable
 from weft_loop_ir.expressions import unit_stride
 
-from weft_codegen_triton.kernel.blocks import accesses, columns_are_contiguous, extent
+from weft_codegen_triton.kernel.blocks import columns_are_contiguous, extent
 
 SIZE_MULTIPLE = 16
 """What sizes are multiples of: then so are the bytes of so many elements."""
@@ -28,8 +28,8 @@ def aligning_products(
 
     ``numbers`` are what it is handed: a product by which none of them is one stands for its sizes.
     """
-    expressions = [e for stage in kernel.stages for e in accesses(stage.body)]
-    ranges = [stage.inner for stage in kernel.stages if stage.inner]
+    expressions = [access.index for access in kernel.accesses()]
+    ranges = list(kernel.ranges)
     if not ranges or columns_are_contiguous(kernel):
         ranges.append(kernel.outer)
     else:  # what is read or written once a row counts little

@@ -149,8 +149,7 @@ def with_sizes(kernel: Kernel, hints: Mapping[sympy.Symbol, sympy.Integer]) -> K
     def known(loops: tuple[LoopVariable, ...]) -> tuple[LoopVariable, ...]:
         return tuple(LoopVariable(v.symbol, v.size.xreplace(hints)) for v in loops)
 
-    stages = tuple(replace(stage, inner=known(stage.inner)) for stage in kernel.stages)
-    return replace(kernel, outer=known(kernel.outer), stages=stages)
+    return replace(kernel.with_ranges(known), outer=known(kernel.outer))
 
 
 def reduction_blocks(
@@ -203,8 +202,7 @@ def summing_blocks(kernel: Kernel, part: int, gpu: Gpu, width: int) -> Reduction
 
     ``width``: bytes of what is read for one element of a row.
     """
-    inner = next(stage.inner for stage in kernel.stages if stage.inner)
-    block = power_of_two(static(extent(inner)))
+    block = power_of_two(static(extent(kernel.ranges[0])))
     rows = max(1, min(SUMMING_ELEMENTS // block, power_of_two(part)))
     programs = max(1, static(extent(kernel.outer)) // part // gpu.multiprocessors)
     busy = power_of_two(SUMMING_PROGRAMS // programs + 1) // 2  # few programs have more threads
@@ -252,7 +250,7 @@ def vector_blocks(
     the cache to keep many of.
     """
     longest = max(static(extent(stage.inner)) for stage in kernel.stages)
-    if any(finds_positions(stage.body) for stage in kernel.stages):
+    if any(map(finds_positions, kernel.bodies)):
         step //= 2
     elif is_shifted or (
         _is_read_again(kernel)

@@ -251,7 +251,7 @@ def _print_body(
 ) -> _Body:
     """Print the lines of ``frame.kernel``, by what its stages do."""
     stages = frame.kernel.stages
-    if any(stage.body.holds(Combining) for stage in stages):
+    if frame.kernel.holds(Combining):
         if not limits.tile and looks_back(frame.kernel, frame.gpu):
             helpers, counts, blocks, warps, words = print_look_back(frame, COMBINE)
             state = Scratch("state", torch.int64, words, begins_zero=True)
@@ -326,8 +326,8 @@ def _bounds(kernel: Kernel, sizes: Sizes) -> list[Bound]:
     counts = [extent(kernel.outer), *(extent(stage.inner) for stage in kernel.stages)]
     counts += [extent(kernel.outer) * buffer.size for buffer in kernel.local_buffers]
     found = bounds_of((*counts, *kernel.free_sizes), sizes)
-    for stage in kernel.stages:
-        found += body_bounds(stage.body, sizes)
+    for body in kernel.bodies:
+        found += body_bounds(body, sizes)
     return found
 
 

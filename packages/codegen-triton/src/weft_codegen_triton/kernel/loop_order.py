@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import sympy
 from weft_loop_ir import Kernel, LoopVariable
@@ -18,22 +17,18 @@ def with_contiguous_rows(kernel: Kernel) -> Kernel:
     An image that lies channels-last, reduced over some channels and all its points, is stored by points
     first and channels last, whatever order the operator names them in.
     """
-    ranges = dict.fromkeys(s.inner for s in kernel.stages if len(s.inner) > 1)
-    if not ranges or any(finds_positions(s.body) for s in kernel.stages):
+    ranges = [inner for inner in kernel.ranges if len(inner) > 1]
+    if not ranges or any(map(finds_positions, kernel.bodies)):
         return kernel
-    local = {b.name for b in kernel.local_buffers}
-    orders = {inner: _ordered(inner, kernel, local) for inner in ranges}
-    stages = tuple(replace(s, inner=orders.get(s.inner, s.inner)) for s in kernel.stages)
-    return replace(kernel, stages=stages)
+    orders = {inner: _ordered(inner, kernel) for inner in ranges}
+    return kernel.with_ranges(lambda inner: orders.get(inner, inner))
 
 
-def _ordered(
-    inner: tuple[LoopVariable, ...], kernel: Kernel, local: set[str]
-) -> tuple[LoopVariable, ...]:
+def _ordered(inner: tuple[LoopVariable, ...], kernel: Kernel) -> tuple[LoopVariable, ...]:
     votes: Counter[sympy.Symbol] = Counter()
     for stage in kernel.stages:
         if stage.inner == inner:
-            for index in accesses(stage.body, local):
+            for index in accesses(stage.body, kernel.local_names):
                 loops = [v.symbol for v in inner if v.symbol in index.free_symbols]
                 if len(loops) == len(inner):  # others, a weight say, are small
                     votes.update(s for s in loops if unit_stride(index, s))

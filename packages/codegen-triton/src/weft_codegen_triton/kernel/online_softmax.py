@@ -66,5 +66,4 @@ def _is_sum(stage: Stage, largest: str, element: LoopBody, kernel: Kernel) -> bo
     subtracted = body.at(parts[LARGEST])
     if not isinstance(subtracted, Load) or subtracted.buffer != largest:
         return False
-    local = {buffer.name for buffer in kernel.local_buffers}
-    return local.issuperset(body.writes) and slice_of(body, parts[ELEMENT]) == element
+    return kernel.local_names.issuperset(body.writes) and slice_of(body, parts[ELEMENT]) == element

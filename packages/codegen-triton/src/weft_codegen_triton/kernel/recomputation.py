@@ -29,26 +29,19 @@ def recomputable_rows(kernel: Kernel, overwritten: frozenset[str]) -> Mapping[st
         body = _producer(buffer.name, kernel)
         if body is None or len(body.instructions) > MAX_INSTRUCTIONS:
             continue
-        loads = set(body.reads)
-        local = {b.name for b in kernel.local_buffers}
-        if loads & local <= scalars | found.keys() and not loads & (
-            overwritten | set(kernel.writes)
-        ):
+        loads, changed = set(body.reads), overwritten.union(kernel.writes)
+        if loads & kernel.local_names <= scalars | found.keys() and loads.isdisjoint(changed):
             found[buffer.name] = body
     return found
 
 
 def _producer(name: str, kernel: Kernel) -> LoopBody | None:
     """The part of a stage's body that computes the row ``name``; None where that isn't one place."""
-    uses = {
-        (stage.inner, access.index)
-        for stage in kernel.stages
-        for access in stage.body.accesses()
-        if access.buffer == name
-    }
-    nested = (body for s in kernel.stages for i in s.body.instructions for body in i.bodies)
-    storing = [stage.body for stage in kernel.stages if stage.body.stores(name)]
-    if len(uses) != 1 or len(storing) != 1 or any(body.loads(name) for body in nested):
+    storing = [body for body in kernel.bodies if body.stores(name)]
+    if len(storing) != 1 or len(kernel.places_of(name)) != 1:
+        return None
+    nested = (n for body in kernel.bodies for i in body.instructions for n in i.bodies)
+    if any(body.loads(name) for body in nested):
         return None
     store = storing[0].only_store(name)
     return None if store is None else slice_of(storing[0], store.value)

@@ -48,8 +48,7 @@ def row_blocks(frame: KernelFrame, limits: RowLimits) -> ReductionBlocks:
     """Blocks for ``frame.kernel``, by the sizes that it is called with first."""
     stages = frame.kernel.stages
     varies = any(not extent(stage.inner).is_Integer for stage in stages)
-    ranges = tuple(dict.fromkeys(stage.inner for stage in stages if stage.inner))
-    positions = [[stage.inner for stage in stages].index(inner) for inner in ranges]
+    positions = [[s.inner for s in stages].index(inner) for inner in frame.kernel.ranges]
     called = tuple(frame.called.stages[k].inner for k in positions)
     rows_vary = not extent(frame.kernel.outer).is_Integer
     width = widest_reads(frame.called, frame.printer.dtype_of)
@@ -85,7 +84,7 @@ class ReductionPrinter:
         self.printer: BodyPrinter = frame.printer
         self.kernel = frame.kernel
         self.totals = ColumnTotals.of_kernel(self.kernel, self.printer)
-        self.ranges = tuple(dict.fromkeys(s.inner for s in self.kernel.stages if s.inner))
+        self.ranges = self.kernel.ranges
         self.blocks = row_blocks(frame, limits)
         self.may_hold = bool(self.varying) and self.blocks.persistent
         if self.may_hold and beside is None:
@@ -227,13 +226,8 @@ class ReductionPrinter:
         for buffer in kernel.local_buffers:
             if buffer.name in printer.recomputed:
                 continue
-            uses = {
-                (stage.inner, access.index)
-                for stage in kernel.stages
-                for access in stage.body.accesses()
-                if access.buffer == buffer.name
-            }
-            if buffer.size == 1 or (self.blocks.persistent and len(uses) == 1):
+            is_in_one_place = len(kernel.places_of(buffer.name)) == 1
+            if buffer.size == 1 or (self.blocks.persistent and is_in_one_place):
                 registers.add(buffer.name)
                 continue
             self.scratch.append((buffer.name, buffer.dtype, self._scratch_rows() * buffer.size))
@@ -389,7 +383,7 @@ class ReductionPrinter:
         operand = slice_of(body, body.reductions()[number].value)
         if operand is None:
             return None
-        changed = {b.name for b in self.kernel.local_buffers}
+        changed = self.kernel.local_names
         changed -= self.printer.registers | self.printer.recomputed.keys()
         changed |= self.overwritten | set(self.kernel.writes)
         if not changed.isdisjoint(operand.reads):

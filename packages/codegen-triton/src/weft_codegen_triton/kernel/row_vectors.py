@@ -61,9 +61,9 @@ def row_vectors(
     if len(extents) != 1:
         return None
     elements = extents.pop()
-    if not elements.is_Integer and any(stage.body.holds(Masked) for stage in kernel.stages):
+    if not elements.is_Integer and kernel.holds(Masked):
         return None  # parts of rows, say, which begin at multiples already
-    local = {buffer.name for buffer in kernel.local_buffers}
+    local = kernel.local_names
     starts: Counter[sympy.Expr] = Counter()
     smallest = VECTOR_BYTES
     for stage in kernel.stages:
@@ -77,11 +77,11 @@ def row_vectors(
         return None
     if _is_multiple(elements, width) and all(_is_multiple(start, width) for start in starts):
         return RowVectors(width, None)
-    if any(_reduces_by_lanes(stage.body) for stage in kernel.stages):
+    if any(map(_reduces_by_lanes, kernel.bodies)):
         made = RowVectors(width, None, ranges[0][-1].size)
         is_varying = bool(ranges[0][-1].size.free_symbols)
         return made if is_varying and all(map(made.has_multiple, (elements, *starts))) else None
-    bound = {s for stage in kernel.stages for s in stage.body.bound_symbols}
+    bound = {s for body in kernel.bodies for s in body.bound_symbols}
     known = [start for start, _ in starts.most_common() if bound.isdisjoint(start.free_symbols)]
     return RowVectors(width, known[0]) if known else None
 

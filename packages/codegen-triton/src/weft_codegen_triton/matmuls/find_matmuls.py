@@ -82,7 +82,7 @@ class MatmulKernel(FusedKernel):
         nests.temporary(self.sums, [contraction.elements], contraction.dtype)
         add_contraction(nests, contraction, self.sums)
         loops = Kernel(**{f.name: getattr(self, f.name) for f in fields(Kernel)})
-        reads = tuple(dict.fromkeys(n for stage in self.stages for n in stage.body.reads))
+        reads = tuple(dict.fromkeys(n for body in self.bodies for n in body.reads))
         nests.include(replace(loops, name=f"{self.name}_loops", reads=reads))
         return nests.expansion()
 

@@ -53,10 +53,8 @@ class KernelLoader(Protocol):
 
 def can_be_timed(forms: Sequence[MatmulKernel]) -> bool:
     """Whether the kernels need nothing but memory and sizes."""
-    stages = [stage for form in forms for stage in form.stages]
-    for form in forms:
-        stages += [s for step in form.replaces if isinstance(step, Kernel) for s in step.stages]
-    if any(stage.body.holds(Scalar) for stage in stages):
+    steps = [step for form in forms for step in (form, *form.replaces)]
+    if any(isinstance(step, Kernel) and step.holds(Scalar) for step in steps):
         return False
     return not any(isinstance(a, SizeFloat) for a in forms[0].call.leaves)
 

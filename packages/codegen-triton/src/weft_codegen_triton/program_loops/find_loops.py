@@ -119,9 +119,9 @@ def _kernels(step: Kernel | ParallelKernels) -> tuple[Kernel, ...]:
 
 def _takes_no_number(kernel: Kernel, counters: Set[sympy.Symbol]) -> bool:
     """Whether ``kernel`` is no scan, and the host computes no number for it in each iteration anew."""
-    if type(kernel) is not Kernel or any(s.body.holds(Combining) for s in kernel.stages):
+    if type(kernel) is not Kernel or kernel.holds(Combining):
         return False
-    return not any(s.body.host_symbols & counters for s in kernel.stages)
+    return not any(body.host_symbols & counters for body in kernel.bodies)
 
 
 def _matmul(call: ExternCall, schedule: Schedule, gpu: Gpu) -> MatmulKernel | None:

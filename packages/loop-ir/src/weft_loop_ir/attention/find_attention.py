@@ -297,11 +297,10 @@ def _only_index(kernel: Kernel, scores: str, weights: str) -> sympy.Expr | None:
 
     Stages name their loop over keys alike.
     """
-    found = set()
-    for stage in kernel.stages:
-        if any(nested.loads(scores) for i in stage.body.instructions for nested in i.bodies):
-            return None
-        found |= {a.index for a in stage.body.accesses() if a.buffer in (scores, weights)}
+    instructions = (i for body in kernel.bodies for i in body.instructions)
+    if any(nested.loads(scores) for i in instructions for nested in i.bodies):
+        return None
+    found = {access.index for access in kernel.accesses() if access.buffer in (scores, weights)}
     return found.pop() if len(found) == 1 else None
 
 

@@ -377,7 +377,7 @@ class _Finder:
         found = sum_of_load(step, name) if type(step) is Kernel else None
         if type(step) is not Kernel or found is None or not self._alone_writes(step, place):
             return None
-        inner = [v for stage in step.stages for v in stage.inner if v.size != 1]
+        inner = [v for v in step.inner_loops if v.size != 1]
         if len(inner) != 1:
             return None
         load, store, result = found

@@ -59,7 +59,7 @@ def _after(result: Result, place: int, around: ReplacedSteps) -> Result | None:
     load, store, target = passed
     if not around.is_made_at(target, place):
         return None
-    every = [*kernel.outer, *(v for stage in kernel.stages for v in stage.inner)]
+    every = kernel.all_loops
     loops = {v.symbol: v.size for v in every if v.size != 1}
     ones = {v.symbol: sympy.S.Zero for v in every if v.size == 1}
     steps = steps_of(load.xreplace(ones), loops)
@@ -68,7 +68,7 @@ def _after(result: Result, place: int, around: ReplacedSteps) -> Result | None:
     if sympy.prod(loops.values()) * result.group.count != sympy.prod(operand.size):
         return None
     group = result.group
-    summed = [v.symbol for stage in kernel.stages for v in stage.inner if v.symbol in loops]
+    summed = [v.symbol for v in kernel.inner_loops if v.symbol in loops]
     if summed:
         made = _group(steps, summed[0], loops, operand) if len(set(summed)) == 1 else None
         if made is None or group != ALONE:
@@ -103,11 +103,13 @@ def sum_of_load(kernel: Kernel, name: str) -> tuple[sympy.Expr, sympy.Expr, str]
 
     None if it does more.
     """
-    local = {buffer.name for buffer in kernel.local_buffers}
-    instructions = [i for stage in kernel.stages for i in stage.body.instructions]
+    instructions, local = (
+        [i for body in kernel.bodies for i in body.instructions],
+        kernel.local_names,
+    )
     accesses = [i for i in instructions if isinstance(i, Access) and i.buffer not in local]
     reductions = [i.kind for i in instructions if isinstance(i, Reduction)]
-    inner = [v for stage in kernel.stages for v in stage.inner if v.size != 1]
+    inner = [v for v in kernel.inner_loops if v.size != 1]
     if reductions != ["sum"] * bool(inner) or len(accesses) != 2:
         return None
     if not all(isinstance(i, Access | Conversion | Reduction) for i in instructions):

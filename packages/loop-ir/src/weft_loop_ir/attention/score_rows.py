@@ -47,7 +47,7 @@ def score_rows_of(
 
     None unless the outer loops go through all rows once, and one loop more along a row.
     """
-    along = index.free_symbols & {v.symbol for stage in kernel.stages for v in stage.inner}
+    along = index.free_symbols & {v.symbol for v in kernel.inner_loops}
     if len(along) != 1 or index.coeff(min(along, key=str)) != 1:
         return None
     first_key = sympy.expand(index - along.pop())

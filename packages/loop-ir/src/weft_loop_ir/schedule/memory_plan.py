@@ -351,11 +351,8 @@ def _in_place_source(
 
 
 def _overwrites_safely(kernel: Kernel, source: str, name: str) -> bool:
-    touching = [
-        stage
-        for stage in kernel.stages
-        if any(access.buffer in (source, name) for access in stage.body.accesses())
-    ]
+    both = {source, name}
+    touching = [s for s in kernel.stages if both & {*s.body.reads, *s.body.writes}]
     if len(touching) != 1:
         return False
     body = touching[0].body

@@ -33,23 +33,9 @@ def build_kernel(
     builder = _Builder(group, outer, inner, buffer_dtype, is_private, options)
     stages = builder.stages()
     nest = arranged(Nest(outer, inner, stages), builder.all_dtypes())
-    bodies = [s.body for s in nest.stages]
-    local = {b.name for b in builder.local_buffers.values()}
-    reads: dict[str, None] = {}
-    writes: dict[str, None] = {}
-    for body in bodies:
-        reads.update(dict.fromkeys(n for n in body.reads if n not in local))
-        writes.update(dict.fromkeys(n for n in body.writes if n not in local))
     origins = sorted({origin for m in group.members for origin in m.node.origins})
-    return Kernel(
-        "kernel",
-        nest.outer,
-        nest.stages,
-        tuple(builder.local_buffers.values()),
-        tuple(reads),
-        tuple(writes),
-        tuple(origins),
-    )
+    local = tuple(builder.local_buffers.values())
+    return Kernel.of_stages("kernel", nest.outer, nest.stages, local, origins)
 
 
 def _loops(prefix: str, extents: Sequence[Extent]) -> tuple[LoopVariable, ...]:
