@@ -248,7 +248,7 @@ def batch_norm_inference(
 register_lowering(aten._native_batch_norm_legit_no_training.default)(batch_norm_inference)
 
 
-@register_lowering(aten.native_batch_norm.default)
+@register_lowering(aten.native_batch_norm.default, aten._native_batch_norm_legit_functional.default)
 def native_batch_norm(
     context: LoweringContext,
     tensor: TensorValue,
@@ -260,37 +260,18 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[TensorValue, ...]:
+    """By the batch's or running statistics; the functional form gives these too, moved by ``momentum``."""
+    moves = context.operator == aten._native_batch_norm_legit_functional.default
+    if moves and not training:
+        raise NoLowering("batch norm that keeps its statistics")
     if running_mean is None or running_var is None:
         return batch_norm_of_batch(context, tensor, weight, bias, eps)
-    if training:
-        raise NoLowering("batch norm that updates its statistics")
-    return batch_norm_inference(
-        context, tensor, weight, bias, running_mean, running_var, momentum, eps
-    )
-
-
-@register_lowering(aten._native_batch_norm_legit.no_stats)
-def _batch_norm_without_statistics(
-    context: LoweringContext, tensor: TensorValue, weight: Any, bias: Any, *options: Any
-) -> tuple[TensorValue, ...]:
-    return batch_norm_of_batch(context, tensor, weight, bias, eps=options[-1])
-
-
-@register_lowering(aten._native_batch_norm_legit_functional.default)
-def native_batch_norm_functional(
-    context: LoweringContext,
-    tensor: TensorValue,
-    weight: TensorValue | None,
-    bias: TensorValue | None,
-    running_mean: TensorValue,
-    running_var: TensorValue,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorValue, ...]:
-    """As :func:`batch_norm_of_batch`, and the running statistics moved by ``momentum`` toward the batch's."""
     if not training:
-        raise NoLowering("batch norm that keeps its statistics")
+        return batch_norm_inference(
+            context, tensor, weight, bias, running_mean, running_var, momentum, eps
+        )
+    if not moves:
+        raise NoLowering("batch norm that updates its statistics")
     dims = _all_but_channels(tensor)
     mean, rstd, m2 = _statistics(context, tensor, dims, eps)
     results = _by_batch(context, tensor, weight, bias, mean, rstd, dims)
@@ -304,6 +285,13 @@ def native_batch_norm_functional(
         for new, old in ((mean, running_mean), (variance, running_var))
     )
     return (*results, *updated)
+
+
+@register_lowering(aten._native_batch_norm_legit.no_stats)
+def _batch_norm_without_statistics(
+    context: LoweringContext, tensor: TensorValue, weight: Any, bias: Any, *options: Any
+) -> tuple[TensorValue, ...]:
+    return batch_norm_of_batch(context, tensor, weight, bias, eps=options[-1])
 
 
 def batch_norm_of_batch(

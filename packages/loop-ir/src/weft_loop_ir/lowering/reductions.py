@@ -92,7 +92,7 @@ def is_empty(size: Sequence[sympy.Expr]) -> bool:
     return any(n == 0 for n in size)
 
 
-def _sum_or_product(
+def _accumulated(
     kind: str,
     context: LoweringContext,
     tensor: TensorValue,
@@ -101,21 +101,25 @@ def _sum_or_product(
     *,
     dtype: torch.dtype | None = None,
 ) -> TensorValue:
+    """The ``kind`` ("sum", "prod", "mean") of elements that are rounded to the result's dtype before."""
     target = context.meta_dtype()
     check_supported(target, tensor.dtype)
     if target == torch.bool:
         raise NoLowering(f"{kind} in bool")
     accumulate = compute_dtype(target)
     dims = reduced_dims(dim, len(tensor.size))
-    rounded = None
-    if target != tensor.dtype and target != accumulate:
-        rounded = _round_to(target)
-    (result,) = over_dims(context, tensor, [kind], dims, keepdim, accumulate, rounded)
-    return cast(context, result, target)
+    rounded = _round_to(target) if target not in (tensor.dtype, accumulate) else None
+    reduction = "prod" if kind == "prod" else "sum"
+    (total,) = over_dims(context, tensor, [reduction], dims, keepdim, accumulate, rounded)
+    if kind != "mean":
+        return cast(context, total, target)
+    count = count_of(tensor, dims)
+    return map_values(context, [total], target, lambda ops, v: ops.truediv(v, count))
 
 
-register_lowering(aten.sum.default, aten.sum.dim_IntList)(partial(_sum_or_product, "sum"))
-register_lowering(aten.prod.default, aten.prod.dim_int)(partial(_sum_or_product, "prod"))
+for _name, _dims in (("sum", "dim_IntList"), ("prod", "dim_int"), ("mean", "dim")):
+    _packet = getattr(aten, _name)
+    register_lowering(_packet.default, getattr(_packet, _dims))(partial(_accumulated, _name))
 
 
 def _round_to(dtype: torch.dtype) -> Transform:
@@ -125,25 +129,6 @@ def _round_to(dtype: torch.dtype) -> Transform:
         return ops.to_dtype(ops.to_dtype(value, dtype), ops.dtype_of(value))
 
     return transform
-
-
-@register_lowering(aten.mean.default, aten.mean.dim)
-def mean(
-    context: LoweringContext,
-    tensor: TensorValue,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> TensorValue:
-    target = context.meta_dtype()
-    check_supported(target)
-    accumulate = compute_dtype(target)
-    dims = reduced_dims(dim, len(tensor.size))
-    rounded = _round_to(target) if target not in (tensor.dtype, accumulate) else None
-    (total,) = over_dims(context, tensor, ["sum"], dims, keepdim, accumulate, rounded)
-    count = count_of(tensor, dims)
-    return map_values(context, [total], target, lambda ops, v: ops.truediv(v, count))
 
 
 def moments(
@@ -186,20 +171,6 @@ def variance_of(
     return map_values(context, [m2], target, formula, instructions=2 + root)
 
 
-@register_lowering(
-    aten.var.default, aten.var.dim, aten.var.correction,
-    aten.std.default, aten.std.dim, aten.std.correction,
-)  # fmt: skip
-def var_or_std(
-    context: LoweringContext, tensor: TensorValue, *args: Any, **kwargs: Any
-) -> TensorValue:
-    root = context.operator.overloadpacket is aten.std
-    dims, correction, keepdim = _var_arguments(tensor, args, kwargs)
-    _, m2 = moments(context, tensor, dims, keepdim)
-    count = count_of(tensor, dims)
-    return variance_of(context, m2, count, correction, context.meta_dtype(), root)
-
-
 def _var_arguments(
     tensor: TensorValue, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[int], float, bool]:
@@ -222,19 +193,29 @@ def _var_arguments(
     return reduced_dims(dim, len(tensor.size)), 1 if correction is None else correction, keepdim
 
 
-@register_lowering(
-    aten.var_mean.default, aten.var_mean.dim, aten.var_mean.correction,
-    aten.std_mean.default, aten.std_mean.dim, aten.std_mean.correction,
-)  # fmt: skip
-def var_mean(
-    context: LoweringContext, tensor: TensorValue, *args: Any, **kwargs: Any
-) -> tuple[TensorValue, TensorValue]:
-    root = context.operator.overloadpacket is aten.std_mean
+def _spread(
+    root: bool,
+    has_mean: bool,
+    context: LoweringContext,
+    tensor: TensorValue,
+    *args: Any,
+    **kwargs: Any,
+) -> TensorValue | tuple[TensorValue, TensorValue]:
+    """The variance, or its ``root``, and the mean beside it if the operator gives that."""
     dims, correction, keepdim = _var_arguments(tensor, args, kwargs)
-    mean_, m2 = moments(context, tensor, dims, keepdim)
-    count = count_of(tensor, dims)
-    spread = variance_of(context, m2, count, correction, context.meta_dtype(0), root)
-    return spread, _mean_or_nan(context, mean_, count, context.meta_dtype(1))
+    mean, m2 = moments(context, tensor, dims, keepdim)
+    count, target = count_of(tensor, dims), context.meta_dtype(0 if has_mean else None)
+    spread = variance_of(context, m2, count, correction, target, root)
+    return (
+        (spread, _mean_or_nan(context, mean, count, context.meta_dtype(1))) if has_mean else spread
+    )
+
+
+for _name in ("var", "std", "var_mean", "std_mean"):
+    _packet = getattr(aten, _name)
+    register_lowering(_packet.default, _packet.dim, _packet.correction)(
+        partial(_spread, _name.startswith("std"), _name.endswith("mean"))
+    )
 
 
 def _mean_or_nan(
