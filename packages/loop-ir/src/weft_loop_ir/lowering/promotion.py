@@ -28,7 +28,6 @@ class Promotion(enum.Enum):
     DEFAULT = "default"
     INT_TO_FLOAT = "integers become the default float dtype"
     TO_BOOL = "computes in the promoted dtype, gives bool"
-    KEEP = "as DEFAULT, but values pass unchanged: no float32 for half precision"
 
 
 def result_type(operands: Sequence[Operand]) -> torch.dtype:

@@ -168,37 +168,24 @@ def scatter(
     return _scattered(context, tensor, scatter, reduce, include_self)
 
 
-@register_lowering(aten.index_reduce.default)
+@register_lowering(aten.index_reduce.default, aten.index_add.default)
 def index_reduce(
     context: LoweringContext,
     tensor: TensorValue,
     dim: int,
     indices: TensorValue,
     source: TensorValue,
-    reduce: str,
+    reduce: str = "sum",
     *,
     include_self: bool = True,
+    alpha: Any = 1,
 ) -> TensorValue:
     check_index(indices)
+    if alpha != 1 or source.dtype != tensor.dtype:
+        raise NoLowering("writes at indices in this form")
     if not tensor.size:
         raise NoLowering("writes at indices of a tensor without dims")
     source = apart_from(context, source, tensor)
     place = along(tensor, dim, with_a_dim(indices), is_row=True)
     scatter = Scatter(source.size, place, source.load)
     return _scattered(context, tensor, scatter, reduce, include_self)
-
-
-@register_lowering(aten.index_add.default)
-def index_add(
-    context: LoweringContext,
-    tensor: TensorValue,
-    dim: int,
-    indices: TensorValue,
-    source: TensorValue,
-    *,
-    alpha: Any = 1,
-) -> TensorValue:
-    if alpha != 1 or source.dtype != tensor.dtype:
-        raise NoLowering("index_add in this form")
-    result: TensorValue = index_reduce(context, tensor, dim, indices, source, "sum")
-    return result

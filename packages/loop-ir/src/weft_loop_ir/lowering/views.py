@@ -10,7 +10,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir.expressions import product, to_expression
+from weft_loop_ir.expressions import to_expression
 from weft_loop_ir.lowering.context import LoweringContext
 from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, Storage, TensorValue, whole
@@ -424,8 +424,3 @@ def strided_window(
 )
 def alias(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     return tensor
-
-
-def element_count(size: Size) -> sympy.Expr:
-    """The number of elements of a tensor of ``size``."""
-    return product(size)
