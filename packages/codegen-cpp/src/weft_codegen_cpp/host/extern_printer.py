@@ -94,9 +94,9 @@ def _native(writer: HostWriter, call: ExternCall, native: LinearCall | Attention
                 function, arguments = "api.attention", _attention(writer, native, pointer)
         arguments = [*handles, *arguments, *(f"&c.owned[{Slot(slot)}]" for slot in slots)]
         _fail_if(writer, f"{function}({', '.join(arguments)})", call)
-        for name, slot in zip(call.outputs, slots, strict=True):
+        for name in call.outputs:
             if name is not None:
-                _settle(writer, call, name, slot)
+                _settle(writer, call, name)
     writer.steps.append(joined("{", statements, "}"))
 
 
@@ -128,8 +128,8 @@ def _attention(writer: HostWriter, native: AttentionCall, mask: str) -> list[str
     return [_double(native.dropout), str(int(native.causal)), mask, pointer]
 
 
-def _settle(writer: HostWriter, call: ExternCall, name: str, slot: int) -> None:
-    """Give the tensor in ``slot`` the strides that the schedule says, if it has others."""
+def _settle(writer: HostWriter, call: ExternCall, name: str) -> None:
+    """Give the tensor ``name`` the strides that the schedule says, if it has others."""
     layout = writer.schedule.buffers[name].layout
     settled = (
         f"settle_layout({writer.sources[name]}, {len(layout.size)}, {writer.array(layout.size)}, "

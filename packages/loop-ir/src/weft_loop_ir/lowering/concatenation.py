@@ -151,9 +151,9 @@ def roll(
 ) -> TensorValue:
     amounts = [shifts] if isinstance(shifts, int | sympy.Expr) else list(shifts)
     if not dims:
-        flat = reshape(context, tensor, (product(tensor.size),))
+        flat = reshape(tensor, (product(tensor.size),))
         rolled = _rolled(context, flat, {0: amounts[0]})
-        return reshape(context, rolled, tensor.size)
+        return reshape(rolled, tensor.size)
     total: dict[int, Any] = {}
     for amount, dim in zip(amounts, dims, strict=True):
         d = normalize_dim(dim, len(tensor.size))

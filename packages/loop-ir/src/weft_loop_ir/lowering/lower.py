@@ -369,7 +369,7 @@ class Driver:
             raise ValueError(f"node {node.name}: {target} of something that is not a tensor")
         if base.dtype == fake.dtype and not fake.dtype.is_complex:
             context.realize(base)
-            return strided_window(context, base, fake, fake.storage_offset())
+            return strided_window(base, fake, fake.storage_offset())
         self.fallbacks[str(target)] += 1
         source = node.all_input_nodes[0].meta["val"]
         copy = context.extern(torch.ops.aten.clone.default, [base], {}, source, reason)

@@ -194,11 +194,11 @@ def group_norm(
     groups = sympy.Integer(group)
     grouped_size = (batch, groups, FloorDiv(channels, integer(group)), *tensor.size[2:])
     context.realize_computed(tensor)
-    grouped = reshape(context, tensor, grouped_size)
+    grouped = reshape(tensor, grouped_size)
     dims = list(range(2, len(grouped_size)))
     mean, rstd, _ = _statistics(context, grouped, dims, eps)
     affine = [_per_channel(t, grouped_size) for t in (weight, bias)]
-    result = reshape(context, _normalized(context, [grouped, mean, rstd], *affine), tensor.size)
+    result = reshape(_normalized(context, [grouped, mean, rstd], *affine), tensor.size)
     return result, *_kept_statistics(context, mean, rstd, dims)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -196,49 +197,34 @@ ON_BOOLS: dict[str, Formula] = {
 _register_table()
 
 
-def _scale(ops: BodyRecorder, value: Value, alpha: Any, dtype: torch.dtype) -> Value:
-    if alpha == 1:
-        return value
-    return ops.mul(value, alpha)
+def _added(
+    operation: str, context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1
+) -> TensorValue:
+    """``left`` and ``right`` times ``alpha``, added or subtracted.
 
-
-@register_lowering(aten.add.Tensor, aten.add.Scalar)
-def add(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1) -> TensorValue:
+    Eager rounds numbers that it adds to tensors of half precision on the CPU.
+    """
     compute, _ = promote([left, right], D)
     if compute == torch.bool:
-        if alpha != 1:
-            raise NoLowering("add of bool with alpha")
+        if alpha != 1 or operation != "add":
+            raise NoLowering(f"{operation} of bool")
         return elementwise(context, [left, right], D, _operation("logical_or"))
-    return elementwise(
-        context,
-        [left, right],
-        D,
-        lambda ops, a, b: ops.add(a, _scale(ops, b, alpha, compute)),
-        rounds_numbers=_rounds_terms(context),
-    )
 
+    def formula(ops: BodyRecorder, a: Value, b: Value) -> Value:
+        return _operation(operation)(ops, a, b if alpha == 1 else ops.mul(b, alpha))
 
-def _rounds_terms(context: LoweringContext) -> bool:
-    """Whether eager rounds numbers that it adds to tensors of half precision: on the CPU it does."""
-    return context.meta_device().type == "cpu"
-
-
-@register_lowering(aten.sub.Tensor, aten.sub.Scalar)
-def sub(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1) -> TensorValue:
-    compute, _ = promote([left, right], D)
-    return elementwise(
-        context,
-        [left, right],
-        D,
-        lambda ops, a, b: ops.sub(a, _scale(ops, b, alpha, compute)),
-        rounds_numbers=_rounds_terms(context),
-    )
+    rounds = context.meta_device().type == "cpu"
+    return elementwise(context, [left, right], D, formula, rounds_numbers=rounds)
 
 
 @register_lowering(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(context: LoweringContext, left: Operand, right: Operand, alpha: Any = 1) -> TensorValue:
-    result: TensorValue = sub(context, right, left, alpha)
-    return result
+    return _added("sub", context, right, left, alpha)
+
+
+for _name in ("add", "sub"):
+    _packet = getattr(aten, _name)
+    register_lowering(_packet.Tensor, _packet.Scalar)(functools.partial(_added, _name))
 
 
 @register_lowering(aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)

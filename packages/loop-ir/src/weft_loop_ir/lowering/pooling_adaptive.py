@@ -180,7 +180,7 @@ def _tiled_average(
     kept = tensor.size[:-rank]
     lengths = [n / m for n, m in zip(tensor.size[-rank:], target[-rank:], strict=True)]
     pairs = zip(target[-rank:], lengths, strict=True)
-    split = reshape(context, tensor, (*kept, *(n for pair in pairs for n in pair)))
+    split = reshape(tensor, (*kept, *(n for pair in pairs for n in pair)))
     reduced = [len(kept) + 2 * k + 1 for k in range(rank)]
     (total,) = over_dims(context, split, ["sum"], reduced, False, compute)
 

@@ -141,7 +141,7 @@ def reshape_index(size: Size, target: Size) -> Any:
     return index_map
 
 
-def reshape(context: LoweringContext, tensor: TensorValue, size: Size) -> TensorValue:
+def reshape(tensor: TensorValue, size: Size) -> TensorValue:
     """``tensor`` with its row-major sequence of elements in a new ``size``; a copy where eager copies."""
     if size == tensor.size:
         return tensor
@@ -155,7 +155,7 @@ def reshape(context: LoweringContext, tensor: TensorValue, size: Size) -> Tensor
 def view(
     context: LoweringContext, tensor: TensorValue, size: Any, stride: Any = None
 ) -> TensorValue:
-    return reshape(context, tensor, context.meta_size())
+    return reshape(tensor, context.meta_size())
 
 
 # -- dims permuted, added, removed ---------------------------------------------------------------------
@@ -384,12 +384,10 @@ def as_strided(
 ) -> TensorValue:
     context.realize(tensor)
     fake = context.meta
-    return strided_window(context, tensor, fake, storage_offset)
+    return strided_window(tensor, fake, storage_offset)
 
 
-def strided_window(
-    context: LoweringContext, tensor: TensorValue, fake: torch.Tensor, storage_offset: Any
-) -> TensorValue:
+def strided_window(tensor: TensorValue, fake: torch.Tensor, storage_offset: Any) -> TensorValue:
     """The window on ``tensor``'s buffer that has the size and strides of ``fake``.
 
     ``storage_offset`` counts from the start of torch's storage; None keeps the tensor's own.

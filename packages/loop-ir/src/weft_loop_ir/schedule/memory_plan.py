@@ -154,7 +154,7 @@ def plan_memory(
         and not layout_symbols(buffers[name]) & late
     ]
     planned.sort(key=lambda name: (lives[name].first, name))
-    arena = _Arena(options.alignment)
+    arena = _Arena()
     offsets: dict[str, sympy.Expr] = {}
     bounds = counter_bounds(steps)
     sizes = {n: _size(largest(buffers[n], bounds), options.alignment) for n in planned}
@@ -226,7 +226,7 @@ def bytes_outside_arena(
         source = plan.reused[name]
         last[source] = max(last.get(source, 0), last[name])
     waiting: dict[int, list[tuple[sympy.Expr, sympy.Expr]]] = {}
-    arena, current = _Arena(alignment), 0
+    arena, current = _Arena(), 0
     for name in sorted(lives, key=lambda n: (lives[n].first, n)):
         if name in plan.offsets or name in plan.reused:
             continue
@@ -261,7 +261,7 @@ def _size(buffer: Buffer, alignment: int) -> sympy.Expr:
 class _Arena:
     """First fit among free blocks; blocks of symbolic size are reused by an equal size only."""
 
-    def __init__(self, alignment: int) -> None:
+    def __init__(self) -> None:
         self.total: sympy.Expr = sympy.S.Zero
         self._free: list[tuple[int, int]] = []  # (offset, size), sorted, never adjacent
         self._free_symbolic: dict[sympy.Expr, list[sympy.Expr]] = {}

@@ -180,7 +180,7 @@ class _Builder:
         ops = BodyRecorder.over(loops, self.buffer_dtype, self._symbol_numbers, rounds)
         ranges = ops.ranges
         stored: dict[tuple[str, sympy.Expr], Value] = {}
-        kept_stores = self._kept_stores(position, part)
+        kept_stores = self._kept_stores(part)
 
         def load(target: BodyRecorder, name: str, index: sympy.Expr) -> Value:
             index = ranges.simplify(index)
@@ -204,12 +204,11 @@ class _Builder:
                 target.store(name, self._local_index(name) if local else index, value, mode)
 
         for member in part.members:
-            Replayer(
-                ops, _member_index(member, loops, self.outer + self.inner), load, store
-            ).replay(member.node.body)
+            index = _member_index(member, self.outer + self.inner)
+            Replayer(ops, index, load, store).replay(member.node.body)
         return Stage(inner, without_unused(ops.body()), part.has_reduction)
 
-    def _kept_stores(self, position: int, part: _Part) -> set[str]:
+    def _kept_stores(self, part: _Part) -> set[str]:
         """The buffers whose stores in this stage somebody reads: outside, or in a later stage.
 
         A nested body reads memory, not the values of its stage.
@@ -230,7 +229,7 @@ class _Builder:
 
 
 def _member_index(
-    member: Member, loops: tuple[LoopVariable, ...], all_loops: tuple[LoopVariable, ...]
+    member: Member, all_loops: tuple[LoopVariable, ...]
 ) -> Callable[[sympy.Expr], sympy.Expr]:
     """The function that takes a member's index expression to the kernel's loop symbols."""
     variables = member.node.loops + member.node.reduction_loops
