@@ -10,11 +10,12 @@ import torch
 
 from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, gelu_is_nan_at_infinity
 from weft_loop_ir.bodies import Value, operation_named
+from weft_loop_ir.lowering.broadcasting import broadcast_map
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pointwise import convert, elementwise, register_formula
 from weft_loop_ir.lowering.promotion import Operand, Promotion, promote, require_float
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
-from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.size_float import SizeFloat
 
@@ -185,18 +186,12 @@ def log_sigmoid_forward(
     def formula(ops: BodyRecorder, x: Value) -> Value:
         return ops.sub(ops.minimum(x, 0.0), ops.log1p(small(ops, x)))
 
-    return _pointwise_first(context, tensor, formula), _pointwise_first(context, tensor, small)
-
-
-def _pointwise_first(context: LoweringContext, tensor: TensorValue, formula: Any) -> TensorValue:
-    """A formula of one float tensor, where the operator has several results."""
     compute = compute_dtype(tensor.dtype)
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        value = ops.to_dtype(tensor.load(ops, index), compute)
-        return ops.to_dtype(formula(ops, value), tensor.dtype)
-
-    return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [tensor], 6, True)
+    first, second = (
+        broadcast_map(context, [tensor], compute, tensor.dtype, f, instructions=6, costly=True)
+        for f in (formula, small)
+    )
+    return first, second
 
 
 @register_formula(aten.hardshrink.default, floats=True, instructions=4)
