@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import torch
 import torch.fx
 
-from weft_loop_ir.ir import Buffer, ExternCall, Region
+from weft_loop_ir.ir import Buffer, ExternCall, Region, leaves_of
 from weft_loop_ir.loop_graph import LoopNode, all_items, item_reads, item_writes
 from weft_loop_ir.unsupported import Unsupported
 
@@ -55,12 +54,5 @@ def check_loops(
 
 
 def _devices(node: torch.fx.Node) -> Iterator[torch.device]:
-    return _devices_of(node.meta.get("val"))
-
-
-def _devices_of(value: Any) -> Iterator[torch.device]:
-    if isinstance(value, torch.Tensor):
-        yield torch.device(value.device)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _devices_of(item)
+    values = leaves_of(node.meta.get("val"))
+    return (torch.device(v.device) for v in values if isinstance(v, torch.Tensor))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.fx.node import map_aggregate
 
 from weft_loop_ir._torch import OpOverload, must_keep, writes_argument
 
@@ -75,20 +76,15 @@ class ConstantValues:
 
     @torch.no_grad()
     def _compute(self, node: torch.fx.Node) -> Any:
-        arguments: Any = torch.fx.map_arg(_on_cpu(node.args), self._values.__getitem__)
-        keywords: Any = torch.fx.map_arg(_on_cpu(node.kwargs), self._values.__getitem__)
+        def value(argument: Any) -> Any:
+            """What the argument is on the CPU."""
+            if isinstance(argument, torch.device):
+                return torch.device("cpu")
+            return self._values[argument] if isinstance(argument, torch.fx.Node) else argument
+
+        arguments: Any = map_aggregate(node.args, value)
+        keywords: Any = map_aggregate(node.kwargs, value)
         if node.op == "call_method":
             return getattr(arguments[0], str(node.target))(*arguments[1:], **keywords)
         assert callable(node.target)
         return node.target(*arguments, **keywords)
-
-
-def _on_cpu(argument: Any) -> Any:
-    """``argument`` with the CPU in place of every device."""
-    if isinstance(argument, torch.device):
-        return torch.device("cpu")
-    if isinstance(argument, tuple | list):
-        return type(argument)(_on_cpu(a) for a in argument)
-    if isinstance(argument, dict):
-        return {key: _on_cpu(a) for key, a in argument.items()}
-    return argument
