@@ -191,9 +191,7 @@ class HostInterpreter(HostWalk):
         )
 
     def require(self, requirement: Requirement) -> None:
-        value = self.value(requirement.expression)
-        holds = {"nonnegative": value >= 0, "zero": value == 0, "nonzero": value != 0}
-        if not holds[requirement.relation]:
+        if not requirement.holds(self.value(requirement.expression)):
             raise RuntimeError(requirement.message)
 
     def _settle(self, name: str) -> None:

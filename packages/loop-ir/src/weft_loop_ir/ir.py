@@ -265,6 +265,10 @@ class Requirement:
     expression: sympy.Expr
     message: str
 
+    def holds(self, value: int) -> bool:
+        """Whether it is met where the expression is ``value``."""
+        return {"nonnegative": value >= 0, "zero": value == 0, "nonzero": value != 0}[self.relation]
+
 
 @dataclass(frozen=True)
 class ExternCall:

@@ -54,8 +54,9 @@ class DataSymbols:
 
         :raises Unsupported: none does.
         """
+        requirement = Requirement(relation, expression, message)
         if expression.is_number:
-            if not _holds(relation, int(expression)):
+            if not requirement.holds(int(expression)):
                 raise Unsupported("data-dependent condition", message, _HINT)
             return
         if (relation, expression) in self._required:
@@ -67,7 +68,6 @@ class DataSymbols:
                     continue
                 if expression.free_symbols & {d.symbol for d in call.defines}:
                     self._required.add((relation, expression))
-                    requirement = Requirement(relation, expression, message)
                     nodes[position] = replace(call, requires=(*call.requires, requirement))
                     return
         raise Unsupported("data-dependent condition", message, _HINT)
@@ -107,7 +107,3 @@ class DataSymbols:
 
 def _is_integer(expression: Any) -> bool:
     return isinstance(expression, sympy.Expr) and bool(expression.is_integer)
-
-
-def _holds(relation: str, value: int) -> bool:
-    return {"nonnegative": value >= 0, "zero": value == 0, "nonzero": value != 0}[relation]

@@ -29,6 +29,7 @@ from weft_loop_ir.lowering.indexing import (
     store,
     with_a_dim,
 )
+from weft_loop_ir.lowering.pooling import lowest_value
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -47,10 +48,6 @@ class ScatterReduction:
     any_order: bool = False
 
 
-def _least(dtype: torch.dtype) -> Number:
-    return float("-inf") if dtype.is_floating_point else torch.iinfo(dtype).min
-
-
 def _greatest(dtype: torch.dtype) -> Number:
     return float("inf") if dtype.is_floating_point else torch.iinfo(dtype).max
 
@@ -63,7 +60,7 @@ REDUCTIONS = {
     "mean": _SUM,
     "prod": _PRODUCT,
     "multiply": _PRODUCT,
-    "amax": ScatterReduction("atomic_max", _least, any_order=True),
+    "amax": ScatterReduction("atomic_max", lowest_value, any_order=True),
     "amin": ScatterReduction("atomic_min", _greatest, any_order=True),
 }
 
