@@ -51,12 +51,10 @@ def _body_form(body: LoopBody, names: Mapping[str, int]) -> Hashable:
 
 
 def _instruction_form(instruction: Instruction, names: Mapping[str, int]) -> Hashable:
-    arguments = instruction.arguments
-    first: tuple[Hashable, ...] = ()
     if isinstance(instruction, Access):
-        first, arguments = (names[instruction.buffer],), arguments[1:]
-    rest = tuple(_argument_form(a, names) for a in arguments)
-    return instruction.operation.name, first, rest, instruction.dtype
+        instruction = instruction.to(str(names[instruction.buffer]))
+    arguments = tuple(_argument_form(a, names) for a in instruction.arguments)
+    return instruction.operation.name, arguments, instruction.dtype
 
 
 def _argument_form(argument: Any, names: Mapping[str, int]) -> Hashable:

@@ -204,7 +204,7 @@ def _attention_kernel(
     operands = [operand.buffer for operand in (query, key, value)]
     loads = [name for name in body.reads if name != scores]
     reads = tuple(dict.fromkeys([*operands, *loads]))
-    early = {query.buffer, key.buffer, *(view.buffer for view in matmul.arguments)}
+    early = {query.buffer, key.buffer, *(view.buffer for view in matmul.views)}
     if not around.stay(early.intersection(reads), first, third):
         return None
     if not around.stay(set(loads) - early, second, third) or result in reads:

@@ -224,7 +224,7 @@ class _Finder:
         if len(stored) != 1 or len(sizes) != 1:
             raise _Differs
         for place, call in calls.items():
-            if not self.around.stay({v.buffer for v in call.arguments}, place, self.place):
+            if not self.around.stay({v.buffer for v in call.views}, place, self.place):
                 raise _Differs
         (self.index,), (self.size,) = stored, sizes
         return calls
