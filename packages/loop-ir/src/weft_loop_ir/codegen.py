@@ -132,6 +132,13 @@ class Codegen(ABC):
 
     # -- changes to graphs before they are lowered -------------------------------------------------------
 
+    def writes_attention(self, keys: int, *, trains_mask: bool) -> bool:
+        """Whether attention in 16 bits over so many keys is to come as matmuls and a softmax.
+
+        Otherwise it comes as a call of torch's library.  ``trains_mask``: it has a mask that gets gradients.
+        """
+        return False
+
     def rewrite_functional(
         self, graph_module: torch.fx.GraphModule, *, differentiated: bool
     ) -> None:

@@ -1,5 +1,8 @@
 """Attention of other shapes than the library's kernels take, in theirs: images, heads, lines, columns.
 
+And attention over few keys, written out for kernels of our own: a library's go through tiles of 64 to 128
+queries and keys, however few a matrix has.
+
 For matrices alone, for more than two batch dims, and for keys and values that all heads or images read, torch
 computes ``scaled_dot_product_attention`` by matmuls in float32, with all scores in memory.  The same
 numbers in four dims, the fewer heads or images repeated without memory, are attention that its kernels take.
@@ -12,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from weft_loop_ir import Codegen
 
 from .known_masks import ATTENTION, attention_arguments
 
@@ -40,6 +44,70 @@ def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
             changed = True
     if changed:
         graph_module.recompile()
+
+
+def write_out_attention(graph_module: torch.fx.GraphModule, codegens: list[Codegen]) -> None:
+    """Have attention in 16 bits computed by matmuls and a softmax where all of ``codegens`` ask for it.
+
+    Left as it is: attention with dropout, a causal mask or one of truth values, and what broadcasts.  Results
+    lie in memory as eager's.
+    """
+    changed = False
+    for node in graph_module.graph.find_nodes(op="call_function", target=ATTENTION):
+        given = attention_arguments(node)
+        if _is_written(node, given, codegens):
+            _write_out(node, given)
+            changed = True
+    if changed:
+        graph_module.recompile()
+
+
+def _is_written(node: Node, given: dict[str, Any], codegens: list[Codegen]) -> bool:
+    query, key, value, result = (
+        _value(other) for other in (*(given.get(name) for name in OPERANDS), node)
+    )
+    if query is None or key is None or value is None or result is None:
+        return False
+    mask = _value(given.get("attn_mask"))  # of two dims at least
+    if given.get("attn_mask") is not None and (mask is None or not mask.is_floating_point()):
+        return False
+    if given.get("dropout_p", 0) != 0 or given.get("is_causal") or given.get("enable_gqa"):
+        return False
+    trains_mask = mask is not None and mask.requires_grad
+    sizes = (*query.shape, *key.shape, *value.shape, *result.stride())
+    has_batch = query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+    return (
+        all(type(n) is int for n in sizes)
+        and has_batch
+        and result.dtype.itemsize == 2
+        and result.numel() > 0
+        and all(c.writes_attention(key.size(-2), trains_mask=trains_mask) for c in codegens)
+    )
+
+
+def _write_out(node: Node, given: dict[str, Any]) -> None:
+    """Put matmuls and a softmax in the place of ``node``, laid out as its result."""
+    query, mask, scale = given["query"], given.get("attn_mask"), given.get("scale")
+    value = node.meta["example_value"]
+    if scale is None:
+        scale = 1 / math.sqrt(query.meta["example_value"].size(-1))
+    scores = _call(node, "matmul", query, _call(node, "transpose", given["key"], -2, -1))
+    scores = _call(node, "mul", scores, scale)
+    hidden = None
+    if mask is not None:  # rows that see no key give zeros, and get no gradients
+        hidden = _call(node, "all", _call(node, "eq", mask, -math.inf), -1, True)
+        scores = _call(node, "add", scores, _call(node, "masked_fill", mask, hidden, 0.0))
+    weights = _call(node, "softmax", scores, -1)
+    result = _call(node, "matmul", _call(node, "to", weights, value.dtype), given["value"])
+    if hidden is not None:
+        result = _call(node, "masked_fill", result, hidden, 0.0)
+    order = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
+    if order != list(range(value.dim())):
+        dense = _call(node, "contiguous", _call(node, "permute", result, *order))
+        result = _call(node, "permute", dense, *(order.index(d) for d in range(value.dim())))
+    result.meta = dict(node.meta)
+    node.replace_all_uses_with(result)
+    node.graph.erase_node(node)
 
 
 def _batch(given: dict[str, Any]) -> list[int] | None:

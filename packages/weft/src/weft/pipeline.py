@@ -37,7 +37,7 @@ from weft_functionalize import FunctionalGraph
 from weft_loop_ir import Codegen, CompiledProgram
 
 from ._torch import REGION_OPERATORS, data_parallel_bucket_bytes
-from .attention_shapes import give_four_dims
+from .attention_shapes import give_four_dims, write_out_attention
 from .codegens import Codegens, device_types_of_capture
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
@@ -153,12 +153,14 @@ class Pipeline:
         compilation = _Compilation(record, dump, compiler, description)
 
         with stage("codegen", location):
-            for codegen in self._codegens.of_capture(graph_module):
+            codegens = self._codegens.of_capture(graph_module)
+            for codegen in codegens:
                 codegen.start()
         dump.graph("1_captured", graph_module)
         if not self._exact:
             drop_known_masks(graph_module)
             give_four_dims(graph_module)
+            write_out_attention(graph_module, codegens)
 
         with record.stage("functionalize"):
             functional = self._functionalize(graph_module, example_inputs, dump)

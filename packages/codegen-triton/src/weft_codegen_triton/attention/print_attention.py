@@ -20,6 +20,7 @@ from weft_codegen_triton.attention.functions import (
     fitting_tiles,
     has_short_rows,
     printed_kernel,
+    small_tiles,
     with_batches,
 )
 from weft_codegen_triton.attention.score_tile import LOG2_E, ScoreTile, masked, padded, within
@@ -45,6 +46,7 @@ SHORT_TILES = attention_tiles(
 WIDE_TILES = attention_tiles((128, 64, 8, 2), (64, 32, 4, 2), (64, 64, 8, 2), (128, 32, 8, 2))
 FLOAT_TILES = attention_tiles((64, 32, 8, 2), (32, 32, 4, 2), (64, 64, 8, 2))
 """In float32, which plain arithmetic multiplies: tensor cores would round."""
+IN_HALF = (NARROW_TILES, SHORT_TILES)
 ROW_STATISTICS = {
     RowStatistic.LARGEST: "largest",
     RowStatistic.TOTAL: "total",
@@ -90,12 +92,15 @@ def tiles_of(
         moved = tile.keys * tile.stages * (depth * query + columns * value)
         return tile.queries * depth * query + moved
 
+    small = small_tiles(queries, attention.key_loop.size) if tiles in IN_HALF else []
+    if small:
+        return fitting_tiles(small, bytes_of, gpu)
     few = queries.is_Integer and int(queries) <= tiles[1].queries
     batches = attention.score_rows.batches
     if queries.is_Integer and batches.is_Integer:
         programs = -(-int(queries) // tiles[0].queries) * int(batches)
         few = few or programs < gpu.multiprocessors
-    is_bounded = attention.bounds is not None and tiles in (NARROW_TILES, SHORT_TILES)
+    is_bounded = attention.bounds is not None and tiles in IN_HALF
     first = tiles[1] if few or is_bounded else tiles[0]
     return sorted(fitting_tiles(tiles, bytes_of, gpu), key=lambda t: t is not first)
 

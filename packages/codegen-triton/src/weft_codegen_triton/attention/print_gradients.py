@@ -22,6 +22,7 @@ from weft_codegen_triton.attention.functions import (
     fitting_tiles,
     has_short_rows,
     printed_kernel,
+    small_tiles,
     with_batches,
 )
 from weft_codegen_triton.attention.score_tile import ScoreTile, padded
@@ -99,6 +100,8 @@ def gradient_tiles(
         tiles = NARROW_COLUMN_TILES if is_narrow else COLUMN_TILES
     else:
         tiles = NARROW_ROW_TILES if is_narrow else ROW_TILES
+    if itemsize == 2 and kernel.total is None:
+        tiles = tuple(small_tiles(kernel.score_rows.queries, kernel.key_loop.size)) or tiles
     width = sum(padded(left.size[2]) for left in lefts)
 
     def bytes_of(tile: AttentionTile) -> int:

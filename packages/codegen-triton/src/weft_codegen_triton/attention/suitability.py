@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sympy
 import torch
 from weft_loop_ir import AttentionGradientKernel, AttentionKernel, DifferentiatedAttention, Schedule
 
-from weft_codegen_triton.attention.functions import MAX_WIDTH
+from weft_codegen_triton.attention.functions import MAX_WIDTH, MOST_KEYS
 from weft_codegen_triton.attention.print_gradients import (
     COLUMN_TILES,
     SUM_TILES,
@@ -20,9 +21,8 @@ def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
     operands = (attention.query, attention.key, attention.value)
     dtypes = {schedule.buffers[operand.buffer].layout.dtype for operand in operands}
     _, queries, width = attention.query.size
-    extents = (queries, attention.value.size[1], width)
     in_half = all(dtype.itemsize == 2 for dtype in dtypes)
-    return in_half and all(not n.is_Integer or n >= MIN_SIDE for n in extents)
+    return in_half and _fills_blocks(queries, attention.value.size[1], width)
 
 
 def suits_gradients(attention: DifferentiatedAttention) -> bool:
@@ -30,10 +30,16 @@ def suits_gradients(attention: DifferentiatedAttention) -> bool:
     query, key = (node.meta["val"] for node in attention.matmul.args[-2:])  # type: ignore[union-attr]
     value = attention.result.args[1].meta["val"]  # type: ignore[union-attr]
     widths = (query.shape[-1], value.shape[-1])
-    extents = (query.shape[-2], key.shape[-1], query.shape[-1])
     in_half = all(t.dtype in (torch.float16, torch.bfloat16) for t in (query, key, value))
     are_known = all(isinstance(n, int) and n <= MAX_WIDTH for n in widths)
-    return in_half and are_known and all(not isinstance(n, int) or n >= MIN_SIDE for n in extents)
+    extents = map(sympy.sympify, (query.shape[-2], key.shape[-1], query.shape[-1]))
+    return in_half and are_known and _fills_blocks(*extents)
+
+
+def _fills_blocks(queries: sympy.Expr, keys: sympy.Expr, width: sympy.Expr) -> bool:
+    """Whether tensor cores find enough to do; with few keys the blocks of a library would be emptier."""
+    is_small = keys.is_Integer and int(keys) <= MOST_KEYS
+    return is_small or all(not n.is_Integer or n >= MIN_SIDE for n in (queries, keys, width))
 
 
 MAX_SUMMED = 64

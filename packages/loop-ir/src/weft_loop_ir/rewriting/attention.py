@@ -45,29 +45,35 @@ def use_library_attention(
     *,
     min_scores: int = 0,
     min_masked_scores: int = 0,
+    few_keys: int = 0,
     differentiated: bool = True,
 ) -> int:
     """Replace softmaxes between matmuls in ``graph``, a functional ATen graph; gives how many.
 
-    Left as they are: those in other ``dtypes``, with fewer than ``min_scores`` scores a head, with dropout,
-    with scores or probabilities that anything else reads.  Results lie as they did.  ``differentiated``:
-    gradients are to be recorded, which have to be eager's in rows without any key to see, too.  A call with
-    a mask needs ``min_masked_scores``; one whose mask is known to be causal has none.
+    Left as they are: those in other ``dtypes``, with fewer than ``min_scores`` scores a head, with at most
+    ``few_keys`` keys, with dropout, with scores or probabilities that anything else reads.  Results lie
+    as they did.  ``differentiated``: gradients are to be recorded, which have to be
+    eager's in rows without any key to see, too.  A call with a mask needs
+    ``min_masked_scores``; one whose mask is known to be causal has none.
     """
     known = ConstantValues(graph)
     return sum(
         _replace(found, known, differentiated, min_masked_scores)
         for found in find_attention(graph, known)
-        if _is_eligible(found, dtypes, min_scores)
+        if _is_eligible(found, dtypes, min_scores, few_keys)
     )
 
 
-def _is_eligible(found: Attention, dtypes: Collection[torch.dtype], min_scores: int) -> bool:
+def _is_eligible(
+    found: Attention, dtypes: Collection[torch.dtype], min_scores: int, few_keys: int
+) -> bool:
     operands = (found.query, found.key, found.value, found.result)
     if len({node.meta["val"].dtype for node in operands}) != 1:
         return False
     (_, _, width), (*_, keys), (*_, columns) = (sizes(node) for node in operands[:3])
     if width != columns or any(n == 0 for n in (*sizes(found.query), keys)):
+        return False
+    if keys.is_Integer and int(keys) <= few_keys:
         return False
     return _has_scores(found, min_scores) and found.result.meta["val"].dtype in dtypes
 
