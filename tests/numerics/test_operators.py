@@ -52,14 +52,10 @@ def is_sample(case: Case) -> bool:
     return case.dtype in (wide[number % 2], narrow[number // 2 % 2])
 
 
-CASES = [
-    pytest.param(case, id=str(case), marks=() if is_sample(case) else pytest.mark.slow)
-    for case in cases()
-    if case.operator.full_name not in WITH_VECTORS
-]
+CASES = [case for case in cases() if case.operator.full_name not in WITH_VECTORS]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [c for c in CASES if is_sample(c)], ids=str)
 def test_samples(case: Case) -> None:
     outcome = check(case)
     assert not outcome.differing
@@ -67,27 +63,37 @@ def test_samples(case: Case) -> None:
         assert outcome.loops, "nothing is fused"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in CASES if not is_sample(c)], ids=str)
+def test_every_sample(case: Case) -> None:
+    test_samples(case)
+
+
 FURTHER_SAMPLE = frozenset(
     "abs sign add sub mul div where eq floor_divide remainder fill ldexp sum prod amax cumsum clamp pow "
     "bitwise_and logical_not masked_fill sqrt mean angle".split()
 )
 FURTHER_CASES = [
-    pytest.param(
-        case,
-        id=str(case),
-        marks=()
-        if case.operator.full_name in FURTHER_SAMPLE and case.dtype in FURTHER_DTYPES[:3]
-        else pytest.mark.slow,
-    )
+    case
     for case in cases(FURTHER_DTYPES)
     if case.operator.full_name not in (*WITH_VECTORS, "_chunk_cat")  # eager's ends the process
 ]
 
 
-@pytest.mark.parametrize("case", FURTHER_CASES)
+def is_further_sample(case: Case) -> bool:
+    return case.operator.full_name in FURTHER_SAMPLE and case.dtype in FURTHER_DTYPES[:3]
+
+
+@pytest.mark.parametrize("case", [c for c in FURTHER_CASES if is_further_sample(c)], ids=str)
 def test_integers_and_complex_numbers(case: Case) -> None:
     """Strides too; also without elements, without dimensions, expanded and conjugated."""
     assert not check(case, limit=2, changes=CHANGES).differing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in FURTHER_CASES if not is_further_sample(c)], ids=str)
+def test_all_integers_and_complex_numbers(case: Case) -> None:
+    test_integers_and_complex_numbers(case)
 
 
 X = torch.Tensor
