@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
 from weft_loop_ir import ExternCall, Kernel, Schedule
 
-COUNT = 1 << 14
+COUNT = 1 << 12
 
 
 def drawn(
