@@ -109,3 +109,39 @@ def attempted(function: Callable[..., Any], x: torch.Tensor) -> Any:
         return [result.tolist() for result in function(x)]
     except (RuntimeError, IndexError) as error:
         return type(error), str(error)
+
+
+COUNTED_GRADIENTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cumsum of rows": lambda y: y.cumsum(0),
+    "cumsum in float64": lambda y: y.cumsum(-1, dtype=torch.float64),
+    "logcumsumexp": lambda y: y.logcumsumexp(0),
+    "prod": lambda y: (y - y.detach()[:1, :1].sum()).prod(),
+    "prod of rows": lambda y: y.prod(0),
+    "prod of columns": lambda y: y.prod(1, keepdim=True),
+    "log of sigmoid": torch.nn.functional.logsigmoid,
+    "attention": lambda y: (y @ y.t()).softmax(-1) @ y,
+    "matmul by columns": lambda y: y.t().contiguous() @ y,
+}
+
+
+@pytest.mark.parametrize("program", COUNTED_GRADIENTS.values(), ids=COUNTED_GRADIENTS)
+@pytest.mark.parametrize("counts", [(3, 1, 0, 4), (0, 2)], ids=str)
+def test_gradients_of_what_data_chooses(
+    program: Callable[[Tensor], Tensor], counts: tuple[int, ...]
+) -> None:
+    def chosen(x: Tensor, mask: Tensor) -> Tensor:
+        return program(x[mask] * 1.0)
+
+    log = weft.CompileLog()
+    compiled = weft.compile(chosen)
+    for count in counts:
+        x = torch.randn(5, 3).requires_grad_()
+        results, gradients = [], []
+        for function in (chosen, compiled):
+            with weft.observe(log):
+                results.append(function(x, torch.arange(5) < count))
+            gradients.append(torch.autograd.grad(results[-1].exp().sum(), x)[0])
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*gradients)
+        assert gradients[0].stride() == gradients[1].stride()
+    assert not log.graph_breaks and len(log.graphs) == 1

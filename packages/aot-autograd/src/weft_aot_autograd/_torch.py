@@ -44,6 +44,7 @@ __all__ = [
     "core_decomposition",
     "custom_formula",
     "inplace_variant",
+    "is_data_dependent",
     "keeps_graph",
     "packed_saved_tensors",
     "packs_saved_tensors",
@@ -222,6 +223,11 @@ def rename_data_dependent(made: Any, known: Any) -> None:
     elif not free_unbacked_symbols(old):
         # Data has to give a number that the inputs say: a size that must fit.
         env._eliminate_unbacked(new, old)
+
+
+def is_data_dependent(size: Any) -> bool:
+    """Whether a size or a stride is computed from what data decides."""
+    return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
 
 
 def schema_arguments(operator: OpOverload) -> list[Any]:

@@ -10,7 +10,13 @@ from typing import Any
 import torch
 from weft_functionalize import known_equal
 
-from ._torch import COMMUNICATES, OpOverload, core_aten_decompositions, core_decomposition
+from ._torch import (
+    COMMUNICATES,
+    OpOverload,
+    core_aten_decompositions,
+    core_decomposition,
+    is_data_dependent,
+)
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -254,6 +260,15 @@ def _logit_backward(gradient: torch.Tensor, x: torch.Tensor, eps: float | None =
     return torch.where(x.isnan(), x, found)
 
 
+def _log_sigmoid_backward(gradient: torch.Tensor, x: torch.Tensor, buffer: torch.Tensor) -> Any:
+    """Torch's rule, which asks whether forward has filled ``buffer``; of few or many elements the same."""
+    rule = core_decomposition(aten.log_sigmoid_backward.default)
+    if rule is None:
+        return NotImplemented
+    counted = not any(map(is_data_dependent, buffer.shape))
+    return rule(gradient, x, buffer if counted else x.new_empty((0,)))
+
+
 def _zeros(size: list[int], **keywords: Any) -> torch.Tensor:
     """``_efficientzerotensor``, the gradient of what is constant, with memory."""
     return torch.zeros(size, **keywords)
@@ -308,6 +323,7 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.index_fill.int_Scalar: _index_fill,
     aten.index_fill.int_Tensor: _index_fill,
     aten.linspace.default: _of_floats(aten.linspace.default),
+    aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     aten.logit_backward.default: _logit_backward,
     aten.logspace.default: _of_floats(aten.logspace.default),
     aten.native_batch_norm.default: _inference_batch_norm,

@@ -9,6 +9,13 @@ import torch
 from weft_functionalize import as_kernels_compute, known_equal
 
 from ._torch import OpOverload
+from .formulas_without_counts import (
+    cumulative_log_sum,
+    cumulative_sum,
+    matrix_product,
+    product,
+    product_along,
+)
 from .strided_windows import as_strided, as_strided_scatter
 from .unsupported import Unsupported
 
@@ -72,6 +79,11 @@ DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
     aten.index_put.default: _masked_assignment,
     aten.as_strided.default: as_strided,
     aten.as_strided_scatter.default: _written_window,
+    aten.cumsum.default: cumulative_sum,
+    aten.logcumsumexp.default: cumulative_log_sum,
+    aten.prod.default: product,
+    aten.prod.dim_int: product_along,
+    aten.mm.default: matrix_product,
 }
 
 

@@ -1,0 +1,143 @@
+"""Operators whose formulas in torch ask how many elements there are, for tensors of which data decides it.
+
+``y.cumsum(0)`` of ``y = x[mask]``: torch returns the gradient as it is where there is at most one element, which
+a graph does not know.  The formulas here are the general ones, which hold for few elements too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from weft_functionalize import known_equal
+
+from ._torch import is_data_dependent
+
+aten = torch.ops.aten
+
+
+def _cumulated_from_end(gradient: torch.Tensor, dim: int) -> torch.Tensor:
+    return gradient.flip(dim).cumsum(dim).flip(dim)
+
+
+class _CumulativeSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
+        ctx.dim, ctx.dtype = dim, x.dtype
+        return aten.cumsum.default(x, dim, dtype=dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _cumulated_from_end(gradient.to(ctx.dtype), ctx.dim), None, None
+
+
+class _CumulativeLogSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
+        result = aten.logcumsumexp.default(x, dim)
+        ctx.save_for_backward(x, result)
+        ctx.dim = dim
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        x, result = ctx.saved_tensors
+        logarithm = gradient.abs().log()
+        lowest = torch.full_like(logarithm, float("-inf"))
+        parts = [
+            torch.where(sign, logarithm, lowest).sub(result).flip(ctx.dim)
+            for sign in (gradient > 0, gradient < 0)
+        ]
+        above, below = (part.logcumsumexp(ctx.dim).flip(ctx.dim).add(x).exp() for part in parts)
+        return above - below, None
+
+
+class _Product(torch.autograd.Function):
+    """Along a dimension: the gradient is the product of the elements before and of those behind."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, dim: int, keepdim: bool) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.dim, ctx.keepdim = dim, keepdim
+        return aten.prod.dim_int(x, dim, keepdim)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        dim = ctx.dim
+        before = _products_before(x, dim)
+        behind = _products_before(x.flip(dim), dim).flip(dim)
+        if not ctx.keepdim:
+            gradient = gradient.unsqueeze(dim)
+        return gradient * (before * behind).conj(), None, None
+
+
+def _products_before(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Of each element, the product of those before it."""
+    shape = [1 if d == dim % x.dim() else n for d, n in enumerate(x.shape)]
+    every = torch.cat([x.new_ones(()).expand(shape), x], dim).cumprod(dim)
+    return every.narrow(dim, 0, x.size(dim))
+
+
+class _MatrixProduct(torch.autograd.Function):
+    """Gradients lie as the matrices do: columns one after the other where these are known to."""
+
+    @staticmethod
+    def forward(ctx: Any, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(left, right)
+        return aten.mm.default(left, right)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        left, right = ctx.saved_tensors
+        of_left = of_right = None
+        if ctx.needs_input_grad[0]:
+            other = right.conj()
+            columns = _lies_by_columns(left)
+            of_left = other.mm(gradient.t()).t() if columns else gradient.mm(other.t())
+        if ctx.needs_input_grad[1]:
+            other = left.conj()
+            columns = _lies_by_columns(right)
+            of_right = gradient.t().mm(other).t() if columns else other.t().mm(gradient)
+        return of_left, of_right
+
+
+def _lies_by_columns(matrix: torch.Tensor) -> bool:
+    rows, columns = matrix.stride()
+    return known_equal(rows, 1) and known_equal(columns, matrix.size(0))
+
+
+def _is_counted(x: torch.Tensor) -> bool:
+    """Whether no size depends on data."""
+    return not any(map(is_data_dependent, x.shape))
+
+
+def cumulative_sum(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    if _is_counted(x) or x.dim() == 0 or x.is_complex():
+        return NotImplemented
+    return _CumulativeSum.apply(x, dim, dtype)
+
+
+def cumulative_log_sum(x: torch.Tensor, dim: int) -> Any:
+    if _is_counted(x) or x.dim() == 0 or x.is_complex():
+        return NotImplemented
+    return _CumulativeLogSum.apply(x, dim)
+
+
+def product(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
+    if _is_counted(x):
+        return NotImplemented
+    return product_along(x.reshape(-1), 0, dtype=dtype)
+
+
+def product_along(
+    x: torch.Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    if _is_counted(x) or x.dim() == 0:
+        return NotImplemented
+    return _Product.apply(x if dtype is None else x.to(dtype), dim, keepdim)
+
+
+def matrix_product(left: torch.Tensor, right: torch.Tensor) -> Any:
+    strides = (*left.stride(), *right.stride())
+    return _MatrixProduct.apply(left, right) if any(map(is_data_dependent, strides)) else NotImplemented
