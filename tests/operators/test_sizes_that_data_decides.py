@@ -29,9 +29,31 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "mean": lambda x: (x[x > 0].mean(), x[x > 0].sum()),
     "beside matrices": lambda x: torch.cat([x[x > 0], torch.ones(2, 2)]),
     "strides": lambda x: (x.nonzero().is_contiguous(), x.nonzero().t().stride()),
+    "roll": lambda x: x[x > 0].roll(1, 0),
+    "diff": lambda x: x[x > 0].diff(),
+    "cummax": lambda x: x[x > 0].cummax(0),
+    "logsumexp": lambda x: x[x > 0].logsumexp(0),
+    "cdist": lambda x: torch.cdist(x[x > 0][:, None], x[:, None]),
+    "batch norm": lambda x: torch.nn.functional.batch_norm(
+        x[x > 0][:, None], None, None, training=True
+    ),
+    "causal attention": lambda x: _attended(x[x > 0].view(1, 1, -1, 1)),
+    "trapezoid": lambda x: torch.trapezoid(x[x > 0]),
+    "counts of two": lambda x: torch.cat([x[x > 0].roll(1, 0), x[x < 2].roll(1, 0)]),
+    "range": lambda x: _by_range(x[x > 0]),
     "length": lambda x: (len(x[x > 0]), x[x > 0].numel() == 1),
 }
 INPUTS = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0], [3.0, 1.0, 2.0]])
+
+
+def _attended(x: Tensor) -> Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def _by_range(x: Tensor) -> Tensor:
+    y = x.expand(2, -1).t().clone()
+    y[range(len(x)), (x > 1).long()] = 0
+    return y[range(len(x))]
 
 
 def _written(x: Tensor) -> Tensor:
@@ -49,11 +71,24 @@ def test_like_eager(program: Callable[[Tensor], Any]) -> None:
 def _seen(program: Callable[[Tensor], Any], x: Tensor) -> Any:
     try:
         found = program(x)
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         return type(error), str(error)
     if isinstance(found, Tensor):
         return found.tolist(), found.shape, found.stride()
     return str(found)
+
+
+def test_what_an_operator_asks_of_a_count_is_checked() -> None:
+    def rolled(x: Tensor) -> Tensor:
+        return x[x > 0].roll(1, 0) * 2
+
+    compiled, log = weft.compile(rolled), weft.CompileLog()
+    with weft.observe(log):
+        for x in torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 2.0], [3.0, 4.0, 5.0]]):
+            assert torch.equal(compiled(x), rolled(x))
+        assert len(log.graphs) == 1 and not log.graph_breaks
+        for x in torch.tensor([[0.0, 0.0, 0.0], [3.0, 1.0, 2.0], [0.0, 0.0, 0.0]]):
+            assert torch.equal(compiled(x), rolled(x))
 
 
 def found_places(x: torch.Tensor) -> torch.Tensor:
@@ -107,7 +142,7 @@ def test_writes_to_what_has_a_size_of_data(
 def attempted(function: Callable[..., Any], x: torch.Tensor) -> Any:
     try:
         return [result.tolist() for result in function(x)]
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         return type(error), str(error)
 
 

@@ -539,3 +539,18 @@ def test_chunks_whose_number_and_length_vary():
         found, wanted = compiled(x, chunk), function(x, chunk)
         torch.testing.assert_close(found, wanted)
     assert 2 <= len(graphs) <= 8
+
+
+def test_ranges_as_subscripts_are_one_graph_for_all_sizes():
+    def chosen(x, classes):
+        n = x.size(0)
+        y = x * 2
+        y[range(n), classes] = 0.0
+        return y, x[range(n), classes], x[range(n - 1, -1, -1)], x[range(1, n), None]
+
+    compiled = Compiled(chosen)
+    for n in (3, 4, 7):
+        compiled.check(torch.randn(n, 4), torch.arange(n) % 4)
+    assert compiled.count == 2
+    with pytest.raises(IndexError):
+        compiled.compiled(torch.randn(5, 4), torch.arange(4))

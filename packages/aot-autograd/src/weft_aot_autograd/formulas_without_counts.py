@@ -1,7 +1,7 @@
 """Operators whose formulas in torch ask how many elements there are, for tensors of which data decides it.
 
-``y.cumsum(0)`` of ``y = x[mask]``: torch returns the gradient as it is where there is at most one element, which
-a graph does not know.  The formulas here are the general ones, which hold for few elements too.
+``y.cumsum(0)`` of ``y = x[mask]``: torch returns the gradient as it is where there is at most one element,
+which a graph does not know.  The formulas here are the general ones, which hold for few elements too.
 """
 
 from __future__ import annotations
@@ -140,4 +140,8 @@ def product_along(
 
 def matrix_product(left: torch.Tensor, right: torch.Tensor) -> Any:
     strides = (*left.stride(), *right.stride())
-    return _MatrixProduct.apply(left, right) if any(map(is_data_dependent, strides)) else NotImplemented
+    return (
+        _MatrixProduct.apply(left, right)
+        if any(map(is_data_dependent, strides))
+        else NotImplemented
+    )

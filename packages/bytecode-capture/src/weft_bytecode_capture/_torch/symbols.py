@@ -311,6 +311,15 @@ def deferred_checks(environment: ShapeEnv) -> int:
     return int(environment.num_deferred_runtime_asserts)
 
 
+def least_that_decides(condition: Any, size: Any) -> int | None:
+    """From which value of ``size`` on, 1 or 2, a condition has one answer (both are SymPy's); or None."""
+    if not size.is_Symbol or not is_unbacked(size) or free_unbacked_symbols(condition) != {size}:
+        return None
+    more = sympy.Dummy(integer=True, nonnegative=True)
+    answers = {least: condition.subs(size, more + least) for least in (1, 2)}
+    return next((n for n, answer in answers.items() if answer in (sympy.true, sympy.false)), None)
+
+
 def constant_term(number: torch.SymInt) -> int:
     """The integer that a symbolic number has added to its symbols."""
     constant, _ = number.node.expr.as_coeff_Add()

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
 from ..._torch.fakes import FAKE_TENSOR_ERRORS
-from ..._torch.symbols import unbacked_symbols, within
+from ..._torch.symbols import (
+    GuardOnDataDependentSymNode,
+    expression_of,
+    least_that_decides,
+    unbacked_symbols,
+    within,
+)
 from ...unsupported import Unsupported
-from ..models.containers.sequences import ListVariable
-from ..models.numbers.data_numbers import DataFloatVariable
+from ..models.containers.sequences import ListVariable, SequenceVariable
+from ..models.numbers.data_numbers import DataBooleanVariable, DataFloatVariable
 from ..models.numbers.representations import number_operand, number_value
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
 from ..protocol import Evaluator, Graph
@@ -163,3 +169,32 @@ def require_small(graph: Graph, number: Any) -> None:
                     require(graph, condition, compared)
     if isinstance(number, torch.SymInt) and not within(number, _MAX_RESULT, symbols.are_sizes()):
         raise Unsupported("number that depends on data", f"{number} may leave 64 bits")
+
+
+def decide_count(evaluator: Evaluator, error: Unsupported, operands: Sequence[Variable]) -> bool:
+    """Whether the question at which an operator has failed on fakes is decided now, as in this call.
+
+    ``y.roll(1, 0)`` asks if there is any of ``y = x[mask]``: the graph checks that there is, or is not.
+    """
+    question = error.__cause__
+    if not isinstance(question, GuardOnDataDependentSymNode):
+        return False
+    for operand in _tensors_among(evaluator, operands):
+        for dimension, size in enumerate(operand.fake.shape):
+            if not isinstance(size, torch.SymInt) or not unbacked_symbols(size):
+                continue
+            least = least_that_decides(question.cond, expression_of(size))
+            if least is not None:
+                count = operand.call_method(evaluator, "size", [ConstantVariable(dimension)], {})
+                pair = (count, ConstantVariable(least))
+                enough = DataBooleanVariable(operator.ge, pair, number_value(count) >= least)
+                return evaluator.assumed(enough) is not None
+    return False
+
+
+def _tensors_among(evaluator: Evaluator, values: Sequence[Variable]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, SequenceVariable):
+            yield from _tensors_among(evaluator, value.items(evaluator))
+        elif isinstance(getattr(value, "fake", None), torch.Tensor):
+            yield value

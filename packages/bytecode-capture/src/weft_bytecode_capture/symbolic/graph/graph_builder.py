@@ -48,6 +48,7 @@ from ..variables.graph_arguments import given_tensors, graph_argument, with_dtyp
 from .answers import Given, guard_absolute_place, guard_leaf, require_held
 from .changed_layouts import changed_in_place
 from .data_dependence import (
+    decide_count,
     refuse_unchecked_window,
     require_selected_inside,
     require_small,
@@ -411,7 +412,12 @@ class GraphBuilder:
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and not self.is_in_region:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)
-        return self._call_of_tensors(evaluator, kind, target, arguments, keywords)
+        while True:
+            try:
+                return self._call_of_tensors(evaluator, kind, target, arguments, keywords)
+            except Unsupported as error:
+                if not decide_count(evaluator, error, [*arguments, *keywords.values()]):
+                    raise
 
     def _call_of_tensors(
         self,

@@ -17,6 +17,7 @@ from ...variables.constant import ConstantVariable, register_special
 from ..containers.sequences import ListVariable, TupleVariable
 from ..containers.unread_tuples import is_tuple
 from ..numbers.data_numbers import DataFloatVariable, Range, depends_on_data
+from ..numbers.symbolic_range import SymbolicRangeVariable
 from .tensor import TensorVariable
 
 
@@ -64,16 +65,26 @@ def within(evaluator: Evaluator, number: Variable, bounds: Range) -> Variable:
     return number
 
 
-def with_tensors_of_places(evaluator: Evaluator, key: Variable) -> Variable:
-    """A subscript with a tensor in the place of each list of integers, some of which depend on data."""
-    if isinstance(key, ListVariable):
-        return _places(evaluator, key)
+def with_tensors_of_places(evaluator: Evaluator, tensor: TensorVariable, key: Variable) -> Variable:
+    """A subscript of ``tensor`` with a tensor in the place of what holds integers that vary.
+
+    That are lists some of whose integers depend on data, and ranges: ``x[range(n), classes]``.
+    """
     if not is_tuple(key):
-        return key
+        return _as_tensor(evaluator, tensor, key)
     items = list(key.iterate(evaluator))
-    found = [_places(evaluator, i) if isinstance(i, ListVariable) else i for i in items]
+    found = [_as_tensor(evaluator, tensor, item) for item in items]
     changed = any(new is not old for new, old in zip(found, items, strict=True))
     return TupleVariable(found) if changed else key
+
+
+def _as_tensor(evaluator: Evaluator, tensor: TensorVariable, part: Variable) -> Variable:
+    if isinstance(part, SymbolicRangeVariable) and not part.differs:
+        bounds, device = (part.start, part.stop, part.step), tensor.fake.device
+        return _call(evaluator, torch.arange, *bounds, dtype=torch.int64, device=device)
+    if isinstance(part, ListVariable) and evaluator.graph.shapes.data:
+        return _places(evaluator, part)
+    return part
 
 
 def _places(evaluator: Evaluator, places: ListVariable) -> Variable:

@@ -366,9 +366,9 @@ class TensorVariable(WithAttributes):
         from ...regions.elements import has_position, symbolic_subscript, with_numbers
         from .numbers_in_lists import with_tensors_of_places
 
-        if evaluator.graph.shapes.data and not evaluator.graph.is_in_region:
-            arguments = [with_tensors_of_places(evaluator, arguments[0]), *arguments[1:]]
-
+        if evaluator.graph.shapes.any_symbolic and not evaluator.graph.is_in_region:
+            key = with_tensors_of_places(evaluator, self, arguments[0])
+            arguments = [key, *arguments[1:]]
         has_positions = has_position(arguments[0])
         if has_positions:
             arguments = [with_numbers(evaluator.frame, arguments[0]), *arguments[1:]]

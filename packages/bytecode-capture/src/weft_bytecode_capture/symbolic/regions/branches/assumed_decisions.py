@@ -25,6 +25,7 @@ ASSUMABLE = frozenset(
         "decision by a number that depends on data",
         "branch on a tensor's value",
         "decision by a number that the graph computes",
+        "number that depends on data",
     }
 )
 """Kinds of breaks that an assumption may spare."""
