@@ -16,25 +16,23 @@ from ._torch import is_data_dependent
 aten = torch.ops.aten
 
 
-def _cumulated_from_end(gradient: torch.Tensor, dim: int) -> torch.Tensor:
-    return gradient.flip(dim).cumsum(dim).flip(dim)
-
-
 class _CumulativeSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
         ctx.dim, ctx.dtype = dim, x.dtype
-        return aten.cumsum.default(x, dim, dtype=dtype)
+        result: torch.Tensor = aten.cumsum.default(x, dim, dtype=dtype)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _cumulated_from_end(gradient.to(ctx.dtype), ctx.dim), None, None
+        dim = ctx.dim
+        return gradient.to(ctx.dtype).flip(dim).cumsum(dim).flip(dim), None, None
 
 
 class _CumulativeLogSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dim: int) -> torch.Tensor:
-        result = aten.logcumsumexp.default(x, dim)
+        result: torch.Tensor = aten.logcumsumexp.default(x, dim)
         ctx.save_for_backward(x, result)
         ctx.dim = dim
         return result
@@ -59,7 +57,8 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, dim: int, keepdim: bool) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.dim, ctx.keepdim = dim, keepdim
-        return aten.prod.dim_int(x, dim, keepdim)
+        result: torch.Tensor = aten.prod.dim_int(x, dim, keepdim)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
@@ -85,7 +84,8 @@ class _MatrixProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(left, right)
-        return aten.mm.default(left, right)
+        result: torch.Tensor = aten.mm.default(left, right)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
@@ -107,25 +107,29 @@ def _lies_by_columns(matrix: torch.Tensor) -> bool:
     return known_equal(rows, 1) and known_equal(columns, matrix.size(0))
 
 
-def _is_counted(x: torch.Tensor) -> bool:
-    """Whether no size depends on data."""
-    return not any(map(is_data_dependent, x.shape))
+def _apply(function: Any, *arguments: Any) -> Any:
+    return function.apply(*arguments)
+
+
+def _torch_serves(x: torch.Tensor) -> bool:
+    """Whether no gradient is wanted, or none of the sizes depends on data."""
+    return not x.requires_grad or not any(map(is_data_dependent, x.shape))
 
 
 def cumulative_sum(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-    if _is_counted(x) or x.dim() == 0 or x.is_complex():
+    if _torch_serves(x) or x.dim() == 0 or x.is_complex():
         return NotImplemented
-    return _CumulativeSum.apply(x, dim, dtype)
+    return _apply(_CumulativeSum, x, dim, dtype)
 
 
 def cumulative_log_sum(x: torch.Tensor, dim: int) -> Any:
-    if _is_counted(x) or x.dim() == 0 or x.is_complex():
+    if _torch_serves(x) or x.dim() == 0 or x.is_complex():
         return NotImplemented
-    return _CumulativeLogSum.apply(x, dim)
+    return _apply(_CumulativeLogSum, x, dim)
 
 
 def product(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    if _is_counted(x):
+    if _torch_serves(x):
         return NotImplemented
     return product_along(x.reshape(-1), 0, dtype=dtype)
 
@@ -133,15 +137,14 @@ def product(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
 def product_along(
     x: torch.Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
-    if _is_counted(x) or x.dim() == 0:
+    if _torch_serves(x) or x.dim() == 0:
         return NotImplemented
-    return _Product.apply(x if dtype is None else x.to(dtype), dim, keepdim)
+    return _apply(_Product, x if dtype is None else x.to(dtype), dim, keepdim)
 
 
 def matrix_product(left: torch.Tensor, right: torch.Tensor) -> Any:
+    """Torch's asks for the strides of both, to lay the gradients as they lie."""
     strides = (*left.stride(), *right.stride())
-    return (
-        _MatrixProduct.apply(left, right)
-        if any(map(is_data_dependent, strides))
-        else NotImplemented
-    )
+    if not (left.requires_grad or right.requires_grad) or not any(map(is_data_dependent, strides)):
+        return NotImplemented
+    return _apply(_MatrixProduct, left, right)
