@@ -68,8 +68,7 @@ def item_symbols(item: Item, buffers: Mapping[str, Buffer]) -> set[sympy.Symbol]
         elif isinstance(part, Loop) and part.count is not None:
             found |= _symbols_in([part.count.start, part.count.step, part.count.stop])
         elif isinstance(part, LoopNode):
-            found |= _symbols_in([v.size for v in (*part.loops, *part.reduction_loops)])
-            found |= _symbols_in([part.body])
+            found |= _symbols_in([*(v.size for v in part.all_loops), part.body])
         elif isinstance(part, Kernel):
             found |= _symbols_in([*(v.size for v in part.all_loops), *part.bodies])
     return found

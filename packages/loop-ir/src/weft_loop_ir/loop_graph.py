@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,16 +33,28 @@ class LoopNode:
 
     A pointwise node has no ``reduction_loops``.  In a reduction node every store is of a reduction's
     result, at an index over ``loops``, but in a scan, whose stores are of what follows from ``ops.scan``.
-    ``reads`` and ``writes`` name buffers in order of first access.
     """
 
     name: str
     loops: tuple[LoopVariable, ...]
     reduction_loops: tuple[LoopVariable, ...]
     body: LoopBody
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
     origins: tuple[str, ...]
+
+    @functools.cached_property
+    def reads(self) -> tuple[str, ...]:
+        """The buffers that it reads, in order of first access."""
+        return self.body.reads
+
+    @functools.cached_property
+    def writes(self) -> tuple[str, ...]:
+        """The buffers that it writes, in order of first access."""
+        return self.body.writes
+
+    @property
+    def all_loops(self) -> tuple[LoopVariable, ...]:
+        """Those over results, and those that are reduced."""
+        return (*self.loops, *self.reduction_loops)
 
     @property
     def is_scan(self) -> bool:

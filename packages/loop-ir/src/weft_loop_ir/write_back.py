@@ -126,13 +126,4 @@ def _with_name(node: Any, old: str, new: str) -> Any:
             return replace(leaf, buffer=new) if is_old else leaf
 
         return node.mapped(renamed)
-    return replace(
-        node,
-        body=with_buffers(node.body, {old: new}),
-        reads=_in_names(node.reads, old, new),
-        writes=_in_names(node.writes, old, new),
-    )
-
-
-def _in_names(names: tuple[str, ...], old: str, new: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(new if name == old else name for name in names))
+    return replace(node, body=with_buffers(node.body, {old: new}))

@@ -308,8 +308,8 @@ class LoweringContext:
     ) -> None:
         """Append the node whose body ``ops`` has recorded."""
         body = ops.body()
-        reads, writes, names = body.reads, body.writes, tuple(sorted(origins))
-        self.nodes.append(LoopNode(writes[0], loops, reduction_loops, body, reads, writes, names))
+        names = tuple(sorted(origins))
+        self.nodes.append(LoopNode(body.writes[0], loops, reduction_loops, body, names))
 
     def reduce(
         self,

@@ -91,9 +91,8 @@ def _check_of(node: LoopNode, name: str) -> LoopNode | None:
     if not body.instructions or any(i.operation.combines for i in body.instructions):
         return None
     used = body.free_symbols
-    every = (*node.loops, *node.reduction_loops)
-    loops = tuple(v for v in every if v.symbol in used or not v.size.is_positive)
-    return LoopNode(name, loops, (), body, body.reads, (), node.origins)
+    loops = tuple(v for v in node.all_loops if v.symbol in used or not v.size.is_positive)
+    return LoopNode(name, loops, (), body, node.origins)
 
 
 def _unchecked(body: LoopBody) -> LoopBody:

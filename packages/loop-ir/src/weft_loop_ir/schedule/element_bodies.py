@@ -75,7 +75,7 @@ def common_loops(nodes: Sequence[LoopNode]) -> tuple[LoopVariable, ...]:
     """
     found: tuple[sympy.Expr, ...] = ()
     for node in nodes:
-        sizes = tuple(v.size for v in _loops(node) if v.size != 1)
+        sizes = tuple(v.size for v in node.all_loops if v.size != 1)
         if (
             node.body.holds(Combining)
             or (node.reduction_loops and node.loops)
@@ -84,10 +84,6 @@ def common_loops(nodes: Sequence[LoopNode]) -> tuple[LoopVariable, ...]:
             raise Unproved
         found = found or sizes
     return tuple(LoopVariable(loop_symbol("i", k), size) for k, size in enumerate(found))
-
-
-def _loops(node: LoopNode) -> tuple[LoopVariable, ...]:
-    return (*node.loops, *node.reduction_loops)
 
 
 def record_element(
@@ -142,8 +138,8 @@ class _Recording:
 
     def run(self, node: LoopNode) -> None:
         substitution: dict[sympy.Symbol, sympy.Expr] = dict(self.substitution)
-        substitution |= {v.symbol: sympy.S.Zero for v in _loops(node)}
-        moving = [v.symbol for v in _loops(node) if v.size != 1]
+        substitution |= {v.symbol: sympy.S.Zero for v in node.all_loops}
+        moving = [v.symbol for v in node.all_loops if v.size != 1]
         substitution.update(zip(moving, (v.symbol for v in self.outer), strict=False))
 
         def index(expression: sympy.Expr) -> sympy.Expr:

@@ -87,7 +87,7 @@ def count(extents: Sequence[Extent]) -> Extent:
 def group_of_node(node: LoopNode, order: int) -> Group:
     """The group of one node: loops of extent 1 dropped, loops that act as one merged."""
     has_reduction = bool(node.reduction_loops)
-    variables = node.loops + node.reduction_loops
+    variables = node.all_loops
     symbols = tuple(v.symbol for v in variables)
     found = node.body.indexed()
     forms = [linear_form(i.index, symbols) for i in found]

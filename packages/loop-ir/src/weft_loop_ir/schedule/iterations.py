@@ -116,7 +116,7 @@ def reads_only_at_store(node: LoopNode, name: str) -> bool:
 
 def reads_what_it_keeps(node: LoopNode, name: str) -> bool:
     """Whether ``node`` reads of a buffer only elements that it doesn't store to, or where it stores them."""
-    loops = (*node.loops, *node.reduction_loops)
+    loops = node.all_loops
     accesses = [a for a in accesses_in_loop(node.body, ONCE, loops) if a.buffer == name]
     return all(
         a == replace(b, is_store=a.is_store) or _never_meet(a, b)

@@ -164,7 +164,7 @@ class _Selector:
         work = sympy.S.Zero
         for node in nodes:
             assert isinstance(node, LoopNode)
-            work += sympy.Mul(*(v.size for v in (*node.loops, *node.reduction_loops)))
+            work += sympy.Mul(*(v.size for v in node.all_loops))
         work = work.xreplace(self.hints)
         return bool(work.is_Integer and work <= self.limit)
 
@@ -176,16 +176,14 @@ class _Selector:
         return copy
 
     def _one_side(self, node: LoopNode, side: _Side) -> LoopNode:
-        loops = (*node.loops, *node.reduction_loops)
-        recorder = BodyRecorder.over(loops, lambda name: self.buffers[name].layout.dtype)
+        recorder = BodyRecorder.over(node.all_loops, lambda name: self.buffers[name].layout.dtype)
         if node.body.checks_positions:
             (store,) = node.body.stores()
             value = side.masked(recorder, node.body)
             side.store(recorder, store.buffer, store.index, value, None)
         else:
             Replayer(recorder, lambda e: e, side.load, side.store).replay(node.body)
-        body = recorder.body()
-        return replace(node, body=body, reads=body.reads, writes=body.writes)
+        return replace(node, body=recorder.body())
 
 
 def _writes(block: Sequence[Node], name: str) -> bool:

@@ -101,7 +101,7 @@ def _is_splittable(node: LoopNode, options: ScheduleOptions, hints: Hints) -> bo
     has_moments = kinds == MOMENTS and (options.split_rows > 1 or options.split_short_rows > 0)
     if not has_moments and not (len(kinds) == 1 and REDUCTIONS[kinds[0]].joins_itself):
         return False
-    sizes = [v.size for v in node.loops + node.reduction_loops]
+    sizes = [v.size for v in node.all_loops]
     if has_moments and not node.reduction_loops[0].size.is_Integer:
         return False  # parts of one length are joined
     return all(size.xreplace(hints).is_Integer for size in sizes)
@@ -180,11 +180,9 @@ def _short_rows(node: LoopNode, options: ScheduleOptions) -> _Cut | None:
 
     The loop along the rows is kept: the rows of all results together are long ones, added up side by side.
     """
-    if len(node.reduction_loops) < 2 or not all(
-        v.size.is_Integer for v in node.loops + node.reduction_loops
-    ):
+    if len(node.reduction_loops) < 2 or not all(v.size.is_Integer for v in node.all_loops):
         return None
-    symbols = tuple(v.symbol for v in node.loops + node.reduction_loops)
+    symbols = tuple(v.symbol for v in node.all_loops)
     forms = [linear_form(load.index, symbols) for load in node.body.loads()]
     split = len(node.loops)
     for position, row in enumerate(node.reduction_loops):
@@ -348,8 +346,7 @@ def _node(
     origin: LoopNode,
 ) -> LoopNode:
     body = ops.body()
-    name, *_ = body.writes
-    return LoopNode(name, loops, reduction_loops, body, body.reads, body.writes, origin.origins)
+    return LoopNode(body.writes[0], loops, reduction_loops, body, origin.origins)
 
 
 def _tail(joined: _Joined, partial: Buffer, dtype_of: Callable[[str], torch.dtype]) -> LoopNode:

@@ -180,7 +180,7 @@ class _Split:
         along = LoopVariable(loop_symbol("r", 0), length)
         loops = (self.piece, *self.around) if piece == self.piece.symbol else self.around
         ops = self._recorder((*loops, along))
-        old = [v.symbol for v in (*self.node.loops, *self.node.reduction_loops)]
+        old = [v.symbol for v in self.node.all_loops]
         new = [*(v.symbol for v in self.around), piece * self.each + along.symbol]
         replaced = dict(zip(old, new, strict=True))
         made: list[Value] = []
@@ -208,8 +208,7 @@ class _Split:
         self, loops: tuple[LoopVariable, ...], along: LoopVariable, ops: BodyRecorder
     ) -> LoopNode:
         body = without_unused(ops.body())
-        reads, writes = body.reads, body.writes
-        return LoopNode(writes[0], loops, (along,), body, reads, writes, self.node.origins)
+        return LoopNode(body.writes[0], loops, (along,), body, self.node.origins)
 
 
 _Scanned = Callable[[BodyRecorder, Sequence[Value]], list[Value]]

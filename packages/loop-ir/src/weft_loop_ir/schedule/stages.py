@@ -232,8 +232,7 @@ def _member_index(
     member: Member, all_loops: tuple[LoopVariable, ...]
 ) -> Callable[[sympy.Expr], sympy.Expr]:
     """The function that takes a member's index expression to the kernel's loop symbols."""
-    variables = member.node.loops + member.node.reduction_loops
-    symbols = tuple(v.symbol for v in variables)
+    symbols = tuple(v.symbol for v in member.node.all_loops)
     kernel_symbols = [v.symbol for v in all_loops]
     replacements: dict[sympy.Symbol, sympy.Expr] = {}
     for symbol, row in zip(symbols, member.mapping, strict=True):

@@ -171,7 +171,7 @@ def _accesses(
     ``around`` are the loops between, whose counters are numbers of iterations.
     """
     if isinstance(node, LoopNode):
-        loops = (*around, *node.loops, *node.reduction_loops)
+        loops = (*around, *node.all_loops)
         if any(count.symbol in v.size.free_symbols for v in loops):
             return None
         if count.symbol in node.body.host_symbols:
