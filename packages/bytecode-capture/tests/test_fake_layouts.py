@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,6 +99,52 @@ def test_of_one_operand(number: int) -> None:
     for operand in images():
         found, expected = compared(BY_ONE[number], operand)
         assert found == expected, operand.stride()
+
+
+TRANSFORMS: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda x: torch.fft.fft(x, dim=0),
+    lambda x: torch.fft.fft2(x),
+    lambda x: torch.fft.fftn(x, dim=(0, 1, 2)),
+    lambda x: torch.fft.fftn(torch.complex(x, x), dim=(0, 2)),
+    lambda x: torch.fft.fft2(torch.complex(x, x)),
+    lambda x: torch.fft.rfft(x, dim=1),
+    lambda x: torch.fft.rfftn(x, dim=(2, 0)),
+    lambda x: torch.fft.irfft(torch.complex(x, x), 4),
+    lambda x: torch.fft.irfftn(torch.complex(x, x), (4, 2), (0, 2)),
+    lambda x: torch.fft.ihfft(x, dim=0),
+)
+
+SCATTERS: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda x: x.select_scatter(x.select(1, 0), 1, -1),
+    lambda x: x.slice_scatter(x.narrow(0, 0, 1), 0, 0, 1),
+    lambda x: x.diagonal_scatter(x.diagonal()),
+)
+
+
+@pytest.mark.parametrize("operator", TRANSFORMS + SCATTERS)
+def test_of_one_operand_in_any_order_of_dims(operator: Callable[[Tensor], Tensor]) -> None:
+    values = torch.arange(1.0, 61.0)
+    rows = [
+        values.view(3, 4, 5),
+        values[:20].view(4, 5).expand(3, 4, 5),
+        values[:15].view(3, 1, 5).expand(3, 4, 5),
+        values[:12].view(3, 4, 1),
+        values[:12].view(3, 1, 4).expand(3, 2, 4),
+    ]
+    for operand in rows:
+        for dims in itertools.permutations(range(3)):
+            found, expected = compared(operator, operand.permute(dims))
+            assert found == expected, operand.permute(dims).stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_row_statistics_of_attention_have_the_dtype_that_eager_computes(dtype: torch.dtype) -> None:
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    operand = torch.ones(1, 2, 3, 4, dtype=dtype)
+    with RememberingFakeMode(allow_non_fake_inputs=False) as fake_mode:
+        fake = fake_mode.from_tensor(operand)
+        found = [value.dtype for value in attend(fake, fake, fake)]
+    assert found == [value.dtype for value in attend(operand, operand, operand)]
 
 
 OF_LAYOUT: tuple[Callable[[Tensor], Tensor], ...] = (

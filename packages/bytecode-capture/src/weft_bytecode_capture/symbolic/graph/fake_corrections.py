@@ -62,7 +62,14 @@ def as_kernel_lies(target: Any, result: Any) -> Any:
 
 
 def as_kernel_computes(operator: Any, args: Sequence[Any], result: Any) -> Any:
-    """A fake result of the dtype that eager computes: of a bool to the power of a bool a bool."""
+    """A fake result of the dtype that eager computes.
+
+    Of a bool to the power of a bool a bool, and of attention in float64 row statistics in float64, where
+    torch 2.11 promises float32.
+    """
+    if operator is aten._scaled_dot_product_flash_attention_for_cpu.default:
+        output, statistics = result
+        return (output, statistics.double()) if output.dtype == torch.float64 else result
     if operator is not aten.pow.Tensor_Scalar or type(args[1]) is not bool:
         return result
     return result.to(args[0].dtype) if args[0].dtype == torch.bool else result
@@ -139,6 +146,38 @@ def _scaled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     return torch.mul(scaled, torch.empty_like(exponent, memory_format=torch.contiguous_format))
 
 
+def _scattered(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """A copy of what is written to; of what is expanded every element is apart."""
+    written = given["self"]
+    if not any(guard_or_false(stride == 0) for stride in written.stride()):
+        return None
+    return torch.empty_like(written)
+
+
+def _transformed(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """Fourier transforms by MKL: dims that are not transformed lie outside, each part in order of strides.
+
+    The last dim of transforms between real and complex numbers is the innermost in any case.
+    """
+    source, (*dims, last) = given["self"], given["dim"]
+    if not torch.backends.mkl.is_available():
+        return _contiguous(given, promised)
+    if source.is_complex() and promised.is_complex():
+        dims, last = [*dims, last], None
+    elif source.is_complex() and dims:
+        source, dims = aten._fft_c2c.default(source, dims, 0, False), []
+    others = [d for d in range(promised.dim()) if d not in (*dims, last)]
+    ordered = [*_by_stride(source, others), *_by_stride(source, dims)]
+    ordered += [] if last is None else [last]
+    made = torch.empty([promised.shape[d] for d in ordered], device=promised.device)
+    return made.permute([ordered.index(d) for d in range(promised.dim())])
+
+
+def _by_stride(tensor: torch.Tensor, dims: Sequence[int]) -> list[int]:
+    """Dims, the one of the largest stride first."""
+    return sorted(dims, key=lambda d: tensor.stride(d), reverse=True)
+
+
 def _stacked(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     """Slices along a dim that are put behind one another."""
     dim = given.get("dim")
@@ -194,6 +233,12 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.normal.float_Tensor: _contiguous,
     aten.index_fill.int_Scalar: _like_first,
     aten.index_fill.int_Tensor: _like_first,
+    aten.select_scatter.default: _scattered,
+    aten.slice_scatter.default: _scattered,
+    aten.diagonal_scatter.default: _scattered,
+    aten._fft_c2c.default: _transformed,
+    aten._fft_r2c.default: _transformed,
+    aten._fft_c2r.default: _transformed,
     aten.unique_dim.default: _stacked,
     aten.unique_dim_consecutive.default: _stacked,
     aten.unique_consecutive.default: _stacked,
