@@ -116,3 +116,26 @@ def test_errors_are_eagers() -> None:
     with pytest.raises(RuntimeError) as found:
         weft.compile(attend)(q, k)
     assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "no images"])
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_results_may_be_written_to(name: str, is_inside: bool) -> None:
+    """Eager's matmuls don't read in backward what they gave, as the library's kernels do."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        result = F.scaled_dot_product_attention(q, k, v)
+        return result.mul_(3) if is_inside else result
+
+    given = [
+        torch.randn(*batch, rows, E).requires_grad_()
+        for batch, rows in zip(SHAPES[name], (L, S, S), strict=True)
+    ]
+    found, expected = weft.compile(attend, fullgraph=True)(*given), attend(*given)
+    for result in (found, expected):
+        result.add_(1)
+    torch.testing.assert_close(found, expected)
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(
+        *(torch.autograd.grad(result.square().sum(), given) for result in (found, expected))
+    )

@@ -159,7 +159,11 @@ def _rewrite(node: Node, given: dict[str, Any], batch: list[int]) -> None:
     with node.graph.inserting_before(node):
         result = node.graph.call_function(ATTENTION, (), given)
     result.meta.update(_meta(node))
-    result = _call(node, "contiguous", result)
+    # the kernel's backward reads what it gave, that of eager's matmuls doesn't: it may be written to
+    if node.meta["example_value"].requires_grad:
+        result = _call(node, "clone", result, memory_format=torch.contiguous_format)
+    else:
+        result = _call(node, "contiguous", result)
     for _ in range(BATCH - len(batch)):
         result = _call(node, "squeeze", result, 0)
     if len(batch) > BATCH:
@@ -193,9 +197,9 @@ def _in_four_dims(before: Node, operand: Node, rank: int) -> Node:
     return _call(before, "flatten", operand, 0, -4) if rank > BATCH else operand
 
 
-def _call(before: Node, method: str, operand: Node, *arguments: Any) -> Node:
+def _call(before: Node, method: str, operand: Node, *arguments: Any, **keywords: Any) -> Node:
     with before.graph.inserting_before(before):
-        node = before.graph.call_method(method, (operand, *arguments))
+        node = before.graph.call_method(method, (operand, *arguments), keywords)
     node.meta.update(_meta(before))
     return node
 
