@@ -92,6 +92,23 @@ def test_float64_judges_what_differs_by_rounding(by: float, kind: str) -> None:
     assert check(program, compile_function).kind == kind
 
 
+def test_a_graph_may_know_the_history_that_eager_has_lost() -> None:
+    """Eager forgets what the parts of ``unbind`` are computed from when their base is written to."""
+    call = Call(1, (("r", 4),), ("plain", "same"), 0, 1.0, False, True, False)
+    lines = Statement("v1 = x0.unbind(0)[0]"), Statement("x0.add_(1)"), Statement("x0 = v1")
+    program = Program(0, (Input(("r", "r"), torch.float32),) * 2, (call,), False, lines)
+
+    def compile_function(function: Callable[..., Any], dynamic: bool | None) -> Callable[..., Any]:
+        return lambda x, *others: (x.select(0, 0), x.add_(1))[:1]
+
+    assert check(program, compile_function).kind == "right"
+
+    def without_history(function: Any, dynamic: bool | None) -> Callable[..., Any]:
+        return lambda x, *others: (x.select(0, 0).detach(), x.add_(1))[:1]
+
+    assert check(program, without_history).kind == "wrong"
+
+
 @pytest.mark.parametrize("seed", [20, 21, 22])
 def test_the_evaluator_runs_what_no_compiler_makes(
     seed: int, monkeypatch: pytest.MonkeyPatch
