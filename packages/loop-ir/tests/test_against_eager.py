@@ -148,6 +148,14 @@ def test_images() -> None:
     check(lambda x: F.conv2d(x, torch.ones(4, 3, 3, 3)) + 1, image)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_deviation_of_equal_numbers_is_0(dtype: torch.dtype) -> None:
+    row = torch.linspace(0.1, 3.3, 40, dtype=dtype)
+    schedule = schedule_of(lambda x: x.std(0), [row.expand(3, 40)])
+    (result,) = weft_loop_ir.evaluate(schedule, [row.expand(3, 40)])
+    assert torch.equal(result, torch.zeros_like(row))
+
+
 def test_a_mean_of_nothing_is_nan() -> None:
     check(lambda x: torch.var_mean(x, 1)[1], torch.empty(3, 0))
 

@@ -32,6 +32,13 @@ DIRECT: dict[str, Callable[..., Tensor]] = {
 
 _ATOMIC = {"atomic_mul": "prod", "atomic_max": "amax", "atomic_min": "amin"}
 
+
+def _mean(grid: Tensor) -> Tensor:
+    """The mean of each row as Welford's method gives it: that of equal numbers is that number."""
+    first, mean = grid[:, :1], grid.mean(1, keepdim=True)
+    return torch.where((grid == first).all(1, True), first, mean) if grid.shape[1] else mean
+
+
 _REDUCE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
     "sum": lambda grid, dtype: grid.sum(1, keepdim=True, dtype=dtype),
     "prod": lambda grid, dtype: grid.prod(1, keepdim=True, dtype=dtype),
@@ -41,8 +48,8 @@ _REDUCE: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
     "all": lambda grid, dtype: grid.all(1, keepdim=True),
     "argmax": lambda grid, dtype: grid.argmax(1, keepdim=True),
     "argmin": lambda grid, dtype: grid.argmin(1, keepdim=True),
-    "welford_mean": lambda grid, dtype: grid.mean(1, keepdim=True),
-    "welford_m2": lambda grid, dtype: ((grid - grid.mean(1, keepdim=True)) ** 2).sum(1, True),
+    "welford_mean": lambda grid, dtype: _mean(grid),
+    "welford_m2": lambda grid, dtype: ((grid - _mean(grid)) ** 2).sum(1, True),
 }
 """Reductions that torch refuses over no elements: eager has raised, or nothing reads the result."""
 
