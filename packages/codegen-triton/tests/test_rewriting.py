@@ -29,13 +29,18 @@ def rewritten(
     codegen: TritonCodegen, function: Callable[..., Any], *inputs: torch.Tensor
 ) -> Schedule:
     """The schedule of ``function`` after rewriting; compiles it and compares it with eager."""
+    schedule = schedule_after_rewriting(codegen, function, *inputs)
+    assert_equals_eager(codegen.compile(schedule, {})(*inputs), function, inputs)
+    return schedule
+
+
+def schedule_after_rewriting(
+    codegen: TritonCodegen, function: Callable[..., Any], *inputs: torch.Tensor
+) -> Schedule:
     with torch.no_grad():
         graph = make_fx(function, tracing_mode="fake")(*inputs)
     codegen.rewrite(graph)
-    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
-    program = codegen.compile(schedule, {})
-    assert_equals_eager(program(*inputs), function, inputs)
-    return schedule
+    return weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
 
 
 def externs(schedule: Schedule, name: str) -> list[ExternCall]:
@@ -357,6 +362,42 @@ def test_sums_at_places_of_few_bits(codegen: TritonCodegen, dtype: torch.dtype) 
     assert not schedule.fallbacks
     if dtype is not torch.bool:
         rewritten(codegen, lambda t, i, s: t.index_add(0, i[:, 0], s), target, index, source)
+
+
+SUMS_AT_PLACES: dict[str, Callable[..., torch.Tensor]] = {
+    "index_add": lambda x, i, s: x.index_add(0, i, s),
+    "index_put": lambda x, i, s: torch.ops.aten.index_put(x, [i], s, True),
+    "scatter_add": lambda x, i, s: x.scatter_add(0, i[:, None].expand_as(s), s),
+}
+
+
+def places(rows: int, count: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    return randn(rows, 8).to(dtype), torch.randint(0, rows, (count,)), randn(count, 8).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", SUMS_AT_PLACES)
+def test_sums_at_places_of_16_bits(codegen: TritonCodegen, name: str, dtype: torch.dtype) -> None:
+    """In a kernel, but for a whole that has far more elements than are added."""
+    function, given = SUMS_AT_PLACES[name], places(500, 4000, dtype)
+    schedule = schedule_after_rewriting(codegen, function, *given)
+    assert not schedule.fallbacks
+    exact = function(given[0].double(), given[1], given[2].double())
+    (found,) = codegen.compile(schedule, {})(*given)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, exact.to(dtype), rtol=torch.finfo(dtype).eps, atol=1e-3)
+    if name != "index_put":  # which is a reduction then
+        assert rewritten(codegen, function, *places(500, 10, dtype)).fallbacks
+
+
+@pytest.mark.parametrize("name", ["index_add", "scatter_add"])
+@pytest.mark.usefixtures("deterministic")
+def test_sums_of_16_bits_in_eagers_order(codegen: TritonCodegen, name: str) -> None:
+    given = places(500, 4000, torch.float16)
+    graph = on_meta(SUMS_AT_PLACES[name], *given)
+    codegen.rewrite(graph)
+    called = {node.target for node in graph.graph.nodes if node.op == "call_function"}
+    assert torch.ops.aten._to_copy.default not in called
 
 
 def repeated(x: torch.Tensor, count: int) -> torch.Tensor:
