@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import distributions
 from weft_bytecode_capture import capture
+from weft_bytecode_capture.symbolic.graph.purity import has_effect
 
 POSITIVE = lambda x: x.exp() + 0.1  # noqa: E731
 MAKERS = {
@@ -18,6 +19,8 @@ MAKERS = {
     "Independent": lambda x: distributions.Independent(distributions.Normal(x, 1.0), 1),
     "LogNormal": lambda x: distributions.LogNormal(x, 1.0),
     "OneHotCategorical": lambda x: distributions.OneHotCategorical(logits=x),
+    "Gamma": lambda x: distributions.Gamma(POSITIVE(x), 1.0),
+    "Poisson": lambda x: distributions.Poisson(POSITIVE(x)),
 }
 
 
@@ -43,6 +46,40 @@ def test_one_graph(name, gradients) -> None:
             torch.testing.assert_close(mine, plain, equal_nan=True)
             assert mine.requires_grad == plain.requires_grad
         assert not result.breaks, result.breaks
+
+
+def test_what_is_drawn_from_constants_differs_by_call() -> None:
+    def function(x):
+        factor = distributions.Beta(torch.tensor(1.0), torch.tensor(1.0)).sample().item()
+        distributions.Dirichlet(torch.ones(3)).sample()  # nobody reads it, and the state has moved
+        first = int(torch.randint(3, (1,)))
+        return x[:first] * int(16 * factor), torch.rand(2)
+
+    captured = capture(function)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        wanted = function(torch.ones(4))
+        torch.manual_seed(seed)
+        torch.testing.assert_close(captured(torch.ones(4)).result, wanted, rtol=0, atol=0)
+
+
+def test_every_operator_that_draws_is_known_to() -> None:
+    asked = {
+        "_fused_sdp_choice",
+        "_nested_tensor_softmax_with_shape",
+    }  # a question, and of no dense tensor
+    graph = torch.fx.Graph()
+    operators = torch._C._dispatch_get_all_op_names()
+    for name in {each[6:].split(".")[0] for each in operators if each.startswith("aten::")}:
+        packet = getattr(torch.ops.aten, name)
+        overloads = [getattr(packet, each) for each in packet.overloads()]
+        if name in asked or not any(torch.Tag.nondeterministic_seeded in o.tags for o in overloads):
+            continue
+        assert has_effect(graph.call_function(packet)), name
+        if callable(getattr(torch, name, None)):
+            assert has_effect(graph.call_function(getattr(torch, name))), name
+        if hasattr(torch.Tensor, name):
+            assert has_effect(graph.call_method(name)), name
 
 
 def test_wrong_parameters_raise_as_in_eager() -> None:

@@ -24,8 +24,8 @@ from .storages import UNCOUNTED, storages, version_of
 
 # Parts of the names of operators that draw random numbers.
 _DRAWS = (
-    "attention|bernoulli|binomial|dropout|fractional|gru|gumbel|lstm|multinomial|normal$|poisson|rand|rnn|"
-    "rrelu"
+    "attention|bernoulli|binomial|cauchy$|dirichlet$|dropout|exponential$|fractional|geometric$|gru|gumbel|lstm|"
+    "multinomial|normal$|poisson|rand|rnn|rrelu|standard_gamma$|uniform$"
 )
 # Of operators that switch a mode, or write to an argument although their name does not say so (batch_norm
 # its running statistics, embedding its renormalised rows).
