@@ -1,5 +1,8 @@
 """Functions of torch whose C++ takes sizes as plain integers: one graph for all sizes."""
 
+import math
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -47,6 +50,114 @@ def values(x):
         *kinds,
         torch.ones(40)[: torch.tensor(n).item()],
     )
+
+
+def functions_of_python(x):
+    n = x.shape[-1]
+    scales = (
+        math.log(n),
+        math.log(n, 2),
+        math.exp(-n),
+        math.sin(n / 3),
+        math.pow(n, 0.3),
+        math.hypot(n, 3),
+    )
+    counts = (
+        round(n / 2),
+        int(n * 0.4),
+        max(1, int(n * 0.3)),
+        math.isqrt(n),
+        round(n),
+        n.bit_length(),
+    )
+    bits = n & 3, n | 1, n ^ 5, n << 2, n >> 1, ~n, math.gcd(n, 12), math.comb(n, 2), pow(n, 2)
+    power = 2 ** math.ceil(math.log2(n))
+    known = (n / 100).is_integer(), round(0.7 * n), round(n / 3, 1), math.trunc(n / 3)
+    scaled = [x * number for number in (*scales, *counts)]
+    return (*scaled, x[..., : counts[1]], x.new_zeros(power), x + power), (
+        scales,
+        counts,
+        bits,
+        known,
+    )
+
+
+def lists_of_numbers(x):
+    _, h, w = x.shape
+    mixed = torch.tensor([[h, 0.5], [w / 3, 2]]), torch.as_tensor((w, 3)), torch.tensor(x.shape)
+    typed = torch.tensor([w, 1], dtype=torch.float64), torch.tensor([w], dtype=torch.int32)
+    own = x.new_tensor([h, w]), x.new_tensor([w], dtype=torch.int64), torch.LongTensor([h, w])
+    return (*mixed, *typed, *own, torch.Tensor([w, w / 2])), ()
+
+
+def made_on_entry(x):
+    n = x.shape[-1]
+    windows = (
+        torch.hann_window(n),
+        torch.hann_window(n, False),
+        torch.hamming_window(n, periodic=False),
+    )
+    others = (
+        torch.blackman_window(n, dtype=torch.float64),
+        torch.bartlett_window(n),
+        torch.kaiser_window(n),
+    )
+    first, second = torch.tril_indices(n, n), torch.triu_indices(n, n + 1, offset=1)
+    again = torch.hann_window(n)
+    again[0] = 7  # which is no other window
+    values = x.new_ones(n, n + 1)
+    pairs = values[first[0], first[1]], values[second[0], second[1]]
+    return (*windows, *others, first, second, again, *pairs, torch.logspace(0, 1, n)), ()
+
+
+@pytest.mark.parametrize("program", [functions_of_python, lists_of_numbers, made_on_entry])
+def test_one_graph_serves_numbers_of_sizes(program):
+    graphs = []
+    function = compiled(program, graphs)
+    for size in SIZES:
+        x = torch.randn(size)
+        found, wanted = function(x), program(x)
+        assert found[1] == wanted[1]
+        assert [*map(type, found[1])] == [*map(type, wanted[1])]
+        torch.testing.assert_close(found[0], wanted[0], rtol=0, atol=0)
+        assert [y.stride() for y in found[0]] == [y.stride() for y in wanted[0]]
+    assert len(graphs) == 2
+
+
+def number_that_reads_itself(x):
+    n = x.shape[-1]
+    for _ in range(30):
+        n = round(n * 0.9) + (n & 1)
+    return x * n
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        number_that_reads_itself,
+        lambda x: x * math.log(x.shape[-1] - 12),
+        lambda x: x * math.exp(x.shape[-1] * 100),
+        lambda x: torch.hann_window(x.shape[-1] - 13),
+        lambda x: torch.tril_indices(x.shape[-1], 12 - x.shape[-1]),
+        lambda x: torch.tensor([x.shape[-1] * 50], dtype=torch.uint8),
+        lambda x: torch.tensor([x.shape[-1], [1]]),
+        lambda x: x * (x.shape[-1] >> (x.shape[-1] - 12)),
+        lambda x: x * math.comb(3, x.shape[-1] - 12),
+        lambda x: x * math.sin(x.shape[-1] - 17),
+        lambda x: x * (x.shape[-1] / 4).is_integer(),
+    ],
+)
+def test_functions_of_sizes_that_raise_or_decide(program):
+    function = compile_frames(program, lambda graph, inputs: graph.forward)
+    for size in SIZES:
+        x = torch.randn(size)
+        try:
+            wanted = program(x)
+        except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+            with pytest.raises(type(error), match=re.escape(str(error).split("\n")[0])):
+                function(x)
+        else:
+            torch.testing.assert_close(function(x), wanted)
 
 
 def compiled(program, graphs):

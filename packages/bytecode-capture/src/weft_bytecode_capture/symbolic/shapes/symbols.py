@@ -240,8 +240,14 @@ class ShapeSymbols:
             return known
         changed = self._history.number_changed(source, value)
         varies = changed if self._dynamic is None else self._dynamic and (changed or is_passed)
-        if not varies or not _can_vary(value):
-            return value
+        number = self.varying(value, source) if varies else None
+        return value if number is None else number
+
+    def varying(self, value: int | float, source: Source) -> Number | None:
+        """The symbol of a number that varies; None for one that code is compiled for alone."""
+        known = self._numbers.get(source)
+        if known is not None or not _can_vary(value):
+            return known
         symbol_source = SymbolSource(source, Quantity.VALUE)
         if isinstance(value, float):
             self.guard(source, IsFinite())
@@ -349,6 +355,10 @@ class ShapeSymbols:
             for predicate in (ShapeRelation(relation.condition, symbol_sources),)
         ]
         return (*self._guards, *found)
+
+    def is_of_call(self, symbol: sympy.Symbol) -> bool:
+        """Whether a symbol stands for a size or number of the call, which its code can read on entry."""
+        return symbol in self._symbol_sources or symbol in self._floats
 
     def symbol_source(self, symbol: sympy.Symbol) -> SymbolSource | DataSymbolSource:
         return self.data[symbol] if symbol in self.data else self._symbol_sources[symbol]

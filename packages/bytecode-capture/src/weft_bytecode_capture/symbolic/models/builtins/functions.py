@@ -30,8 +30,8 @@ from ..containers.slices import index_value
 from ..iterators.builtin_iterators import LazyIteratorVariable
 from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
+from ..numbers.called_numbers import number_of_call
 from ..numbers.data_texts import text_of_data
-from ..numbers.symbolic_float import SymbolicFloatVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import guard_absent
@@ -268,10 +268,11 @@ def _pure(
             left, right = arguments
             parts = [evaluator.binary_operation(o, left, right) for o in ("floordiv", "mod")]
             return TupleVariable(parts)
-        if isinstance(symbolic, SymbolicFloatVariable) and (
-            function is builtins.pow and len(arguments) == 2
-        ):
+        if function is builtins.pow and len(arguments) == 2:
             return evaluator.binary_operation("pow", *arguments)
+        number = number_of_call(evaluator, function, arguments)
+        if number is not None:
+            return number
     if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:
         return evaluator.binary_operation("pow", *arguments)
     if custom is not None:

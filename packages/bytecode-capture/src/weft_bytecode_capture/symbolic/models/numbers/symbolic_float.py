@@ -74,7 +74,7 @@ class SymbolicFloatVariable(SymbolicNumberVariable):
             return self
         if name in _METHODS:
             return self.computation(evaluator, _METHODS[name])
-        return self.specialised().call_method(evaluator, name, arguments, keywords)
+        return self._called(evaluator, name, arguments, keywords)
 
     def operation(
         self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]

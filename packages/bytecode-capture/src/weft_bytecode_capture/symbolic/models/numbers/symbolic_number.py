@@ -21,6 +21,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.keys import HashedKey
 from ...variables.python_protocols import COMPARISONS
+from ..builtins.methods import BuiltinMethodVariable
 from .quotients import ROUNDINGS, Quotient, quotient
 from .representations import Counted, NumberVariable, number_operand, number_value
 
@@ -35,6 +36,9 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "__pos__": operator_module.pos,
     "__float__": torch.sym_float,
 }
+
+# Methods that programs call by name.
+_METHODS = frozenset(("bit_count", "bit_length", "conjugate", "is_integer"))
 
 
 class SymbolicNumberVariable(NumberVariable):
@@ -99,6 +103,8 @@ class SymbolicNumberVariable(NumberVariable):
         raise Unsupported("identity of numbers", f"{self!r} is {other!r}")
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        if name in _METHODS:
+            return BuiltinMethodVariable(self, name)
         return self.specialised().get_attribute(evaluator, name)
 
     def call_method(
@@ -114,6 +120,19 @@ class SymbolicNumberVariable(NumberVariable):
             whole = self._rounded(evaluator, ROUNDINGS[name])
             if whole is not None:
                 return whole
+        return self._called(evaluator, name, arguments, keywords)
+
+    def _called(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        """What a method of Python's gives: computed in each call, or for this number alone."""
+        from .called_numbers import number_of_call
+
+        method = getattr(self.python_type(), name, None)
+        if method is not None and not keywords:
+            found = number_of_call(evaluator, method, [self, *arguments])
+            if found is not None:
+                return found
         return self.specialised().call_method(evaluator, name, arguments, keywords)
 
     def operation(
@@ -205,7 +224,12 @@ class SymbolicNumberVariable(NumberVariable):
 def operation_on_these(
     evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
 ) -> Variable:
-    """An operation on what the call determines as it is now, for these very numbers."""
+    """An operation that no graph has: computed in each call, or else for these very numbers."""
+    from .called_numbers import number_of_call
+
+    found = number_of_call(evaluator, OPERATORS[operator], pair) if operator in OPERATORS else None
+    if found is not None:
+        return found
     known = [v.specialised() if isinstance(v, SymbolicNumberVariable) else v for v in pair]
     return evaluator.binary_operation(operator, *known)
 

@@ -29,6 +29,21 @@ def _new(
     return evaluator.graph.call_method(evaluator, "new_empty", tensor, [size], {})
 
 
+@model(torch.Tensor.new_tensor)
+def _new_tensor_of(
+    evaluator: Evaluator, tensor: TensorVariable, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    """A new tensor of a list whose numbers vary is put together in the graph."""
+    if len(arguments) == 1 and keywords.keys() <= {"dtype", "device"}:
+        own = {"dtype": tensor.fake.dtype, "device": tensor.fake.device}
+        options = {name: evaluator.wrap_constant(value) for name, value in own.items()}
+        options |= {name: value for name, value in keywords.items() if not value.is_none()}
+        listed = tensor_of_list(evaluator, list(arguments), options)
+        if listed is not None:
+            return listed
+    return evaluator.graph.call_method(evaluator, "new_tensor", tensor, arguments, keywords)
+
+
 _DTYPES: dict[Any, torch.dtype | None] = {
     torch.Tensor: None,  # the default one
     torch.FloatTensor: torch.float32,

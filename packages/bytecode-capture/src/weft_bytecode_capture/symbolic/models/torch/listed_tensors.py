@@ -1,4 +1,4 @@
-"""``torch.tensor([n.max(), 3, k.sum() + 1])``: a tensor of numbers, some of them the graph's tensors."""
+"""``torch.tensor([n.max(), 3, x.shape[0]])``: a tensor of numbers, some the graph's tensors, or varying."""
 
 from __future__ import annotations
 
@@ -22,19 +22,26 @@ _NUMBERS = (bool, int, float)
 def tensor_of_list(
     evaluator: Evaluator, arguments: Arguments, keywords: Keywords
 ) -> Variable | None:
-    """What ``torch.tensor`` gives for nested lists with tensors in them; None where it is given others."""
+    """What ``torch.tensor`` gives for nested lists with tensors, or numbers that vary, in them.
+
+    None where it is given others.
+    """
     if len(arguments) != 1 or not keywords.keys() <= {"dtype", "device"}:
         return None
     if not _is_sequence(arguments[0]):
         return None  # ``as_tensor`` of a tensor is that tensor, with its history
     shape, elements = _shape(evaluator, arguments[0]), list(_elements(evaluator, arguments[0]))
     tensors = [element for element in elements if isinstance(element, TensorVariable)]
-    if not tensors or shape is None or not all(map(_is_number, elements)):
+    if shape is None or not all(map(_is_number, elements)):
         return None
     device = _given(keywords, "device") or torch.get_default_device()
     device = torch.device(device) if isinstance(device, (str, int)) else device
     dtype = _given(keywords, "dtype") or _inferred(elements)
-    if not all(_fits(tensor.fake, dtype, device) for tensor in tensors):
+    if tensors:
+        taken = all(_fits(tensor.fake, dtype, device) for tensor in tensors)
+    else:
+        taken = len(elements) <= _MAX_NUMBERS and _may_vary(elements, dtype)
+    if not taken:
         return None
     parts = TupleVariable([_part(evaluator, element, dtype, device) for element in elements])
     stacked = evaluator.graph.call_function(evaluator, torch.stack, [parts], {})
@@ -48,6 +55,18 @@ _TAKEN = {
     float: (torch.float32, torch.float64),
 }
 """Dtypes that hold any size, or a float rounded, by the number's type."""
+
+_MAX_NUMBERS = 64
+"""Of a list whose numbers vary, each of which is an operator."""
+
+
+def _may_vary(numbers: list[Variable], dtype: torch.dtype) -> bool:
+    """Whether some number varies, and a tensor of ``dtype`` is made of each as torch makes it of all."""
+    varying = [number for number in numbers if isinstance(number, SymbolicNumberVariable)]
+    if not varying or any(map(depends_on_data, varying)):
+        return False
+    kinds = {number.python_type() for number in numbers}
+    return all(kind in _TAKEN and dtype in _TAKEN[kind] for kind in kinds)
 
 
 def tensor_of_number(
