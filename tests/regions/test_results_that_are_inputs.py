@@ -344,6 +344,60 @@ def test_regions_one_after_another_are_kept(function: Callable[..., Any]) -> Non
     assert regions_in(function, CALLS)[-1] == [2]
 
 
+def layers_dropped(x: Tensor, y: Tensor) -> Any:
+    states = [x]
+    for k in (1, 4, 9):
+        if y.sum() < k:
+            states.append(x)
+            continue
+        x = x * 2
+        states.append(x)
+    return x, states
+
+
+def two_of_each_branch(x: Tensor, y: Tensor) -> Any:
+    if x.sum() > 1:
+        a, b = x, y
+    else:
+        a, b = y + 1, x
+    c = a if y.sum() > 1 else b
+    d = c if x.sum() > 8 else a * 2
+    return a, b, c, d
+
+
+def chosen_behind_a_loop(x: Tensor, y: Tensor) -> Any:
+    a = x
+    for i in range(20):
+        if y.sum() > i:
+            a = y
+    b = a if x.sum() > 1 else x + 1
+    return a, b, b if y.sum() > 1 else a
+
+
+def made_before_branches(x: Tensor, y: Tensor) -> Any:
+    made, other = x + 1, y + 1
+    a = made if x.sum() > 1 else other
+    b = a if y.sum() > 1 else made
+    c = b if x.sum() > 20 else x - 1
+    return [made, a], b, c
+
+
+@pytest.mark.parametrize(
+    ("function", "regions"),
+    [
+        (layers_dropped, 3),
+        (two_of_each_branch, 3),
+        (chosen_behind_a_loop, 3),
+        (made_before_branches, 3),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_results_that_may_be_earlier_ones_are_kept(
+    function: Callable[..., Any], regions: int
+) -> None:
+    assert regions_in(function, CALLS)[-1] == [regions]
+
+
 @pytest.mark.parametrize(("function", "regions"), [(behind_a_break, 1), (two_behind_a_break, 2)])
 def test_regions_before_a_break_are_kept(function: Callable[..., Any], regions: int) -> None:
     assert regions_in(function, CALLS)[-1][0] == regions

@@ -235,12 +235,25 @@ class AliasLedger:
             if pair[0] == pair[1]:
                 if pair[0].storage in known:
                     continue
-                return place
+                every = self._every(pair[0]) if known else None
+                if every is None:
+                    return place
+                pending += [((v, v), place) for v in every if (v, v) not in seen]
+                seen.update((v, v) for v in every)
+                continue
             for following in self._unfolded(*pair, base):
                 if following[0] not in seen:
                     seen.add(following[0])
                     pending.append(following)
         return None
+
+    def _every(self, value: _Value) -> list[_Value] | None:
+        """What a region's result is, one of these; None for another tensor, or one that may be a view."""
+        region = self._regions.get(value.storage)
+        if region is None or value.storage in self._viewed:
+            return None
+        k = region.results.index(value.storage)
+        return [self._at(row[k], region) for row in region.alternatives(value)]
 
     def _unfolded(
         self, left: _Value, right: _Value, base: int | None
