@@ -1,5 +1,6 @@
 """``random`` and ``numpy.random`` in captured code: eager's numbers, and eager's streams behind the call."""
 
+import math
 import random
 
 import numpy as np
@@ -120,7 +121,41 @@ def errors(x):
     return x
 
 
+def functions_of_draws(x):
+    share, scale = random.betavariate(1.0, 1.0), random.uniform(0.5, 2)
+    ratio = math.exp(random.uniform(math.log(0.3), math.log(3.3)))
+    numbers = [
+        math.sqrt(1 - share),
+        round(scale, 1),
+        scale // 0.3,
+        scale % 0.1,
+        10**share,
+        share / scale,
+    ]
+    whole = [
+        int(8 * scale),
+        round(ratio * 3),
+        2 ** random.randint(0, 3),
+        math.floor(ratio),
+        int(ratio),
+    ]
+    return x * ratio + sum(whole), numbers, whole, x[: int(4 * math.sqrt(share))]
+
+
+def cut_out(x):
+    share = random.betavariate(1.0, 1.0)
+    side = int(4 * math.sqrt(1 - share))
+    row, column = random.randrange(4), random.randrange(4)
+    top, bottom = max(row - side // 2, 0), min(row + side // 2, 4)
+    left, right = max(column - side // 2, 0), min(column + side // 2, 4)
+    x = x.clone()
+    x[top:bottom, left:right] = 0
+    return x, 1 - (bottom - top) * (right - left) / x.numel()
+
+
 ONE_GRAPH = [
+    functions_of_draws,
+    cut_out,
     scaled,
     distributions,
     flipped,
@@ -154,7 +189,7 @@ def seen(function, x):
     for _ in range(3):
         try:
             found.append(function(x))
-        except IndexError as error:
+        except (ArithmeticError, IndexError, ValueError) as error:
             found.append(str(error))
     after = [
         random.random(),
@@ -217,6 +252,20 @@ def in_a_long_loop(x):
     return x
 
 
+def functions_that_may_raise(x):
+    drawn = random.random()
+    try:
+        root = math.sqrt(random.uniform(-1, 1))
+    except ValueError as error:
+        return x * drawn, str(error)
+    return x * drawn, root, math.log(random.uniform(0.5, 1)), 1 / random.randint(1, 2)
+
+
+def functions_that_raise(x):
+    x = x * random.random()
+    return x * math.log(random.randint(-2, 1)), 1 // random.randint(0, 1)
+
+
 def on_one_side(x):
     return x * random.random() if x.sum() > 0 else x + np.random.rand()
 
@@ -248,7 +297,8 @@ def around_an_operator_that_draws(x):
     "function",
     [
         seeded_between, state_kept, other_things_chosen, other_things_shuffled, of_a_tensors_number,
-        in_a_long_loop, on_one_side, fails_behind, by_the_system, around_an_operator_that_draws,
+        in_a_long_loop, on_one_side, fails_behind, functions_that_may_raise, functions_that_raise,
+        by_the_system, around_an_operator_that_draws,
     ],
 )  # fmt: skip
 def test_as_eager(function):

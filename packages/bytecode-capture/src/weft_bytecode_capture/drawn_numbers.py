@@ -40,9 +40,12 @@ class GeneratorKind:
 
 @dataclass(frozen=True)
 class _Draw:
-    """One draw of a frame: from generator number ``generator``, given the tensors of those before."""
+    """One draw of a frame: from generator number ``generator``, given the tensors of those before.
 
-    generator: int
+    Without a generator it computes with these.
+    """
+
+    generator: int | None
     call: Callable[[Any, Sequence[torch.Tensor]], Any]
 
 
@@ -85,6 +88,18 @@ class Draws:
         self._examples.append(example)
         return example
 
+    @property
+    def examples(self) -> Sequence[torch.Tensor]:
+        """What was drawn for the capture."""
+        return tuple(self._examples)
+
+    def compute(self, call: Callable[[Sequence[torch.Tensor]], Any]) -> torch.Tensor:
+        """What ``call`` gives of the tensors that were drawn before; each call of the frame will ask it."""
+        example = as_tensor(call(self._examples))
+        self._draws.append(_Draw(None, lambda generator, drawn: call(drawn)))
+        self._examples.append(example)
+        return example
+
     def draw(self, *generators: Any) -> tuple[Any, ...]:
         """Draw all, as tensors; the last of the tuple can take them back."""
         pairs = zip(self._kinds, generators, strict=True)
@@ -96,7 +111,8 @@ class Draws:
     def _drawn(self, generators: Sequence[Any]) -> list[torch.Tensor]:
         tensors: list[torch.Tensor] = []
         for draw in self._draws:
-            tensors.append(as_tensor(draw.call(generators[draw.generator], tensors)))
+            generator = None if draw.generator is None else generators[draw.generator]
+            tensors.append(as_tensor(draw.call(generator, tensors)))
         return tensors
 
     def take_back(self, generators: Sequence[Any], before: Sequence[Any]) -> None:

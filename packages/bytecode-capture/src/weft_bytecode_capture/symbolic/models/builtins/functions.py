@@ -31,6 +31,7 @@ from ..iterators.builtin_iterators import LazyIteratorVariable
 from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
 from ..numbers.called_numbers import number_of_call
+from ..numbers.data_numbers import DataBooleanVariable, depends_on_data, of_drawn
 from ..numbers.data_texts import text_of_data
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import number_by
@@ -202,7 +203,11 @@ def _extreme(
     best, least = items[0], keys[0]
     for item, own in zip(items[1:], keys[1:], strict=True):
         outcome = evaluator.binary_operation("lt" if function is min else "gt", own, least)
-        number = number_by(evaluator, outcome, item, best) if keys is items else None
+        number: Variable | None = None
+        if keys is items:
+            number = number_by(evaluator, outcome, item, best)
+            if number is None and isinstance(outcome, DataBooleanVariable):
+                number = of_drawn(evaluator, function, [best, item])
         if number is not None:
             best = least = number
         elif outcome.truth(evaluator):
@@ -260,7 +265,8 @@ def _pure(
             return answer
     symbolic = next((a for a in arguments if isinstance(a, SymbolicNumberVariable)), None)
     if symbolic is not None and not keywords:
-        if function is math.sqrt and len(arguments) == 1:
+        is_data = any(map(depends_on_data, arguments))
+        if function is math.sqrt and len(arguments) == 1 and not is_data:
             return symbolic.computation(evaluator, "sqrt")
         if function in _ROUNDINGS and len(arguments) == 1:
             return symbolic.call_method(evaluator, _SPECIAL_METHODS[function], [], {})
@@ -271,6 +277,8 @@ def _pure(
         if function is builtins.pow and len(arguments) == 2:
             return evaluator.binary_operation("pow", *arguments)
         number = number_of_call(evaluator, function, arguments)
+        if number is None and is_data:
+            number = of_drawn(evaluator, function, arguments)
         if number is not None:
             return number
     if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:

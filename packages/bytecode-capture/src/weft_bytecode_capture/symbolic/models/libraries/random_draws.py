@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_guards import ConstantSource, ItemSource, TypeIs
+from weft_guards import ConstantSource, TypeIs
 
 from .... import _frame_hook
 from ...._torch import OpOverload
@@ -28,11 +28,10 @@ from ...variables.base import Arguments, Keywords, Variable
 from ..containers.sequences import ListVariable
 from ..functions.python_functions import KnownFunctionVariable
 from ..numbers.data_numbers import Range, depends_on_data
-from ..numbers.representations import number_operand
 from ..table import models
-from ..torch.calls_on_entry import computed_from, function_of, only_computes
 from ..torch.numbers_in_lists import within
 from ..torch.tensor import TensorVariable
+from .drawn_functions import drawn_argument, drawn_tensor
 from .random_generators import GENERATOR
 
 _KIND = "call of a builtin function"
@@ -64,8 +63,8 @@ def draw(
     if generator.source is None or no_tensor or any(map(_may_draw, graph.outermost.nodes)):
         raise Unsupported(_KIND, what)
     source = _source(evaluator)
-    given = [_argument(argument, source, what) for argument in arguments]
-    named = {n: _argument(argument, source, what) for n, argument in keywords.items()}
+    given = [drawn_argument(argument, source, what) for argument in arguments]
+    named = {n: drawn_argument(argument, source, what) for n, argument in keywords.items()}
 
     def drawn(value: Any, before: Sequence[torch.Tensor]) -> Any:
         values = (argument(before) for argument in given)
@@ -78,15 +77,7 @@ def draw(
         if issubclass(error.exception.python_type(), (TypeError, OverflowError)):
             raise Unsupported(_KIND, what) from error
         raise
-    with graph.fake_mode, torch.inference_mode(False):
-        fake = torch.empty(made.shape, dtype=made.dtype, device="cpu")
-    place = ItemSource(source, len(source.draws) - 1)
-    node = graph.add_placeholder(place, fake)
-    node.meta[_POSITION] = source, len(source.draws) - 1
-    return TensorVariable(node, fake, place)
-
-
-_POSITION = "drawn"
+    return drawn_tensor(evaluator, source, made)
 
 
 def _may_draw(node: torch.fx.Node) -> bool:
@@ -110,29 +101,6 @@ def _source(evaluator: Evaluator) -> DrawnSource:
 
         evaluator.side_effects.record(emit)
     return state.drawn
-
-
-def _argument(
-    argument: Variable, source: DrawnSource, what: str
-) -> Callable[[Sequence[torch.Tensor]], Any]:
-    """What gives an argument of a draw, of the tensors drawn before."""
-    if not depends_on_data(argument):
-        try:
-            constant = argument.snapshot()
-        except Unsupported as error:
-            raise Unsupported("call with values that are not constant", what) from error
-        return lambda drawn: constant
-    node = number_operand(argument)
-    nodes = computed_from(node)
-    places = [
-        given.meta.get(_POSITION) for given in nodes if given.op in ("placeholder", "get_attr")
-    ]
-    computes = all(n.op in ("placeholder", "get_attr") or only_computes(n) for n in nodes)
-    if not computes or any(place is None or place[0] is not source for place in places):
-        raise Unsupported("call with values that are not constant", f"{what} of {argument!r}")
-    function = function_of(nodes, node)
-    positions = [place[1] for place in places if place is not None]
-    return lambda drawn: function(*(drawn[position] for position in positions))
 
 
 def drawn_number(evaluator: Evaluator, tensor: TensorVariable, bounds: Range | None) -> Variable:

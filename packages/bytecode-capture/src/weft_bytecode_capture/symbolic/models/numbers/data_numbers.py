@@ -75,8 +75,12 @@ class DataFloatVariable(SymbolicNumberVariable):
         if name in _THE_SAME:
             return self
         if name in _METHODS:
-            return self._float(evaluator, _METHODS[name], [self])
-        raise Unsupported("number that depends on data", f"{self!r}.{name}")
+            return _float(evaluator, self._symbols, _METHODS[name], [self])
+        method = getattr(float, name, None)
+        found = None if method is None else of_drawn(evaluator, method, [self, *arguments])
+        if found is None or keywords:
+            raise Unsupported("number that depends on data", f"{self!r}.{name}")
+        return found
 
     def operation(
         self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
@@ -86,10 +90,7 @@ class DataFloatVariable(SymbolicNumberVariable):
             if known is not None:
                 return ConstantVariable(known)
             return DataBooleanVariable(COMPARISONS[operator], pair, None)
-        divides = operator == "truediv" and pair[1].is_constant() and pair[1].as_constant() != 0
-        if operator not in _BINARY and not divides:
-            raise Unsupported("number that depends on data", f"{operator} of {pair}")
-        return self._float(evaluator, OPERATORS[operator], pair)
+        return float_of_data(evaluator, self._symbols, operator, pair)
 
     def other_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
@@ -97,14 +98,6 @@ class DataFloatVariable(SymbolicNumberVariable):
         if other.node is not None:
             return None  # what the graph computes takes the number as it is
         raise Unsupported("number that depends on data", f"{operator} of {self!r}, {other!r}")
-
-    def _float(
-        self, evaluator: Evaluator, function: Callable[..., Any], operands: Sequence[Variable]
-    ) -> Variable:
-        nodes = tuple(map(number_operand, operands))
-        node = evaluator.graph.outermost.call_function(function, nodes)
-        value = node.meta["example_value"] = new_float(evaluator.graph.fake_mode)
-        return DataFloatVariable(self._symbols, value, node, (function, tuple(operands)))
 
     def reconstruct(self, emitter: Emitter) -> None:
         if isinstance(self.origin, DataSymbolSource):
@@ -115,6 +108,40 @@ class DataFloatVariable(SymbolicNumberVariable):
 
     def __repr__(self) -> str:
         return f"DataFloat({self.value})"
+
+
+def float_of_data(
+    evaluator: Evaluator, symbols: ShapeSymbols, operator: str, pair: tuple[Variable, Variable]
+) -> Variable:
+    """An operation on numbers, one of them a float, which gives a float whatever the data are."""
+    divides = operator == "truediv" and pair[1].is_constant() and pair[1].as_constant() != 0
+    if operator in _BINARY or divides:
+        return _float(evaluator, symbols, OPERATORS[operator], pair)
+    found = of_drawn(evaluator, OPERATORS[operator], pair) if operator in OPERATORS else None
+    if found is None:
+        raise Unsupported("number that depends on data", f"{operator} of {pair}")
+    return found
+
+
+def _float(
+    evaluator: Evaluator,
+    symbols: ShapeSymbols,
+    function: Callable[..., Any],
+    operands: Sequence[Variable],
+) -> Variable:
+    nodes = tuple(map(number_operand, operands))
+    node = evaluator.graph.outermost.call_function(function, nodes)
+    value = node.meta["example_value"] = new_float(evaluator.graph.fake_mode)
+    return DataFloatVariable(symbols, value, node, (function, tuple(operands)))
+
+
+def of_drawn(
+    evaluator: Evaluator, function: Callable[..., Any], arguments: Sequence[Variable]
+) -> Variable | None:
+    """What a function gives of numbers that were drawn on entry of the frame; None of other data."""
+    from ..libraries.drawn_functions import called_on_entry
+
+    return called_on_entry(evaluator, function, arguments)
 
 
 COMPARISONS: dict[str, Callable[..., Any]] = {

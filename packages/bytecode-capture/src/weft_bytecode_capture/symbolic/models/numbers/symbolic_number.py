@@ -127,18 +127,20 @@ class SymbolicNumberVariable(NumberVariable):
     ) -> Variable:
         """What a method of Python's gives: computed in each call, or for this number alone."""
         from .called_numbers import number_of_call
+        from .data_numbers import of_drawn
 
         method = getattr(self.python_type(), name, None)
         if method is not None and not keywords:
-            found = number_of_call(evaluator, method, [self, *arguments])
-            if found is not None:
-                return found
+            for called in (number_of_call, of_drawn):
+                found = called(evaluator, method, [self, *arguments])
+                if found is not None:
+                    return found
         return self.specialised().call_method(evaluator, name, arguments, keywords)
 
     def operation(
         self, evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
     ) -> Variable | None:
-        from .data_numbers import comparison
+        from .data_numbers import comparison, depends_on_data, float_of_data
         from .symbolic_float import float_computation
 
         if operator in COMPARISONS:
@@ -148,6 +150,8 @@ class SymbolicNumberVariable(NumberVariable):
             or (operator in ("mul", "truediv") and any(map(_is_float_zero, pair)))
         ):
             # SymPy reorders a second operation on floats, and its zero has no sign.
+            if any(map(depends_on_data, pair)):
+                return float_of_data(evaluator, self._symbols, operator, pair)
             return float_computation(evaluator, self._symbols, operator, pair)
         is_computed = operator in _ARITHMETIC and not any(map(_is_large, pair))
         if is_computed and self._is_total(operator, *pair):
@@ -226,10 +230,13 @@ def operation_on_these(
 ) -> Variable:
     """An operation that no graph has: computed in each call, or else for these very numbers."""
     from .called_numbers import number_of_call
+    from .data_numbers import of_drawn
 
-    found = number_of_call(evaluator, OPERATORS[operator], pair) if operator in OPERATORS else None
-    if found is not None:
-        return found
+    if operator in OPERATORS:
+        for called in (number_of_call, of_drawn):
+            found = called(evaluator, OPERATORS[operator], pair)
+            if found is not None:
+                return found
     known = [v.specialised() if isinstance(v, SymbolicNumberVariable) else v for v in pair]
     return evaluator.binary_operation(operator, *known)
 
