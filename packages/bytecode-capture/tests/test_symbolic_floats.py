@@ -174,10 +174,17 @@ def test_a_float_that_stays_is_a_constant() -> None:
 
 
 def test_what_needs_the_number_itself_is_compiled_for_it() -> None:
-    compiled = Compiled(lambda x, rate: (f"{rate:.2f}", int(rate), x + 1), fullgraph=False)
+    compiled = Compiled(lambda x, rate: ({rate: 1}, x + 1), fullgraph=False)
     for rate in (1.5, 2.5, 3.5, 1.5):
         compiled.check(X, rate)
     assert compiled.count == 3
+
+
+def test_texts_and_integers_of_floats_are_made_in_each_call() -> None:
+    compiled = Compiled(lambda x, rate: (f"{rate:.2f}", int(rate), math.exp(rate) * x))
+    for rate in (1.5, 2.5, 3.5, 1.5):
+        compiled.check(X, rate)
+    assert compiled.count == 2
 
 
 def test_an_integer_step_scales_a_rate() -> None:

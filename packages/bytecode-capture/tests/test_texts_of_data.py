@@ -125,3 +125,54 @@ def test_formatting_raises_where_it_is_done():
     check(
         wrongly_formatted, [(torch.arange(float(n)), n, n / 2) for n in (3, 4, 5)], fullgraph=False
     )
+
+
+class Kept:
+    last = ""
+
+
+def texts_of_sizes(x):
+    n, width = x.shape
+    Kept.last = f"{n} rows"
+    texts = str(n), repr(x.shape), "%d" % n, "%s of %s" % (n, width), "{:>4}".format(n)  # noqa: UP031, UP032
+    sums = "rows: " + str(n) + "!", f"{n / 3:.2f}" + "s", str(x.shape) + f"{n}", f"{n!r:>5}{n + 1}"
+    return x + 1, texts, sums, {"text": f"{n}"}, bool(f"{n} rows")
+
+
+def texts_of_sizes_that_are_read(x):
+    n = x.shape[0]
+    name = f"rows{n}"
+    shown = (
+        name.upper(),
+        len(name),
+        name[0],
+        name == "rows4",
+        name in {"rows6": 1},
+        sorted([name, "a"]),
+    )
+    return (
+        x + len(name),
+        shown,
+        {name: 1},
+        "".join(map(str, x.shape)),
+        "ab" * n,
+        name > "rows5",
+        name * 2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "graphs"), [(texts_of_sizes, 2), (texts_of_sizes_that_are_read, 4)]
+)
+def test_texts_of_sizes_are_made_in_each_call(function, graphs) -> None:
+    captured = capture(function)
+    found = 0
+    for rows in (4, 6, 9, 12):
+        x = torch.ones(rows, 3)
+        result = captured(x)
+        kept = Kept.last
+        assert str(result.result) == str(function(x))
+        assert kept == Kept.last == f"{rows} rows" or function is not texts_of_sizes
+        assert not result.breaks
+        found += len(result.graphs)
+    assert found == graphs

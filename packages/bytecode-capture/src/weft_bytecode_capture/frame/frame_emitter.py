@@ -133,6 +133,8 @@ class FrameEmitter(CodeBuilder, Emitter):
             self.load_cell(self._own_cells[key][1])
         elif key in self._variable_names:
             self.load_local(self._variable_names[key][1])
+        elif variable.is_made_of_numbers():
+            self._build_variable(variable)
         elif variable.is_constant() and _is_singleton(variable.as_constant()):
             self.load_constant(variable.as_constant())
         elif variable.source is not None:

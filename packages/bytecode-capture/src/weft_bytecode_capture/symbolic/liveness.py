@@ -54,7 +54,7 @@ class OutputCollector(Emitter):
         if id(variable) in self._seen:
             return
         self._seen[id(variable)] = variable
-        if variable.is_constant():
+        if variable.is_constant() and not variable.is_made_of_numbers():
             return
         if variable.source is not None:
             self.load_source(variable.source)

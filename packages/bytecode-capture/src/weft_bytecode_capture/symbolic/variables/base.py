@@ -64,6 +64,10 @@ class Variable:
     def as_constant(self) -> Any:
         raise Unsupported("value is not a constant", repr(self))
 
+    def is_made_of_numbers(self) -> bool:
+        """Whether it is a constant for these numbers only: the code after the graph makes it of them."""
+        return False
+
     def is_none(self) -> bool:
         return self.is_constant() and self.as_constant() is None
 

@@ -205,7 +205,7 @@ class ConstantVariable(Variable):
         special = _special(self.value, "binary operation")
         if special is not None and (isinstance(self.value, enum.Enum) or not other.is_constant()):
             return special(evaluator, self, operator, other, reflected)
-        if not other.is_constant():
+        if not other.is_constant() or (other.is_made_of_numbers() and operator in _JOINING):
             return None
         function = OPERATORS[operator]
         left, right = self.value, other.as_constant()
@@ -240,6 +240,8 @@ def _wrap_constant(evaluator: Evaluator, value: Any, source: Source) -> Variable
         guard_constant(evaluator, value, source)
     return ConstantVariable(value, source)
 
+
+_JOINING = ("add", "iadd")
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     name: getattr(operator_module, special)

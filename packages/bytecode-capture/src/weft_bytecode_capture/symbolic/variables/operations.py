@@ -128,7 +128,7 @@ def _plain_operation(
         return result
     # Python asks the right operand of the same class no more; a constant's variable knows less than
     # that of a value which data gives: "a" + f"{n}".
-    knows_less = left.is_constant() and not right.is_constant()
+    knows_less = left.is_constant() and (not right.is_constant() or right.is_made_of_numbers())
     is_asked = left_type is not right_type or operator in COMPARISONS or knows_less
     if reflected_first or not is_asked:
         return None

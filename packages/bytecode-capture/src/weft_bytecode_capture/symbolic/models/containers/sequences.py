@@ -199,6 +199,9 @@ class TupleVariable(SequenceVariable):
     def is_constant(self) -> bool:
         return self._unread is None and all(item.is_constant() for item in self._items)
 
+    def is_made_of_numbers(self) -> bool:
+        return self._unread is None and any(item.is_made_of_numbers() for item in self._items)
+
     def as_constant(self) -> Any:
         if self._unread is not None:
             raise Unsupported("value is not a constant", repr(self))

@@ -65,6 +65,15 @@ class DataTextVariable(Variable):
         calls = (part for part in self.parts if isinstance(part, TextCall))
         return not any(_is_of_data(argument) for call in calls for argument in call.arguments)
 
+    def is_made_of_numbers(self) -> bool:
+        return True
+
+    def is_none(self) -> bool:
+        return False
+
+    def is_not_implemented(self) -> bool:
+        return False
+
     def as_constant(self) -> str:
         if not self.is_constant():
             raise Unsupported("value of a tensor as a Python object", repr(self))
@@ -175,7 +184,7 @@ def _formatted(template: str, *values: Any) -> str:
 
 def joined(evaluator: Evaluator, texts: Sequence[Variable]) -> Variable:
     """The texts one after the other."""
-    if all(text.is_constant() for text in texts):
+    if not any(isinstance(text, DataTextVariable) for text in texts):
         return evaluator.wrap_constant("".join(text.as_constant() for text in texts))
     parts: list[str | TextCall] = []
     for text in texts:

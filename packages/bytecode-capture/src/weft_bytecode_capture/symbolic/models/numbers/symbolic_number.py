@@ -168,6 +168,8 @@ class SymbolicNumberVariable(NumberVariable):
     ) -> Variable | None:
         if other.node is not None:
             return None  # what the graph computes takes the number as it is
+        if operator == "mod" and reflected and other.python_type() is str:
+            return None  # the text is what formats
         plain = operator[1:] if operator[0] == "i" and operator[1:] in OPERATORS else operator
         pair: tuple[Variable, Variable] = (other, self) if reflected else (self, other)
         return operation_on_these(evaluator, plain, pair)
