@@ -132,12 +132,30 @@ def test_one_graph(function):
     ],
 )
 def test_several_float_operations_on_an_integer_of_data(compute):
-    """SymPy would reorder the second: a break."""
+    """SymPy would reorder the second: each gives a number of its own."""
 
     def function(x, counts):
         return x * compute(counts.max().item()), compute(counts.sum().item())
 
-    check(function, breaks=2)
+    assert check(function) == 1
+
+
+def test_shares_of_counts_are_in_the_graph():
+    def function(x, counts):
+        most, every = counts.max().item(), counts.sum().item()
+        return most / every, 100 * most / every, 1 - most / every, x * (most / (every + 1))
+
+    assert check(function) == 1
+
+
+def test_a_division_by_a_count_of_zero_raises_as_in_eager():
+    compiled = capture(lambda x: x.sum().item() / (x > 1).sum().item())
+    for x in (torch.tensor([1, 2]), torch.tensor([2, 3]), torch.tensor([0, 1]), torch.tensor([4])):
+        if (x > 1).any():
+            assert compiled(x).result == x.sum().item() / (x > 1).sum().item()
+        else:
+            with pytest.raises(ZeroDivisionError, match="division by zero"):
+                compiled(x)
 
 
 def test_checks_decide_branches():

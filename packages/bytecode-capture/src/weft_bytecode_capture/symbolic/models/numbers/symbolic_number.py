@@ -12,7 +12,7 @@ import torch
 import torch.fx
 from weft_guards import Quantity, Source, SymbolSource, expression_function
 
-from ...._torch.symbols import expression_of
+from ...._torch.symbols import expression_of, unbacked_symbols
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
@@ -154,7 +154,7 @@ class SymbolicNumberVariable(NumberVariable):
                 return float_of_data(evaluator, self._symbols, operator, pair)
             return float_computation(evaluator, self._symbols, operator, pair)
         is_computed = operator in _ARITHMETIC and not any(map(_is_large, pair))
-        if is_computed and self._is_total(operator, *pair):
+        if is_computed and self._is_total(evaluator, operator, *pair):
             result = self._computed(evaluator, OPERATORS[operator], list(pair))
             if isinstance(result, SymbolicNumberVariable):
                 result.quotient = quotient(operator, pair)
@@ -190,8 +190,15 @@ class SymbolicNumberVariable(NumberVariable):
             return self
         return self.quotient.rounded(evaluator, direction) if self.quotient is not None else None
 
-    def _is_total(self, operator: str, left: Variable, right: Variable) -> bool:
+    def _is_total(
+        self, evaluator: Evaluator, operator: str, left: Variable, right: Variable
+    ) -> bool:
         """Whether an operation gives a number of one type, and no exception, for all that is guarded."""
+        from ...graph.data_dependence import require_compared
+
+        if operator == "truediv" and self._may_check(evaluator, right):
+            require_compared(evaluator.graph, operator_module.ne, right, ConstantVariable(0))
+            return True
         if operator in _DIVISIONS:
             return not self._symbols.specialise(number_value(right) == 0)
         if operator != "pow":
@@ -202,6 +209,12 @@ class SymbolicNumberVariable(NumberVariable):
         if isinstance(exponent, int):
             return exponent >= 0
         return bool(self._symbols.specialise(number_value(left) > 0))
+
+    def _may_check(self, evaluator: Evaluator, divisor: Variable) -> bool:
+        """Whether only data says what an integer is, and the graph can find out that it is a zero."""
+        is_integer = isinstance(divisor, SymbolicNumberVariable) and divisor.python_type() is int
+        undecided = is_integer and bool(unbacked_symbols(divisor.value))  # type: ignore[attr-defined]
+        return undecided and not evaluator.graph.is_in_region
 
     def _computed(
         self, evaluator: Evaluator, function: Callable[..., Any], operands: list[Variable]
