@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 
 import pytest
 import torch
@@ -66,6 +67,26 @@ def test_sizes_that_break_what_was_assumed_are_refused(tmp_path) -> None:
         for _ in range(2):
             with pytest.raises(weft.SavedProgramError, match=message):
                 program(x, y)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: {f"{x.shape[0]} rows": x * 2},
+        lambda x: (x * 2, f"{x.shape[0]} rows"),
+        lambda x: x * math.log(x.shape[0]),
+        lambda x: x * torch.hann_window(x.shape[0])[:, None],
+        lambda x: x[: round(x.shape[0] * 0.3)] + (x.shape[0] & 1),
+    ],
+)
+def test_what_python_makes_of_sizes_fixes_them(function, tmp_path) -> None:
+    weft.save(function, tmp_path / "p", [torch.randn(6, 8)], dynamic=True)
+    program = weft.load(tmp_path / "p")
+    x = torch.randn(6, 8)
+    found, wanted = program(x), function(x)
+    assert str(found) == str(wanted)
+    with pytest.raises(weft.SavedProgramError, match=r"\(7, 8\)"):
+        program(torch.randn(7, 8))
 
 
 def test_sizes_that_are_equal_have_to_be(tmp_path) -> None:

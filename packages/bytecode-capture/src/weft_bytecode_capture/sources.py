@@ -41,7 +41,8 @@ class ComputedSource(Source):
     numbers: tuple[SymbolSource, ...]
 
     def name(self) -> str:
-        return f"new({', '.join(number.name() for number in self.numbers)})"
+        function = getattr(self.compute, "__name__", "new")
+        return f"{function}({', '.join(number.name() for number in self.numbers)})"
 
     def evaluate(self, scope: Scope) -> Any:
         return self.compute(*(number.read(scope) for number in self.numbers))

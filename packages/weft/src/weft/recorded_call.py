@@ -113,6 +113,7 @@ def record_call(
         keep_control_flow=options.keep_control_flow,
         backend_folders=stage_folders(),
         check_operands=check_operands,
+        numbers_by_code=False,  # a file holds no code
     )
     context = capture.make_context(backend, settings, None, reports.append)
     args, kwargs = unflatten(arguments, leaves.__getitem__)

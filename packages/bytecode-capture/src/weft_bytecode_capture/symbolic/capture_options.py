@@ -78,6 +78,8 @@ class CaptureOptions:
     graph checks it; None: in frames that would break otherwise.
     ``make_leaves``: tensors made in the graph that the program lets require gradients are inputs of it, which
     the graph writes to; None: in frames that would break otherwise.
+    ``numbers_by_code``: what Python makes of sizes and numbers that vary, numbers and texts, is made in each
+    call by the code around the graph; where it is off they are those of the first call, and guarded.
     """
 
     fullgraph: bool = False
@@ -103,3 +105,4 @@ class CaptureOptions:
     read_contents: bool | None = None
     assume_decisions: bool | None = False
     make_leaves: bool | None = None
+    numbers_by_code: bool = True

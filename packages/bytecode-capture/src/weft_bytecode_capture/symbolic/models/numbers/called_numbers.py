@@ -45,6 +45,7 @@ class CallOfNumbers:
     def __init__(self, function: Callable[..., Any], operands: Sequence[Operand]) -> None:
         self.function = function
         self.operands = tuple(operands)
+        self.__name__: str = getattr(function, "__name__", "new")
         found = dict.fromkeys(source for operand in operands for source in _read_by(operand))
         self.sources: tuple[SymbolSource, ...] = tuple(found)
         places = {source: place for place, source in enumerate(self.sources)}
@@ -136,6 +137,8 @@ def call_of_numbers(
 ) -> CallOfNumbers | None:
     """A call that code can make on entry; None where data decides what it is given, or nothing varies."""
     shapes = evaluator.graph.shapes
+    if not evaluator.state.options.numbers_by_code:
+        return None
     if not all(_is_of_call(shapes, argument) for argument in arguments):
         return None
     call = CallOfNumbers(function, [float_operand(shapes, a) for a in arguments])

@@ -54,19 +54,21 @@ class DataTextVariable(Variable):
     """A string joined of literal parts and of texts of numbers.
 
     It is a constant where no number depends on data: asking for it compiles for these numbers alone.
+    ``by_code``: the code after the graph does not ask, but makes it anew.
     """
 
     kind = str
 
-    def __init__(self, parts: Sequence[str | TextCall]) -> None:
+    def __init__(self, parts: Sequence[str | TextCall], by_code: bool) -> None:
         self.parts = parts
+        self._by_code = by_code
 
     def is_constant(self) -> bool:
         calls = (part for part in self.parts if isinstance(part, TextCall))
         return not any(_is_of_data(argument) for call in calls for argument in call.arguments)
 
     def is_made_of_numbers(self) -> bool:
-        return True
+        return self._by_code
 
     def is_none(self) -> bool:
         return False
@@ -148,7 +150,9 @@ def text_of_data(
         return None
     held = [_held(evaluator, argument) for argument in arguments]
     kept = tuple(argument for argument in held if argument is not None)
-    return DataTextVariable([TextCall(function, kept)]) if len(kept) == len(held) else None
+    if len(kept) < len(held):
+        return None
+    return DataTextVariable([TextCall(function, kept)], evaluator.state.options.numbers_by_code)
 
 
 _FORMAT_ERRORS = (TypeError, ValueError, KeyError, IndexError, AttributeError)
@@ -189,7 +193,7 @@ def joined(evaluator: Evaluator, texts: Sequence[Variable]) -> Variable:
     parts: list[str | TextCall] = []
     for text in texts:
         parts += text.parts if isinstance(text, DataTextVariable) else [text.as_constant()]
-    return DataTextVariable(parts)
+    return DataTextVariable(parts, evaluator.state.options.numbers_by_code)
 
 
 def _known_text(part: str | TextCall) -> str:
