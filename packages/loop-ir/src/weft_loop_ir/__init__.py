@@ -30,7 +30,7 @@ from weft_loop_ir.callees import (
     needs_check,
 )
 from weft_loop_ir.codegen import Codegen, CompiledProgram, ExportedProgram, Prerequisite
-from weft_loop_ir.data_symbols import sized_within
+from weft_loop_ir.data_symbols import definitions, sized_within
 from weft_loop_ir.digits import digits_of
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
@@ -183,6 +183,7 @@ __all__ = [
     "check_first",
     "convolve_channels_last",
     "copied_results",
+    "definitions",
     "devices_of",
     "digits_of",
     "evaluate",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -16,13 +16,6 @@ from weft_codegen_cpp.kernel.dtypes import NARROW_FLOATS, memory_type
 Index = Callable[[Any], str]
 
 CONDITIONS = {"nonnegative": ">= 0", "zero": "== 0", "nonzero": "!= 0"}
-
-
-def definitions(schedule: Schedule) -> Iterator[SymbolDefinition]:
-    """What calls of the program define, in order."""
-    for item in all_items(schedule.steps):
-        if isinstance(item, ExternCall):
-            yield from item.defines
 
 
 def counters(schedule: Schedule) -> tuple[sympy.Symbol, ...]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
-from weft_loop_ir import BufferView, HostWalk, Schedule, Step, print_index
+from weft_loop_ir import BufferView, HostWalk, Schedule, Step, definitions, print_index
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp import _torch
-from weft_codegen_cpp.host.data_symbols import counters, definitions
+from weft_codegen_cpp.host.data_symbols import counters
 from weft_codegen_cpp.host.parts import Message, Pointer, Slot
 from weft_codegen_cpp.host.statements import STATUS, AllocationRow, Failure, Row, Statement, ViewRow
 from weft_codegen_cpp.kernel.dtypes import memory_type
@@ -62,7 +62,7 @@ class HostWriter(HostWalk):
         self._none: Place | None = None  # the object, of which one is enough
         self.symbols = {s.symbol: s for s in schedule.symbols}
         self.counters = counters(schedule)
-        self.given = tuple(definition.symbol for definition in definitions(schedule))
+        self.given = tuple(definition.symbol for _, definition in definitions(schedule.steps))
 
     def emit(self, *lines: str, rows: tuple[Row, ...] | None = None) -> None:
         """Append a statement that never ends a call."""
