@@ -456,3 +456,47 @@ def test_results_that_change_places_on_a_side(sign: float, compiled_regions: lis
 
     assert _of_each(weft.compile(function), make) == _of_each(function, make)
     assert compiled_regions == [1]
+
+
+def _solved(x: torch.Tensor) -> Any:
+    scale = torch.zeros(3, dtype=torch.float64)  # gains gradients in the first iteration
+
+    def scaled() -> torch.Tensor:
+        return x + scale
+
+    for _ in range(20):
+        scale = scaled().tanh()
+        if scale.sum() > 2:
+            break
+    return scale, scaled()
+
+
+def _first_bound_in_a_cell(x: torch.Tensor) -> Any:
+    def half() -> torch.Tensor:
+        return part * 0.5
+
+    for i in range(20):
+        part = x * i
+        whole = half() + x
+    return part, whole
+
+
+def _written_by_a_closure(x: torch.Tensor) -> Any:
+    count, state = 0, x
+
+    def step() -> None:
+        nonlocal count, state
+        state = state * 0.9 + x
+        count += 1
+
+    while state.abs().sum() < 1000 and count < 30:
+        step()
+    return state * count
+
+
+@pytest.mark.parametrize("function", [_solved, _first_bound_in_a_cell, _written_by_a_closure])
+def test_cells_of_closures_that_have_gradients(
+    function: Callable[..., Any], compiled_regions: list[int]
+) -> None:
+    check(function, lambda length: [_tensor(3, gradient=True)], lengths=(20, 21))
+    assert len(compiled_regions) == 1 and compiled_regions[0]

@@ -19,7 +19,7 @@ from ...variables.base import Variable
 from ..decisions import refuse
 from ..filled_lists.rows import AllRows, RowVariable
 from ..loops.carried import CarriedLocals
-from ..subgraph import Carried
+from ..subgraph import Carried, give_gradients
 from .python_state import difference, same_constant
 
 _MAX_ELEMENTS = 64  # of a container whose places are told apart
@@ -132,6 +132,11 @@ def _places(owner: Owner) -> list[Slot]:
     return [Slot(owner, key) for key in range(len(owner._items))]
 
 
+def _may_carry(slot: Slot, tensor: TensorVariable) -> bool:
+    """Whether a loop may carry what is there: with gradients in a cell alone, which is a local too."""
+    return isinstance(slot.owner, CellVariable) or not tensor.fake.requires_grad
+
+
 @dataclass
 class _CarriedSlot:
     """A place in a loop: what it holds before, what stands for that in the body, and the results."""
@@ -170,7 +175,7 @@ class CarriedSlots:
         if start is not None and evaluator.state.cache.regions.is_counted(carried.place, name):
             start = number_in_tensor(evaluator, start) or start
         tensor = start.tensor if isinstance(start, TensorNumberVariable) else start
-        if not isinstance(tensor, TensorVariable) or tensor.fake.requires_grad:
+        if not isinstance(tensor, TensorVariable) or not _may_carry(slot, tensor):
             slot.set(start)
             return _CarriedSlot(slot, name, start, start, None)
         taken = carried.add("element", tensor, None)
@@ -201,8 +206,9 @@ class CarriedSlots:
                 reason = f"{place.name} is {place.start!r}, then {left!r}"
                 raise refuse(self._evaluator, self._carried.place, reason, counted=place.name)
         elif place.carried is not None and isinstance(left, TensorVariable):
-            same = difference(place.carried.start, left) is None
-            if same and not left.fake.requires_grad:
+            if difference(place.carried.start, left) is None and _may_carry(place.slot, left):
+                if left.fake.requires_grad and not place.carried.parameter.fake.requires_grad:
+                    give_gradients(self._evaluator, place.carried.parameter.fake)
                 place.carried.result = left
                 place.result = place.carried.parameter
         if place.result is not None or place.bound is not None:
@@ -213,9 +219,7 @@ class CarriedSlots:
         value: Variable | None = left
         if isinstance(left, SymbolicIntegerVariable):
             value = number_in_tensor(self._evaluator, left)
-        if isinstance(value, TensorVariable):
-            return None if value.fake.requires_grad else value
-        if isinstance(value, TensorNumberVariable):
+        if isinstance(value, (TensorVariable, TensorNumberVariable)):
             return value
         return left if left.is_constant() else None
 
@@ -232,7 +236,10 @@ class CarriedSlots:
                 place.result = value
 
     def _first(self, value: TensorVariable) -> TensorVariable:
-        return self._carried.add("variable", self._first_bound(value), value).parameter
+        parameter = self._carried.add("variable", self._first_bound(value), value).parameter
+        if value.fake.requires_grad:
+            give_gradients(self._evaluator, parameter.fake)
+        return parameter
 
     def _number(self, place: _CarriedSlot, left: Variable) -> Variable | None:
         number = number_in_tensor(self._evaluator, left)
