@@ -205,14 +205,20 @@ class CarriedSlots:
             ):
                 reason = f"{place.name} is {place.start!r}, then {left!r}"
                 raise refuse(self._evaluator, self._carried.place, reason, counted=place.name)
-        elif place.carried is not None and isinstance(left, TensorVariable):
-            if difference(place.carried.start, left) is None and _may_carry(place.slot, left):
-                if left.fake.requires_grad and not place.carried.parameter.fake.requires_grad:
-                    give_gradients(self._evaluator, place.carried.parameter.fake)
-                place.carried.result = left
-                place.result = place.carried.parameter
+        elif isinstance(left, TensorVariable) and _may_carry(place.slot, left):
+            self._carry(place, left)
         if place.result is not None or place.bound is not None:
             place.slot.set(place.parameter)
+
+    def _carry(self, place: _CarriedSlot, left: TensorVariable) -> None:
+        """Note the tensor that the body has left in a place that held one like it."""
+        carried = place.carried
+        if carried is None or difference(carried.start, left) is not None:
+            return
+        if left.fake.requires_grad and not carried.parameter.fake.requires_grad:
+            give_gradients(self._evaluator, carried.parameter.fake)
+        carried.result = left
+        place.result = carried.parameter
 
     def _bound(self, left: Variable) -> Variable | None:
         """What the body has left in an empty cell, if a loop can carry it."""
