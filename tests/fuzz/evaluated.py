@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import weft_loop_ir
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from weft_codegen_cpp import CppCodegen
 from weft_codegen_cpp.program import GeneratedProgram
 from weft_loop_ir import Schedule
@@ -45,12 +46,13 @@ class EvaluatedProgram:
             for e in self._schedule.inputs
         ]
         before = _state(every)
-        try:
-            with torch.no_grad():
+        counted = [x for x in every if isinstance(x, torch.Tensor) and not x.is_inference()]
+        with _unsafe_preserve_version_counter(tuple(counted)), torch.no_grad():
+            try:  # native programs count no writes: who calls them does
                 results = weft_loop_ir.evaluate(self._schedule, every, use_arena=True)
-        except Exception:
-            self._left_changes = _state(every) != before
-            raise
+            except Exception:
+                self._left_changes = _state(every) != before
+                raise
         return tuple(_apart(r) if isinstance(r, torch.Tensor) else r for r in results)
 
 
@@ -63,9 +65,8 @@ def _state(inputs: Sequence[Any]) -> list[Any]:
 def _apart(result: torch.Tensor) -> torch.Tensor:
     """A tensor of the same memory that is no view of another, as native programs return."""
     made = torch.empty(0, dtype=result.dtype)
-    return made.set_(
-        result.untyped_storage(), result.storage_offset(), result.shape, result.stride()
-    )
+    place = result.storage_offset(), result.shape, result.stride()
+    return made.set_(result.untyped_storage(), *place).data  # which nobody has written to
 
 
 class EvaluatedCpp(CppCodegen):

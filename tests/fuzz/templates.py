@@ -12,7 +12,7 @@ from tests.operators.random_chains import TEMPLATES
 
 FURTHER_VALUES = """
     {a}*1  {a}+0  {a}/1  {a}**1  {a}.to({a}.dtype)  {a}.expand_as({a})  {a}.view({a}.shape)
-    {a}.reshape({a}.shape)  {a}.contiguous()  {a}.clone()  {a}.detach()  {a}[:]  {a}[...]
+    {a}.reshape({a}.shape)  {a}.contiguous()  {a}.clone()  {a}.detach()  {a}.data  {a}[:]  {a}[...]
     {a}.view_as({a})  F.dropout({a},0.0)  F.dropout({a},0.5)  torch.rand_like({a}.double())
     torch.randn({s})  torch.zeros_like({a})  {a}.new_zeros({s})  torch.empty_like({a}).fill_({f})
     torch.where({a}>0,{a},{b})  {a}.view(-1)  {a}.view({s},-1)  {a}.as_strided(({s},),(1,))
@@ -60,7 +60,8 @@ WRITES = (
     "{a}.relu_()", "{a}.sigmoid_()", "{a}.exp_()", "{a}.cumsum_({d})", "{a}.tril_()", "{a}.uniform_()",
     "{a}.bernoulli_(0.5)", "{a}.lerp_({b}, 0.5)", "{a}.addcmul_({b}, {b})", "{a}.sub_({b}.mean())",
     "{a}.unsqueeze_(0)", "{a}.squeeze_()", "{a}.t_()", "{a}.transpose_({d}, {e})",
-    "{a}.detach().mul_({f})", "{a}.diagonal().fill_({f})",
+    "{a}.detach().mul_({f})", "{a}.data.mul_({f})", "{a}.data[0] = {f}", "{a}.data.view(-1).add_({n})",
+    "{a}.diagonal().fill_({f})",
     "{a}.flatten()[0] = {f}", "{a}.reshape(-1).mul_({f})", "{a}.expand(2, *{a}.shape)[0].add_(1)",
     "torch.add({a}, {b}, out={b})", "torch.sin({a}, out={a})", "{a}.unbind({d})[0].add_({f})",
     "{a}.chunk(2, {d})[-1].mul_({n})", "{a}.as_strided((2,), (1,)).add_({f})", "{a}.requires_grad_()",
@@ -75,6 +76,7 @@ WRITES = (
 NUMBERS = (
     "n = n + 1", "n = {a}.shape[{d}]", "n = {a}.numel() // 2", "n = int({a}.sum())", "n = len({l})",
     "n = {a}.argmax().item()", "n = {a}.stride({d})", "n = {a}.storage_offset()", "n = {a}.dim()",
+    "n = {a}._is_view()",
     "s = float({a}.mean())", "s = s * 0.5", "s = n / 2", "n = n * 2 % 5", "s = {a}.max().item()",
     "g = not g", "g = bool(({a} > {f}).any())", "n = meter.count", "s = meter.average",
     "n = next(numbers)", "n = min(n, 4)", "n = numbers.send(n)", "g = {c}",
