@@ -293,22 +293,26 @@ def suite(session: nox.Session, part: str) -> None:
 def sample(session: nox.Session) -> None:
     """Which cases reach nothing of their own, so that `suite` leaves them out: writes the list of them.
 
-    `nox -s sample -- codegen-cpp` does for a part of the suite.
+    `nox -s sample -- codegen-cpp` does for a part of the suite, `nox -s sample -- tests/test_programs.py` for
+    files, whose cases then have only each other's to be compared with.
     """
     environment = development_environment(session, "weft")
-    parts = session.posargs or list(SUITE)
+    chosen = session.posargs or list(SUITE)
+    measured = {part: folders_of(part) for part in chosen if part in SUITE}
+    if files := [str(path) for path in chosen if path not in SUITE]:
+        measured["files"] = files
     session.posargs.clear()
     work = ENVIRONMENTS / "coverage"
-    for part in parts:
-        shutil.rmtree(work / part, ignore_errors=True)
-        (work / part / "cache").mkdir(mode=0o700, parents=True)  # an empty one: every stage runs
+    for name, folders in measured.items():
+        shutil.rmtree(work / name, ignore_errors=True)
+        (work / name / "cache").mkdir(mode=0o700, parents=True)  # an empty one: every stage runs
         variables = {
-            "WEFT_COVERAGE": str(work / part),
-            "WEFT_CACHE_DIR": str(work / part / "cache"),
+            "WEFT_COVERAGE": str(work / name),
+            "WEFT_CACHE_DIR": str(work / name / "cache"),
         }
         plugin = ("-p", "tests.coverage.probes")
-        run_pytest(session, environment, *plugin, *folders_of(part), **AS_IN_SUITE, **variables)
-    chooser = ("-m", "tests.coverage.choice", *(str(work / part) for part in parts))
+        run_pytest(session, environment, *plugin, *folders, **AS_IN_SUITE, **variables)
+    chooser = ("-m", "tests.coverage.choice", *(str(work / name) for name in measured))
     session.run(python_of(environment), *chooser)
 
 
