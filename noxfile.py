@@ -39,6 +39,8 @@ PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
 # From how many characters on the suite compiles programs without optimization, which takes two thirds of
 # the time for short ones, an eighth for long ones. codegen-cpp's own tests optimize what is short.
 UNOPTIMIZED_LENGTH = "1"
+# Bytecode is written when a module is imported: environments have three times as many as are.
+NOT_COMPILED = "--no-compile"
 # What the suite runs in one run of pytest: to start one and its workers takes ten seconds; some tests fail
 # in a process that has run other packages'.
 SUITE = {
@@ -122,11 +124,16 @@ def third_party(session: nox.Session) -> Path:
     if not is_stamped(environment, stamp):
         create(session, environment)
         session.log("installing the third-party packages, torch among them")
-        session.run_install(
-            python_of(environment), "-m", "pip", "install", "--quiet", *requirements, silent=False
-        )
+        pip = [python_of(environment), "-m", "pip", "install", "--quiet", NOT_COMPILED]
+        session.run_install(*pip, *requirements, silent=False)
         (environment / "stamp").write_text(stamp)
     return environment
+
+
+def install_requirements(session: nox.Session, environment: Path, *requirements: str) -> None:
+    """Into an environment that needs no pip of its own, which takes seconds to install."""
+    pip = [python_of(third_party(session)), "-m", "pip", f"--python={python_of(environment)}"]
+    session.run_install(*pip, "install", "--quiet", NOT_COMPILED, *requirements, silent=False)
 
 
 def create_isolated(session: nox.Session, environment: Path) -> None:
@@ -236,11 +243,8 @@ def notebook_environment(session: nox.Session) -> Path:
     metadata = [folder(name) / "pyproject.toml" for name in PACKAGES]
     stamp = digest((third_party(session) / "stamp").read_text(), *requirements, *metadata)
     if not is_stamped(environment, stamp):
-        create(session, environment)
-        link = site_packages(environment) / "third-party.pth"
-        link.write_text(f"{site_packages(third_party(session))}\n")
-        pip = [python_of(environment), "-m", "pip", "install", "--quiet"]
-        session.run_install(*pip, *requirements, silent=False)
+        create_isolated(session, environment)
+        install_requirements(session, environment, *requirements)
         pip_install(session, environment, *(f"--editable={folder(name)}" for name in PACKAGES))
         (environment / "stamp").write_text(stamp)
     build_extensions(session, PACKAGES)
@@ -410,9 +414,8 @@ def docs(session: nox.Session) -> None:
     requirements = nox.project.dependency_groups(document, "docs")
     stamp = digest(*requirements)
     if not is_stamped(environment, stamp):
-        create(session, environment)
-        pip = [python_of(environment), "-m", "pip", "install", "--quiet"]
-        session.run_install(*pip, *requirements, silent=False)
+        create(session, environment, "--without-pip")
+        install_requirements(session, environment, *requirements)
         (environment / "stamp").write_text(stamp)
     session.run(python_of(environment), "-m", "mkdocs", "build", "--strict", *session.posargs)
     notebook = python_of(notebook_environment(session))
