@@ -277,6 +277,7 @@ def types(session: nox.Session) -> None:
         "-m",
         "mypy",
         "--strict",
+        "--num-workers=2",
         f"--cache-dir={ENVIRONMENTS / 'mypy-cache'}",
         *(str(folder(name) / "src" / module_of(name)) for name in session.posargs or PACKAGES),
     )
