@@ -101,6 +101,7 @@ class LoweringContext:
         self.known_symbols: Set[sympy.Symbol] = frozenset()  # of inputs and counters
         self._buffer_numbers = itertools.count()
         self._extern_numbers = itertools.count()
+        self._counter_numbers = itertools.count()
 
     @contextlib.contextmanager
     def block(self) -> Iterator[list[LoopNode | ExternCall | Region]]:
@@ -214,6 +215,10 @@ class LoweringContext:
         return whole(storage)
 
     # -- buffers ---------------------------------------------------------------------------------------
+
+    def new_counter(self) -> sympy.Symbol:
+        """A symbol for a counter of a loop."""
+        return sympy.Symbol(f"counter{next(self._counter_numbers)}", integer=True)
 
     def new_buffer(
         self,

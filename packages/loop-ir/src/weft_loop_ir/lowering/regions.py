@@ -143,7 +143,7 @@ def _loop(
     for value, parameter in zip(carried, parameters, strict=False):
         fake = parameter.meta["val"]
         if not isinstance(value, TensorValue):
-            state.append(to_expression(fake))
+            state.append(_counter(context, fake))
             continue
         known = None
         if value.stride == storage_stride(fake) and value.dtype == fake.dtype:
@@ -244,6 +244,15 @@ def _assign_rows(
     pairs = [(t, values[k]) for k, t in enumerate(tensors) if t is not None]
     targets = [select_index(tensor, 0, position) for tensor, _ in pairs]
     assign(context, targets, [cast(context, value, tensor.dtype) for tensor, value in pairs])
+
+
+def _counter(context: LoweringContext, carried: Any) -> sympy.Expr:
+    """The symbol of an integer that a loop carries.
+
+    The body of a loop that turns out to run once (``range(n)`` where ``n`` is 1) knows the integer.
+    """
+    known = to_expression(carried)
+    return context.new_counter() if known.is_number else known
 
 
 def _count(
