@@ -14,6 +14,7 @@ import torch
 import weft
 
 from .programs import Call, Program, World, tensors_of
+from .rounding import OtherRoundings
 
 FLOAT32, HALF = ("float32", "autocast", ".float(", "int", "bool"), ("float16", "autocast")
 """Words of programs that compute in such a dtype: float64 results may have been rounded to it before.
@@ -52,7 +53,8 @@ derivative of a loss takes fewer dtypes than the loss does (``mse_loss`` of a fl
 """
 
 AS_NEAR = 2.0
-"""How far from the right number a result may be where eager's own is not right, in eager's distances."""
+"""How far from the right number a result may be where eager's own is not right, in eager's distances; from
+eager's, in what rounding otherwise changes."""
 
 Compile = Callable[[Any, bool | None], Any]
 
@@ -75,7 +77,8 @@ def check(program: Program, compile_function: Compile = compiled_by_weft) -> Out
             return Outcome("refused" if refused else "fault", f"call {number}: {error}"[:2000])
         difference = _difference(found, wanted, tolerance(program))
         if difference:
-            if _unstable(program, number, wanted) or _nearer(program, number, found, wanted):
+            judged = program, number, found, wanted
+            if _unstable(program, number, wanted) or _nearer(*judged) or _within_rounding(*judged):
                 return Outcome("unstable", f"call {number}: {difference}")
             return Outcome("wrong", f"call {number}: {difference}"[:2000])
     return Outcome("right")
@@ -122,7 +125,9 @@ def _nudge(tensors: list[torch.Tensor], by: float) -> None:
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for x in {x.untyped_storage().data_ptr(): x for x in tensors}.values():
-            if x.is_floating_point() and not any(s == 0 for s in x.stride()):
+            for d, stride in enumerate(x.stride()):
+                x = x if stride else x[(slice(None),) * d + (slice(1),)]  # each element once
+            if x.is_floating_point():
                 noise = torch.rand(x.shape, generator=generator, dtype=torch.float64) - 0.5
                 x.mul_((1 + by * noise).to(x.dtype))
 
@@ -280,6 +285,38 @@ def _unstable(program: Program, number: int, wanted: Observation) -> bool:
         if _difference(changed, wanted, tolerance(program) * scale):
             return True
     return False
+
+
+def _within_rounding(
+    program: Program, number: int, found: Observation, wanted: Observation
+) -> bool:
+    """Whether eager's own results change about as much where what it computes is rounded otherwise."""
+    with OtherRoundings():
+        world = World(program.source)
+        for call in program.calls[:number]:
+            _observe(world, program, call)
+        changed = _observe(world, program, program.calls[number])
+    if not _agree(found.facts, wanted.facts):
+        return bool(_difference(changed, wanted, 1.0).startswith("facts"))
+    gradients = (found.gradients, wanted.gradients, changed.gradients)
+    if any(isinstance(one, str) for one in gradients):
+        gradients = ([], [], []) if found.gradients == wanted.gradients else ([None], [0], [0])
+    epsilon = tolerance(program)
+    return all(
+        not _apart("", [mine], [plain], epsilon)
+        or _distance(mine, plain) <= AS_NEAR * _distance(other, plain)
+        for one in ((found.values, wanted.values, changed.values), gradients)
+        for mine, plain, other in zip(*one, strict=True)
+    )
+
+
+def _distance(left: Any, right: Any) -> float:
+    """The largest, NaN where they can't be compared."""
+    if left is None or right is None:
+        return float("nan")
+    left, right = torch.as_tensor(left).cdouble(), torch.as_tensor(right).cdouble()
+    same = left.shape == right.shape and left.numel() > 0
+    return (left - right).abs().max().item() if same else float("nan")
 
 
 def _nearer(program: Program, number: int, found: Observation, wanted: Observation) -> bool:

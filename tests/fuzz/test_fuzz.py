@@ -92,6 +92,24 @@ def test_float64_judges_what_differs_by_rounding(by: float, kind: str) -> None:
     assert check(program, compile_function).kind == kind
 
 
+def test_eager_rounded_otherwise_judges_what_no_argument_changes() -> None:
+    """What is huge and taken modulo 1 is rounding alone, though it is computed from zeros and ones."""
+    call = Call(1, (("r", 9),), ("plain", "same"), 0, 1.0, False, False, False)
+    lines = "x0 = (x0 > 0).double() + 0.1", "x0 = torch.linalg.matrix_power(x0, 18)", "x0 = x0 % 1"
+    program = Program(
+        0, (Input(("r", "r"), torch.float64),) * 2, (call,), False, tuple(map(Statement, lines))
+    )
+
+    def by(change: Callable[[torch.Tensor], torch.Tensor]) -> str:
+        def compile_function(function: Any, dynamic: bool | None) -> Callable[..., Any]:
+            return lambda *arguments: (change(function(*arguments)[0]),)
+
+        return check(program, compile_function).kind
+
+    assert by(lambda x: (x + 1e-3) % 1) == "unstable"
+    assert by(lambda x: x + 1) == "wrong"
+
+
 def test_a_graph_may_know_the_history_that_eager_has_lost() -> None:
     """Eager forgets what the parts of ``unbind`` are computed from when their base is written to."""
     call = Call(1, (("r", 4),), ("plain", "same"), 0, 1.0, False, True, False)
