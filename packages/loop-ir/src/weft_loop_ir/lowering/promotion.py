@@ -7,6 +7,7 @@ tensors with dimensions, tensors without, numbers; a lower rank changes the dtyp
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -60,6 +61,7 @@ def number_dtype(number: bool | int | float | complex | sympy.Expr | SizeFloat) 
     raise NoLowering("a complex or symbolic number")
 
 
+@functools.cache  # under a fake mode torch asks its dispatcher
 def _join(left: torch.dtype | None, right: torch.dtype) -> torch.dtype:
     return right if left is None else torch.promote_types(left, right)
 
