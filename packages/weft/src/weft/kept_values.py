@@ -39,6 +39,19 @@ PLAIN_TYPES = frozenset(
 )
 """Types that pickle writes as they are: most of what an entry is made of."""
 
+_NAMED: tuple[type, ...] = (
+    OpOverload,
+    HigherOrderOperator,
+    *SYMBOLIC_TYPES,
+    FakeTensor,
+    torch.Tensor,
+    torch.memory_format,
+    torch.layout,
+    sympy.Basic,
+    torch.fx.GraphModule,
+)
+"""Types of values that are written by their names or parts."""
+
 KEPT_META = ("val", "gradients_disabled", "own_formula")
 """What nodes carry that is read when a program is made or run; the rest is for the stages before."""
 
@@ -62,34 +75,36 @@ class ValuePickler(pickle.Pickler):
         self._names = {id(tensor): path for path, tensor in tensors.items()}
         self._storages = {storage_identity(tensor) for tensor in tensors.values()}
         self._written: dict[Any, tuple[Any, ...]] = {}  # pickle writes the same object once
+        self._families: dict[type, type | None] = {}
 
     def persistent_id(self, value: Any) -> tuple[Any, ...] | None:
         """What stands for ``value``; raises PicklingError for a tensor that is not the program's own."""
-        if type(value) in PLAIN_TYPES or type(value) is NodeName:
+        kind = type(value)
+        if kind in PLAIN_TYPES or kind is NodeName:
             return None
-        if isinstance(value, OpOverload):
+        if kind not in self._families:
+            self._families[kind] = next((f for f in _NAMED if issubclass(kind, f)), None)
+        family = self._families[kind]
+        if family is None:
+            return ("rule", *parts_of_rule(value)) if is_gradient_rule(value) else None
+        if family is OpOverload:
             return self._written.get(value) or self._again(value, ("operator", str(value)))
-        if isinstance(value, HigherOrderOperator):
+        if family is HigherOrderOperator:
             return "operator", f"higher_order.{value.name()}"
-        if isinstance(value, SYMBOLIC_TYPES):
-            return "number", type(value), expression_of(value)
-        if isinstance(value, FakeTensor):
+        if family in SYMBOLIC_TYPES:
+            return "number", kind, expression_of(value)
+        if family is FakeTensor:
             described = "fake tensor", *layout_of(value)
             if all(isinstance(n, int) for n in (*described[1], *described[2], described[3])):
                 return self._written.get(described) or self._again(described, described)
             return described
-        if isinstance(value, torch.Tensor):
+        if family is torch.Tensor:
             return self._tensor(value)
-        if isinstance(value, torch.memory_format | torch.layout):
-            # They do not say where they are found.
-            return "format", str(value)
-        if isinstance(value, sympy.Basic):
+        if family is sympy.Basic:
             return "expression", *expression_parts(value)
-        if isinstance(value, torch.fx.GraphModule):
+        if family is torch.fx.GraphModule:
             return "graph", KeptGraph.of(value)
-        if is_gradient_rule(value):
-            return "rule", *parts_of_rule(value)
-        return None
+        return "format", str(value)  # which does not say where it is found
 
     def reducer_override(self, value: Any) -> Any:
         """Raises PicklingError where a reader would not take what ``value`` names."""
