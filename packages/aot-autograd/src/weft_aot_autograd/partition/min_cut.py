@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 _SOURCE, _SINK = "source", "sink"
 
@@ -44,8 +45,23 @@ def minimum_cut(problem: CutProblem) -> list[int]:
         for v in sorted(open_values)
     }
     saved = set(forced)
+    cuts: dict[
+        tuple[Any, ...], list[int]
+    ] = {}  # positions, by all that they depend on: layers are alike
     for component in _components(edges):
-        saved |= _cut_component(problem, component, edges)
+        position = {v: k for k, v in enumerate(component)}
+        key = tuple(
+            (
+                problem.capacity[v],
+                v in problem.given,
+                v in problem.needed,
+                tuple(position[u] for u in edges[v]),
+            )
+            for v in component
+        )
+        if key not in cuts:
+            cuts[key] = [position[v] for v in _cut_component(problem, component, edges)]
+        saved.update(component[k] for k in cuts[key])
     return sorted(saved)
 
 
