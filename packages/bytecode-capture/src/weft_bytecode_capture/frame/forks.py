@@ -63,6 +63,9 @@ def without_collector() -> Iterator[None]:
         del _converting[thread]
         if collects:
             gc.enable()
+            gc.collect(
+                1
+            )  # else what lives on is looked through twice: while it is new, and again soon
 
 
 def _before_fork() -> None:
