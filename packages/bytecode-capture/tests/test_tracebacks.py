@@ -1,6 +1,10 @@
 """Exceptions that leave captured code: tracebacks, contexts and attributes are those of a plain run."""
 
+import copy
+import gc
+import inspect
 import linecache
+import pickle
 import time
 import traceback
 
@@ -105,6 +109,31 @@ def test_conversions_leave_linecache_alone(filled):
         torch.testing.assert_close(compiled(torch.ones(3, n), n), function(torch.ones(3, n), n))
     after = {name: entry for name, entry in linecache.cache.items() if not name.startswith("<")}
     assert after == before
+
+
+def test_the_code_of_a_graph_is_generated_when_it_is_asked_for():
+    modules = []
+
+    def backend(graph_module, inputs):
+        modules.append(graph_module)
+        return lambda *values: torch.fx.Interpreter(graph_module).run(*values)
+
+    compile_frames(lambda x: x.sinc() + 1, backend)(X)
+    (module,) = modules
+    generated = [str(entry) for name, entry in linecache.cache.items() if name.startswith("<")]
+    assert not any("sinc" in text for text in generated)
+    assert ".sinc()" in module.code and "sinc" in str(module)
+    (found,) = copy.deepcopy(module)(X)
+    torch.testing.assert_close(found, X.sinc() + 1)
+    assert inspect.ismethod(module.forward)
+    torch.testing.assert_close(module.forward(X)[0], X.sinc() + 1)
+    (restored,) = pickle.loads(pickle.dumps(module))(X)
+    torch.testing.assert_close(restored, X.sinc() + 1)
+    name = module.forward.__code__.co_filename
+    del module, found, restored
+    modules.clear()
+    gc.collect()
+    assert name not in linecache.cache
 
 
 def raised_again(x):

@@ -50,7 +50,7 @@ READERS = frozenset(
 def drop_known_masks(graph_module: torch.fx.GraphModule) -> None:
     """Take masks that hide nothing, or just all later positions, from attention in a captured graph.
 
-    The module's code stays as it was: it computes the same, and thousands of nodes take long to print.
+    Code that the module has by now stays as it was: it computes the same, and takes long to print.
     """
     graph = graph_module.graph
     known = ConstantValues(graph, _is_computable)

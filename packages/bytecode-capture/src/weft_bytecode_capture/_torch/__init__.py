@@ -33,6 +33,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._prims_common import suggest_memory_format as suggested_format
 from torch._refs import expand as checked_expand
 from torch.distributions.utils import _lazy_property_and_property as LazyPropertyOfClass
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph_module import _loader as _source_loader
 from torch.optim.optimizer import _get_value as optimizer_value
 from torch.optim.optimizer import _stack_if_compiling as optimizer_values
@@ -193,9 +194,24 @@ def is_uninitialized(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer))
 
 
-def forget_source_with(module: torch.fx.GraphModule) -> None:
-    """Let the text of a module's code go with the module; torch.fx keeps it for good, for tracebacks."""
-    weakref.finalize(module, _forget_source, module.forward.__code__.co_filename).atexit = False
+class CapturedModule(_LazyGraphModule):
+    """A graph module whose code is generated when it is asked for, which weft's own stages do not.
+
+    The text of the code goes with the module; torch.fx keeps it for good, for tracebacks.
+    """
+
+    @property
+    def _lazy_forward(self) -> Any:
+        self.real_recompile()
+        return self.forward
+
+    forward = _lazy_forward  # type: ignore[assignment]
+
+    def _real_recompile(self) -> Any:
+        code = super()._real_recompile()
+        source = self.forward.__code__.co_filename
+        weakref.finalize(self, _forget_source, source).atexit = False
+        return code
 
 
 def _forget_source(name: str) -> None:

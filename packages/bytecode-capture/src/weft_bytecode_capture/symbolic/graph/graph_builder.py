@@ -22,7 +22,7 @@ from weft_guards import (
     TensorMetadata,
 )
 
-from ..._torch import forget_source_with, pytree
+from ..._torch import CapturedModule, pytree
 from ..._torch.fakes import (
     UnsupportedFakeTensorException,
     errors_unlogged,
@@ -305,8 +305,7 @@ class GraphBuilder:
         for node in self.graph.find_nodes(op="placeholder"):
             if not node.users:
                 self.graph.erase_node(node)
-        module = torch.fx.GraphModule(self.root, self.graph, "CapturedGraph")
-        forget_source_with(module)
+        module = CapturedModule(self.root, self.graph, "CapturedGraph")
         examples = as_given(self.given, itertools.compress(self._examples, used))
         sources = tuple(itertools.compress(self._sources, used))
         return CapturedGraph(module, examples, sources, (), self.modes.graph_inference())

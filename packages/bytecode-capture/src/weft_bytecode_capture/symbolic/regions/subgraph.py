@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..._torch import CapturedModule
 from ..._torch.symbols import guard_or_false
 from ...unsupported import Unsupported
 from ..graph.hoisting import HOISTED
@@ -99,7 +100,7 @@ class Subgraph:
             str(n.target): getattr(self._builder.root, str(n.target))
             for n in self.graph.find_nodes(op="get_attr")
         }
-        return torch.fx.GraphModule(attributes, self.graph, "Region")
+        return CapturedModule(attributes, self.graph, "Region")
 
     def _check(self, value: object) -> None:
         """Refuse tensors of devices on which regions are not run natively, and numbers that don't count."""
