@@ -38,7 +38,8 @@ class HeldPlan:
             for d in functional.outputs
             if d.graph_index is not None and d.held
         }
-        described = {held: _in_arguments(held, order) for d in outputs.values() for held in d}
+        distinct = {held for found in outputs.values() for held in found}
+        described = {held: _in_arguments(held, order) for held in distinct}
         self.by_output = {
             index: [described[held] for held in found] for index, found in outputs.items()
         }

@@ -109,10 +109,10 @@ def find_missing_derivatives(
     outputs: Sequence[Any], differentiated: Sequence[int], inputs: Sequence[Any]
 ) -> tuple[MissingDerivative, ...]:
     """Which outputs lead through an operator without a derivative, and to which inputs."""
-    paths = GradientPaths(inputs)
-    missing = []
     if not _barred([outputs[output] for output in differentiated])[0]:  # as mostly, in one walk
         return ()
+    missing = []
+    paths = GradientPaths(inputs)
     for output in differentiated:
         barred_here, crosses_region = _barred([outputs[output]])
         if barred_here and crosses_region:

@@ -153,8 +153,7 @@ def _note_ways_through_others(plan: OutputPlan, recorder: AtenRecorder) -> None:
     values = {index: plan.differentiated[index][0] for index in described}
     if len(values) < 2:
         return
-    for index, value in values.items():
-        through = recorder.history.leads_through(value, values)
+    for index, through in recorder.history.leads_through(values).items():
         k = described[index]
         plan.descriptors[k] = replace(plan.descriptors[k], through=through)
 

@@ -7,6 +7,7 @@ when a result has one; and whether an input that is written to gets another hist
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -265,6 +266,22 @@ class GradientHistory:
             self._known_behind.clear()
             self._known_with = len(self.made)
         known = self._known_behind.setdefault(is_certain and len(self.made) > 0, {})
+
+        def own(function: _Function) -> frozenset[int]:
+            index = self._input_number(function)
+            return frozenset() if index is None else frozenset({index})
+
+        return self._gather(starts, own, known, is_certain=is_certain)
+
+    def _gather(
+        self,
+        starts: Sequence[_Function],
+        own: Callable[[_Function], frozenset[int]],
+        known: dict[_Function, frozenset[int]],
+        *,
+        is_certain: bool = False,
+    ) -> Mapping[_Function, frozenset[int]]:
+        """Add to ``known`` what ``starts`` have of their ``own``, and all that they lead to has."""
         pending = [*starts]
         while pending:
             function = pending[-1]
@@ -276,10 +293,7 @@ class GradientHistory:
             if unknown:
                 pending += unknown
                 continue
-            index = self._input_number(function)
-            parts = {known[f] for f in following}
-            if index is not None or not parts:
-                parts.add(frozenset() if index is None else frozenset({index}))
+            parts = {own(function), *(known[f] for f in following)}
             largest = max(parts, key=len)  # shared by most nodes
             known[function] = (
                 largest if all(map(largest.issuperset, parts)) else largest.union(*parts)
@@ -354,14 +368,19 @@ class GradientHistory:
             return False
         return self._edges.get(index) != _edge(tensor)
 
-    def leads_through(
-        self, tensor: torch.Tensor, values: Mapping[int, torch.Tensor]
-    ) -> frozenset[int]:
-        """Which of ``values``, by number, ``tensor`` is computed from, itself apart."""
-        edges = {_edge(value): number for number, value in values.items()}
-        functions = self._functions([tensor.grad_fn] if tensor.grad_fn is not None else [])
-        met = {edge for function in functions for edge in function.next_functions}
-        return frozenset(edges[edge] for edge in met - {_edge(tensor)} if edge in edges)
+    def leads_through(self, values: Mapping[int, torch.Tensor]) -> dict[int, frozenset[int]]:
+        """Which of ``values``, by number, each of them is computed from, itself apart."""
+        numbers = {_edge(value): number for number, value in values.items()}
+
+        def met(function: _Function) -> frozenset[int]:
+            return frozenset(numbers[e] for e in function.next_functions if e in numbers)
+
+        starts = {number: value.grad_fn for number, value in values.items()}
+        behind = self._gather([f for f in starts.values() if f is not None], met, {})
+        return {
+            number: behind.get(function, frozenset()) - {numbers[_edge(values[number])]}
+            for number, function in starts.items()
+        }
 
     def reach(self, tensor: torch.Tensor) -> Reach:
         """The inputs that have a gradient, be it zero, when ``tensor`` alone has."""
@@ -462,11 +481,18 @@ class _ComputedFrom(torch.autograd.Function):
         return None, gradient.sum()
 
 
+@functools.lru_cache(maxsize=1024)  # some types are made as the program runs
+def _saved_names(kind: type) -> tuple[str, ...]:
+    """The attributes by which nodes of autograd's of one type tell what they have saved."""
+    return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
+
+
 def _saved_tensors(function: _Function) -> tuple[list[torch.Tensor], str]:
     """What a node of autograd's has saved; what it raises for any that has been written to since, else ""."""
     found: list[torch.Tensor] = []
     error = ""
-    for name in dir(function):
+    kind: Any = type(function)
+    for name in (*_saved_names(kind), *getattr(function, "__dict__", ())):
         if not name.startswith("_saved_") and name != "saved_tensors":
             continue
         try:

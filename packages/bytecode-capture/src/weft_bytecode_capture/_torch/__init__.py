@@ -205,7 +205,7 @@ class CapturedModule(_LazyGraphModule):
         self.real_recompile()
         return self.forward
 
-    forward = _lazy_forward  # type: ignore[assignment]
+    forward = _lazy_forward
 
     def _real_recompile(self) -> Any:
         code = super()._real_recompile()
