@@ -185,6 +185,13 @@ def _view(
     return made
 
 
+def _select(mode: FakeModeOnDemand, operator: OpOverload, *arguments: Any) -> FakeTensor:
+    """What torch's rule gives; where a mode asks for its view, torch imports no classes of tensors for it."""
+    with mode:
+        selected: FakeTensor = op_implementations_dict[operator](mode, operator, *arguments)
+    return selected
+
+
 _COMPILER = "torch._dynamo"
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _DIRECT = frozenset({_AS_STRIDED, torch.ops.aten.detach.default, torch.ops.aten.alias.default})
@@ -195,7 +202,7 @@ _VIEWS: dict[OpOverload, Callable[..., FakeTensor]] = {_AS_STRIDED: _view}
 """Operators that a loop's body needs of a counter, as torch's mode computes them, without its settings."""
 
 if _SELECT in op_implementations_dict:
-    _VIEWS[_SELECT] = op_implementations_dict[_SELECT]
+    _VIEWS[_SELECT] = _select
 
 
 def made_environment(mode: FakeTensorMode) -> ShapeEnv | None:
