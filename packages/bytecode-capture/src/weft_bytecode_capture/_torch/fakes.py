@@ -77,6 +77,7 @@ class FakeForm:
         )
         # What torch's own constructor gives each of them.
         self._attributes = dict(FakeTensor(mode, self._elements(None), self._device).__dict__)
+        self._attributes[_PLAIN] = True
 
     def new(self, storage_of: FakeTensor | None = None) -> FakeTensor:
         """Another one; no mode of torch's dispatcher may be active."""
@@ -105,6 +106,17 @@ class FakeForm:
         empty = torch.empty(0, dtype=self._dtype, device="meta")
         storage = storage_of.untyped_storage()
         return empty.set_(storage, self._offset, self._shape, self._strides)
+
+
+_PLAIN = "_weft_is_plain"
+"""Set on fakes that a form has made, which need not be asked for their layout."""
+
+
+def is_strided(fake: FakeTensor) -> bool:
+    """Whether a fake's elements lie in strides and are read as they are, which stays so while it lives."""
+    if _PLAIN in fake.__dict__:
+        return True
+    return fake.layout is torch.strided and not fake.is_conj() and not fake.is_neg()
 
 
 def computed_constant(

@@ -29,6 +29,7 @@ from ..._torch.fakes import (
     computed_constant,
     fake_of_leaf,
     hold_constant,
+    is_strided,
 )
 from ..._torch.symbols import has_known_sizes, has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import (
@@ -44,7 +45,6 @@ from .symbolic_results import (
     PLAIN,
     SymbolicResult,
     ambient,
-    is_strided,
     symbolic_key,
     symbolic_result,
 )
@@ -249,7 +249,7 @@ class RememberingFakeMode(FakeModeOnDemand):
 
     def _is_plain(self, value: FakeTensor) -> bool:
         """Whether its dtype, sizes, strides and device say all that matters to what is no view of it."""
-        return is_strided(self, value) and has_known_sizes(value)
+        return value.fake_mode is self and is_strided(value) and has_known_sizes(value)
 
     def looks_of(self, values: Sequence[Any]) -> list[Any] | None:
         """All that what is computed of ``values`` depends on, None where that is not known."""

@@ -13,7 +13,7 @@ import torch
 
 from ..._torch import default_device, same_dispatch, storage_identity
 from ..._torch.fake_mode_on_demand import FakeModeOnDemand
-from ..._torch.fakes import FakeForm, FakeLayout, FakeTensor, FakeTensorMode
+from ..._torch.fakes import FakeForm, FakeLayout, FakeTensor, FakeTensorMode, is_strided
 from ..._torch.symbols import expression_of, has_symbolic_layout, has_unbacked_symbols
 from .storages import storages
 
@@ -88,18 +88,9 @@ def ambient() -> list[Any]:
     return [torch.get_default_dtype(), default_device(), torch.is_inference_mode_enabled()]
 
 
-def is_strided(mode: FakeTensorMode, value: FakeTensor) -> bool:
-    """Whether dtype, sizes, strides, device and constant say all that matters to what is no view of it."""
-    return (
-        value.fake_mode is mode
-        and value.layout is torch.strided
-        and not value.is_conj()
-        and not value.is_neg()
-    )
-
-
 def _is_plain(mode: FakeTensorMode, value: FakeTensor) -> bool:
-    return value.constant is None and is_strided(mode, value)
+    """Whether dtype, sizes, strides and device say all that matters to what is no view of it."""
+    return value.constant is None and value.fake_mode is mode and is_strided(value)
 
 
 _SYMBOLIC = object()
