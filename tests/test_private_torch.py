@@ -183,7 +183,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("_buffers", "_call_impl", "_modules"), torch.nn.Module),
     **dict.fromkeys(("_backward_fn", "_setup_context_fn"), custom_operator),
     "_erased": lambda: next(iter(graph().graph.nodes)),
-    "_root": lambda: graph().graph,
+    **dict.fromkeys(("_root", "_target_to_str"), lambda: graph().graph),
     "_allow_unsafe_data_ptr_access": FakeTensorMode,
     "_eliminate_unbacked": ShapeEnv,
     "_rename_unbacked_to": ShapeEnv,

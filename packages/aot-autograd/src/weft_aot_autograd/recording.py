@@ -10,7 +10,7 @@ import torch
 import torch.fx
 from weft_functionalize import NumberNodes, TensorMap
 
-from ._torch import OpOverload, TorchDispatchMode
+from ._torch import OpOverload, TorchDispatchMode, base_name
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -84,7 +84,8 @@ class NodeRecorder(TorchDispatchMode):
         self, target: Callable[..., Any], args: Any, kwargs: Any, value: Any
     ) -> torch.fx.Node:
         """Append one call of ``target`` on nodes, whose result is ``value``."""
-        node = self.graph.call_function(target, args, kwargs)
+        name = base_name(target) if isinstance(target, OpOverload) else None
+        node = self.graph.create_node("call_function", target, args, kwargs, name)
         node.meta["val"] = value
         if self.provenance is not None:
             for key in _PROVENANCE:

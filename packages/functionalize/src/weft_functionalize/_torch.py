@@ -229,6 +229,12 @@ def is_python_operator(operator: OpOverload) -> bool:
 
 
 @functools.cache
+def base_name(operator: OpOverload) -> str:
+    """What torch.fx calls nodes of ``operator``, which it makes of the operator's name for each node."""
+    return torch.fx.Graph()._target_to_str(operator)
+
+
+@functools.cache
 def schema_arguments(operator: OpOverload) -> tuple[Any, ...]:
     """The arguments of an operator's schema, in order (``torch._C.Argument``)."""
     return tuple(operator._schema.arguments)

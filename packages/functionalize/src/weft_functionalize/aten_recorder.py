@@ -20,6 +20,7 @@ from ._torch import (
     HigherOrderOperator,
     OpOverload,
     TorchDispatchMode,
+    base_name,
     is_list_operator,
     is_python_operator,
     run_by_element,
@@ -466,7 +467,8 @@ class AtenRecorder(TorchDispatchMode):
                 {"dtype": value.dtype, "device": value.device},
             )
             args = args[:1]
-        node = self.graph.call_function(func, args, kwargs)
+        name = base_name(func) if isinstance(func, OpOverload) else None
+        node = self.graph.create_node("call_function", func, args, kwargs, name)
         node.meta["val"] = value
         if self.with_gradients and not self._records_gradients(func):
             node.meta["gradients_disabled"] = True
