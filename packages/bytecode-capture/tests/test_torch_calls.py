@@ -355,6 +355,7 @@ def test_covariances_left_to_eager():
 
 WITH_CLASSES = {
     "new tensor": lambda x: torch.tensor([0], dtype=int) + x.long(),
+    "listed": lambda x: torch.tensor([x.sum().long(), 3], dtype=int),
     "zeros": lambda x: torch.zeros(3, dtype=float) + x,
     "method": lambda x: x.to(int),
     "method, by name": lambda x: x.to(dtype=bool),

@@ -10,6 +10,7 @@ import torch
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
+from ...variables.graph_arguments import with_dtype
 from ..containers.sequences import ListVariable, TupleVariable
 from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
@@ -89,7 +90,8 @@ def tensor_of_number(
 
 
 def _given(keywords: Keywords, name: str) -> Any:
-    return keywords[name].as_constant() if name in keywords else None
+    """An option's value; a class of Python is the dtype that it stands for."""
+    return with_dtype(torch.tensor, keywords[name]).as_constant() if name in keywords else None
 
 
 def _is_sequence(variable: Variable) -> bool:
