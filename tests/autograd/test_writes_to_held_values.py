@@ -161,6 +161,44 @@ def test_like_eager(program: Program, written: int | None, leaves: tuple[int, ..
             torch.testing.assert_close(mine, its)
 
 
+def written_in_one_branch(a: Tensor, b: Tensor) -> Any:
+    h = (a + b).tanh()
+    if a.sum() > bound:
+        b.mul_(2)
+    else:
+        h.mul_(3)
+    return h, b
+
+
+def written_in_a_loop(a: Tensor, b: Tensor) -> Any:
+    h = a.exp()
+    while a.sum() > bound:
+        h.add_(1)
+        a.sub_(1)
+    return h, b * 2
+
+
+bound = 0.0
+
+
+@pytest.mark.parametrize("program", [written_in_one_branch, written_in_a_loop])
+def test_writes_that_data_decides(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backward raises in the calls alone in which there was a write."""
+    compiled = weft.compile(program)
+    kinds = set()
+    for number in (0.0, 100.0, 1.0):
+        monkeypatch.setitem(globals(), "bound", number)
+        expected, found = (outcomes(call, None, (0, 1)) for call in (program, compiled))
+        kinds |= set(map(type, expected))
+        assert [f if isinstance(f, str) else "" for f in found] == [
+            e if isinstance(e, str) else "" for e in expected
+        ]
+        for mine, its in zip(found, expected, strict=True):
+            if not isinstance(its, str):
+                torch.testing.assert_close(mine, its)
+    assert kinds == {str, tuple}
+
+
 def test_networks_that_are_called_twice() -> None:
     """Running statistics that the second call writes to are nothing that backward of the first reads."""
 
