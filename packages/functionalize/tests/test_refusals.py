@@ -90,6 +90,35 @@ def test_write_through_strides_of_what_is_transposed(make: Any) -> None:
         weft_functionalize.functionalize(traced, [torch.ones(3, 4, requires_grad=True)])
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.flatten()[:2].expand(3, 2),
+        lambda x: x[:, ::2],
+        lambda x: x[1],
+        lambda x: x[:2],
+        lambda x: x.t(),
+    ],
+)
+def test_strided_views_of_views_with_gradients(make: Any) -> None:
+    """Eager drops the gradients of elements that are in the storage, but not in the view."""
+
+    def program(x: Tensor) -> Any:
+        return (make(x).as_strided((3,), (1,), 1).exp(),)
+
+    x = torch.linspace(0, 1, 12).view(3, 4).requires_grad_()
+    (result,) = program(x)
+    (expected,) = torch.autograd.grad(result.sum(), x)
+    traced = torch.fx.symbolic_trace(program)
+    weft_functionalize.functionalize(traced, [x.detach()])
+    try:
+        functional = weft_functionalize.functionalize(traced, [x])
+    except Unsupported:
+        return
+    (found,) = functional.graph_module(x)
+    assert torch.equal(torch.autograd.grad(found.sum(), x)[0], expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
 def test_integers_with_gradients(dtype: torch.dtype) -> None:
     """Eager lets a tensor of integers require gradients where one that does is written to it."""

@@ -128,6 +128,7 @@ class GradientHistory:
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
         self._saved: dict[int, _Saved] = {}  # the last, by how many nodes there were
+        self._protected: set[int] = set()  # storages of all that is saved
         self._writes: dict[int, list[Window]] = {}  # by storage
         self._following: dict[_Function, tuple[_Function, ...]] = {}
         self._known_behind: dict[bool, dict[_Function, frozenset[int]]] = {}  # by whether certain
@@ -154,7 +155,16 @@ class GradientHistory:
         version = -1 if tensor.is_inference() else tensor._version
         saved = _Saved(tensor, version, len(self._writes.get(storage_identity(tensor), ())))
         self._saved[nodes_of_autograd_made()] = saved
+        self._protected.add(storage_identity(tensor))
         return saved
+
+    def check_uncertain_write(self, tensor: torch.Tensor) -> None:
+        """A region writes to ``tensor`` in some calls, as data says.
+
+        :raises Unsupported: autograd has saved it, so that data says whether backward raises.
+        """
+        if storage_identity(tensor) in self._protected:
+            raise Unsupported("write to what autograd has saved, as data says", str(tensor.shape))
 
     def _check_version(self, saved: _Saved) -> torch.Tensor:
         tensor, version = saved.tensor, saved.version

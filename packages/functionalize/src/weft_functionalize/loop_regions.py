@@ -140,6 +140,8 @@ class _Loop:
         sources = {
             k: sources_at(values, reach) for k, reach in self._reach([*carried, *written]).items()
         }
+        for position in [] if self._runs() else written:
+            parent.history.check_uncertain_write(values[position])
         self._pass_gradients(values, seen, sources)
         pairs = self._pairs(body)
         layouts = {k: body.recorder.inputs[k].value for k in carried}

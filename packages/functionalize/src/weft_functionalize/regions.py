@@ -193,6 +193,7 @@ class _Branch:
             sources_at(values, self._reach(*both))
             for both in zip(*(branch.outputs for branch in self.branches), strict=False)
         ]
+        self._check_written(values)
         self._pass_gradients(values, seen)
         layouts = _joined(parent, *(branch.outputs for branch in self.branches))
         order = [p for p in range(len(values)) if p not in self.operands.views]
@@ -248,6 +249,15 @@ class _Branch:
         )
         possible = first.possible | second.possible
         return Reach(possible if self.gives_zeros else first.certain & second.certain, possible)
+
+    def _check_written(self, values: Sequence[Any]) -> None:
+        """:raises Unsupported: one branch alone writes to what autograd has saved."""
+        both = [
+            {order.index(i) for i in written_inputs(branch.recorder)}
+            for branch, order in zip(self.branches, self.orders, strict=True)
+        ]
+        for position in both[0] ^ both[1]:
+            self.parent.history.check_uncertain_write(values[position])
 
     def _pass_gradients(self, values: Sequence[Any], seen: Collection[int]) -> None:
         """Let what the branches write have the gradients that they write to it.

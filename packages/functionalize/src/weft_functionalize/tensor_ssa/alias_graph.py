@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import torch
 import torch.fx
 
-from .._torch import OpOverload, known_equal, schema_arguments
+from .._torch import OpOverload, known_equal, known_true, schema_arguments
 from ..symbolic_numbers import NumberNodes, with_numbers
 from ..unsupported import Unsupported
+from .layout import dense_order
 
 aten = torch.ops.aten
 
@@ -148,7 +149,26 @@ def _strided_origin(node: torch.fx.Node, base: torch.fx.Node, aliases: AliasGrap
         return base
     if whole.dtype != view.dtype:
         raise Unsupported("as_strided of a view with another dtype", str(view.dtype))
+    if view.requires_grad and not _is_within(view, base.meta["val"]):
+        raise Unsupported(
+            "gradient of as_strided past a view",
+            f"of shape {tuple(base.meta['val'].shape)}",
+            "take it of the tensor that the view is of",
+        )
     placement = (list(view.shape), list(view.stride()), view.storage_offset() - start)
     node.args = (origin, *with_numbers(placement, NumberNodes(node.graph).node_of))
     node.kwargs = {}
     return origin
+
+
+def _is_within(view: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether all elements of ``view`` are in ``base``, one each: eager drops the gradients of others."""
+    last = view.storage_offset() + sum(
+        (n - 1) * stride for n, stride in zip(view.shape, view.stride(), strict=True)
+    )
+    first, end = base.storage_offset(), base.storage_offset() + base.numel()
+    return (
+        dense_order(base) is not None
+        and known_true(view.storage_offset() >= first)
+        and known_true(last < end)
+    )
