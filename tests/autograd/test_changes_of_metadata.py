@@ -261,3 +261,26 @@ def test_views_of_what_changes(name: str, gradients: bool) -> None:
     for shape in ((3, 4), (5, 1)):
         x = torch.randn(shape, requires_grad=gradients)
         torch.testing.assert_close(weft.compile(program)(x), program(x))
+
+
+@pytest.mark.parametrize("name", ["unsqueeze_", "t_", "swapaxes_", "detach_"])
+def test_refusals_of_views_are_caught_inside(name: str) -> None:
+    """A later call has a view, of a leaf or of another tensor, where the first had none."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        try:
+            CHANGES[name](x)
+        except RuntimeError:
+            return y + 1
+        return x * y
+
+    def given() -> list[torch.Tensor]:
+        leaf = torch.ones(4, 4, requires_grad=True)
+        return [leaf * 2, leaf.expand(2, 4, 4)[1], (leaf * 3).expand(2, 4, 4)[1], leaf[:], leaf * 4]
+
+    compiled = weft.compile(program)
+    for found, expected in zip(given(), given(), strict=True):
+        y = torch.full((4,), 5.0)
+        torch.testing.assert_close(compiled(found, y), program(expected, y))
+        assert found.shape == expected.shape
+        assert found.requires_grad == expected.requires_grad

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from weft_guards import AttributeSource, IsObject
 
 from ..._torch import OpOverloadPacket
 from ...captured_graph import CapturedGraph
@@ -69,6 +70,8 @@ def changed_in_place(
     source, value, _ = given[0]
     _require_changeable(evaluator, name, tensor, value)
     guard_leaf(evaluator, source, value)
+    if value.requires_grad or name == "detach_":  # which views may refuse
+        evaluator.guard(AttributeSource(source, "_base"), IsObject(None))
     own = _constant_arguments(evaluator, name, arguments[1:], keywords)
     view = _view(evaluator, name, tensor, own)
     evaluator.graph.pass_attribute(tensor, value)
