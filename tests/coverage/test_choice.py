@@ -11,6 +11,7 @@ import pytest
 
 from tests.coverage import choice
 from tests.coverage.choice import Left, Reached
+from tests.coverage.sampling import covering, mark_like_others
 
 FILE = "tests/test_file.py"
 
@@ -79,7 +80,6 @@ def test_the_list_is_read_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_function_that_has_more_cases_than_were_measured_runs_whole() -> None:
     """Names such as ``x0`` may be another case's by then."""
-    from conftest import mark_like_others
 
     class Item:
         def __init__(self, nodeid: str) -> None:
@@ -99,8 +99,6 @@ def test_a_function_that_has_more_cases_than_were_measured_runs_whole() -> None:
 
 def test_cases_that_cover_all_pairs_are_those_that_have_most_new_ones() -> None:
     """Each is the first of the best, as counted anew for every case."""
-    from conftest import covering
-
     sizes = (3, 5, 2, 4)
     cases = [tuple(enumerate(values)) for values in itertools.product(*map(range, sizes))]
     parts = [set(itertools.combinations(case, 2)) for case in cases]
