@@ -314,9 +314,9 @@ class ExternCall:
         return [leaf for leaf in self.leaves if isinstance(leaf, BufferView)]
 
     def with_leaves(self, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments and keywords with each leaf changed, lists kept."""
-        keywords = {name: with_leaves(value, change) for name, value in self.keywords.items()}
-        return [with_leaves(value, change) for value in self.arguments], keywords
+        """The arguments and keywords with each leaf changed in the order of :attr:`leaves`, lists kept."""
+        arguments = [with_leaves(value, change) for value in self.arguments]
+        return arguments, {n: with_leaves(value, change) for n, value in self.keywords.items()}
 
     def mapped(self, change: Callable[[Any], Any]) -> ExternCall:
         """The same call with each leaf of its arguments changed."""
