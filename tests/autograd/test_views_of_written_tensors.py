@@ -130,3 +130,24 @@ def test_views_of_an_expanded_argument(name: str) -> None:
             weights = torch.linspace(0.5, 1.5, result.numel(), dtype=torch.float64)
             found.append(torch.autograd.grad((result.flatten() * weights).sum(), x)[0])
         torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("view", [lambda t: t, lambda t: t[:], lambda t: t.view(-1)])
+def test_views_that_are_written_to_twice(view: Callable[[Tensor], Tensor]) -> None:
+    """Torch crashes where a hook is the first to ask for the node of a view since a write."""
+
+    def write(x: Tensor) -> Tensor:
+        x.mul_(-1.25)
+        x.mul_(2)
+        return x.sin()
+
+    found = []
+    for function in (write, weft.compile(write, fullgraph=True)):
+        leaf = torch.linspace(-1, 1, 6).requires_grad_()
+        seen: list[Tensor] = []
+        x = view(leaf * 1)
+        y = function(x)
+        x.register_hook(seen.append)
+        (y.sum() + x.square().sum()).backward()
+        found.append((y.detach(), x.detach(), leaf.grad, seen, x._version))
+    torch.testing.assert_close(found[1], found[0])

@@ -170,6 +170,8 @@ def hooks_behind(leaf: torch.Tensor) -> dict[int, Any]:
 def attached_hooks(tensor: torch.Tensor) -> dict[int, Any]:
     """The dict that will have the hooks of a tensor, which is no leaf, for as long as its node lives."""
     if tensor._backward_hooks is None:
+        # Of a view that was written to since, torch makes the node anew; with a first hook it crashes then.
+        _ = tensor.grad_fn
         tensor.register_hook(_see_nothing).remove()
     hooks: Any = tensor._backward_hooks
     return cast("dict[int, Any]", hooks)

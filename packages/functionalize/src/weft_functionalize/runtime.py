@@ -190,6 +190,10 @@ class _Runtime:
                 uncounted = count - 1
             written += [tensor] * uncounted
         torch.autograd.graph.increment_version(written)
+        for tensor in written:
+            # A view's node is made anew when it is asked for after that, and torch crashes where the first to
+            # ask for it is a hook.
+            _ = tensor.grad_fn
 
     def _write_and_lead(self, every: Sequence[Any], computed: Sequence[Any]) -> Sequence[Any]:
         """Write; gives what was computed, with histories that lead through one another as in eager."""
