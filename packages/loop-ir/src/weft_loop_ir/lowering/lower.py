@@ -30,7 +30,13 @@ from weft_loop_ir.lowering.devices import check_loops, device_of_loops, is_elsew
 from weft_loop_ir.lowering.eager_numerics import is_eagers
 from weft_loop_ir.lowering.in_place import overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
-from weft_loop_ir.lowering.registry import KNOWN_NUMBERS, RULES, TAKES_FLOATS, NoLowering
+from weft_loop_ir.lowering.registry import (
+    KNOWN_NUMBERS,
+    NEEDS_OWN_ELEMENTS,
+    RULES,
+    TAKES_FLOATS,
+    NoLowering,
+)
 from weft_loop_ir.lowering.sharing import realize_if_last, realize_if_shared
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
@@ -346,7 +352,18 @@ class Driver:
         if is_view_operator(target) and isinstance(fake, torch.Tensor):
             return self._view(node, target, arguments, keywords, fake, reason)
         self.fallbacks[str(target)] += 1
+        if name in NEEDS_OWN_ELEMENTS:
+            arguments = [self._with_own_elements(argument) for argument in arguments]
         return context.extern(target, arguments, keywords, fake, reason)
+
+    def _with_own_elements(self, value: Any) -> Any:
+        """``value``, or a copy where several of its elements are one in memory."""
+        if not isinstance(value, TensorValue) or value.stride is None:
+            return value
+        repeats = any(
+            n != 1 and step == 0 for n, step in zip(value.size, value.stride, strict=True)
+        )
+        return self.context.copy_of(value) if repeats else value
 
     def _view(
         self,

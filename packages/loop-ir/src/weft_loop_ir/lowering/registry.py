@@ -30,6 +30,11 @@ KNOWN_NUMBERS = frozenset(
     for name in "elu leaky_relu linalg_vector_norm softplus std std_mean var var_mean".split()
 )
 """Operators whose rules have to know the numbers among their arguments."""
+NEEDS_OWN_ELEMENTS = frozenset({"aten::median", "aten::nanmedian"})
+"""Those whose kernels on the CPU, of torch 2.11 to 2.15, give other memory's numbers for expanded tensors.
+
+In eager the tensor may have been written to, and not be expanded: `x[...] = 1; x.median(-1)`.
+"""
 
 
 class NoLowering(Exception):
