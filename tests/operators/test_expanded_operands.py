@@ -17,7 +17,7 @@ OPERATORS: dict[str, Callable[[torch.Tensor], Any]] = {
     "nanmedian of rows": lambda x: x.nanmedian(-1)[0],
     "mode": lambda x: x.mode(-1)[0],
     "kthvalue": lambda x: x.kthvalue(2)[0],
-    "sort": lambda x: x.sort(-1, stable=True),
+    "sort": lambda x: x.sort(dim=-1, stable=True),
     "topk": lambda x: x.topk(2)[0],
     "cumsum": lambda x: x.cumsum(0),
     "histc": lambda x: x.float().histc(4, -2, 2),
