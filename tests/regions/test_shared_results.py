@@ -263,3 +263,40 @@ def test_gradients_where_graphs_run_as_they_are(function: Callable[..., Any]) ->
             sum((k + 1) * r.square().sum() for k, r in enumerate(results)).backward()
             found += [*(r.detach() for r in results), *(t.grad for t in leaves)]
         torch.testing.assert_close(got, wanted)
+
+
+def turned(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    for row in x:
+        v = row * 2
+        w = v.double()
+    w.t_()
+    return v, w
+
+
+def turned_and_summed(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    v = x[0]
+    for row in x:
+        w = v = row * 3
+    w.unsqueeze_(0)
+    return (v.sum(0),)
+
+
+def turned_apart(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    for row in x:
+        v, w = row * 2, row * 3
+    w.t_()
+    return v.sum(0), w
+
+
+@pytest.mark.parametrize("function", [turned, turned_and_summed, turned_apart])
+def test_results_that_are_one_change_their_layout_together(
+    function: Callable[[torch.Tensor], tuple[torch.Tensor, ...]],
+) -> None:
+    compiled = weft.compile(function)
+    for count in (5, 3, 4):
+        x = torch.randn(count, 3, 2, dtype=torch.float64)
+        found, wanted = compiled(x), function(x)
+        for one, other in zip(found, wanted, strict=True):
+            assert one.shape == other.shape and one.stride() == other.stride()
+        torch.testing.assert_close(found, wanted)
+        assert [a is b for a in found for b in found] == [a is b for a in wanted for b in wanted]

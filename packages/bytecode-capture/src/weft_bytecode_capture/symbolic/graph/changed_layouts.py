@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from weft_guards import AttributeSource, IsObject
 
-from ..._torch import OpOverloadPacket
+from ..._torch import OpOverloadPacket, storage_identity
 from ...captured_graph import CapturedGraph
 from ...unsupported import Unsupported
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.numbers.representations import NumberVariable
 from ..models.torch.tensor import TensorVariable
 from ..protocol import Evaluator
+from ..regions.decisions import RegionRefused
 from ..side_effects import LayoutChange, SideEffects
 from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
@@ -52,6 +53,7 @@ def changed_in_place(
 
     :raises Unsupported: the change is eager's: in a region, of the storage, of a leaf that has gradients or
         of a history that the graph does not know.
+    :raises RegionRefused: a region's result is changed that may be one tensor with another.
     """
     name = _name_of(target)
     tensor = arguments[0] if arguments else None
@@ -66,6 +68,7 @@ def changed_in_place(
     if type(tensor) is not TensorVariable or not given:
         if any(fake is known for _, _, known in evaluator.graph.given):
             raise Unsupported(_KIND, f"{name} of a tensor from outside")
+        _require_alone(evaluator, name, fake)
         return None
     source, value, _ = given[0]
     _require_changeable(evaluator, name, tensor, value)
@@ -79,6 +82,18 @@ def changed_in_place(
     tensor.node, tensor.fake = view.node, view.fake
     evaluator.side_effects.change_layout(LayoutChange(tensor, name, own, counts))
     return tensor
+
+
+def _require_alone(evaluator: Evaluator, name: str, fake: torch.Tensor) -> None:
+    """Refuse the region whose result may be another one, which in the graph would keep its layout."""
+    inputs, state = (
+        [storage_identity(known) for _, _, known in evaluator.graph.given],
+        evaluator.state,
+    )
+    place = state.aliases.another(storage_identity(fake), inputs)
+    if place is not None:
+        line = state.cache.decode(place[0]).line(place[1])
+        raise RegionRefused(place, line, f"{name} of a result that may be another one")
 
 
 def is_change_of_layout(node: torch.fx.Node) -> bool:

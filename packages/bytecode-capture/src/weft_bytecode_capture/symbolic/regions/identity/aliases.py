@@ -187,6 +187,14 @@ class AliasLedger:
         storage = self.current(storage)
         return storage in self._regions or storage in self._viewed
 
+    def another(self, storage: int, inputs: Collection[int]) -> ProgramPoint | None:
+        """The region by which a result may be one tensor with another, or with an input; None if it can't."""
+        if not self.is_result(storage):
+            return None
+        others = dict.fromkeys((*self._regions, *inputs))
+        places = (self.uniting(storage, other) for other in others if other != storage)
+        return next((place for place in places if place is not None), None)
+
     def giver(self, storage: int) -> ProgramPoint | None:
         """Where a region starts that gives a tensor of this storage; None if there is none."""
         storage = self.current(storage)
