@@ -63,4 +63,4 @@ def _later_hooks(ctx: Any, k: int) -> Hooks:
     if position is None:
         return {}
     value, version = ctx.kept[position], ctx.versions[position]
-    return hooks_of(value) if is_unchanged(value, version) else {}
+    return hooks_of(value) if value is not None and is_unchanged(value, version) else {}
