@@ -197,3 +197,28 @@ def test_padding_by_numbers_of_data(as_keyword) -> None:
         result = captured(x, torch.tensor(mask))
         torch.testing.assert_close(result.result, function(x, torch.tensor(mask)))
         assert not result.breaks and len(result.graphs) == (number == 0)
+
+
+def written_rows(grid):
+    for row in grid:
+        row.data.view(-1).add_(2)
+        if row.sum() > 0:
+            break
+    return grid * 1
+
+
+def written_copy(grid):
+    doubled = grid * 2
+    doubled.data.add_(2)
+    if doubled.sum() > 0:
+        return doubled * 1
+    return doubled - 1
+
+
+@pytest.mark.parametrize("function", [written_rows, written_copy])
+def test_what_was_written_by_its_data_is_no_constant(function) -> None:
+    compiled = capture(function)
+    for start in (-9, 5, -9, -1):
+        given, expected = (torch.full((3, 2), start) for _ in range(2))
+        assert torch.equal(compiled(given).result, function(expected))
+        assert torch.equal(given, expected)

@@ -319,6 +319,7 @@ class Graph(Protocol):
     transforms: TransformLevels
     given: list[tuple[Source, torch.Tensor, torch.Tensor]]
     first_versions: dict[torch.fx.Node, int]
+    taken_as_data: set[int]
     made_at: dict[Any, int]
     inlined_at: dict[int, dict[int, types.CodeType]]
     counters: dict[Any, Any]

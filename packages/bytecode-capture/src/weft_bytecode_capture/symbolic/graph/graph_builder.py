@@ -65,10 +65,11 @@ from .new_leaves import NewLeaves
 from .node_calls import run_call
 from .optional_gradients import OptionalGradients
 from .present_values import PresentValues
+from .purity import is_data_of
 from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
 from .repeated_calls import RepeatedCalls
 from .size_nodes import size_node
-from .storages import Layout, guard_overlap, version_of
+from .storages import Layout, guard_overlap, node_values, storages, version_of
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
 
@@ -122,6 +123,9 @@ class GraphBuilder:
         self.library_settings = LibrarySettings()
         self.rules = GradientRules(self)
         self.transforms = TransformLevels()
+        self.taken_as_data: set[int] = (
+            set()
+        )  # storages that may be written to without being counted
         self.first_versions: dict[
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
@@ -543,6 +547,8 @@ class GraphBuilder:
         """A node where the graph stands, with the line that it comes from."""
         node = self.graph.create_node(kind, target, arguments, keywords)
         evaluator.state.aliases.note_node(node, self.is_in_region)
+        if is_data_of(node):
+            self.taken_as_data |= storages(node_values(node.all_input_nodes))
         if evaluator.state.root is not None:
             self.made_at[node] = evaluator.state.root.index
             codes = self.inlined_at.setdefault(evaluator.state.root.index, {})

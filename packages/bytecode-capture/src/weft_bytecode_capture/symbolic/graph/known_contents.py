@@ -20,7 +20,7 @@ from ...unsupported import Unsupported
 from ..protocol import Evaluator, Graph
 from .node_calls import run_call
 from .purity import has_effect
-from .storages import Tensor, version_of
+from .storages import Tensor, storages, version_of
 
 _MAX_ELEMENTS = 64  # of a tensor that is guarded
 _MAX_COMPUTED = 1 << 14  # of what is computed from it
@@ -129,8 +129,8 @@ class _Evaluation:
         parts: Sequence[Any] = example if isinstance(example, (tuple, list)) else (example,)
         if not parts or not all(isinstance(p, torch.Tensor) for p in parts):
             raise _Unknown
-        if any(map(version_of, parts)):  # written to, or not counted
-            raise _Unknown
+        if any(map(version_of, parts)) or storages(parts) & self._graph.taken_as_data:
+            raise _Unknown  # written to, or not counted
         if node.op == "placeholder":
             return self._given(node, parts[0])
         if node.op == "get_attr":
@@ -152,11 +152,11 @@ class _Evaluation:
                 return tensor
         raise _Unknown
 
-    def _may_be_written(self, node: torch.fx.Node, given: Any) -> bool:
-        """By its ``data``, which counts no writes, or in the memory that it shares with another input."""
+    def _may_be_written(self, given: Any) -> bool:
+        """In the memory that it shares with another input."""
         storage = storage_identity(given.tensor)
         others = (other for other in self._inputs.values() if other is not given)
-        return any(user.target is getattr for user in node.users) or any(
+        return any(
             storage_identity(other.tensor) == storage and version_of(other.fake) != other.version
             for other in others
         )
@@ -165,7 +165,7 @@ class _Evaluation:
         given = self._inputs.get(node)
         if given is None or not self._reads_inputs or not _is_small(given.tensor):
             raise _Unknown
-        if self._may_be_written(node, given):
+        if self._may_be_written(given):
             raise _Unknown
         for size in example.shape:
             self._graph.shapes.specialise(size)
