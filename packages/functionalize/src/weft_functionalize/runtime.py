@@ -180,17 +180,19 @@ class _Runtime:
         self, writes: Sequence[_Write], every: Sequence[Any], computed: Sequence[Any]
     ) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""
-        written = []
+        written, recorded = [], []
         for output_index, input_index, unrecorded, count in writes:
             tensor = every[input_index]
             uncounted = count
+            if count and not unrecorded and torch.is_grad_enabled():
+                recorded.append(tensor)
             if computed[output_index] is not tensor:
                 with torch.set_grad_enabled(not unrecorded):
                     (tensor if count else tensor.data).copy_(computed[output_index])
                 uncounted = count - 1
             written += [tensor] * uncounted
         torch.autograd.graph.increment_version(written)
-        for tensor in written:
+        for tensor in recorded:
             # A view's node is made anew when it is asked for after that, and torch crashes where the first to
             # ask for it is a hook.
             _ = tensor.grad_fn
