@@ -232,12 +232,6 @@ def is_data_dependent(size: Any) -> bool:
     return isinstance(size, torch.SymInt) and bool(free_unbacked_symbols(size))
 
 
-@functools.cache
-def base_name(operator: OpOverload) -> str:
-    """What torch.fx calls nodes of ``operator``, which it makes of the operator's name for each node."""
-    return torch.fx.Graph()._target_to_str(operator)
-
-
 def schema_arguments(operator: OpOverload) -> list[Any]:
     """The arguments of an operator's schema, in order (``torch._C.Argument``)."""
     return list(operator._schema.arguments)

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 import torch
 import torch.fx
-from weft_functionalize import NumberNodes, TensorMap
+from weft_functionalize import NumberNodes, TensorMap, base_name
 
-from ._torch import OpOverload, TorchDispatchMode, base_name
+from ._torch import OpOverload, TorchDispatchMode
 from .unsupported import Unsupported
 
 aten = torch.ops.aten

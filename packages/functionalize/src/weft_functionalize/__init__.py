@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ._torch import (
     assume,
+    base_name,
     is_empty,
     known_equal,
     known_true,
@@ -84,6 +85,7 @@ __all__ = [
     "WholeOutput",
     "as_kernels_compute",
     "assume",
+    "base_name",
     "bind",
     "check_operands",
     "data_dependent_sizes",
