@@ -45,7 +45,7 @@ from .models.torch.tensor import TensorVariable
 from .overrides import emit_mode
 from .protocol import Graph
 from .regions.branches.assumed_decisions import ASSUMABLE, AssumptionsRefused
-from .regions.decisions import DecodeCache, ProgramPoint, RegionRefused
+from .regions.decisions import DecodeCache, ProgramPoint, RegionRefused, refuse_by
 from .regions.filled_lists.rows import separate
 from .regions.identity.choices import ambiguous_result, choose_results, refused_alias
 from .registration import register_all
@@ -428,8 +428,7 @@ class _Capture:
 
     def _refusal(self, place: ProgramPoint, reason: str, returned: bool = False) -> RegionRefused:
         """What to raise to have the frame evaluated again without the region at ``place``."""
-        line = self.state.cache.decode(place[0]).line(place[1])
-        return RegionRefused(place, line, reason, returned=returned)
+        return refuse_by(self.state.cache, place, reason, returned=returned)
 
     def _guards(self) -> tuple[Guard, ...]:
         code = self.frame.code

@@ -16,7 +16,7 @@ from ..._torch.symbols import has_symbolic_layout
 from ...sources import StorageOffsetIs
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
-from ..regions.decisions import RegionRefused
+from ..regions.decisions import refuse_by
 from .storages import leaves, node_values, version_of
 
 Given = tuple[Source, torch.Tensor, torch.Tensor]
@@ -87,8 +87,8 @@ def guard_offset(evaluator: Evaluator, fake: torch.Tensor) -> None:
         raise Unsupported("storage of a tensor", "an offset inside a region")
     place = state.aliases.giver(storage_identity(fake))
     if place is not None:
-        line = state.cache.decode(place[0]).line(place[1])
-        raise RegionRefused(place, line, "the offset of a result in its storage is asked for")
+        reason = "the offset of a result in its storage is asked for"
+        raise refuse_by(state.cache, place, reason)
     for source, tensor, base in evaluator.graph.given:
         if storage_identity(base) != storage_identity(fake):
             continue

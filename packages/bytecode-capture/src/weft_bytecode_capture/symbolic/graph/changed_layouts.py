@@ -23,7 +23,7 @@ from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.numbers.representations import NumberVariable
 from ..models.torch.tensor import TensorVariable
 from ..protocol import Evaluator
-from ..regions.decisions import RegionRefused
+from ..regions.decisions import refuse_by
 from ..side_effects import LayoutChange, SideEffects
 from ..variables.base import Keywords, Variable
 from ..variables.constant import ConstantVariable
@@ -86,14 +86,11 @@ def changed_in_place(
 
 def _require_alone(evaluator: Evaluator, name: str, fake: torch.Tensor) -> None:
     """Refuse the region whose result may be another one, which in the graph would keep its layout."""
-    inputs, state = (
-        [storage_identity(known) for _, _, known in evaluator.graph.given],
-        evaluator.state,
-    )
+    state = evaluator.state
+    inputs = [storage_identity(known) for _, _, known in evaluator.graph.given]
     place = state.aliases.another(storage_identity(fake), inputs)
     if place is not None:
-        line = state.cache.decode(place[0]).line(place[1])
-        raise RegionRefused(place, line, f"{name} of a result that may be another one")
+        raise refuse_by(state.cache, place, f"{name} of a result that may be another one")
 
 
 def is_change_of_layout(node: torch.fx.Node) -> bool:

@@ -70,6 +70,14 @@ def refuse(
     )
 
 
+def refuse_by(
+    cache: DecodeCache, place: ProgramPoint, reason: str, *, returned: bool = False
+) -> RegionRefused:
+    """The same from anywhere in the frame, whose code is in ``cache``."""
+    line = cache.decode(place[0]).line(place[1])
+    return RegionRefused(place, line, reason, returned=returned)
+
+
 class RegionDecisions:
     """Refused regions with their reasons, loops whose first iteration is left out, what loops count.
 
