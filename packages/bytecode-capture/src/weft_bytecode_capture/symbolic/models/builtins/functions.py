@@ -30,7 +30,7 @@ from ..containers.slices import index_value
 from ..iterators.builtin_iterators import LazyIteratorVariable
 from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
-from ..numbers.called_numbers import number_of_call
+from ..numbers.called_numbers import number_of_each_call
 from ..numbers.data_numbers import DataBooleanVariable, depends_on_data, of_drawn
 from ..numbers.data_texts import text_of_data
 from ..numbers.symbolic_number import SymbolicNumberVariable
@@ -265,8 +265,7 @@ def _pure(
             return answer
     symbolic = next((a for a in arguments if isinstance(a, SymbolicNumberVariable)), None)
     if symbolic is not None and not keywords:
-        is_data = any(map(depends_on_data, arguments))
-        if function is math.sqrt and len(arguments) == 1 and not is_data:
+        if function is math.sqrt and len(arguments) == 1 and not depends_on_data(arguments[0]):
             return symbolic.computation(evaluator, "sqrt")
         if function in _ROUNDINGS and len(arguments) == 1:
             return symbolic.call_method(evaluator, _SPECIAL_METHODS[function], [], {})
@@ -276,9 +275,7 @@ def _pure(
             return TupleVariable(parts)
         if function is builtins.pow and len(arguments) == 2:
             return evaluator.binary_operation("pow", *arguments)
-        number = number_of_call(evaluator, function, arguments)
-        if number is None and is_data:
-            number = of_drawn(evaluator, function, arguments)
+        number = number_of_each_call(evaluator, function, arguments)
         if number is not None:
             return number
     if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:

@@ -126,15 +126,13 @@ class SymbolicNumberVariable(NumberVariable):
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         """What a method of Python's gives: computed in each call, or for this number alone."""
-        from .called_numbers import number_of_call
-        from .data_numbers import of_drawn
+        from .called_numbers import number_of_each_call
 
         method = getattr(self.python_type(), name, None)
         if method is not None and not keywords:
-            for called in (number_of_call, of_drawn):
-                found = called(evaluator, method, [self, *arguments])
-                if found is not None:
-                    return found
+            found = number_of_each_call(evaluator, method, [self, *arguments])
+            if found is not None:
+                return found
         return self.specialised().call_method(evaluator, name, arguments, keywords)
 
     def operation(
@@ -244,14 +242,12 @@ def operation_on_these(
     evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
 ) -> Variable:
     """An operation that no graph has: computed in each call, or else for these very numbers."""
-    from .called_numbers import number_of_call
-    from .data_numbers import of_drawn
+    from .called_numbers import number_of_each_call
 
     if operator in OPERATORS:
-        for called in (number_of_call, of_drawn):
-            found = called(evaluator, OPERATORS[operator], pair)
-            if found is not None:
-                return found
+        found = number_of_each_call(evaluator, OPERATORS[operator], pair)
+        if found is not None:
+            return found
     known = [v.specialised() if isinstance(v, SymbolicNumberVariable) else v for v in pair]
     return evaluator.binary_operation(operator, *known)
 
