@@ -11,6 +11,7 @@ numbers in four dims, the fewer heads or images repeated without memory, are att
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -35,15 +36,14 @@ def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
     Left as it is: attention with dropout, which would draw other numbers, and what can't be broadcast.
     Results lie in memory as eager's.
     """
-    changed = False
-    for node in graph_module.graph.find_nodes(op="call_function", target=ATTENTION):
-        given = attention_arguments(node)
+
+    def rewrite(node: Node, given: dict[str, Any]) -> bool:
         batch = _batch(given)
         if batch is not None:
             _rewrite(node, given, batch)
-            changed = True
-    if changed:
-        graph_module.recompile()
+        return batch is not None
+
+    _rewrite_each(graph_module, rewrite)
 
 
 def write_out_attention(graph_module: torch.fx.GraphModule, codegens: list[Codegen]) -> None:
@@ -52,13 +52,22 @@ def write_out_attention(graph_module: torch.fx.GraphModule, codegens: list[Codeg
     Left as it is: attention with dropout, a causal mask or one of truth values, and what broadcasts.  Results
     lie in memory as eager's.
     """
-    changed = False
-    for node in graph_module.graph.find_nodes(op="call_function", target=ATTENTION):
-        given = attention_arguments(node)
-        if _is_written(node, given, codegens):
+
+    def rewrite(node: Node, given: dict[str, Any]) -> bool:
+        is_written = _is_written(node, given, codegens)
+        if is_written:
             _write_out(node, given)
-            changed = True
-    if changed:
+        return is_written
+
+    _rewrite_each(graph_module, rewrite)
+
+
+def _rewrite_each(
+    graph_module: torch.fx.GraphModule, rewrite: Callable[[Node, dict[str, Any]], bool]
+) -> None:
+    """Call ``rewrite`` with each attention and its arguments; it says whether it has changed the graph."""
+    nodes = graph_module.graph.find_nodes(op="call_function", target=ATTENTION)
+    if sum(rewrite(node, attention_arguments(node)) for node in nodes):
         graph_module.recompile()
 
 
