@@ -43,7 +43,7 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.attention.choose_attention import AttentionChooser
-from weft_codegen_triton.attention.functions import MOST_KEYS, MOST_TRAINED_KEYS
+from weft_codegen_triton.attention.functions import MAX_KEYS, MAX_TRAINED_KEYS
 from weft_codegen_triton.attention.print_attention import print_attention, tiles_of
 from weft_codegen_triton.attention.print_gradients import gradient_tiles, print_gradients
 from weft_codegen_triton.attention.suitability import (
@@ -178,7 +178,7 @@ class TritonCodegen(Codegen):
 
     def writes_attention(self, keys: int, *, trains_mask: bool) -> bool:
         """Whether kernels of our own are faster than the library's."""
-        most = MOST_TRAINED_KEYS if trains_mask else MOST_KEYS
+        most = MAX_TRAINED_KEYS if trains_mask else MAX_KEYS
         return self.options.fuse_attention is not False and keys <= most
 
     def rewrite_functional(
@@ -197,7 +197,7 @@ class TritonCodegen(Codegen):
                 graph_module.graph,
                 (dtype,),
                 min_masked_scores=NEVER if has_kernel and in_half else MIN_MASKED_SCORES,
-                few_keys=MOST_KEYS if has_kernel and in_half else 0,
+                few_keys=MAX_KEYS if has_kernel and in_half else 0,
                 differentiated=differentiated,
             )
         if count:

@@ -44,13 +44,13 @@ MIN_TILES = attention_tiles((32, 32, 4, 1), (16, 32, 4, 1), (16, 16, 4, 1))
 """For devices that have no memory for others."""
 
 
-MOST_KEYS = 64
+MAX_KEYS = 64
 """Of matrices for which a library's blocks of 64 to 128 queries and keys are mostly empty.
 
 Microseconds on an H200, float16, of the library and of kernels of our own, 2^24 elements: 16 keys of 8
 elements 528 and 37, 32 of 32 112 and 50, 49 of 32 112 and 36, 64 of 64 56 and 28.
 """
-MOST_TRAINED_KEYS = 32
+MAX_TRAINED_KEYS = 32
 """The same with a mask that gets gradients, which are sums over images: a pass of its own.
 
 Forward and backward, 16 keys of 32 elements 1,190 and 350, 49 of 32 540 and 640; a step of BEiT-B, 197 keys

@@ -6,7 +6,7 @@ import sympy
 import torch
 from weft_loop_ir import AttentionGradientKernel, AttentionKernel, DifferentiatedAttention, Schedule
 
-from weft_codegen_triton.attention.functions import MAX_WIDTH, MOST_KEYS
+from weft_codegen_triton.attention.functions import MAX_KEYS, MAX_WIDTH
 from weft_codegen_triton.attention.print_gradients import (
     COLUMN_TILES,
     SUM_TILES,
@@ -38,7 +38,7 @@ def suits_gradients(attention: DifferentiatedAttention) -> bool:
 
 def _fills_blocks(queries: sympy.Expr, keys: sympy.Expr, width: sympy.Expr) -> bool:
     """Whether tensor cores find enough to do; with few keys the blocks of a library would be emptier."""
-    is_small = keys.is_Integer and int(keys) <= MOST_KEYS
+    is_small = keys.is_Integer and int(keys) <= MAX_KEYS
     return is_small or all(not n.is_Integer or n >= MIN_SIDE for n in (queries, keys, width))
 
 
