@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -14,30 +11,9 @@ import weft
 import weft.registry
 from torch.nn import functional as F
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
-
-from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram  # noqa: E402
+from .interpreted import Interpreted
 
 T = torch.Tensor
-
-
-@dataclass
-class Interpreted(TritonCodegen):
-    """Keeps the programs that it compiles."""
-
-    programs: list[TritonProgram] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__(TritonOptions(interpret=True))
-
-    def compile(self, *arguments: Any) -> Any:
-        program = super().compile(*arguments)
-        self.programs.append(program)
-        return program
 
 
 @pytest.fixture

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -16,37 +13,16 @@ import weft
 import weft.registry
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
-
-from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram  # noqa: E402
+from .interpreted import Interpreted, TritonProgram
 
 T = torch.Tensor
 Score = Callable[..., T]
 TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float32: 1e-5}
 
 
-@dataclass
-class Interpreted(TritonCodegen):
-    """Keeps the programs that it compiles."""
-
-    programs: list[TritonProgram] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__(TritonOptions(interpret=True, fuse_attention=True))
-
-    def compile(self, *arguments: Any) -> Any:
-        program = super().compile(*arguments)
-        self.programs.append(program)
-        return program
-
-
 @pytest.fixture
 def codegen(monkeypatch: pytest.MonkeyPatch) -> Interpreted:
-    made = Interpreted()
+    made = Interpreted(fuse_attention=True)
     monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: made)
     return made
 
