@@ -259,9 +259,8 @@ def _like_input(gradient: torch.Tensor, tensor: torch.Tensor, *_: Any) -> torch.
 
 
 _SHAPE_RULES: dict[OpOverload, Callable[..., torch.Tensor]] = {
-    aten.log_sigmoid_backward.default: lambda gradient, x, _: (
-        gradient * x
-    ),  # torch's asks for counts
+    # torch's asks for counts
+    aten.log_sigmoid_backward.default: lambda gradient, x, _: gradient * x,
     aten.multilabel_margin_loss_backward.default: _like_input,
     **{
         getattr(aten, f"{name}_backward").default: _resized

@@ -45,9 +45,8 @@ def minimum_cut(problem: CutProblem) -> list[int]:
         for v in sorted(open_values)
     }
     saved = set(forced)
-    cuts: dict[
-        tuple[Any, ...], list[int]
-    ] = {}  # positions, by all that they depend on: layers are alike
+    # Positions, by all that they depend on: layers are alike.
+    cuts: dict[tuple[Any, ...], list[int]] = {}
     for component in _components(edges):
         position = {v: k for k, v in enumerate(component)}
         key = tuple(

@@ -63,9 +63,8 @@ def without_collector() -> Iterator[None]:
         del _converting[thread]
         if collects:
             gc.enable()
-            gc.collect(
-                1
-            )  # else what lives on is looked through twice: while it is new, and again soon
+            # Else what lives on is looked through twice: while it is new, and again soon.
+            gc.collect(1)
 
 
 def _before_fork() -> None:

@@ -123,9 +123,7 @@ class GraphBuilder:
         self.library_settings = LibrarySettings()
         self.rules = GradientRules(self)
         self.transforms = TransformLevels()
-        self.taken_as_data: set[int] = (
-            set()
-        )  # storages that may be written to without being counted
+        self.taken_as_data: set[int] = set()  # storages whose writes may not be counted
         self.first_versions: dict[
             torch.fx.Node, int
         ] = {}  # of inputs' and attributes' fake tensors
