@@ -322,3 +322,23 @@ def byte_strings(x, data):
     buffer[0] = 9
     view = memoryview(data)
     return x + sum(numbers), bytes(buffer), len(view), data.hex(), int.from_bytes(data, "big")
+
+
+class Place(NamedTuple):
+    row: int
+    column: str
+
+
+class Count(int):
+    pass
+
+
+PLACES = {Place(1, "x"): 2.0, Place(2, "y"): 3.0, Count(5): 7.0}
+
+
+@PROGRAMS((X, 1, "x"), (X, 2, "y"), (X, 3, "z"), (X, 5, "y"))
+def instances_of_builtin_classes_as_keys(x, row, column):
+    key = Place(row, column)
+    found = PLACES.get(key, 1.0), PLACES.get(Count(row), 1.0), PLACES.get((row, column), 1.0)
+    known = key in {Place(2, "y")}, {key: 1} == {(row, column): 1}, {(key, row)} == {((row, column), row)}
+    return x * found[0], found, known, hash(key) == hash((row, column))

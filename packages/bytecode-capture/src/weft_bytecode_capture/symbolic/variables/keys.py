@@ -31,12 +31,18 @@ class HashedKey:
             self._token = python_key[0] if python_key is not None else Identity(variable)
         self._hash = hash(self._token)
 
+    def of_owner(self, owner: Variable) -> HashedKey:
+        """The key of an instance that hashes and compares as its storage, whose key this is."""
+        return HashedKey(owner, self.python_key, self._token)
+
     def __hash__(self) -> int:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, HashedKey):
-            return NotImplemented
+        if not isinstance(other, HashedKey):  # an element of a tuple that is a constant
+            if isinstance(self._token, InstanceKey):
+                return self._token.equals_constant(other)
+            return bool(self._token == other)
         if self._token is other._token:
             return True
         for token in (self._token, other._token):
@@ -59,11 +65,14 @@ class InstanceKey:
         self._hash = value
 
     def __hash__(self) -> int:
-        return hash(self._hash)
+        return self._hash
 
     def equal(self, left: Variable, right: Variable) -> bool:
         evaluator = self._evaluator
         return left is right or evaluator.binary_operation("eq", left, right).truth(evaluator)
+
+    def equals_constant(self, value: object) -> bool:
+        return self.equal(self.variable, self._evaluator.wrap_constant(value))
 
 
 class Identity:

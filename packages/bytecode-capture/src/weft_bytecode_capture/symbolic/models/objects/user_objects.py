@@ -25,7 +25,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Variable, unhashable
 from ...variables.builder import register_predicate
 from ...variables.constant import ConstantVariable
-from ...variables.hashing import entry_key, identity_key, is_silent
+from ...variables.hashing import entry_key, hashed_key, identity_key, is_silent
 from ...variables.keys import HashedKey, InstanceKey
 from ...variables.python_protocols import find_raw, no_attribute
 from ..containers.mappings import AttributeDictVariable
@@ -276,8 +276,9 @@ class UserObjectVariable(InstanceProtocols):
             if self.source is not None:
                 evaluator.guard(self.source, IsObject(self.value, weak=True))
             return identity_key(self, self.value)
-        if self.storage is not None and self.storage.is_constant() and is_builtin_descriptor(raw):
-            return HashedKey(self, (self.storage.as_constant(),))
+        is_plain = equal is not None and is_builtin_descriptor(raw) and is_builtin_descriptor(equal[1])
+        if self.storage is not None and is_plain and raw is not object.__hash__:
+            return hashed_key(evaluator, self.storage).of_owner(self)
         if not is_silent(self.kind):
             raise Unsupported("key with methods of its own", repr(self))
         value = instance_hash(evaluator, self).as_constant()
@@ -324,7 +325,7 @@ def instance_hash(evaluator: Evaluator, instance: UserObjectVariable) -> Variabl
         evaluator.raise_error(TypeError, f"unhashable type: {instance.kind.__name__!r}")
     if is_builtin_descriptor(found[1]):
         storage = instance.storage
-        if storage is None or found[0] is object:
+        if storage is None or found[1] is object.__hash__:
             raise Unsupported("hash of a value", repr(instance), "it is made of the address")
         return evaluator.wrap_constant(evaluator.pure(hash, storage.snapshot()))
     method = bind_attribute(evaluator, instance.kind, found[0], "__hash__", found[1], instance)
