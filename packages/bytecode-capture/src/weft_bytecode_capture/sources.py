@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -118,6 +119,23 @@ class SubclassIs(Predicate):
 
     def found_text(self, value: Any, scope: Scope) -> str:
         return f"{'no' if self.outcome else 'a'} subclass"
+
+
+@dataclass(frozen=True)
+class SubclassesAre(Predicate):
+    """``value.__subclasses__()`` of a class are these, in order; the guard keeps none of them alive."""
+
+    expected: tuple[weakref.ref[type], ...]
+
+    def holds(self, value: Any, scope: Scope) -> bool:
+        found = type.__subclasses__(value)
+        return found == [reference() for reference in self.expected]
+
+    def expected_text(self) -> str:
+        return f"subclasses {[reference() for reference in self.expected]}"
+
+    def found_text(self, value: Any, scope: Scope) -> str:
+        return f"subclasses {type.__subclasses__(value)}"
 
 
 @dataclass(frozen=True)

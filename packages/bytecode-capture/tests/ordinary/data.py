@@ -10,6 +10,7 @@ import itertools
 import re
 import string
 import sys
+import types
 from typing import NamedTuple
 
 import torch
@@ -340,5 +341,81 @@ PLACES = {Place(1, "x"): 2.0, Place(2, "y"): 3.0, Count(5): 7.0}
 def instances_of_builtin_classes_as_keys(x, row, column):
     key = Place(row, column)
     found = PLACES.get(key, 1.0), PLACES.get(Count(row), 1.0), PLACES.get((row, column), 1.0)
-    known = key in {Place(2, "y")}, {key: 1} == {(row, column): 1}, {(key, row)} == {((row, column), row)}
+    known = (
+        key in {Place(2, "y")},
+        {key: 1} == {(row, column): 1},
+        {(key, row)} == {((row, column), row)},
+    )
     return x * found[0], found, known, hash(key) == hash((row, column))
+
+
+class Field:
+    def __init__(self, n):
+        self.n = n
+        self.refuse = [n]
+
+    def __repr__(self):
+        return f"Field({self.n})"
+
+
+class Wide(Field):
+    pass
+
+
+@PROGRAMS((X, "Wide"), (Y, "Late"), (Y, "Wide"))
+def classes_by_their_bases(x, name):
+    kinds = {kind.__name__: kind for kind in Field.__subclasses__()}
+    listed = Wide.mro()
+    listed.append(name)
+    return x * len(listed), list(kinds), [kind.__name__ for kind in listed[:2]], listed[2:]
+
+
+@PROGRAMS((X, 1), (X, 2), (X, 3))
+def attributes_in_texts(x, n):
+    space = types.SimpleNamespace(a=1, b=[n], c=types.SimpleNamespace(z=(1,)))
+    field = Field(n)
+    texts = [repr(space), f"{space}", "{0.a} {0.b[0]} {0.c.z}".format(space)]  # noqa: UP032
+    texts += ["{0.refuse} {0.n:>4} {0} {0.__class__.__name__}".format(field)]  # noqa: UP032
+    try:
+        "{0.missing}".format(field)  # noqa: UP030, UP032
+    except AttributeError as error:
+        texts.append(str(error))
+    return x + 1, texts
+
+
+@PROGRAMS((X, Field(1), 1), (X, Field(2), 2), (Y, Field(3), 3))
+def attributes_as_a_dict(x, field, n):
+    found = []
+    for name, value in vars(field).items():
+        found.append((name, value))
+        field.n = n + 5
+    keys = iter(vars(field))
+    found += [next(keys), *keys, vars(field).keys() == {"n", "refuse"}]
+    made = Wide(n)
+    made.z = n
+    found += [vars(made).keys() & {"z", "y"}, vars(made).keys() >= {"n"}]
+    for value in made.__dict__.values():
+        found.append(value)
+    try:
+        for name in vars(made):
+            setattr(made, name + "x", 1)
+    except RuntimeError as error:
+        found.append(str(error))
+    for name in list(vars(made)):
+        delattr(made, name)
+    empty = iter(vars(made))
+    return x + 1, found, next(empty, None), len(vars(made))
+
+
+FUNCTIONS = {torch.relu: 1, torch.nn.functional.gelu: 2}
+
+
+@PROGRAMS((X, torch.relu), (X, torch.nn.functional.gelu), (X, torch.tanh), (X, torch.Tensor.relu))
+def functions_of_torch_compared(x, function):
+    listed = function in (torch.relu, torch.tanh), [torch.tanh, torch.relu].count(function)
+    same = function == torch.relu, function != torch.relu, function == area_of, function == None  # noqa: E711
+    return function(x) * FUNCTIONS.get(function, 3), listed, same, str(function), f"{function!r}"
+
+
+def area_of(x):
+    return x * x

@@ -21,6 +21,7 @@ from ..iterators.rebuilding import advanced_iterator
 from ..objects.opaque import RefusedVariable
 from ..table import method_model, method_models
 from .mappings import (
+    AttributeDictVariable,
     DictVariable,
     MappingProxyVariable,
     new_keyword_dict,
@@ -54,9 +55,13 @@ class DictIteratorVariable(IteratorVariable):
         return _ITERATORS[self.name]
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
-        entries = self.mapping.entries
         if self._ended:
             return None
+        entries = self.mapping.entries
+        if isinstance(self.mapping, AttributeDictVariable):
+            entries = self.mapping.all_entries(evaluator)
+            if len(entries) == len(self._keys) and list(entries) != self._keys:
+                raise Unsupported("dict changed during iteration", repr(self.mapping))
         if len(entries) != len(self._keys):
             self._keys = []  # it fails from now on, whatever the dict holds
             if not entries:

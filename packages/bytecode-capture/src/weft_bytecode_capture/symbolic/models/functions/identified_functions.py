@@ -12,11 +12,16 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import held_by_identity, register_object, register_predicate
-from ...variables.hashing import identity_key
+from ...variables.hashing import identity_key, is_silent
 from ...variables.keys import HashedKey
 from ...variables.python_protocols import no_attribute
 from ..table import model_of, when_function_is_modelled
 
+_REPRESENTATIONS: tuple[Any, ...] = (
+    types.BuiltinFunctionType.__repr__,
+    types.FunctionType.__repr__,
+    types.MethodDescriptorType.__repr__,
+)
 _DESCRIPTIONS = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 
 
@@ -32,6 +37,20 @@ class IdentifiedFunctionVariable(Variable):
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         return identity_key(self, self.value)
+
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        """Methods of one object are equal, however often they were bound."""
+        if not is_silent(self.python_type()):
+            return None
+        if isinstance(other, IdentifiedFunctionVariable):
+            return bool(self.value == other.value)
+        is_other = issubclass(other.python_type(), types.FunctionType | types.NoneType)
+        return False if is_other else None
+
+    def printable(self, evaluator: Evaluator) -> Any:
+        if type(self.value).__repr__ not in _REPRESENTATIONS:
+            return super().printable(evaluator)
+        return self.value
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in _DESCRIPTIONS and hasattr(self.value, name):
@@ -65,12 +84,6 @@ class BuiltinFunctionVariable(IdentifiedFunctionVariable):
                 "the evaluator does not know what it does",
             )
         return model.call(evaluator, arguments, keywords)
-
-    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
-        """Methods of one object are equal, however often they were bound."""
-        if not isinstance(other, BuiltinFunctionVariable):
-            return None
-        return bool(self.value == other.value)
 
     def __repr__(self) -> str:
         return f"Builtin({self.value.__name__})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import enum
 import types
+import weakref
 from typing import Any
 
 from weft_guards import (
@@ -19,6 +20,7 @@ from weft_guards import (
 
 from ...._torch import OPAQUE_METACLASSES
 from ....frame.emitter import Emitter
+from ....sources import SubclassesAre
 from ....unsupported import Unsupported
 from ...policy import is_library_module
 from ...protocol import Evaluator
@@ -36,7 +38,8 @@ from ...variables.python_protocols import (
     special_name,
 )
 from ..builtins.descriptors import BuiltinClassMethodVariable
-from ..containers.sequences import TupleVariable
+from ..builtins.methods import BuiltinMethodVariable
+from ..containers.sequences import ListVariable, TupleVariable
 from ..functions.bound_methods import BoundMethodVariable
 from ..table import model_of
 from .class_attributes import (
@@ -50,6 +53,9 @@ from .class_attributes import (
 from .enumerations import find_member, guard_members
 
 PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, *OPAQUE_METACLASSES)
+
+
+_LISTS_OF_CLASSES = (type.mro, type.__subclasses__)
 
 
 @held_by_identity(
@@ -149,6 +155,8 @@ class ClassVariable(Variable):
         metaclass = type(self.value)
         if find_raw(metaclass, "__getattribute__") is not type.__getattribute__:
             raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
+        if found is not None and found[1] in _LISTS_OF_CLASSES:
+            return BuiltinMethodVariable(self, name)
         if found is not None and is_builtin_descriptor(found[1]):
             raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
         if found is not None:
@@ -187,7 +195,20 @@ class ClassVariable(Variable):
             return evaluator.wrap_constant(evaluator.pure(function, self.value, *positional))
         if name == "__getitem__" and len(arguments) == 1 and not keywords:
             return self._subscript(evaluator, arguments[0])
+        if find_raw(type(self.value), name) in _LISTS_OF_CLASSES and not arguments and not keywords:
+            return self._listed(evaluator, name)
         return super().call_method(evaluator, name, arguments, keywords)
+
+    def _listed(self, evaluator: Evaluator, name: str) -> Variable:
+        """``cls.mro()`` or ``cls.__subclasses__()``: a new list in each call."""
+        if name == "mro":
+            return ListVariable(self.get_attribute(evaluator, "__mro__").iterate(evaluator))
+        found: list[type] = type.__subclasses__(self.value)
+        if any(map(evaluator.state.is_made, found)):
+            raise Unsupported("attribute of a class", f"{self.value.__qualname__}.{name}")
+        source = ConstantSource(self.value.__qualname__, self.value)
+        evaluator.guard(source, SubclassesAre(tuple(map(weakref.ref, found))))
+        return ListVariable([evaluator.wrap_known(kind) for kind in found])
 
     def _subscript(self, evaluator: Evaluator, key: Variable) -> Variable:
         """``cls[key]``: the metaclass's ``__getitem__``, else ``__class_getitem__``."""

@@ -42,7 +42,7 @@ class InstanceProtocols(Variable):
 
     def printable(self, evaluator: Evaluator) -> Any:
         read = [n for n in _READ_BY_FORMATS if evaluator.state.find_in_type(self.kind, n)]
-        methods = dict.fromkeys(read, PrintedInstance.refuse)
+        methods = dict.fromkeys(read, _refuse)
         return type(self.kind.__name__, (PrintedInstance,), methods)(evaluator, self)
 
     def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
@@ -279,52 +279,60 @@ class PrintedInstance:
     """
 
     def __init__(self, evaluator: Evaluator, instance: InstanceProtocols) -> None:
-        self._evaluator = evaluator
-        self._instance = instance
-
-    def _text(self, name: str, *arguments: Variable) -> str | None:
-        """What the class's own method gives; None where ``object`` has the only one."""
-        instance = self._instance
-        found = self._evaluator.state.find_in_type(instance.kind, name)
-        if found is None or found[0] is object:
-            return None
-        owner, raw = found
-        if is_builtin_descriptor(raw):
-            plain = [argument.as_constant() for argument in arguments]
-            return instance.builtin_text(self._evaluator, name, *plain)
-        method = bind_attribute(self._evaluator, instance.kind, owner, name, raw, instance)
-        inner = _without_recursion_check(raw)
-        if inner is not None:
-            method = BoundMethodVariable(self._evaluator.wrap_known(inner), instance)
-        result = method.call(self._evaluator, list(arguments), {})
-        if not (result.is_constant() and isinstance(result.as_constant(), str)):
-            raise Unsupported("text of an instance", f"{instance!r}.{name}() gave {result!r}")
-        return str(result.as_constant())
+        self._asked = evaluator, instance
 
     def __repr__(self) -> str:
-        text = self._text("__repr__")
+        text = _text(self, "__repr__")
         if text is None:
-            raise Unsupported("text of an instance", repr(self._instance), "it has its address")
+            raise Unsupported("text of an instance", repr(_asked(self)[1]), "it has its address")
         return text
 
     def __str__(self) -> str:
-        text = self._text("__str__")
+        text = _text(self, "__str__")
         return repr(self) if text is None else text
 
     def __format__(self, specification: str) -> str:
-        text = self._text("__format__", ConstantVariable(specification))
+        text = _text(self, "__format__", ConstantVariable(specification))
         if text is not None:
             return text
         if specification:
-            name = self._instance.kind.__name__
+            name = type(self).__name__
             raise TypeError(f"unsupported format string passed to {name}.__format__")
         return str(self)
 
-    def __getattr__(self, name: str) -> Any:
-        raise Unsupported("text of an instance", f"{self._instance!r}.{name} in a format")
+    def __getattribute__(self, name: str) -> Any:
+        """What ``"{0.name}"`` reads."""
+        evaluator, instance = _asked(self)
+        return instance.get_attribute(evaluator, name).printable(evaluator)
 
-    def refuse(self, *key: Any) -> Any:
-        raise Unsupported("text of an instance", f"{self._instance!r} read by a format")
+
+def _asked(printed: PrintedInstance) -> tuple[Evaluator, InstanceProtocols]:
+    asked: tuple[Evaluator, InstanceProtocols] = object.__getattribute__(printed, "_asked")
+    return asked
+
+
+def _text(printed: PrintedInstance, name: str, *arguments: Variable) -> str | None:
+    """What the class's own method gives; None where ``object`` has the only one."""
+    evaluator, instance = _asked(printed)
+    found = evaluator.state.find_in_type(instance.kind, name)
+    if found is None or found[0] is object:
+        return None
+    owner, raw = found
+    if is_builtin_descriptor(raw):
+        plain = [argument.as_constant() for argument in arguments]
+        return instance.builtin_text(evaluator, name, *plain)
+    method = bind_attribute(evaluator, instance.kind, owner, name, raw, instance)
+    inner = _without_recursion_check(raw)
+    if inner is not None:
+        method = BoundMethodVariable(evaluator.wrap_known(inner), instance)
+    result = method.call(evaluator, list(arguments), {})
+    if not (result.is_constant() and isinstance(result.as_constant(), str)):
+        raise Unsupported("text of an instance", f"{instance!r}.{name}() gave {result!r}")
+    return str(result.as_constant())
+
+
+def _refuse(printed: PrintedInstance, *key: Any) -> Any:
+    raise Unsupported("text of an instance", f"{_asked(printed)[1]!r} read by a format")
 
 
 _READ_BY_FORMATS = ("__getitem__", "__index__", "__int__", "__float__")

@@ -276,7 +276,9 @@ class UserObjectVariable(InstanceProtocols):
             if self.source is not None:
                 evaluator.guard(self.source, IsObject(self.value, weak=True))
             return identity_key(self, self.value)
-        is_plain = equal is not None and is_builtin_descriptor(raw) and is_builtin_descriptor(equal[1])
+        is_plain = (
+            equal is not None and is_builtin_descriptor(raw) and is_builtin_descriptor(equal[1])
+        )
         if self.storage is not None and is_plain and raw is not object.__hash__:
             return hashed_key(evaluator, self.storage).of_owner(self)
         if not is_silent(self.kind):
@@ -286,6 +288,13 @@ class UserObjectVariable(InstanceProtocols):
 
     def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
         """What ``__str__``, ``__repr__`` or ``__format__`` of the builtin base gives."""
+        if issubclass(self.kind, types.SimpleNamespace) and not arguments:
+            keys = self.get_attribute(evaluator, "__dict__").iterate(evaluator)
+            names = [str(key.as_constant()) for key in keys]
+            attributes = {n: self.get_attribute(evaluator, n).printable(evaluator) for n in names}
+            is_plain = self.kind is types.SimpleNamespace
+            kind = self.kind if is_plain else type(self.kind.__name__, (types.SimpleNamespace,), {})
+            return repr(kind(**attributes))
         if self.storage is None or not self.storage.is_constant():
             raise Unsupported("text of an instance", repr(self))
         return str(getattr(self.storage.as_constant(), name)(*arguments))
