@@ -85,13 +85,57 @@ def reductions(x, s, n):
     )
 
 
+TABLES = {
+    kind: np.linspace(0.9, 0.1, 4).astype(kind) for kind in (np.float32, np.float64, np.float16)
+}
+STEPS = np.array([2, 0, 1, 3])
+TAKEN = np.array([True, False, True, True])
+
+
+def numbers_of_arrays(x, s, n):
+    found = []
+    for table in TABLES.values():
+        a = table[int(n)]
+        found += [
+            a * x,
+            x - a,
+            a - x,
+            a / x,
+            x / a,
+            x**a,
+            a**x,
+            a < x,
+            a >= x,
+            a.item() * x,
+            float(a) * x,
+        ]
+        found += [x.half() * a, x.long() * a, x.double() + a]
+    step = STEPS[int(n)]
+    found += [
+        x * step,
+        x.long() - step,
+        x[:, : int(step)],
+        int(step) + 1,
+        x.narrow(0, 0, step.item()),
+    ]
+    return found
+
+
+def denoising_step(x, s, n):
+    a = TABLES[np.float64][int(n)]
+    before = TABLES[np.float64][int(n) - 1] if n > 0 else 1.0
+    sigma = ((1 - before) / (1 - a) * (1 - a / before)) ** 0.5
+    noise = (x - a**0.5 * x) / np.sqrt(1 - a)
+    return before**0.5 * x + np.sqrt(1 - before - sigma**2) * noise + sigma * x
+
+
 def alike(found, expected):
     if isinstance(expected, (tuple, list)):
         return len(found) == len(expected) and all(map(alike, found, expected))
     if type(found) is not type(expected):
         return False
     if isinstance(expected, torch.Tensor):
-        return found.dtype == expected.dtype and torch.allclose(found, expected)
+        return found.dtype == expected.dtype and torch.allclose(found, expected, equal_nan=True)
     if isinstance(expected, (np.ndarray, np.generic)):
         same_layout = found.dtype == expected.dtype and found.shape == expected.shape
         return same_layout and np.allclose(found, expected)
@@ -100,6 +144,7 @@ def alike(found, expected):
 
 PROGRAMS = [
     scalars, made_inside, shapes, arrays_of_constants, array_from_outside, of_a_tensor, of_arrays, reductions,
+    numbers_of_arrays, denoising_step,
 ]  # fmt: skip
 
 
@@ -164,6 +209,10 @@ def read_only(x):
         lambda x: x.numpy() + np.float64(1),
         lambda x: x.numpy().astype(np.float64),
         lambda x: x.numpy()[[0, 1]],
+        lambda x: x * 2 if TABLES[np.float32][0] > 0.5 else x,
+        lambda x: x * 2 if TAKEN[1] else x,
+        lambda x: (x * TAKEN[0], x.long() + TAKEN[0], bool(TAKEN[1])),
+        lambda x: (x[STEPS[1]], x[: STEPS[0]], torch.full((2,), TABLES[np.float64][1])),
         lambda x: (x.numpy() + 1, np.random.seed(0), np.random.rand(2)),
         lambda x: x.clone().requires_grad_().numpy(),
     ],

@@ -291,14 +291,17 @@ class ArrayVariable(Variable):
             return ConstantVariable(self._dtype())
         if name == "T" and self.tensor.fake.dim() == 2:
             return array_of(self.tensor.get_attribute(evaluator, "T"))
-        if name in _METHODS:
+        if name in _METHODS or name in _NUMBERS:
             return BuiltinMethodVariable(self, name)
         raise Unsupported(_NUMPY, f"{self!r}.{name}")
 
     def call_method(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
-        if name not in _METHODS or self.tensor.fake.dtype not in _FLOATING:
+        if name in _NUMBERS and not arguments and not keywords:
+            return self._number(evaluator, name)
+        computes = name in _REDUCTIONS.values()
+        if name not in _METHODS or (computes and self.tensor.fake.dtype not in _FLOATING):
             raise Unsupported(_NUMPY, f"{self!r}.{name}()")
         if name == "__getitem__":
             key = arguments[0].snapshot()
@@ -327,6 +330,18 @@ class ArrayVariable(Variable):
             named["keepdim"] = given["keepdims"]
         return self.tensor.call_method(evaluator, _TORCH_NAMES.get(name, name), [], named)
 
+    def _number(self, evaluator: Evaluator, name: str) -> Variable:
+        """``float(scalar)``, ``scalar.item()``: the number that a scalar is, as data gives it."""
+        is_floating = self.tensor.fake.dtype in _FLOATING
+        if not self.is_scalar() or (name == "__index__" and is_floating):
+            raise Unsupported(_NUMPY, f"{self!r}.{name}()")
+        return self.tensor.call_method(evaluator, name, [], {})
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        if not self.is_scalar():
+            raise Unsupported(_NUMPY, f"truth of {self!r}")
+        return self.tensor.truth(evaluator)
+
     def _forward(
         self, name: str, evaluator: Evaluator, arguments: Arguments, keywords: Keywords
     ) -> Variable:
@@ -340,6 +355,13 @@ class ArrayVariable(Variable):
         function = OPERATORS.get(operator)
         if operator not in _OPERATORS or function is None:
             raise Unsupported(_NUMPY, f"{operator} of {self!r}")
+        fake = self.tensor.fake
+        is_number = self.is_scalar() and fake.dtype != torch.bool and not fake.is_complex()
+        if is_number and isinstance(other, TensorVariable):
+            # NumPy leaves it to the tensor, for which a scalar is a number.
+            number = self._number(evaluator, "item")
+            operands = (other, number) if reflected else (number, other)
+            return evaluator.binary_operation(operator, *operands)
         pair: list[Variable] = [other, self] if reflected else [self, other]
         return elementwise(evaluator, function, pair)
 
@@ -358,6 +380,7 @@ def _is_view_index(part: Any) -> bool:
     return part is None or part is Ellipsis or type(part) in (int, slice)
 
 
+_NUMBERS = frozenset(("item", "__float__", "__int__", "__bool__", "__index__"))
 _OPERATORS = frozenset(("add", "sub", "mul", "truediv", "pow", "lt", "le", "gt", "ge"))
 _TORCH_NAMES = {"max": "amax", "min": "amin"}
 
