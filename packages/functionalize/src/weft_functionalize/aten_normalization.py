@@ -84,7 +84,8 @@ def normalize(
     interpreter = _Interpreter(graph_module, recorder)
     gradients = torch.set_grad_enabled(torch.is_grad_enabled())
     quiet, transforms = errors_unlogged(), leaving_transforms(graph_module.graph)
-    with gradients, fake_mode, quiet, transforms, recorder.history.versions_saved():
+    one_thread = torch.autograd.set_multithreading_enabled(False)  # others know no modes
+    with gradients, one_thread, fake_mode, quiet, transforms, recorder.history.versions_saved():
         outputs = interpreter.run(example_inputs, shared)
     recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
     return NormalizedGraph(recorder, fake_mode, outputs)

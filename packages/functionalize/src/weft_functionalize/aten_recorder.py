@@ -34,6 +34,7 @@ from .gradient_history import (
     give_gradients,
     is_leaf,
     leaf_for,
+    with_its_history,
 )
 from .options import StepObserver
 from .refused_numbers import check_numbers
@@ -152,6 +153,7 @@ class AtenRecorder(TorchDispatchMode):
         self.history = GradientHistory()  # its inputs are numbered as ``inputs``
         self._module = module
         self._nodes: TensorMap[torch.fx.Node] = TensorMap()
+        self._detached: TensorMap[torch.Tensor] = TensorMap()  # what each was detached from
         self._fakes: TensorMap[torch.Tensor] = TensorMap()  # of real tensors
         self._paths: dict[int, str] | None = None
         self._storages: set[int] = set()
@@ -404,6 +406,8 @@ class AtenRecorder(TorchDispatchMode):
         node = self._append(func, node_args, node_kwargs, result)
         if func is aten.as_strided_scatter.default:
             node.meta[OWN_FORMULA] = True
+        if func is aten.detach.default:
+            self._detached[result] = fake_args[0]
         made = self._register_result(func, node, result, args, kwargs)
         with self:
             fill_uninitialized(func, made)
@@ -496,7 +500,7 @@ class AtenRecorder(TorchDispatchMode):
         return with_numbers(_map_tensors(value, self._node_of_fake), self.numbers.node_of)
 
     def _node_of_fake(self, tensor: torch.Tensor) -> torch.fx.Node:
-        return self._nodes[tensor]
+        return self._nodes[with_its_history(tensor, self._detached)]
 
     def _register(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         self._nodes[tensor] = node

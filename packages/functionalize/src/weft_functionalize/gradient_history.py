@@ -437,6 +437,19 @@ def is_unrecorded_view(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and tensor.grad_fn is None and tensor._is_view()
 
 
+def with_its_history(tensor: torch.Tensor, detached: TensorMap[torch.Tensor]) -> torch.Tensor:
+    """``tensor``, or what it was ``detached`` from where autograd has given it the history of that again.
+
+    So it does with what it saved, when a backward reads that; again with what backward saves of it.
+    """
+    found, origin = tensor, detached.get(tensor) if tensor.requires_grad else None
+    while origin is not None:
+        if origin.requires_grad and _edge(origin) == _edge(tensor):
+            found = origin
+        origin = detached.get(origin)
+    return found
+
+
 def is_leaf(tensor: torch.Tensor) -> bool:
     """Whether no operator that autograd knows gave ``tensor``, also where it refuses to say.
 
@@ -498,7 +511,7 @@ def _saved_names(kind: type) -> tuple[str, ...]:
 
 
 def _saved_tensors(function: _Function) -> tuple[list[torch.Tensor], str]:
-    """What a node of autograd's has saved; what it raises for any that has been written to since, else ""."""
+    """What a node of autograd's has saved; what it raises for any that is gone since, else ""."""
     found: list[torch.Tensor] = []
     error = ""
     kind: Any = type(function)
@@ -508,7 +521,7 @@ def _saved_tensors(function: _Function) -> tuple[list[torch.Tensor], str]:
         try:
             value = getattr(function, name)
         except RuntimeError as raised:
-            if _WRITTEN in str(raised):
+            if _WRITTEN in str(raised) or _FREED in str(raised):
                 error = str(raised)
             continue
         parts = value if isinstance(value, tuple) else (value,)
@@ -520,6 +533,9 @@ _WRITTEN = (
     "one of the variables needed for gradient computation has been modified by an inplace operation"
 )
 """What autograd says where backward needs a value that was written over."""
+
+_FREED = "Trying to backward through the graph a second time"
+"""What it says where a gradient that did not retain the graph has let go of the value."""
 
 
 def _edge(tensor: torch.Tensor) -> tuple[_Function, int]:
