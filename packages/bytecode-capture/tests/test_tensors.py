@@ -355,6 +355,7 @@ def test_gradients_break_or_pass():
         check(function, [(x,)], fullgraph=False)
     assert capture(backward)(x).breaks[0].kind == "backward pass inside the function"
     assert capture(hook)(x).breaks[0].kind == "hook of a tensor"
+    assert not capture(gradient)(x).breaks
 
 
 def test_a_gradient_is_another_tensor_in_each_call():

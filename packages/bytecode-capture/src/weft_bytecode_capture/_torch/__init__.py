@@ -140,14 +140,22 @@ LIST_UPDATES: dict[Any, str] = {
 
 
 def without_saved_tensor_hooks() -> AbstractContextManager[Any]:
-    """Within it none of the program's hooks sees a tensor that autograd saves."""
+    """Within it none of the program's hooks sees what autograd saves; writes to that are errors still."""
     autograd: Any = torch._C._autograd
     if not autograd._saved_tensors_hooks_is_enabled():
         return nullcontext()
-    return torch.autograd.graph.saved_tensors_hooks(_unchanged, _unchanged)
+    return torch.autograd.graph.saved_tensors_hooks(_with_version, _if_unchanged)
 
 
-def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
+def _with_version(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    return tensor, 0 if tensor.is_inference() else tensor._version
+
+
+def _if_unchanged(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
+    """What autograd itself checks where there are no hooks."""
+    tensor, version = saved
+    if _with_version(tensor)[1] != version:
+        raise RuntimeError(f"a saved tensor was modified by an inplace operation: {tensor!r}")
     return tensor
 
 

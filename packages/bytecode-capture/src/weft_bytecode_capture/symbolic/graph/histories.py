@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeGuard
 
 import torch
 import torch.fx
-from weft_guards import AttributeSource, Predicate, Scope
+from weft_guards import AttributeSource, Predicate, Scope, Source
 
 from ..._torch import pytree, storage_identity
 from ..._torch.symbols import has_symbolic_layout
@@ -164,6 +164,35 @@ def check_hooks(evaluator: Evaluator) -> None:
     for source, _, fake in given:
         if storage_identity(fake) in written - hooked:
             evaluator.guard(AttributeSource(source, "_backward_hooks"), _IsEmpty())
+
+
+def guard_without_hooks(evaluator: Evaluator, source: Source, tensor: torch.Tensor) -> None:
+    """
+    :raises Unsupported: a tensor from outside has hooks, which its gradient is given to.
+    """
+    if tensor._backward_hooks:
+        raise Unsupported("hook of a tensor", f"of {source.name()}")
+    evaluator.guard(AttributeSource(source, "_backward_hooks"), _IsEmpty())
+
+
+def has_history_outside(
+    tensor: torch.Tensor, fake: torch.Tensor, results: Iterable[torch.Tensor]
+) -> bool:
+    """Whether some of ``results`` may be computed from what a tensor from outside was computed from."""
+    if not tensor.requires_grad or tensor.is_leaf:
+        return False
+    try:
+        own = fake.grad_fn
+        starts = [result.grad_fn for result in results]
+    except RuntimeError:  # views whose history autograd refuses to tell
+        return True
+    pending = [start for start in starts if start is not None]
+    seen = set(pending)
+    while pending:
+        found = {behind for behind, _ in pending.pop().next_functions if behind is not None}
+        pending += found - seen
+        seen |= found
+    return own in seen or version_of(fake) > 0
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from ...containers.sequences import TupleVariable
 from ...objects.classes import ClassVariable
 from ...table import model
 from ..tensor import TensorVariable
+from .gradient_calls import tensors_among
 from .gradients import (
     AutogradContextVariable,
     GradientCapture,
     has_backward,
     needs_gradient,
-    tensors_among,
 )
 
 

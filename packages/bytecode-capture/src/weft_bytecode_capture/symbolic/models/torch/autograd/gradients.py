@@ -8,7 +8,6 @@ graph as their history (:class:`~weft_bytecode_capture.gradient_rule.GradientRul
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -16,11 +15,9 @@ import torch.fx
 from torch.autograd.function import once_differentiable
 
 from ....._torch import HigherOrderOperator
-from ....._torch.transforms import is_of_level
 from .....gradient_rule import GradientRule
 from .....unsupported import Unsupported
 from ....captured_exception import CapturedException
-from ....graph.histories import with_history
 from ....graph.modes import MODE_CALLS
 from ....graph.purity import draws, is_effectful
 from ....protocol import Evaluator
@@ -29,9 +26,8 @@ from ....regions.subgraph import Subgraph, fresh_like, parameter
 from ....variables.base import Arguments, Keywords, Variable
 from ....variables.constant import ConstantVariable
 from ....variables.python_protocols import no_attribute
-from ...containers.sequences import SequenceVariable, TupleVariable
+from ...containers.sequences import TupleVariable
 from ...objects.classes import ClassVariable
-from ...table import models
 from ..tensor import TensorVariable
 
 _KIND = "autograd function that needs gradients"
@@ -223,45 +219,6 @@ def _is_tuple(variable: Variable) -> bool:
 
 def _parameter_variable(node: torch.fx.Node) -> TensorVariable:
     return TensorVariable(node, node.meta["example_value"], None)
-
-
-# Functions of torch by which a program works on autograd's graph itself: they run in eager.
-
-
-_BACKWARD = "backward pass inside the function"
-_HOOK = "hook of a tensor"
-
-_CALLS: dict[Any, tuple[str, str]] = {
-    torch.autograd.grad: (_BACKWARD, "inputs"),
-    torch.autograd.backward: (_BACKWARD, "inputs"),
-    torch.autograd.graph.register_multi_grad_hook: (_HOOK, "tensors"),
-    torch.autograd.graph.get_gradient_edge: ("attribute of a tensor", "tensor"),
-}
-"""The kind of break that each is, and its parameter of tensors whose place in autograd's graph it asks."""
-
-
-def tensors_among(
-    evaluator: Evaluator, values: Iterable[Variable]
-) -> Iterator[tuple[Any, torch.Tensor]]:
-    """The graph's tensors that ``values`` are, or that lists and tuples among them hold."""
-    for value in values:
-        if isinstance(value, SequenceVariable):
-            yield from tensors_among(evaluator, value.items(evaluator))
-        elif isinstance(value, TensorVariable):
-            yield value.node, value.fake
-
-
-@models(*_CALLS)
-def _call(
-    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
-) -> Variable:
-    kind, parameter = _CALLS[function]
-    names = inspect.signature(function).parameters
-    given = dict(zip(names, arguments, strict=False)) | keywords
-    tensors = list(tensors_among(evaluator, [given[parameter]] if parameter in given else []))
-    if function is torch.autograd.grad and any(is_of_level(fake) for _, fake in tensors):
-        return evaluator.graph.call_function(evaluator, function, arguments, keywords)
-    raise with_history(evaluator, tensors, Unsupported(kind, function.__qualname__))
 
 
 # The ``ctx`` of a ``torch.autograd.Function`` that is inlined.

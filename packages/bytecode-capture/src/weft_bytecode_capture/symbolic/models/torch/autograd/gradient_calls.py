@@ -1,0 +1,144 @@
+"""Functions of torch by which a program works on autograd's graph itself.
+
+``torch.autograd.grad`` is a call of the graph like others: on fake tensors autograd runs as it will on the
+program's, and later stages record which operators it runs.  A graph knows nothing of histories outside: the
+call runs in eager where a gradient might come by one.  So do the other functions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.fx
+from weft_guards import AttributeSource, IsObject
+
+from ....._torch.transforms import is_of_level
+from .....unsupported import BreakEarlier, Unsupported
+from ....graph.answers import guard_leaf
+from ....graph.histories import guard_without_hooks, has_history_outside, with_history
+from ....graph.purity import REGION_OPERATORS
+from ....protocol import Evaluator
+from ....variables.base import Keywords, Variable
+from ...containers.sequences import SequenceVariable, TupleVariable
+from ...table import model, models
+from ..tensor import TensorVariable
+
+_BACKWARD = "backward pass inside the function"
+_HOOK = "hook of a tensor"
+
+_CALLS: dict[Any, tuple[str, str]] = {
+    torch.autograd.backward: (_BACKWARD, "inputs"),
+    torch.autograd.graph.register_multi_grad_hook: (_HOOK, "tensors"),
+    torch.autograd.graph.get_gradient_edge: ("attribute of a tensor", "tensor"),
+}
+"""The kind of break that each is, and its parameter of tensors whose place in autograd's graph it asks."""
+
+
+def tensors_among(
+    evaluator: Evaluator, values: Iterable[Variable]
+) -> Iterator[tuple[Any, torch.Tensor]]:
+    """The graph's tensors that ``values`` are, or that lists and tuples among them hold."""
+    for value in values:
+        if isinstance(value, SequenceVariable):
+            yield from tensors_among(evaluator, value.items(evaluator))
+        elif isinstance(value, TensorVariable):
+            yield value.node, value.fake
+
+
+@models(*_CALLS)
+def _call(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    kind, parameter = _CALLS[function]
+    given = _by_name(function, arguments, keywords)
+    tensors = list(tensors_among(evaluator, [given[parameter]] if parameter in given else []))
+    raise with_history(evaluator, tensors, Unsupported(kind, function.__qualname__))
+
+
+def _by_name(function: Any, arguments: Iterable[Variable], keywords: Keywords) -> Keywords:
+    names = inspect.signature(function).parameters
+    return dict(zip(names, arguments, strict=False)) | keywords
+
+
+_SEVERAL = ("outputs", "inputs", "grad_outputs")
+"""The arguments that are a tensor or several, in whatever can be iterated over."""
+
+
+@model(torch.autograd.grad)
+def _gradients(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
+    given = _by_name(torch.autograd.grad, arguments, keywords)
+    listed = {name: _listed(evaluator, given[name]) for name in _SEVERAL if name in given}
+    tensors = list(tensors_among(evaluator, listed.values()))
+    asked = list(tensors_among(evaluator, [v for n, v in listed.items() if n == "inputs"]))
+    try:
+        if not any(is_of_level(fake) for _, fake in tensors):
+            _check(evaluator, given, listed, asked)
+        with torch.autograd.set_multithreading_enabled(False):  # other threads know no modes
+            return evaluator.graph.call_function(
+                evaluator, torch.autograd.grad, [], {**given, **listed}
+            )
+    except BreakEarlier:
+        raise
+    except Unsupported as error:
+        raise with_history(evaluator, asked, error) from error
+
+
+def _listed(evaluator: Evaluator, value: Variable) -> Variable:
+    if isinstance(value, TensorVariable) or value.is_none():
+        return value
+    return TupleVariable(value.iterate(evaluator))
+
+
+def _check(
+    evaluator: Evaluator,
+    given: Keywords,
+    listed: Keywords,
+    asked: list[tuple[torch.fx.Node, torch.Tensor]],
+) -> None:
+    """
+    :raises Unsupported: a graph's gradients would not be eager's.
+    """
+    graph = evaluator.graph
+    if graph.is_in_region:
+        raise _refusal("inside a region")
+    if graph.transforms.active:
+        raise _refusal("of tensors from outside of a transform")
+    if "is_grads_batched" in given and given["is_grads_batched"].truth(evaluator):
+        raise _refusal("is_grads_batched")
+    if any(node.target in REGION_OPERATORS for node in graph.outermost.nodes):
+        raise _refusal("behind a region")
+    for value in _leaves(evaluator, listed.values()):
+        if type(value) is not TensorVariable and not value.is_none():
+            raise _refusal(f"of {value!r}")
+    results = list(tensors_among(evaluator, [listed["outputs"]]))
+    graph.marked_leaves.require_unmarked(node for node, _ in (*results, *asked))
+    ids = {id(fake) for _, fake in asked}
+    asked_outside = [row for row in graph.given if id(row[2]) in ids and row[1].requires_grad]
+    for source, tensor, _ in asked_outside:
+        guard_without_hooks(evaluator, source, tensor)
+        if not tensor.is_leaf:
+            if tensor.retains_grad:
+                raise _refusal("of a tensor that retains its gradient")
+            evaluator.guard(AttributeSource(source, "retains_grad"), IsObject(False))
+    if not asked_outside:
+        return
+    for source, tensor, fake in graph.given:
+        guard_leaf(evaluator, source, tensor)
+        is_alone = all(row[2] is fake for row in asked_outside)
+        if not is_alone and has_history_outside(tensor, fake, [result for _, result in results]):
+            raise _refusal("by a history that began before the call")
+
+
+def _leaves(evaluator: Evaluator, values: Iterable[Variable]) -> Iterator[Variable]:
+    for value in values:
+        if isinstance(value, SequenceVariable):
+            yield from _leaves(evaluator, value.items(evaluator))
+        else:
+            yield value
+
+
+def _refusal(why: str) -> Unsupported:
+    return Unsupported(_BACKWARD, f"grad {why}")
