@@ -114,9 +114,12 @@ def guard_absolute_place(
 
     :raises Unsupported: the operand begins elsewhere than its storage, or was written to and has gaps in it,
         of which later stages do not know what is there.
+    :raises RegionRefused: the operator depends on strides that only some iterations of a loop give.
     """
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    position = _ABSOLUTE.get(name.partition(".")[0])
+    name = name.partition(".")[0]
+    evaluator.state.aliases.strides.before(evaluator.state.cache, name)
+    position = _ABSOLUTE.get(name)
     if position is None or not fakes or not isinstance(fakes[0], torch.Tensor):
         return
     kind, owners = "storage of a tensor", _owners(evaluator, fakes[0])

@@ -20,7 +20,7 @@ from .branches.branch import BranchEnd, Joined, emit_branch
 from .decisions import ProgramPoint
 from .evaluation import attempted, check_unchanged, may_attempt
 from .loops.while_loop import emit_while
-from .state.python_state import ObjectStates, difference
+from .state.python_state import ObjectStates, difference, stride_difference
 from .subgraph import (
     Carried,
     Subgraph,
@@ -105,7 +105,7 @@ def call_loop(
         for item, value in zip(kept, left, strict=True):
             if not isinstance(value, TensorVariable):
                 raise Unsupported("loop that carries what is no tensor", repr(value))
-            problem = difference(item.start, value)
+            problem = difference(item.start, value) or stride_difference(item.start, value)
             if problem is not None:
                 raise Unsupported("carried tensor that changes", problem)
             _check_gradients(value.fake)

@@ -228,6 +228,7 @@ class TensorVariable(WithAttributes):
         """What a method that asks for metadata gives; symbolic numbers in it are nodes."""
         if name == "storage_offset":
             guard_offset(evaluator, self.fake)
+        evaluator.state.aliases.strides.before(evaluator.state.cache, name)
         value = evaluator.pure(getattr(self.fake, name), *arguments, **keywords)
         evaluator.graph.shapes.note_relations()
         node = self.node

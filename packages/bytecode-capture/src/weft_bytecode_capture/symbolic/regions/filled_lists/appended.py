@@ -20,7 +20,7 @@ from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
 from ..loops.carried import CarriedLocals
 from ..loops.counted_loops import Span, value_of
-from ..state.python_state import difference
+from ..state.python_state import difference, stride_difference
 from ..subgraph import Carried, give_gradients
 from .rows import RowVariable
 
@@ -66,7 +66,7 @@ class LastElements:
             item = after[-place]
             if not isinstance(item, TensorVariable) or item.element is not None:
                 raise Unsupported("append of something that is no tensor", repr(item))
-            problem = difference(carried.start, item)
+            problem = difference(carried.start, item) or stride_difference(carried.start, item)
             if problem is not None:
                 raise Unsupported(_LOOKED_AT, problem)
             if item.fake.requires_grad and not carried.parameter.fake.requires_grad:
@@ -152,7 +152,7 @@ class Appended:
         found = [held for held in self.held if isinstance(held, TensorVariable)]
         if len(found) != len(self.held) or not isinstance(item, TensorVariable):
             return ()
-        is_alike = all(difference(held, item) is None for held in found)
+        is_alike = all((difference(h, item) or stride_difference(h, item)) is None for h in found)
         return found if is_alike else ()
 
 

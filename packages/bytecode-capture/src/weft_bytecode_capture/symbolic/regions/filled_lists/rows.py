@@ -183,6 +183,8 @@ def join_rows(
     rank = buffer.fake.dim() - (function is torch.cat)
     if not -rank <= dimension < rank:
         return None
+    if not buffer.fake.is_contiguous():
+        return None  # the result may have the layout of the rows
     dimension %= rank
     places: list[Variable] = [ConstantVariable(0), ConstantVariable(dimension)]
     joined = evaluator.graph.call_function(evaluator, torch.movedim, [buffer, *places], {})

@@ -26,6 +26,7 @@ from ...._torch import HigherOrderOperator, storage_identity
 from ...graph.purity import possibly_written, writes
 from ...graph.storages import Tensor, node_values, storages
 from ..decisions import ProgramPoint
+from ..state.loop_strides import LoopStrides
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class AliasLedger:
         self.attributes: set[int] = set()  # storages of the program's tensors that regions name
         self._regions: dict[int, _Region] = {}  # by each result
         self._viewed: dict[int, list[tuple[ProgramPoint, int]]] = {}
+        self.strides = LoopStrides()
         self._around: dict[torch.fx.Graph, torch.fx.Graph] = {}
         self._made_in: dict[int, torch.fx.Graph] = {}
         self._replaced: dict[int, int] = {}

@@ -33,6 +33,7 @@ from ..state.python_state import (
     rebuilt,
     same_constant,
     same_structure,
+    stride_difference,
 )
 from ..subgraph import (
     Carried,
@@ -48,9 +49,10 @@ from ..subgraph import (
 class CarriedLocals:
     """The locals of a frame that a loop's body binds anew.
 
-    ``differs`` raises what is due when the body leaves a local that is unlike what it began with.  An integer
-    that the body counts at ``place`` is put into a tensor, at a second attempt.  So are containers
-    taken apart for which the body makes new ones; ``states`` tells which are new.
+    ``differs`` raises what is due when the body leaves a local that is unlike what it began with: a loop that
+    ``is_counted`` is tried without its first iteration.  An integer that the body counts at ``place`` is put
+    into a tensor, at a second attempt.  So are containers taken apart for which the body makes new ones;
+    ``states`` tells which are new.
     """
 
     states: ObjectStates
@@ -62,6 +64,7 @@ class CarriedLocals:
         names: Sequence[str],
         place: ProgramPoint,
         differs: Callable[[str], NoReturn],
+        is_counted: bool = True,
     ) -> None:
         self.evaluator = evaluator
         self.body = body
@@ -70,6 +73,8 @@ class CarriedLocals:
         self.place = place
         self.tensors: list[Carried] = []
         self._differs = differs
+        self._is_counted_loop = is_counted
+        self._asked = evaluator.state.aliases.strides.asked
         self._written = evaluator.state.aliases.writes_by_type.copy()
         self._before: dict[str, Variable] = {}
         self._parameters: dict[str, list[Carried]] = {}  # in the order of a local's leaves
@@ -242,13 +247,25 @@ class CarriedLocals:
         problem = difference(old, new)
         if problem is not None:
             self._differs(f"{name} changes: {problem}")
-        if expanded_dims(old.fake) - expanded_dims(new.fake):
-            self._differs(f"{name} changes: it begins expanded, and does not stay so")
+        self.check_strides(name, carried.start, new)
         if new.fake.requires_grad and not carried.parameter.fake.requires_grad:
             give_gradients(self.evaluator, carried.parameter.fake)
         carried.result = new
         self._note_element(carried.parameter, new)
         return carried.parameter
+
+    def check_strides(self, name: str, start: TensorVariable, left: TensorVariable) -> None:
+        """Refuse a loop whose body leaves other strides than what is called ``name`` began with.
+
+        A loop that may have no iteration has no first one to leave out: it stays where nobody asks.
+        """
+        problem = stride_difference(start, left)
+        if problem is None:
+            return
+        strides = self.evaluator.state.aliases.strides
+        if self._is_counted_loop or expanded_dims(start.fake) or strides.asked > self._asked:
+            self._differs(f"{name} changes: {problem}")
+        strides.note(self.place)
 
     def _note_element(self, parameter: TensorVariable, left: TensorVariable) -> None:
         if left.element is not None:

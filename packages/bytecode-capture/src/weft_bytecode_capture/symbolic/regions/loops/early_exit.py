@@ -25,6 +25,7 @@ from ..branches.join_points import EXIT, loops, meeting_point, reachable, resolv
 from ..evaluation import every_instruction, run_until
 from ..state.containers import Opens, opens_none
 from ..state.python_state import leaves, rebuilt
+from ..subgraph import expanded_dims
 from .carried import CarriedLocals, numbers_in_tensors
 from .iteration_sizes import check_size
 
@@ -236,23 +237,23 @@ def unset_like(
     like: TensorVariable,
     count: Variable | None = None,
 ) -> TensorVariable:
-    """An uninitialised tensor in ``graph``: ``count`` rows like ``like``, or one in its layout."""
+    """An uninitialised tensor in ``graph``: ``count`` rows in the layout of ``like``, or one of them.
+
+    :raises Unsupported: elements of a row would be one in memory.
+    """
     fake = like.fake
     check_size(evaluator, fake)
-    row = evaluator.wrap_result(list(fake.shape))
-    if count is None and not fake.is_contiguous():
-        strides = evaluator.wrap_result(list(fake.stride()))
-        return call_in(
-            evaluator,
-            graph,
-            torch.empty_strided,
-            row,
-            strides,
-            dtype=fake.dtype,
-            device=fake.device,
-        )
-    shape = row if count is None else ListVariable([count, *row.iterate(evaluator)])
-    return call_in(evaluator, graph, torch.empty, shape, dtype=fake.dtype, device=fake.device)
+    kind: dict[str, Any] = {"dtype": fake.dtype, "device": fake.device}
+    leading = () if count is None else (count,)
+    shape = ListVariable([*leading, *map(evaluator.wrap_result, fake.shape)])
+    if fake.is_contiguous():
+        return call_in(evaluator, graph, torch.empty, shape, **kind)
+    if count is not None and expanded_dims(fake):
+        raise Unsupported("append of an expanded tensor", repr(like))
+    extent = 1 + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
+    between = () if count is None else (extent,)
+    strides = ListVariable([*map(evaluator.wrap_result, (*between, *fake.stride()))])
+    return call_in(evaluator, graph, torch.empty_strided, shape, strides, **kind)
 
 
 def flag(evaluator: Frame, value: bool) -> Variable:

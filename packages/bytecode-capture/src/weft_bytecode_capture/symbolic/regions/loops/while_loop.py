@@ -153,7 +153,9 @@ class _WhileLoop:
         stops = self.rolled.exits | loop.tests.keys()
         iteration = reachable(decoded, loop.stay, stops) | loop.inside
         self.live, self.dead = bound_names(decoded, iteration, live)
-        self.carried = CarriedLocals(evaluator, self.subgraph, self.live, loop.place, self._differs)
+        self.carried = CarriedLocals(
+            evaluator, self.subgraph, self.live, loop.place, self._differs, is_counted=False
+        )
 
     def run(self, predicate: TensorVariable) -> tuple[TensorVariable, Variable] | None:
         evaluator, loop = self.evaluator, self.loop

@@ -215,6 +215,7 @@ class CarriedSlots:
         carried = place.carried
         if carried is None or difference(carried.start, left) is not None:
             return
+        self._carried.check_strides(place.name, carried.start, left)
         if left.fake.requires_grad and not carried.parameter.fake.requires_grad:
             give_gradients(self._evaluator, carried.parameter.fake)
         carried.result = left
