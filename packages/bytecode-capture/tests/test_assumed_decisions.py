@@ -1,5 +1,7 @@
 """Decisions on data that no region holds: as in the first call, checked, and a break once they differ."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -53,7 +55,32 @@ def in_between(x, seen):
     return x
 
 
-FUNCTIONS = [early_return, best, other_sizes, number, normalized, in_callee]
+def logged_loss(x):
+    loss = x.mean().item()
+    if not math.isfinite(loss) or math.isnan(x.sum()):
+        return "diverged"
+    try:
+        root = math.sqrt(loss)
+    except ValueError as error:
+        return str(error), x
+    kept = (
+        math.exp(loss),
+        root,
+        math.log(loss),
+        round(loss, 3),
+        math.tanh(root),
+        math.sin(loss) * 2 - 1,
+    )
+    arithmetic = loss / x.shape[0], 1 / loss, loss**2, loss // 2, loss % 3 + root, -math.log1p(loss)
+    return x * loss, kept, arithmetic, f"{root:.3f}", math.isinf(loss), root > 0.1
+
+
+def used_after_all(x):
+    root = math.sqrt(x.abs().sum())
+    return x * root, root
+
+
+FUNCTIONS = [early_return, best, other_sizes, number, normalized, in_callee, logged_loss]
 
 
 def calls():
@@ -89,6 +116,30 @@ def test_what_differed_is_not_relied_on_again(function) -> None:
     captured = capture(function, options=OPTIONS)
     reports = [len(captured(x).reports) for _ in range(3) for x in calls()]
     assert sum(reports[-9:]) == 0
+
+
+def test_numbers_that_python_makes_are_used_in_graphs_too() -> None:
+    captured = capture(used_after_all, options=OPTIONS)
+    assert all(same(captured(x).result, used_after_all(x)) for x in calls())
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e200, math.inf, math.nan])
+def test_errors_of_pythons_functions_are_those_of_eager(value) -> None:
+    functions = (
+        math.exp, math.log, math.sqrt, math.sin, math.isnan, lambda v: v**2, lambda v: v**0.5,
+        lambda v: 1 / v, lambda v: round(v, 2), lambda v: v // 3, lambda v: v % -2.5, lambda v: v % 0,
+    )  # fmt: skip
+    for function in functions:
+        captured = capture(lambda x, f=function: (x + 1, f(x.sum().item())), options=OPTIONS)
+        for x in (torch.tensor([2.0]).double(), torch.tensor([value]).double()):
+            try:
+                wanted = repr(function(x.item()))
+            except (ArithmeticError, ValueError) as error:
+                with pytest.raises(type(error)) as found:
+                    captured(x)
+                assert found.value.args == error.args  # noqa: PT017 - not what is tested
+            else:
+                assert repr(captured(x).result[1]) == wanted
 
 
 def test_effects_are_those_of_the_way_taken() -> None:

@@ -58,11 +58,30 @@ def checked(x, n):
     return x * n
 
 
+class Meter:
+    def __init__(self, value, count):
+        self.value, self.count = value, count
+
+    def __str__(self):
+        return "{value:.2f} ({count})".format(**self.__dict__)
+
+    def __repr__(self):
+        return f"Meter({self.value})"
+
+
+def instances(x, n):
+    meter = Meter(x.sum().item(), x.shape[0])
+    texts = f"{meter}", f"{meter!r}", str(meter), repr(meter), f"{meter!s:>20}"
+    return x * n, texts, "%.3f" % meter.value, "{a} {b:.1f}".format(a=n, b=meter.value)  # noqa: UP031, UP032
+
+
 CALLS = [(torch.arange(3.0) + k, torch.tensor(n)) for k, n in enumerate((3, 12, 3))]
 CALLS.append((torch.arange(5.0), torch.tensor(5)))
 
 
-@pytest.mark.parametrize("function", [joined, formatted, called, nested, written_later, read_later])
+@pytest.mark.parametrize(
+    "function", [joined, formatted, called, nested, instances, written_later, read_later]
+)
 def test_texts_are_those_of_eager(function) -> None:
     captured = capture(function)
     for x, n in CALLS:

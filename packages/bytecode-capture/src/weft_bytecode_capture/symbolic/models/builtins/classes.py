@@ -25,7 +25,6 @@ from ..iterators.builtin_iterators import (
     SequenceIteratorVariable,
 )
 from ..iterators.joint_iterators import enumerate_iterator, map_iterator, zip_iterator
-from ..numbers.data_texts import text_of_data
 from ..numbers.symbolic_range import (
     SymbolicRangeIteratorVariable,
     SymbolicRangeVariable,
@@ -35,6 +34,7 @@ from ..numbers.tensor_number import truth_in_tensor
 from ..objects.classes import super_variable
 from ..objects.user_objects import UserObjectVariable
 from ..table import model, models
+from .strings import converted_to_text
 
 
 @model(list)
@@ -153,9 +153,8 @@ def _method(evaluator: Evaluator, function: Variable, instance: Variable, /) -> 
 
 @model(str)
 def _str(evaluator: Evaluator, *arguments: Variable) -> Variable:
-    text = text_of_data(evaluator, str, arguments) if len(arguments) == 1 else None
-    if text is not None:
-        return text
+    if len(arguments) == 1:
+        return converted_to_text(evaluator, str, arguments[0])
     values: list[Any] = [argument.printable(evaluator) for argument in arguments]
     return ConstantVariable(evaluator.pure(str, *values))
 

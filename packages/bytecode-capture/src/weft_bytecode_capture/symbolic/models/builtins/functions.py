@@ -10,6 +10,8 @@ import sys
 import types
 from typing import Any
 
+import torch
+
 from ...._torch import TRACING_QUERIES
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
@@ -31,14 +33,14 @@ from ..iterators.builtin_iterators import LazyIteratorVariable
 from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
 from ..numbers.called_numbers import number_of_each_call
-from ..numbers.data_numbers import DataBooleanVariable, depends_on_data, of_drawn
-from ..numbers.data_texts import text_of_data
+from ..numbers.data_numbers import DataBooleanVariable, depends_on_data, number_of_data
+from ..numbers.later_numbers import FUNCTIONS_OF_FLOATS
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import guard_absent
 from ..objects.user_objects import UserObjectVariable, instance_hash
 from ..table import model, models
-from .strings import format_value
+from .strings import converted_to_text, format_value
 
 
 @model(len)
@@ -207,7 +209,7 @@ def _extreme(
         if keys is items:
             number = number_by(evaluator, outcome, item, best)
             if number is None and isinstance(outcome, DataBooleanVariable):
-                number = of_drawn(evaluator, function, [best, item])
+                number = number_of_data(evaluator, function, [best, item])
         if number is not None:
             best = least = number
         elif outcome.truth(evaluator):
@@ -280,6 +282,13 @@ def _pure(
             return number
     if custom is not None and function is builtins.pow and len(arguments) == 2 and not keywords:
         return evaluator.binary_operation("pow", *arguments)
+    if (
+        function in FUNCTIONS_OF_FLOATS
+        and custom is not None
+        and custom.python_type() is torch.Tensor
+    ):
+        read = custom.call_method(evaluator, "__float__", [], {})
+        return _pure(function, evaluator, read)
     if custom is not None:
         raise Unsupported("number that the graph computes", f"{function.__name__}({custom!r})")
     positional, named = evaluator.snapshots(arguments, keywords, function.__name__)
@@ -324,10 +333,7 @@ def _by_special_method(
 
 @model(repr)
 def _repr(evaluator: Evaluator, value: Variable, /) -> Variable:
-    text = text_of_data(evaluator, repr, [value])
-    if text is not None:
-        return text
-    return evaluator.wrap_constant(evaluator.pure(repr, value.printable(evaluator)))
+    return converted_to_text(evaluator, repr, value)
 
 
 @model(format)

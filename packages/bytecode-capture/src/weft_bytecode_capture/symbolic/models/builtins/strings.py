@@ -16,7 +16,8 @@ from ...variables.base import Variable
 from ...variables.constant import ConstantVariable, register_special
 from ...variables.python_protocols import storage_of
 from ..containers.sequences import TupleVariable
-from ..numbers.data_texts import formatted_with, text_of_data
+from ..numbers.data_texts import formatted_by_names, formatted_with, text_of_data
+from ..objects.instance_protocols import InstanceProtocols, own_text
 from ..table import method_model, model
 from ..torch.tensor import TensorVariable
 
@@ -30,14 +31,32 @@ def format_value(
     if conversion is None:
         value = _known_number(evaluator, value)
     else:
-        convert = _CONVERSIONS[conversion]
-        text = text_of_data(evaluator, convert, [value])
-        value = text or evaluator.wrap_constant(evaluator.pure(convert, value.printable(evaluator)))
+        value = converted_to_text(evaluator, _CONVERSIONS[conversion], value)
+    if _is_formatted_as_text(evaluator, value, specification):
+        value = converted_to_text(evaluator, str, value)
     text = text_of_data(evaluator, format, [value, specification])
     if text is not None:
         return text
     plain = value.printable(evaluator)
     return evaluator.wrap_constant(evaluator.pure(format, plain, specification.as_constant()))
+
+
+def converted_to_text(
+    evaluator: Evaluator, convert: Callable[[Any], str], value: Variable
+) -> Variable:
+    """``str(value)``, ``repr(value)`` or ``ascii(value)``."""
+    text: Variable | None = text_of_data(evaluator, convert, [value])
+    if text is None and convert is not ascii:
+        text = own_text(evaluator, value, f"__{convert.__name__}__")
+    return text or evaluator.wrap_constant(evaluator.pure(convert, value.printable(evaluator)))
+
+
+def _is_formatted_as_text(evaluator: Evaluator, value: Variable, specification: Variable) -> bool:
+    """Whether a format is the same as ``str(value)``: of an instance whose class says nothing else."""
+    if not isinstance(value, InstanceProtocols) or specification.as_constant():
+        return False
+    found = evaluator.state.find_in_type(value.kind, "__format__")
+    return found is not None and found[0] is object
 
 
 def _known_number(evaluator: Evaluator, value: Variable) -> Variable:
@@ -67,7 +86,7 @@ def _parsed_field_name(evaluator: Evaluator, name: Variable, /) -> Variable:
 def _format(
     evaluator: Evaluator, template: ConstantVariable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
-    text = None if keywords else text_of_data(evaluator, str.format, [template, *arguments])
+    text = formatted_by_names(evaluator, template, arguments, keywords)
     if text is not None:
         return text
     positional = [argument.printable(evaluator) for argument in arguments]

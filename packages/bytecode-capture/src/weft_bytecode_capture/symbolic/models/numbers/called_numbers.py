@@ -27,7 +27,7 @@ from ...protocol import Evaluator
 from ...shapes import ShapeSymbols
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from .data_numbers import of_drawn
+from .data_numbers import number_of_data
 from .representations import NumberVariable
 from .symbolic_float import current_number, float_operand
 from .symbolic_number import SymbolicNumberVariable
@@ -138,7 +138,7 @@ def number_of_each_call(
 ) -> Variable | None:
     """The same, also of numbers that were drawn on entry of the frame."""
     found = number_of_call(evaluator, function, arguments)
-    return of_drawn(evaluator, function, arguments) if found is None else found
+    return number_of_data(evaluator, function, arguments) if found is None else found
 
 
 def call_of_numbers(

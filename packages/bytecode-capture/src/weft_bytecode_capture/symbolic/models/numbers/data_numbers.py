@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 import operator as operator_module
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,7 @@ class DataFloatVariable(SymbolicNumberVariable):
         if name in _METHODS:
             return _float(evaluator, self._symbols, _METHODS[name], [self])
         method = getattr(float, name, None)
-        found = None if method is None else of_drawn(evaluator, method, [self, *arguments])
+        found = None if method is None else number_of_data(evaluator, method, [self, *arguments])
         if found is None or keywords:
             raise Unsupported("number that depends on data", f"{self!r}.{name}")
         return found
@@ -97,6 +98,8 @@ class DataFloatVariable(SymbolicNumberVariable):
     ) -> Variable | None:
         if other.node is not None:
             return None  # what the graph computes takes the number as it is
+        if other.python_type() in (str, bytes, types.NoneType):
+            return None  # nor does a float know an operation with them
         raise Unsupported("number that depends on data", f"{operator} of {self!r}, {other!r}")
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -114,13 +117,22 @@ def float_of_data(
     evaluator: Evaluator, symbols: ShapeSymbols, operator: str, pair: tuple[Variable, Variable]
 ) -> Variable:
     """An operation on numbers, one of them a float, which gives a float whatever the data are."""
-    divides = operator == "truediv" and pair[1].is_constant() and pair[1].as_constant() != 0
-    if operator in _BINARY or divides:
+    if operator in _BINARY or (operator == "truediv" and _differs_from_zero(evaluator, pair[1])):
         return _float(evaluator, symbols, OPERATORS[operator], pair)
-    found = of_drawn(evaluator, OPERATORS[operator], pair) if operator in OPERATORS else None
+    found = number_of_data(evaluator, OPERATORS[operator], pair) if operator in OPERATORS else None
     if found is None:
         raise Unsupported("number that depends on data", f"{operator} of {pair}")
     return found
+
+
+def _differs_from_zero(evaluator: Evaluator, divisor: Variable) -> bool:
+    """Whether a number is not zero: as the call's numbers say, or as is assumed of data."""
+    if not isinstance(divisor, SymbolicNumberVariable):
+        return divisor.is_constant() and divisor.as_constant() != 0
+    told = decision(divisor)
+    if told is divisor:
+        told = comparison(divisor._symbols, "ne", (divisor, ConstantVariable(0)))
+    return bool(told.as_constant()) if told.is_constant() else evaluator.assumed(told) is True
 
 
 def _float(
@@ -129,19 +141,26 @@ def _float(
     function: Callable[..., Any],
     operands: Sequence[Variable],
 ) -> Variable:
+    from .later_numbers import float_of_later
+
+    later = float_of_later(function, operands)
+    if later is not None:
+        return later
     nodes = tuple(map(number_operand, operands))
     node = evaluator.graph.outermost.call_function(function, nodes)
     value = node.meta["example_value"] = new_float(evaluator.graph.fake_mode)
     return DataFloatVariable(symbols, value, node, (function, tuple(operands)))
 
 
-def of_drawn(
+def number_of_data(
     evaluator: Evaluator, function: Callable[..., Any], arguments: Sequence[Variable]
 ) -> Variable | None:
-    """What a function gives of numbers that were drawn on entry of the frame; None of other data."""
+    """What a function gives of numbers that data gives, if it can be called on entry or after the graph."""
     from ..libraries.drawn_functions import called_on_entry
+    from .later_numbers import called_later
 
-    return called_on_entry(evaluator, function, arguments)
+    found = called_on_entry(evaluator, function, arguments)
+    return called_later(evaluator, function, arguments) if found is None else found
 
 
 COMPARISONS: dict[str, Callable[..., Any]] = {

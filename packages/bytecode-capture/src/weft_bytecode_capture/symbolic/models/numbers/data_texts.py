@@ -24,7 +24,7 @@ from ...variables.keys import HashedKey
 from ..containers.sequences import ListVariable, SequenceVariable, TupleVariable
 from ..torch.tensor import TensorVariable
 from ..torch.torch_values import SizeVariable
-from .data_numbers import DataBooleanVariable
+from .data_numbers import DataBooleanVariable, DataFloatVariable
 from .representations import NumberVariable
 
 
@@ -182,6 +182,20 @@ def formatted_with(evaluator: Evaluator, template: str, value: Variable) -> Data
     return text_of_data(evaluator, operator.mod, [ConstantVariable(template), value])
 
 
+def formatted_by_names(
+    evaluator: Evaluator, template: Variable, arguments: Sequence[Variable], keywords: Keywords
+) -> DataTextVariable | None:
+    """``template.format(*arguments, **keywords)``, if numbers that vary are in it; else None."""
+    names = TupleVariable([ConstantVariable(name) for name in keywords])
+    given: list[Variable] = [template, names, *arguments, *keywords.values()]
+    return text_of_data(evaluator, _formatted_by_names, given)
+
+
+def _formatted_by_names(template: str, names: tuple[str, ...], *values: Any) -> str:
+    first = len(values) - len(names)
+    return template.format(*values[:first], **dict(zip(names, values[first:], strict=True)))
+
+
 def _formatted(template: str, *values: Any) -> str:
     return template % values
 
@@ -217,6 +231,8 @@ def _varies(evaluator: Evaluator, variable: Variable) -> bool:
 def _is_of_data(variable: Variable) -> bool:
     if isinstance(variable, _HeldSequence):
         return any(map(_is_of_data, variable.held))
+    if isinstance(variable, DataFloatVariable):
+        return True
     if isinstance(variable, NumberVariable):
         return variable.value is None or bool(unbacked_symbols(variable.value))
     if isinstance(variable, DataTextVariable):

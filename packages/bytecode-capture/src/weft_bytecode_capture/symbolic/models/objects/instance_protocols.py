@@ -317,18 +317,47 @@ def _text(printed: PrintedInstance, name: str, *arguments: Variable) -> str | No
     found = evaluator.state.find_in_type(instance.kind, name)
     if found is None or found[0] is object:
         return None
-    owner, raw = found
-    if is_builtin_descriptor(raw):
+    if is_builtin_descriptor(found[1]):
         plain = [argument.as_constant() for argument in arguments]
         return instance.builtin_text(evaluator, name, *plain)
+    result = _called(evaluator, instance, name, *found, *arguments)
+    if not result.is_constant():
+        raise Unsupported("text of an instance", f"{instance!r}.{name}() gave {result!r}")
+    return str(result.as_constant())
+
+
+def _called(
+    evaluator: Evaluator,
+    instance: InstanceProtocols,
+    name: str,
+    owner: type,
+    raw: Any,
+    *arguments: Variable,
+) -> Variable:
+    """The text that a method written in Python gives."""
     method = bind_attribute(evaluator, instance.kind, owner, name, raw, instance)
     inner = _without_recursion_check(raw)
     if inner is not None:
         method = BoundMethodVariable(evaluator.wrap_known(inner), instance)
     result = method.call(evaluator, list(arguments), {})
-    if not (result.is_constant() and isinstance(result.as_constant(), str)):
+    if result.python_type() is not str:
         raise Unsupported("text of an instance", f"{instance!r}.{name}() gave {result!r}")
-    return str(result.as_constant())
+    return result
+
+
+def own_text(evaluator: Evaluator, value: Variable, name: str) -> Variable | None:
+    """What ``__str__`` or ``__repr__`` gives, which the class of an instance has in Python; else None.
+
+    It may hold numbers that only data gives.
+    """
+    if not isinstance(value, InstanceProtocols):
+        return None
+    found = evaluator.state.find_in_type(value.kind, name)
+    if name == "__str__" and found is not None and found[0] is object:
+        return own_text(evaluator, value, "__repr__")
+    if found is None or is_builtin_descriptor(found[1]):
+        return None
+    return _called(evaluator, value, name, *found)
 
 
 def _refuse(printed: PrintedInstance, *key: Any) -> Any:
