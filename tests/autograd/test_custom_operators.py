@@ -133,9 +133,137 @@ def test_gradients_that_the_operator_has_not(monkeypatch: pytest.MonkeyPatch) ->
         result.sum().backward()
 
 
-def test_a_list_of_written_tensors_is_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+@torch.library.custom_op("weft_tests::add_where_given", mutates_args=("first", "others"))
+def add_where_given(x: Tensor, others: list[Tensor], first: Tensor | None = None) -> Tensor:
+    for other in others if first is None else (first, *others):
+        other.add_(x)
+    return x * 2
+
+
+@add_where_given.register_fake
+def _(x: Tensor, others: list[Tensor], first: Tensor | None = None) -> Tensor:
+    return torch.empty_like(x)
+
+
+_LIBRARY = torch.library.Library("weft_tests_plain", "DEF")
+"""Operators as libraries of kernels define them: without a formula of autograd, the results first."""
+
+_LIBRARY.define("scale_into(Tensor! out, Tensor x, float factor) -> ()")
+_LIBRARY.define("add_to(Tensor(a!) total, Tensor x) -> Tensor(a!)")
+_LIBRARY.define("sum_into(Tensor! out, Tensor x) -> Tensor")
+_LIBRARY.define("rotate(Tensor! q, Tensor!? k, int places) -> ()")
+
+
+@torch.library.impl(_LIBRARY, "scale_into", "CompositeExplicitAutograd")
+def _scale_into(out: Tensor, x: Tensor, factor: float) -> None:
+    out.copy_(x * factor)
+
+
+@torch.library.impl(_LIBRARY, "add_to", "CompositeExplicitAutograd")
+def _add_to(total: Tensor, x: Tensor) -> Tensor:
+    return total.add_(x)
+
+
+@torch.library.impl(_LIBRARY, "sum_into", "CompositeExplicitAutograd")
+def _sum_into(out: Tensor, x: Tensor) -> Tensor:
+    out.add_(x)
+    return x.sum(0)
+
+
+@torch.library.impl(_LIBRARY, "rotate", "CompositeExplicitAutograd")
+def _rotate(q: Tensor, k: Tensor | None, places: int) -> None:
+    for x in (q,) if k is None else (q, k):
+        x.copy_(x.roll(places, 0))
+
+
+plain = torch.ops.weft_tests_plain
+
+
+def writes_to_lists(x: Tensor, y: Tensor) -> Any:
+    z = x + 1
+    scale_all_([z, y], 2.0)
+    scale_all_([x[0], y[1:]], 0.5)
+    scale_all_([], 0.5)
+    return z * 2, x + y
+
+
+def writes_to_what_is_given(x: Tensor, y: Tensor) -> Any:
+    z = x * 3
+    without = add_where_given(x, [])
+    return (
+        without,
+        add_where_given(x, [y], z),
+        add_where_given(z, [], y),
+        z,
+        add_where_given(x, [z]),
+    )
+
+
+def writes_by_a_library(x: Tensor, y: Tensor) -> Any:
+    out = torch.empty_like(x)
+    plain.scale_into(out, x, 3.0)
+    plain.scale_into(y, out, 0.5)
+    total = plain.add_to(x, y)
+    return out, total, total[1:] * 2
+
+
+def writes_by_a_library_to_views(x: Tensor, y: Tensor) -> Any:
+    z = x.clone()
+    summed = plain.sum_into(z[1:], y[1:])
+    plain.rotate(z, None, 1)
+    plain.rotate(z.t(), y, 2)
+    return z, summed, summed[1:]
+
+
+def writes_by_a_library_in_regions(x: Tensor, y: Tensor) -> Any:
+    z = x * 1
+    for i in range(20):
+        plain.add_to(z, y * i)
+        scale_all_([z, y], 0.9)
+    if x.sum() > 1e9:
+        plain.rotate(z, y, 1)
+    return z, y
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        writes_to_lists,
+        writes_to_what_is_given,
+        writes_by_a_library,
+        writes_by_a_library_to_views,
+        writes_by_a_library_in_regions,
+    ],
+)
+def test_operators_that_write_lists_and_those_of_libraries(program: Callable[..., Any]) -> None:
+    compiled = weft.compile(program, fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(observe(compiled, False), observe(program, False))
+
+
+def test_lists_that_are_written_where_autograd_does_not_see_it() -> None:
+    def program(x: Tensor, y: Tensor) -> Any:
+        w = x * 2
+        scale_all_([w[1:]], 0.5)
+        return w * y, w.sin()
+
+    compiled = weft.compile(program, fullgraph=True)
+    torch.testing.assert_close(observe(compiled, True), observe(program, True))
+
+
+def test_writes_of_a_library_to_what_has_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under no_grad they are data; elsewhere what they mean to autograd is the library's to say."""
+
+    def program(x: Tensor, y: Tensor) -> Any:
+        w = x * 2
+        with torch.no_grad():
+            plain.add_to(w, y)
+        return (w * y,)
+
+    compiled = weft.compile(program, fullgraph=True)
+    torch.testing.assert_close(observe(compiled, True), observe(program, True))
     monkeypatch.setenv("WEFT_STRICT", "0")
-    x = torch.randn(3)
-    with pytest.warns(weft.WeftWarning, match="list of tensors"):
-        result = weft.compile(lambda x: (scale_all_([x], 2.0), x + 1)[1])(x.clone())
-    torch.testing.assert_close(result, x * 2 + 1)
+    x = torch.randn(3, requires_grad=True)
+    with pytest.warns(weft.WeftWarning, match="of what has gradients"):
+        result = weft.compile(lambda x: plain.add_to(torch.zeros(3), x * 2) + 1)(x)
+    torch.testing.assert_close(result.detach(), x.detach() * 2 + 1)

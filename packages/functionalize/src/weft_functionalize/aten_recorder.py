@@ -22,7 +22,6 @@ from ._torch import (
     TorchDispatchMode,
     base_name,
     is_list_operator,
-    is_python_operator,
     run_by_element,
     storage_identity,
 )
@@ -45,6 +44,7 @@ from .sizes_of_one import check_sizes_of_one
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
 from .tensor_map import TensorMap
 from .tensor_ssa.alias_graph import aliased_argument
+from .tensor_ssa.custom_operators import is_from_library
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .tensor_ssa.region_aliases import RegionAlias
 from .uninitialized_memory import fill_uninitialized
@@ -515,7 +515,7 @@ class AtenRecorder(TorchDispatchMode):
             if is_write(returns[0]):
                 return written_operand(func, returns[0], args, kwargs)
             self._register_new(func, result, node)
-            if is_python_operator(func) and written_arguments(func):
+            if is_from_library(func) and written_arguments(func):
                 return self._copied(result)
             return result
         if isinstance(result, (tuple, list)):

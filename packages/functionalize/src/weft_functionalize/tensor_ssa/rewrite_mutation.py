@@ -25,7 +25,7 @@ from .._torch import OpOverload, known_equal, schema_arguments
 from ..unsupported import Unsupported
 from .alias_graph import AliasGraph, ViewEdge, argument_value
 from .block_propagation import region_writes
-from .custom_operators import functional_form, is_custom
+from .custom_operators import functional_form, is_custom, is_from_library
 from .dtypes_of_outs import convert_operand
 from .emitter import Emitter
 from .expanded_writes import emit_written_copy, shows_copies
@@ -35,7 +35,7 @@ from .functional_counterparts import (
     functional_counterpart,
     written_arguments,
 )
-from .kept_history import hides_writes, keep_history, writes_unseen
+from .kept_history import hides_writes, keep_history, runs_unseen, writes_unseen
 from .layout import dense_order, memory_order
 from .random_slopes import RRELU, leave_unwritten, scale_at_random
 from .region_aliases import SharedValues, any_of
@@ -125,8 +125,8 @@ class _Rewrite:
 
     def run(self, written: tuple[str, ...]) -> None:
         variables = written_variables(self._node, written)
-        if variables:
-            assert isinstance(self._node.target, OpOverload)
+        assert isinstance(self._node.target, OpOverload)
+        if variables or (self._node.users and is_from_library(self._node.target)):
             special = _SPECIAL.get(self._node.target)
             if self._node.target in RRELU:
                 values = scale_at_random(self._emit, self._node)
@@ -157,9 +157,8 @@ class _Rewrite:
         target = self._node.target
         assert isinstance(target, OpOverload)
         counterpart = functional_counterpart(target)
-        if counterpart is None and is_custom(target):
-            made = self._node.meta["val"]
-            counterpart = functional_form(target, len(made) if isinstance(made, list) else None)
+        if counterpart is None and is_from_library(target):
+            counterpart = self._form_of_library(target)
         if counterpart is None:
             raise Unsupported("in-place operator without a functional form", str(target))
         outs = {str(a.name) for a in schema_arguments(target) if a.is_out}
@@ -169,7 +168,10 @@ class _Rewrite:
         call = self._emit.call(counterpart, *arguments, **kwargs, **defaults)
         results = call.meta["val"]
         if isinstance(results, torch.Tensor):
-            return [call]
+            if count:
+                return [call]
+            self._node.replace_all_uses_with(call)
+            return []
         plain = len(results) - count
         if isinstance(self._node.meta["val"], torch.Tensor) and self._node.users:
             if not self._is_only_read():
@@ -183,6 +185,36 @@ class _Rewrite:
                 raise Unsupported("result of a write", str(target))
             user.replace_input_with(self._node, call)
         return [self._emit.item(call, plain + index) for index in range(count)]
+
+    def _form_of_library(self, operator: OpOverload) -> OpOverload:
+        """The form that gives what a library's operator writes.
+
+        :raises Unsupported: autograd may see the write, of which only the library knows the derivative.
+        """
+        returns = [result.alias_info is None for result in operator._schema.returns]
+        if any(returns) and not all(returns):
+            raise Unsupported("result of an operator that writes besides", str(operator))
+        if not is_custom(operator) and self._may_be_differentiated():
+            raise Unsupported(
+                "operator of a library that writes, of what has gradients",
+                str(operator),
+                "define it by torch.library.custom_op, or call it under torch.no_grad()",
+            )
+        values = [argument_value(self._node, name) for name in written_arguments(operator)]
+        listed = [len(value) if isinstance(value, (list, tuple)) else 0 for value in values]
+        written = [
+            None if isinstance(value, torch.fx.Node) else number
+            for value, number in zip(values, listed, strict=True)
+        ]
+        made = self._node.meta["val"]
+        return functional_form(
+            operator, tuple(written), len(made) if isinstance(made, list) else None
+        )
+
+    def _may_be_differentiated(self) -> bool:
+        operands = [node.meta["val"] for node in self._node.all_input_nodes]
+        seen = self._with_gradients and not runs_unseen(self._node)
+        return seen and any(isinstance(x, torch.Tensor) and x.requires_grad for x in operands)
 
     def _is_only_read(self) -> bool:
         """Whether nothing views, writes or returns the node's result."""

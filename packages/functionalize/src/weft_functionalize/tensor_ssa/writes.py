@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 import torch.fx
 
@@ -9,6 +12,7 @@ from .._torch import OpOverload
 from ..unsupported import Unsupported
 from .alias_graph import argument_value
 from .block_propagation import region_writes
+from .custom_operators import is_from_library
 from .functional_counterparts import written_arguments
 
 aten = torch.ops.aten
@@ -35,5 +39,13 @@ def written_variables(node: torch.fx.Node, names: tuple[str, ...]) -> list[torch
         if isinstance(value, torch.fx.Node):
             variables.append(value)
         elif isinstance(value, (list, tuple)):
-            raise Unsupported("write to a list of tensors", str(node.target))
+            variables += _listed(node, value)
     return variables
+
+
+def _listed(node: torch.fx.Node, values: Sequence[Any]) -> list[torch.fx.Node]:
+    """What a library's operator writes of a list."""
+    assert isinstance(node.target, OpOverload)
+    if not is_from_library(node.target) or not all(isinstance(v, torch.fx.Node) for v in values):
+        raise Unsupported("write to a list of tensors", str(node.target))
+    return list(values)
