@@ -58,6 +58,32 @@ def test_integers_are_inputs_and_results() -> None:
     assert number == 5 + 2
 
 
+def blocks(x: torch.Tensor) -> torch.Tensor:
+    """Sums of eight rows each: one row for up to eight."""
+    return F.pad(x, (0, 0, 0, -x.shape[0] % 8)).view(-1, 8, x.shape[1]).sum(1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: blocks(x) + y,
+        lambda x, y: blocks(x).expand_as(y).clone(),
+        lambda x, y: blocks(x).squeeze(0) + y[0],
+        lambda x, y: blocks(x)[None].squeeze().exp(),
+        lambda x, y: torch.cat([blocks(x).expand(3, -1), y]),
+        lambda x, y: torch.bmm(blocks(x)[None].expand(2, -1, -1), y.t()[None].expand(2, -1, -1)),
+    ],
+)
+def test_a_computed_size_that_is_known_to_be_one_is_broadcast(function) -> None:
+    schedule = schedule_of(function, torch.randn(6, 4), torch.randn(5, 4))
+    for rows in (6, 3, 8):  # for which the trace's own relation holds
+        x, y = torch.randn(rows, 4), torch.randn(5, 4)
+        [found] = weft_loop_ir.evaluate(schedule, [x, y])
+        wanted = function(x, y)
+        assert found.stride() == wanted.stride()
+        torch.testing.assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("tracing_mode", ["fake", "symbolic"])
 def test_a_number_read_from_a_tensor_is_refused(tracing_mode: str) -> None:
     graph = make_fx(lambda x: x.sum().item(), tracing_mode=tracing_mode)(torch.randn(3))

@@ -58,6 +58,34 @@ def test_writes_and_views_for_all_sizes() -> None:
     assert len(log.graphs) == 2
 
 
+def blocks(x: torch.Tensor) -> torch.Tensor:
+    """Sums of eight rows each: one row for up to eight."""
+    padded = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 8))
+    return padded.view(-1, 8, x.shape[1]).sum(1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: blocks(x) + y,
+        lambda x, y: blocks(x).squeeze(0) * y[0],
+        lambda x, y: (blocks(x)[:, None] * y[0]).sum(0).squeeze(0),
+    ],
+)
+def test_a_computed_size_of_one_is_broadcast_and_left_out(function) -> None:
+    compiled, log = compiled_and_log(function)
+    with weft.observe(log):
+        for rows in (5, 6, 3, 8, 40, 33):
+            x, y = torch.randn(rows, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+            found, wanted = compiled(x, y), function(x, y)
+            torch.testing.assert_close(found, wanted)
+            weight = torch.randn_like(wanted)
+            gradients = [torch.autograd.grad(r, [x, y], weight) for r in (found, wanted)]
+            torch.testing.assert_close(*gradients)
+    assert len(log.graphs) == 3  # the first call's, one block, several
+    assert all(report.eager_reason is None for report in log.graphs)
+
+
 def test_marks_and_dynamic_true_compile_once() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return (x.softmax(0) * x.shape[0]).sum(1)

@@ -109,6 +109,16 @@ def hint_of(number: torch.SymInt) -> int | None:
     return int(number.node.hint) if number.node.has_hint() else None
 
 
+def is_known_one(number: torch.SymInt) -> bool:
+    """Whether the traced program relies on a computed size being 1: tracing broadcast or dropped it so.
+
+    Its expression does not say that: ``(n + 7) // 8`` may be 1 for several ``n``.
+    """
+    if number.node.expr.is_Symbol or hint_of(number) not in (1, None):
+        return False
+    return statically_known_true(number == 1)
+
+
 def is_symbolic_number(value: Any) -> bool:
     """Whether ``value`` is a symbolic integer, float or bool."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)

@@ -14,6 +14,7 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir._torch import is_known_one
 from weft_loop_ir.unsupported import Unsupported
 
 
@@ -184,13 +185,12 @@ def _unsupported(expression: sympy.Expr) -> Unsupported:
 
 
 def to_expression(value: Any) -> sympy.Expr:
-    """An int, ``torch.SymInt`` or SymPy expression as an index expression."""
+    """An int, ``torch.SymInt`` or SymPy expression as an index expression; 1 where it is known to be that."""
     if isinstance(value, int):
         return integer(value)
     if isinstance(value, sympy.Expr):
         return value
-    expression = value.node.expr
-    return from_torch(expression)
+    return sympy.S.One if is_known_one(value) else from_torch(value.node.expr)
 
 
 def constant_float(value: torch.SymFloat) -> float | None:
