@@ -42,6 +42,16 @@ def normalized(x):
     return {"all": y}
 
 
+def behind_a_branch(x):
+    counts = (x * 20).long().relu()
+    if counts.sum() == 0:
+        counts[counts < 0] = 1
+    chosen = x.repeat_interleave(counts)
+    if chosen.shape[0] > 5:
+        return chosen.sum(), "many"
+    return x, "few"
+
+
 def in_callee(x):
     return [early_return(x), early_return(-x.abs())]
 
@@ -81,6 +91,7 @@ def used_after_all(x):
 
 
 FUNCTIONS = [early_return, best, other_sizes, number, normalized, in_callee, logged_loss]
+FUNCTIONS += [behind_a_branch]
 
 
 def calls():

@@ -25,6 +25,8 @@ from .purity import (
     writes,
 )
 
+Values = dict[torch.fx.Node, Any]
+
 _MAX_BYTES = 1 << 30  # of results that are held while a frame is captured
 
 _COMMUNICATES = re.compile("c10d|symm_mem|dtensor")
@@ -65,35 +67,40 @@ class PresentValues:
             if node.op == "placeholder":
                 given = inputs.get(node)
                 self._values[node] = _number(node) if given is None else given.tensor
-            elif node.op == "get_attr":
-                self._values[node] = getattr(self._builder.root, str(node.target))
-            elif node.target is not set_grad_enabled:
-                self._require_harmless(node, outside)
-                self._values[node] = self._result(node)
-                self._count(self._values[node])
+            else:
+                self._run_node(self._builder.root, node, self._values, outside)
 
-    def _require_harmless(self, node: torch.fx.Node, outside: set[int]) -> None:
-        if draws(node) or node.target in MODE_CALLS or isinstance(node.target, HigherOrderOperator):
-            raise _NotRun
-        if not has_effect(node):
-            return
-        if is_functional_custom_operator(node):
-            if _COMMUNICATES.search(str(node.target)):
-                raise _NotRun  # with processes that may not capture now
-            return
-        if not (writes(node) and is_tracked_write(node)):
-            raise _NotRun
-        for written in possibly_written(node):
-            value = self._values[written]
-            if not isinstance(value, torch.Tensor) or storage_identity(value) in outside:
-                raise _NotRun
+    def _run_node(self, module: Any, node: torch.fx.Node, values: Values, outside: set[int]) -> None:
+        """Add the value of a node of ``module``'s graph to ``values``."""
+        if node.op == "get_attr":
+            values[node] = getattr(module, str(node.target))
+        elif node.target is not set_grad_enabled:
+            _require_harmless(node, values, outside)
+            values[node] = self._result(node, values, outside)
+            self._count(values[node])
 
-    def _result(self, node: torch.fx.Node) -> Any:
-        arguments: Any = torch.fx.map_arg(node.args, self._values.__getitem__)
-        keywords: Any = torch.fx.map_arg(node.kwargs, self._values.__getitem__)
+    def _result(self, node: torch.fx.Node, values: Values, outside: set[int]) -> Any:
+        arguments: Any = torch.fx.map_arg(node.args, values.__getitem__)
+        keywords: Any = torch.fx.map_arg(node.kwargs, values.__getitem__)
         if isinstance(node.target, GradientRule):
             return arguments[0]
+        if node.target is torch.ops.higher_order.cond:
+            predicate, if_true, if_false, operands = arguments
+            return self._branch(if_true if predicate else if_false, operands, outside)
         return run_call(node.op, node.target, arguments, keywords)
+
+    def _branch(self, module: torch.fx.GraphModule, operands: Any, outside: set[int]) -> Any:
+        """What the side of a branch gives that the present call takes."""
+        given = iter(operands)
+        values: Values = {}
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                values[node] = next(given)
+            elif node.op == "output":
+                return torch.fx.map_arg(node.args[0], values.__getitem__)
+            elif node.target is not torch._check:
+                self._run_node(module, node, values, outside)
+        raise _NotRun
 
     def _count(self, value: Any) -> None:
         if isinstance(value, torch.Tensor):
@@ -105,6 +112,28 @@ class PresentValues:
         """Let go of all values."""
         self._ended = True
         self._values.clear()
+
+
+def _require_harmless(node: torch.fx.Node, values: Values, outside: set[int]) -> None:
+    """Refuse a call that would change a tensor of the program, whose storages are ``outside``."""
+    if draws(node) or node.target in MODE_CALLS:
+        raise _NotRun
+    if isinstance(node.target, HigherOrderOperator):
+        if node.target is not torch.ops.higher_order.cond:
+            raise _NotRun
+        return  # the side that is taken is looked through
+    if not has_effect(node):
+        return
+    if is_functional_custom_operator(node):
+        if _COMMUNICATES.search(str(node.target)):
+            raise _NotRun  # with processes that may not capture now
+        return
+    if not (writes(node) and is_tracked_write(node)):
+        raise _NotRun
+    for written in possibly_written(node):
+        value = values[written]
+        if not isinstance(value, torch.Tensor) or storage_identity(value) in outside:
+            raise _NotRun
 
 
 def _number(node: torch.fx.Node) -> Any:
