@@ -52,6 +52,19 @@ def behind_a_branch(x):
     return x, "few"
 
 
+table = nn.Embedding(8, 4)
+heads = nn.MultiheadAttention(4, 2, dropout=0.1).eval()
+
+
+def behind_attention(x):
+    y = table((x > 0).long())[None]
+    y = nn.functional.scaled_dot_product_attention(y, y, y)[0]
+    y, weights = heads(y, y, y)
+    if (weights.sum() * x.sign()).sum() > 0:
+        return y.sum() + x, "some"
+    return x, "none"
+
+
 def in_callee(x):
     return [early_return(x), early_return(-x.abs())]
 
@@ -91,7 +104,7 @@ def used_after_all(x):
 
 
 FUNCTIONS = [early_return, best, other_sizes, number, normalized, in_callee, logged_loss]
-FUNCTIONS += [behind_a_branch]
+FUNCTIONS += [behind_a_branch, behind_attention]
 
 
 def calls():

@@ -70,7 +70,9 @@ class PresentValues:
             else:
                 self._run_node(self._builder.root, node, self._values, outside)
 
-    def _run_node(self, module: Any, node: torch.fx.Node, values: Values, outside: set[int]) -> None:
+    def _run_node(
+        self, module: Any, node: torch.fx.Node, values: Values, outside: set[int]
+    ) -> None:
         """Add the value of a node of ``module``'s graph to ``values``."""
         if node.op == "get_attr":
             values[node] = getattr(module, str(node.target))

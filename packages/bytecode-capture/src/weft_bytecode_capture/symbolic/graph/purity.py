@@ -60,7 +60,7 @@ def _gives_nothing(target: Any) -> bool:
 
 def has_effect(node: torch.fx.Node) -> bool:
     """Whether a call does more than to give its result, or to raise where conditions on data do not hold."""
-    return _has_effect(node, _EFFECTS)
+    return _has_effect(node, _WRITES if _drops_nothing(node) else _EFFECTS)
 
 
 def writes(node: torch.fx.Node) -> bool:
@@ -77,7 +77,6 @@ def writes(node: torch.fx.Node) -> bool:
         and node.target not in MODE_CALLS
         and node.target not in LEVEL_CALLS
         and node.target not in LEVEL_STATES
-        and not _is_plain_lookup(node)
         and not is_functional_custom_operator(node)
     )
 
@@ -131,7 +130,25 @@ def possibly_written(node: torch.fx.Node) -> list[torch.fx.Node]:
 def draws(node: torch.fx.Node) -> bool:
     """Whether a node draws random numbers."""
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    return node.op.startswith("call_") and _DRAWN.search(str(name)) is not None
+    is_drawn = node.op.startswith("call_") and _DRAWN.search(str(name)) is not None
+    return is_drawn and not _drops_nothing(node)
+
+
+_DROPOUTS: dict[Any, tuple[tuple[int, str, Any], ...]] = {
+    torch.nn.functional.scaled_dot_product_attention: ((4, "dropout_p", 0.0),),
+    torch.nn.functional.multi_head_attention_forward: (
+        (10, "dropout_p", 0.0),
+        (13, "training", True),
+    ),
+}
+"""Arguments of attention, by position, name and default: it drops nothing where one is zero or false."""
+
+
+def _drops_nothing(node: torch.fx.Node) -> bool:
+    """Whether a node is attention that draws no random numbers."""
+    rows = _DROPOUTS.get(node.target, ())
+    given = [node.args[i] if i < len(node.args) else node.kwargs.get(n, d) for i, n, d in rows]
+    return any(type(value) in (bool, int, float) and not value for value in given)
 
 
 def is_tracked_write(node: torch.fx.Node) -> bool:
@@ -189,7 +206,7 @@ def _has_effect(node: torch.fx.Node, names: re.Pattern[str]) -> bool:
     """Whether a node does more than to give its result; ``names`` matches the names of operators that do."""
     if node.op == "get_attr" or isinstance(node.target, GradientRule):
         return False
-    if node.target in _OF_TRANSFORMS or _only_reads(node):
+    if node.target in _OF_TRANSFORMS or _only_reads(node) or _is_plain_lookup(node):
         return False
     if node.op == "call_method":
         name = str(node.target)
