@@ -158,6 +158,23 @@ def test_a_division_by_a_count_of_zero_raises_as_in_eager():
                 compiled(x)
 
 
+def test_few_counts_are_read_whatever_size_varies():
+    """A list of as many elements as there are rows: the rows are counted, what is in them varies."""
+
+    def function(x, mask):
+        chosen = x[mask.view(-1)]
+        return [part.sum() for part in chosen.split(mask.sum(1).tolist())], chosen * 2
+
+    captured = capture(function)
+    generator = torch.Generator().manual_seed(1)
+    for rows, columns in ((2, 3), (3, 3), (4, 5), (3, 7), (4, 2)):
+        mask = torch.rand(rows, columns, generator=generator) > 0.4
+        x = torch.rand(rows * columns, generator=generator)
+        result = captured(x, mask)
+        assert not result.breaks
+        torch.testing.assert_close(result.result, function(x, mask))
+
+
 def test_checks_decide_branches():
     def function(x, counts):
         n = counts.max().item()

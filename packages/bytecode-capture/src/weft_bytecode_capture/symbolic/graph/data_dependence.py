@@ -14,6 +14,7 @@ from ..._torch.symbols import (
     GuardOnDataDependentSymNode,
     expression_of,
     least_that_decides,
+    size_hint,
     unbacked_symbols,
     within,
 )
@@ -91,16 +92,28 @@ def read_list(evaluator: Evaluator, tensor: TensorVariable) -> Variable | None:
     shape: tuple[Any, ...] = tuple(tensor.fake.shape)
     if len(shape) == 0:
         return read_number(evaluator, tensor) if can_read(evaluator, tensor) else None
-    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _MAX_ELEMENTS:
+    length = _specialised_length(evaluator, shape[0]) if len(shape) == 1 else None
+    if length is None:
         return None
     numbers = []
-    for position in range(shape[0]):
+    for position in range(length):
         place = [ConstantVariable(0), ConstantVariable(position)]
         element = evaluator.graph.call_method(evaluator, "select", tensor, place, {})
         if not isinstance(element, TensorVariable) or not can_read(evaluator, element):
             return None
         numbers.append(read_number(evaluator, element))
     return ListVariable(numbers)
+
+
+def _specialised_length(evaluator: Evaluator, size: Any) -> int | None:
+    """How many elements a list has, which becomes a relation; None of too many, and where data decides."""
+    now = size_hint(size)
+    if now is None or now > _MAX_ELEMENTS:
+        return None
+    if isinstance(size, int):
+        return size
+    may_read = evaluator.state.options.data_dependent_scalars and not evaluator.graph.is_in_region
+    return int(evaluator.graph.shapes.specialise(size)) if may_read else None
 
 
 def require(graph: Graph, condition: torch.SymBool, node: torch.fx.Node) -> None:
