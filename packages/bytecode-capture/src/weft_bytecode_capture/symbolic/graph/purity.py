@@ -29,7 +29,7 @@ _DRAWS = (
 )
 # Of operators that switch a mode, or write to an argument although their name does not say so (batch_norm
 # its running statistics, embedding its renormalised rows).
-_WRITES = re.compile("autocast|batch_norm|embedding|instance_norm|seed|set_")
+_WRITES = re.compile("autocast|batch_norm|embedding(?!_loss)|instance_norm|seed|set_")
 _DRAWN = re.compile(f"{_DRAWS}|normal_|uniform_|exponential_|cauchy_|geometric_")
 _EFFECTS = re.compile(f"{_DRAWS}|{_WRITES.pattern}")
 _IN_PLACE_OPERATORS = frozenset(
@@ -248,7 +248,8 @@ _OF_TRANSFORMS = frozenset({*LEVEL_WRAPPERS, torch.autograd.grad})
 
 def _is_plain_lookup(node: torch.fx.Node) -> bool:
     """Whether a node looks up rows of an embedding without renormalising any (``max_norm``)."""
-    if node.target is not torch.nn.functional.embedding:
+    functions = (torch.nn.functional.embedding, torch.nn.functional.embedding_bag)
+    if node.target not in functions:
         return False
     given = node.args[3] if len(node.args) > 3 else node.kwargs.get("max_norm")
     return given is None
