@@ -65,6 +65,13 @@ def behind_attention(x):
     return x, "none"
 
 
+def behind_chance(x):
+    drawn = x.new_ones(5).multinomial(3)
+    if (x[:3].relu() * 2).sum() > 0:
+        return x[drawn.sort().values.clamp(max=0)] + 1, "some"
+    return x, "none"
+
+
 def in_callee(x):
     return [early_return(x), early_return(-x.abs())]
 
@@ -104,7 +111,7 @@ def used_after_all(x):
 
 
 FUNCTIONS = [early_return, best, other_sizes, number, normalized, in_callee, logged_loss]
-FUNCTIONS += [behind_a_branch, behind_attention]
+FUNCTIONS += [behind_a_branch, behind_attention, behind_chance]
 
 
 def calls():

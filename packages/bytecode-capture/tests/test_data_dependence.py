@@ -118,9 +118,17 @@ def looked_up(x, counts):
     return part * 2, found + torch.nn.functional.embedding(counts % 2, rows).sum(), same
 
 
+def resized(x, counts):
+    """Sizes that are elements of tensors, as rows and columns of a mask are counted."""
+    image = x.view(1, 1, 1, -1)
+    height, width = counts.max() + 1, counts.sum() + 1
+    bigger = torch.nn.functional.interpolate(image, size=(height, width), mode="nearest")
+    return bigger, torch.nn.functional.pad(bigger, (0, height, 0, 2))
+
+
 ONE_GRAPH = [number_as_operand, float_as_operand, number_as_size, number_kept, element]
 ONE_GRAPH += [several_numbers, write_to_a_part, masked, positions, column_and_row]
-ONE_GRAPH += [repeated, unique, looked_up]
+ONE_GRAPH += [repeated, unique, looked_up, resized]
 
 
 @pytest.mark.parametrize("function", ONE_GRAPH, ids=lambda f: f.__name__)

@@ -52,6 +52,7 @@ from .data_dependence import (
     refuse_unchecked_window,
     require_selected_inside,
     require_small,
+    with_read_sizes,
 )
 from .fake_corrections import as_kernel_lies
 from .fake_mode import OperandCheck, RememberingFakeMode
@@ -410,6 +411,7 @@ class GraphBuilder:
             return call_with_numbers(evaluator, target, arguments, keywords)
         refuse_start_in_tensor(target, arguments, keywords)
         refuse_no_classes(target, arguments, keywords)
+        arguments, keywords = with_read_sizes(evaluator, target, arguments, keywords)
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and not self.is_in_region:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)

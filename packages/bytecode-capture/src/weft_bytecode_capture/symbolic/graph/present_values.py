@@ -17,6 +17,7 @@ from ..protocol import Graph
 from .modes import MODE_CALLS
 from .node_calls import run_call
 from .purity import (
+    REGION_OPERATORS,
     draws,
     has_effect,
     is_functional_custom_operator,
@@ -29,6 +30,7 @@ Values = dict[torch.fx.Node, Any]
 
 _MAX_BYTES = 1 << 30  # of results that are held while a frame is captured
 
+_LOOPS = frozenset(REGION_OPERATORS - {torch.ops.higher_order.cond})
 _COMMUNICATES = re.compile("c10d|symm_mem|dtensor")
 
 
@@ -37,11 +39,15 @@ class _NotRun(Exception):
 
 
 class PresentValues:
-    """Values of nodes of the outermost graph, found in the order of the graph."""
+    """Values of nodes of the outermost graph, found in the order of the graph.
+
+    What chance decides has none, nor what a loop in the graph gives, and what is computed from them.
+    """
 
     def __init__(self, builder: Graph) -> None:
         self._builder = builder
-        self._values: dict[torch.fx.Node, Any] = {}
+        self._values: Values = {}
+        self._seen: set[torch.fx.Node] = set()
         self._bytes = 0
         self._ended = False
 
@@ -62,8 +68,9 @@ class PresentValues:
         inputs = self._builder.inputs_by_node()
         outside = {storage_identity(tensor) for _, tensor, _ in self._builder.given}
         for node in self._builder.outermost.nodes:
-            if node in self._values or node.target is torch._check:
+            if node in self._seen or node.target is torch._check:
                 continue
+            self._seen.add(node)
             if node.op == "placeholder":
                 given = inputs.get(node)
                 self._values[node] = _number(node) if given is None else given.tensor
@@ -77,6 +84,10 @@ class PresentValues:
         if node.op == "get_attr":
             values[node] = getattr(module, str(node.target))
         elif node.target is not set_grad_enabled:
+            is_unknown = draws(node) or node.target in _LOOPS
+            is_unknown |= not values.keys() >= set(node.all_input_nodes)
+            if is_unknown and not writes(node):
+                return
             _require_harmless(node, values, outside)
             values[node] = self._result(node, values, outside)
             self._count(values[node])
@@ -99,6 +110,8 @@ class PresentValues:
             if node.op == "placeholder":
                 values[node] = next(given)
             elif node.op == "output":
+                if not values.keys() >= set(node.all_input_nodes):
+                    raise _NotRun
                 return torch.fx.map_arg(node.args[0], values.__getitem__)
             elif node.target is not torch._check:
                 self._run_node(module, node, values, outside)
