@@ -1,10 +1,12 @@
-"""Which models there are: every family of transformers with its main head, and torch's own modules."""
+"""Which models of transformers there are: of every family the main head, then all its other classes."""
 
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass
 
+import transformers
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
@@ -35,6 +37,19 @@ TASKS = {
 """Tasks, the first that a family has is its main one, and the labels that its loss takes."""
 
 
+OTHER_HEADS = (
+    (r"\w+For(Masked|Causal|Conditional|Pre[Tt]raining)\w*|\w+LMHeadModel", "tokens"),
+    (r"\w+For(Sequence|Image|Video|Audio|Images?AndText)Classification", "classes"),
+    (r"\w+For(Token|AudioFrame)Classification", "places"),
+    (r"\w+ForQuestionAnswering", "answers"),
+    (r"\w+ForMultipleChoice", "choices"),
+)
+"""Labels of the heads beside the main one, by the names of their classes; the others have none."""
+
+NO_MODEL = re.compile(r"Pre[Tt]rained(?!\w*For)|(Layer|Output|Session|Cache|Router|MLP|Block)$")
+"""Names of what modules of models export besides."""
+
+
 @dataclass(frozen=True)
 class Family:
     """A configuration's name in the library, a class of models that takes it, and the loss's labels."""
@@ -53,7 +68,7 @@ def _names(value: str | tuple[str, ...]) -> tuple[str, ...]:
 
 @functools.cache
 def families() -> dict[str, Family]:
-    """The base model and the model of the main task of every configuration, by name."""
+    """By name: of every configuration the base model and the main task's, then every other class."""
     found: list[Family] = []
     base = modeling_auto.MODEL_MAPPING_NAMES
     tables = {task: getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {}) for task in TASKS}
@@ -64,4 +79,17 @@ def families() -> dict[str, Family]:
             found.append(Family(kind, _names(base[kind])[0]))
         if head:
             found.append(Family(kind, head, TASKS[task]))
+    found += _others({family.model for family in found})
     return {str(family): family for family in found}
+
+
+def _others(known: set[str]) -> list[Family]:
+    """The classes that the library exports besides, under the names of their folders."""
+    found = []
+    for name, module in transformers._class_to_module.items():
+        folder = re.fullmatch(r"models\.(\w+)\.modeling_\w+", module)
+        if folder is None or folder[1] == "auto" or name in known or NO_MODEL.search(name):
+            continue
+        labels = next((kind for text, kind in OTHER_HEADS if re.fullmatch(text, name)), "none")
+        found.append(Family(folder[1], name, labels))
+    return found

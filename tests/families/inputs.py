@@ -17,6 +17,15 @@ SIZES = ((2, 12), (3, 17), (4, 10))
 
 TRIES = 24
 
+ONLY_NEEDED = {
+    "past_observed_mask",
+    "past_time_features",
+    "hidden_states",
+    "inputs_embeds",
+    "encoder_hidden_states",
+}
+"""Arguments that are given where they have no default."""
+
 
 class NoInputsError(Exception):
     """A model that no layout of inputs fits: it says what eager raised first."""
@@ -25,7 +34,7 @@ class NoInputsError(Exception):
 def inputs_of(model: Any, labels: str) -> list[dict[str, Any]]:
     """Keyword arguments for each of :data:`SIZES`."""
     fixed, first_error = None, None
-    for tried, layout in enumerate(_layouts(model)):
+    for tried, layout in enumerate(_layouts(model, labels)):
         if tried == TRIES:
             break
         try:
@@ -37,10 +46,21 @@ def inputs_of(model: Any, labels: str) -> list[dict[str, Any]]:
     if fixed is None:
         raise NoInputsError(f"{type(first_error).__name__}: {str(first_error)[:300]}")
     found = [first, *(_fitting(model, fixed, size) for size in SIZES[1:])]
-    return [_with_labels(model, arguments, labels) for arguments in found]
+    labelled = [_with_labels(model, arguments, labels) for arguments in found]
+    return labelled if labels == "tokens" or _taken(model, labelled[0]) else found
 
 
-def _layouts(model: Any) -> Iterator[dict[str, Any]]:
+def _taken(model: Any, arguments: dict[str, Any]) -> bool:
+    """Whether a head has a loss of these labels."""
+    try:
+        with torch.no_grad():
+            model(**arguments)
+    except Exception:  # whatever a model's own code raises of labels that do not fit
+        return False
+    return True
+
+
+def _layouts(model: Any, labels: str) -> Iterator[dict[str, Any]]:
     """Choices of which optional arguments to give and how images and sounds are laid out."""
     names = set(inspect.signature(model.forward).parameters)
     pixels = {"pixel_values", "pixel_values_videos", "flattened_patches"} & names
@@ -51,7 +71,7 @@ def _layouts(model: Any) -> Iterator[dict[str, Any]]:
         for image, audio in itertools.product(
             images if pixels else ("4",), sounds if sound else ("",)
         ):
-            yield {"image": image, "audio": audio, "both": both}
+            yield {"image": image, "audio": audio, "both": both, "labels": labels}
         if not (pixels and "input_ids" in names):
             return
 
@@ -110,6 +130,8 @@ def _arguments(
         "past_observed_mask": lambda: torch.ones(_series(config, size, generator).shape),
         "task_inputs": lambda: _plain_tokens(text, (batch, config.task_seq_len), generator),
         "noisy_latents": lambda: torch.randn(batch, length, 64, generator=generator),
+        "inputs_embeds": lambda: torch.randn(batch, length, _width(text), generator=generator),
+        "encoder_hidden_states": lambda: torch.randn(batch, 6, _width(text), generator=generator),
     }
     wanted = [
         name for name in makers if name in parameters and _gives(name, layout, parameters, config)
@@ -121,18 +143,24 @@ def _arguments(
     if "mm_token_type_ids" in parameters and "input_ids" in arguments and placeholders:
         image = _image_token(config)
         arguments["mm_token_type_ids"] = (arguments["input_ids"] == image).long()
+    if layout["labels"] == "classes" and "decoder_input_ids" in parameters:
+        arguments["input_ids"][:, -1] = config.eos_token_id  # whose state is classified
+    if layout["labels"] == "choices":
+        return {name: torch.stack([x, x.flip(0)], 1) for name, x in arguments.items()}
     return arguments
 
 
 def _gives(name: str, layout: dict[str, Any], parameters: Any, config: Any) -> bool:
     needed = parameters[name].default is inspect.Parameter.empty
+    if name == "decoder_input_ids" and layout["labels"] in ("classes", "answers"):
+        return needed  # such a head makes them from the others
     if name == "decoder_input_ids":
         return bool(getattr(config, "is_encoder_decoder", False))
     if name in ("pixel_values", "image_sizes") and "input_ids" in parameters:
         return needed or bool(layout["both"])
     if name == "image_grid_thw":
         return layout["image"] == "flat" and bool(layout["both"])
-    if name in ("past_observed_mask", "past_time_features", "hidden_states"):
+    if name in ONLY_NEEDED:
         return needed
     return True
 
@@ -237,10 +265,25 @@ def _with_labels(model: Any, arguments: dict[str, Any], labels: str) -> dict[str
     tokens = arguments.get("decoder_input_ids", arguments.get("input_ids"))
     if labels == "tokens" and tokens is not None:
         return {**arguments, "labels": tokens.clone()}
+    batch = next(iter(arguments.values())).shape[0]
+    classes = max(getattr(model.config, "num_labels", 1), 1)
     if labels == "classes":
-        batch = next(iter(arguments.values())).shape[0]
-        return {**arguments, "labels": torch.arange(batch) % max(model.config.num_labels, 1)}
+        return {**arguments, "labels": torch.arange(batch) % classes}
+    if labels == "places" and tokens is not None:
+        return {**arguments, "labels": tokens % classes}
+    if labels == "choices":
+        return {**arguments, "labels": torch.arange(batch) % 2}
+    if labels == "answers":
+        return {
+            **arguments,
+            "start_positions": torch.arange(batch),
+            "end_positions": torch.arange(batch) + 2,
+        }
     return arguments
+
+
+def _width(text: Any) -> int:
+    return int(getattr(text, "hidden_size", None) or getattr(text, "d_model", None) or 64)
 
 
 __all__ = ["LAYERS", "SIZES", "NoInputsError", "inputs_of"]

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import weft
 
+from tests.fuzz.evaluated import EvaluatedCpp
 from tests.opinfo.workers import Worker, answer_all
 
 from .catalogue import families
@@ -42,6 +44,9 @@ def outcome_of(name: str, mode: str, backend: str) -> dict[str, Any]:
         model, calls = case_of(name)
     except NoInputsError as error:
         return Record(name, mode, backend, "no inputs", str(error)).as_json()
+    if backend == "evaluated":
+        weft.register_codegen("cpu", EvaluatedCpp)
+        return check(name, model, calls, mode, "weft").as_json()
     return check(name, model, calls, mode, backend).as_json()
 
 
@@ -69,6 +74,8 @@ def _family(name: str) -> tuple[Any, list[dict[str, Any]]]:
         try:
             model_class = getattr(transformers, family.model)
             config = tiny(model_class.config_class or CONFIG_MAPPING[family.kind], level)
+            if family.labels == "classes":
+                _give_padding(config)
             with torch.device("meta"):
                 size = sum(p.numel() for p in model_class(config).parameters())
             if size > MAX_PARAMETERS:
@@ -78,6 +85,13 @@ def _family(name: str) -> tuple[Any, list[dict[str, Any]]]:
         except Exception as error:  # of the library's own code, on a configuration or an input
             last += f"{level}: {type(error).__name__}: {str(error)[:300]}; "
     raise NoInputsError(last)
+
+
+def _give_padding(config: Any) -> None:
+    """Name the token that a head for sequences looks for the last place before, where there is none."""
+    for part in (config, config.get_text_config()):
+        if getattr(part, "pad_token_id", None) is None:
+            part.pad_token_id = 0
 
 
 def serve(mode: str, backend: str) -> None:
