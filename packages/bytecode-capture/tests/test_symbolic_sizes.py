@@ -111,6 +111,14 @@ def new_tensors(x):
     )
 
 
+def numbers_in_tensors(x):
+    """torch gives a tensor for a quotient of two numbers, which then is a size."""
+    rows = torch.div(x.size(0) - 1, 2, rounding_mode="floor") + 1
+    columns = torch.div(x.size(1) * 4, 2, rounding_mode="trunc")
+    doubled = torch.cat([x, x], 1).view(x.size(0), columns)
+    return doubled, torch.zeros((2, rows)), x.new_zeros(rows, 3), x[:rows], int(columns), rows
+
+
 def shapes(x):
     return x.shape, x.size(), x.shape[::-1], (*x.shape[:-1], 4), x.stride(), x.nbytes
 
@@ -134,7 +142,17 @@ def keyed(x):
 
 @pytest.mark.parametrize(
     "function",
-    [views, arithmetic, rounded_quotients, roots, new_tensors, shapes, comparisons, keyed],
+    [
+        views,
+        arithmetic,
+        rounded_quotients,
+        roots,
+        new_tensors,
+        numbers_in_tensors,
+        shapes,
+        comparisons,
+        keyed,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_two_graphs_serve_every_size(function):

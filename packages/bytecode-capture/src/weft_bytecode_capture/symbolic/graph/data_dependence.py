@@ -19,7 +19,7 @@ from ..._torch.symbols import (
     within,
 )
 from ...unsupported import Unsupported
-from ..models.containers.sequences import ListVariable, SequenceVariable, TupleVariable
+from ..models.containers.sequences import ListVariable, SequenceVariable
 from ..models.numbers.data_numbers import DataBooleanVariable, DataFloatVariable
 from ..models.numbers.representations import number_operand, number_value
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
@@ -103,39 +103,6 @@ def read_list(evaluator: Evaluator, tensor: TensorVariable) -> Variable | None:
             return None
         numbers.append(read_number(evaluator, element))
     return ListVariable(numbers)
-
-
-_SIZES: dict[Any, tuple[int, str]] = {
-    torch.nn.functional.interpolate: (1, "size"),
-    torch.nn.functional.pad: (1, "pad"),
-}
-"""Functions of torch that take tensors among the sizes in an argument, by position and name."""
-
-
-def with_read_sizes(
-    evaluator: Evaluator, target: Any, arguments: Sequence[Variable], keywords: Keywords
-) -> tuple[Sequence[Variable], Keywords]:
-    """The arguments of a call, tensors among the sizes of such a function read as the numbers they hold."""
-    if target not in _SIZES:
-        return arguments, keywords
-    position, name = _SIZES[target]
-    given = arguments[position] if position < len(arguments) else keywords.get(name)
-    if not isinstance(given, SequenceVariable):
-        return arguments, keywords
-    items = list(given.iterate(evaluator))
-    read = [_size_in_tensor(evaluator, item) for item in items]
-    if read == items:
-        return arguments, keywords
-    if position < len(arguments):
-        return [*arguments[:position], TupleVariable(read), *arguments[position + 1 :]], keywords
-    return arguments, {**keywords, name: TupleVariable(read)}
-
-
-def _size_in_tensor(evaluator: Evaluator, item: Variable) -> Variable:
-    fake = getattr(item, "fake", None)
-    if not isinstance(fake, torch.Tensor) or fake.is_floating_point() or fake.dtype is torch.bool:
-        return item
-    return item.call_method(evaluator, "item", [], {})
 
 
 def _specialised_length(evaluator: Evaluator, size: Any) -> int | None:

@@ -52,7 +52,6 @@ from .data_dependence import (
     refuse_unchecked_window,
     require_selected_inside,
     require_small,
-    with_read_sizes,
 )
 from .fake_corrections import as_kernel_lies
 from .fake_mode import OperandCheck, RememberingFakeMode
@@ -70,6 +69,7 @@ from .purity import is_data_of
 from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
 from .repeated_calls import RepeatedCalls
 from .size_nodes import size_node
+from .sizes_in_tensors import with_sizes_read
 from .storages import Layout, guard_overlap, node_values, storages, version_of
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
@@ -411,7 +411,7 @@ class GraphBuilder:
             return call_with_numbers(evaluator, target, arguments, keywords)
         refuse_start_in_tensor(target, arguments, keywords)
         refuse_no_classes(target, arguments, keywords)
-        arguments, keywords = with_read_sizes(evaluator, target, arguments, keywords)
+        arguments, keywords = with_sizes_read(evaluator, target, arguments, keywords)
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and not self.is_in_region:  # a region checks its counter's rows
             require_selected_inside(evaluator, target, arguments, keywords)

@@ -28,6 +28,7 @@ from ...graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_of
 from ...graph.data_dependence import can_read, read_list, read_number
 from ...graph.histories import raise_for_view, with_history
 from ...graph.known_contents import known_contents
+from ...graph.sizes_in_tensors import number_of_sizes
 from ...protocol import Evaluator
 from ...regions.loops.iteration_sizes import differ_by_iteration, size_variable
 from ...shapes import DataSymbolSource
@@ -465,6 +466,9 @@ def _number_of_data(
     """A number that depends on data, as a symbol; None where that cannot be had."""
     if name not in _READS or arguments or keywords:
         return None
+    sized = number_of_sizes(evaluator, tensor) if _READS[name] is not float else None
+    if sized is not None:
+        return sized
     contents = known_contents(evaluator, tensor)
     if contents is not None:
         return _read(evaluator, contents, name)
