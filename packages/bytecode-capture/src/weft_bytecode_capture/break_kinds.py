@@ -432,7 +432,8 @@ _REGIONS = {
         BreakKind(_COUNTER, ("compute with tensors, or index a tensor, by the counter",)),
     ),
     **dict.fromkeys(
-        ("append of something that is no tensor", "list of a length that depends on data",
+        ("append of something that is no tensor", "append of an expanded tensor",
+         "list of a length that depends on data",
          "list of a length that differs by iteration", "list that a loop appends to and looks at"),
         BreakKind("a list that a region appends to becomes one tensor of rows", (_UNROLL,)),
     ),
