@@ -13,6 +13,7 @@ from weft_loop_ir import (
     ScheduleOptions,
     check_first,
     lower,
+    raises_by_value,
     schedule,
     write_back,
 )
@@ -50,6 +51,25 @@ def test_calls_that_may_raise_come_first() -> None:
     changed = [k for k, step in enumerate(steps) if set(item_writes(step)) & set(graph.inputs)]
     assert changed
     assert call < changed[0]
+
+
+CALLS: dict[str, tuple[Any, bool, bool]] = {
+    "counts within bounds": (lambda x, i, y: aten.histc(x, 4, 0, 3), False, False),
+    "counts up to the ends": (lambda x, i, y: aten.histc(x, 4), True, True),
+    "counts of numbers": (lambda x, i, y: aten.bincount(i, minlength=4), True, True),
+    "sums at places": (lambda x, i, y: aten.put(x, i, y[:, 0]), True, False),
+    "sorting": (lambda x, i, y: aten.sort(x), False, False),
+}
+"""Whether a call raises for some values, and whether it does so before it returns from a GPU."""
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_what_raises_by_value(name: str) -> None:
+    program, raises, raises_at_once = CALLS[name]
+    nodes = lower(make_fx(program, tracing_mode="real")(X, INDEX, Y)).nodes
+    calls = [node for node in nodes if isinstance(node, ExternCall)]
+    assert [raises_by_value(call) for call in calls] == [raises]
+    assert [raises_by_value(call, asserts_later=True) for call in calls] == [raises_at_once]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -288,7 +288,7 @@ class TritonCodegen(Codegen):
             is_recordable=is_recordable(schedule),
             is_dynamic=bool(schedule.symbols) or not all(isinstance(i, str) for i in host.inputs),
             device=next(iter(devices_of(schedule)), None),
-            calls_may_raise=any(map(may_raise, calls_of(schedule))),
+            calls_may_raise=any(may_raise(c, device.asserts_later) for c in calls_of(schedule)),
         )
 
     def load(self, generated: GeneratedProgram | ByPrecision) -> TritonProgram | ProgramByPrecision:

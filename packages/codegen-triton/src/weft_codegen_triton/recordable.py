@@ -15,11 +15,13 @@ COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
 
 
-def may_raise(call: ExternCall) -> bool:
-    """Whether ``call`` may raise an error that its operands' shapes don't tell."""
+def may_raise(call: ExternCall, asserts_later: bool) -> bool:
+    """Whether ``call`` may raise an error that its operands' shapes don't tell, before it returns."""
     operator = call.operator
     waits = any(tag in operator.tags for tag in NOT_RECORDABLE)
-    return waits or operator.namespace != "aten" or raises_by_value(call)
+    if waits or operator.namespace != "aten":
+        return True
+    return raises_by_value(call, asserts_later=asserts_later)
 
 
 def calls_of(schedule: Schedule) -> list[ExternCall]:

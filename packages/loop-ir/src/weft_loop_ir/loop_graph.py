@@ -138,32 +138,39 @@ def has_effect(item: Item, buffers: Mapping[str, Buffer]) -> bool:
     return not kinds.isdisjoint(given) or changes_state(item)
 
 
-def raises_by_value(item: Item) -> bool:
-    """Whether ``item`` is a call that raises an error for some values of its operands."""
-    return isinstance(item, ExternCall) and item.operator._schema.name in _RAISING
+def raises_by_value(item: Item, *, asserts_later: bool = False) -> bool:
+    """Whether ``item`` is a call that raises an error for some values of its operands.
+
+    ``asserts_later``: as on a GPU, where what a kernel finds is told after the call has returned.
+    """
+    if not isinstance(item, ExternCall):
+        return False
+    name = item.operator._schema.name.removeprefix("aten::")
+    if name == "histc":
+        low, high = (item.named_arguments.get(bound, 0) for bound in ("min", "max"))
+        return bool(low == high)  # which are the data's own then, and have to be finite
+    return name in _REFUSING or (name in _ASSERTING and not asserts_later)
 
 
-_RAISING = frozenset(
-    f"aten::{name}"
-    for name in (
-        *(
-            "floor_divide",
-            "remainder",
-            "fmod",
-            "div",
-            "pow",
-            "_linalg_check_errors",
-            "_assert_async",
-        ),
-        *("bincount", "histc", "nll_loss_forward", "nll_loss2d_forward", "binary_cross_entropy"),
+_ASSERTING = frozenset(
+    (
+        *("floor_divide", "remainder", "fmod", "div", "pow", "_assert_async"),
+        *("nll_loss_forward", "nll_loss2d_forward", "binary_cross_entropy"),
         *("embedding", "_embedding_bag", "index", "index_select", "gather", "take", "index_put"),
         *("put", "index_add", "index_copy", "index_fill", "index_reduce", "scatter", "scatter_add"),
-        *("scatter_reduce", "masked_scatter", "repeat_interleave", "max_unpool2d", "max_unpool3d"),
-        *("linalg_inv_ex", "_linalg_solve_ex", "_linalg_svd", "_linalg_eigh", "linalg_eig"),
-        *("linalg_lstsq", "linalg_ldl_solve", "multilabel_margin_loss_forward"),
+        *("scatter_reduce", "masked_scatter", "multilabel_margin_loss_forward"),
     )
 )
-"""Integers divided by zero, positions out of range, what is no class or probability, singular matrices."""
+"""Integers divided by zero, positions out of range, what is no class or probability."""
+
+_REFUSING = frozenset(
+    (
+        *("_linalg_check_errors", "bincount", "repeat_interleave", "max_unpool2d", "max_unpool3d"),
+        *("linalg_inv_ex", "_linalg_solve_ex", "_linalg_svd", "_linalg_eigh", "linalg_eig"),
+        *("linalg_lstsq", "linalg_ldl_solve"),
+    )
+)
+"""What a call looks at before it returns, wherever it runs: counts below zero, singular matrices."""
 
 
 def last_uses(schedule: Schedule) -> dict[str, float]:
