@@ -403,3 +403,16 @@ def test_weights_that_a_kernel_of_another_program_has_just_written_are_seen() ->
             torch.testing.assert_close(got, product(x, weights), rtol=5e-2, atol=5e-2)
             if step % 2:
                 change(weights, torch.tensor(0.5, device="cuda").bfloat16())
+
+
+def by_what_the_gpu_is(x: torch.Tensor) -> torch.Tensor:
+    properties = torch.cuda.get_device_properties(x.device)
+    if torch.cuda.get_device_capability(x.device) >= (3, 0) and torch.cuda.is_bf16_supported():
+        x = x * properties.multi_processor_count
+    return x + len(torch.cuda.get_device_name()) + properties.major
+
+
+def test_what_the_gpu_is_is_known_while_compiling() -> None:
+    x = torch.randn(8, device="cuda")
+    compiled = weft.compile(by_what_the_gpu_is, fullgraph=True)
+    torch.testing.assert_close(compiled(x), by_what_the_gpu_is(x))

@@ -138,6 +138,10 @@ _TENSORS = {
         "cuDNN's kernels read settings as they run, and a graph has those of its call",
         ("set them around the call of the compiled function",),
     ),
+    "property of the current device": BreakKind(
+        "there are GPUs of several kinds, and another one may be current at the next call",
+        ("name the device: torch.cuda.get_device_capability(x.device)",),
+    ),
     "state of a random number generator": BreakKind(
         "a graph draws from torch's own generators and cannot set or read their state",
         ("seed before the call of the compiled function",),

@@ -258,6 +258,30 @@ def _query(
     return wrap_graph_result(evaluator, None, evaluator.pure(answer, *values))
 
 
+@models(
+    torch.cuda.get_device_capability,
+    torch.cuda.get_device_name,
+    torch.cuda.get_device_properties,
+    torch.cuda.is_bf16_supported,
+)
+def _property_of_device(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    """What a GPU is, which stays as it is; of the current one, which may change, where all are alike."""
+    given, named = evaluator.snapshots(arguments, keywords, f"torch.cuda.{function.__name__}")
+    values = [evaluator.pure(function, *given, **named)]
+    kinds = {type(value) for value in (*given, *named.values())}
+    if kinds.isdisjoint((int, str, torch.device)):
+        for device in range(torch.cuda.device_count()):
+            with torch.cuda.device(device):
+                values.append(evaluator.pure(function, *given, **named))
+    if any(repr(value) != repr(values[0]) for value in values):
+        raise Unsupported("property of the current device", f"torch.cuda.{function.__name__}()")
+    if function is torch.cuda.get_device_properties:
+        return ConstantVariable(values[0])
+    return evaluator.wrap_result(values[0])
+
+
 @model(torch.compiler.is_compiling)
 def _is_compiling(evaluator: Evaluator) -> Variable:
     """True, but where a module's call asks.
