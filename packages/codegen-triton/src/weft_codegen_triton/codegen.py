@@ -142,6 +142,7 @@ class TritonCodegen(Codegen):
             inlined_vectors=1 << 10,
             inlined_columns=8,
             inlined_terms=3,
+            written_out_terms=8,
         )
 
     def for_mode(self, mode: str) -> Self:

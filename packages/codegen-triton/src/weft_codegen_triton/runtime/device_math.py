@@ -180,3 +180,26 @@ def round_to_float16(a):  # type: ignore[no-untyped-def]
     else:
         result = a.to(tl.float16).to(tl.float32)
     return result
+
+
+@triton.jit
+def float8_bits(a, digits, bias):  # type: ignore[no-untyped-def]
+    """The bits but the sign of float32 rounded to ``digits`` binary places, ties to even, in 32 bits.
+
+    Those of what is too large, or NaN, are any.
+    """
+    if INTERPRETED or not cuda_capability_geq(8, 9):
+        bits = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        shift: tl.constexpr = 23 - digits
+        half: tl.constexpr = (1 << (shift - 1)) - 1
+        rounded = (bits + half + ((bits >> shift) & 1) - ((127 - bias) << 23)) >> shift
+        # an addition rounds at the place of denormals
+        magic: tl.constexpr = (127 + shift - bias + 1) << 23
+        added = tl.full([1], magic, tl.int32).to(tl.float32, bitcast=True)
+        denormal = (bits.to(tl.float32, bitcast=True) + added).to(tl.int32, bitcast=True) - magic
+        result = tl.where(bits < ((128 - bias) << 23), denormal, rounded)
+    elif digits == 3:
+        result = a.to(tl.float8e4nv).to(tl.uint8, bitcast=True).to(tl.int32) & 0x7F
+    else:
+        result = a.to(tl.float8e5).to(tl.uint8, bitcast=True).to(tl.int32) & 0x7F
+    return result

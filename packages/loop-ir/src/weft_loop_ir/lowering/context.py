@@ -59,6 +59,7 @@ class LoweringOptions:
     ``inlined_vectors``: so are products of matrices of at most so many elements with vectors.
     ``inlined_columns``: so are products with matrices of at most so many rows and columns.
     ``inlined_terms``: so are products of rows of at most so many elements with any matrix.
+    ``written_out_terms``: reductions of at most so many elements are written out, and no loop.
     ``scans``: scans along a dimension are one node with ``ops.scan``; without it they are loops or extern.
     ``wide_moments``: deviations of float32 and halves are accumulated in float64, as eager's on the CPU are.
     ``eager_numerics``: loops compute what they give the same bits for as eager; else its operator is called.
@@ -76,6 +77,7 @@ class LoweringOptions:
     inlined_vectors: int = 0
     inlined_columns: int = 0
     inlined_terms: int = 0
+    written_out_terms: int = 0
     scans: bool = False
     wide_moments: bool = False
     eager_numerics: bool = False

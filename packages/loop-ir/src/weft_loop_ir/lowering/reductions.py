@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,6 +25,9 @@ from weft_loop_ir.recording import BodyRecorder
 aten = torch.ops.aten
 Size = tuple[sympy.Expr, ...]
 Transform = Callable[[Any, Value], Value]
+
+CHEAP_INSTRUCTIONS = 4
+"""Of an element that is computed where it is read, once for each time."""
 
 
 def reduced_dims(dim: Any, rank: int) -> list[int]:
@@ -54,6 +59,7 @@ def over_dims(
         for d in range(rank)
         if keepdim or d not in dims
     )
+    lengths = tuple(tensor.size[d] for d in dims)
 
     def function(ops: BodyRecorder, index: Index, reduced: Index) -> Value:
         full: list[sympy.Expr] = [sympy.S.Zero] * rank
@@ -64,15 +70,45 @@ def over_dims(
         value = ops.to_dtype(tensor.load(ops, tuple(full)), accumulate)
         return value if transform is None else transform(ops, value)
 
-    return context.reduce(
-        kinds,
-        size,
-        tuple(tensor.size[d] for d in dims),
-        function,
-        [tensor],
-        accumulate,
-        tensor.device,
-    )
+    terms = _written_out(context, tensor, dims)
+    if terms and len(kinds) == 1 and kinds[0] in _JOINED_BY and not is_empty(size):
+
+        def written_out(ops: BodyRecorder, index: Index) -> Value:
+            values = [function(ops, index, place) for place in terms]
+            return functools.reduce(getattr(ops, _JOINED_BY[kinds[0]]), values)
+
+        cost = len(terms) * (1 + tensor.cost.instructions)
+        made = context.pointwise(
+            size, accumulate, tensor.device, written_out, [tensor], cost, transform is not None
+        )
+        return (made,)
+    return context.reduce(kinds, size, lengths, function, [tensor], accumulate, tensor.device)
+
+
+_JOINED_BY = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+"""The operation of two elements for each kind of reduction that may be written out."""
+
+
+def _written_out(
+    context: LoweringContext, tensor: TensorValue, dims: Sequence[int]
+) -> tuple[Index, ...]:
+    """The places of the few elements that one result is of, which are cheap; else none.
+
+    Of the last dim neighbours are read together, and with what makes them: that stays a loop.
+    """
+    lengths, cost = [tensor.size[d] for d in dims], tensor.cost
+    count = product(tuple(lengths))
+    if not count.is_Integer or not 1 < count <= context.options.written_out_terms:
+        return ()
+    if (
+        dims[-1] == len(tensor.size) - 1
+        or cost.costly
+        or cost.instructions > CHEAP_INSTRUCTIONS
+        or len(cost.reads) > 1
+    ):
+        return ()
+    ranges = (range(int(length)) for length in lengths)
+    return tuple(tuple(map(sympy.Integer, place)) for place in itertools.product(*ranges))
 
 
 def cast(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
