@@ -80,6 +80,47 @@ def test_independent_reductions_of_one_input_share_a_pass() -> None:
     assert len(kernel.stages) == 1
 
 
+def largest_and_turned(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    both = torch.sigmoid(x + y)
+    return (x * y).abs().amax(1), both, (both * 2).t().contiguous()
+
+
+@pytest.mark.parametrize(("most", "count"), [(None, 1), (64, 1), (63, 2), (16, 2)])
+def test_what_is_stored_crosswise_joins_no_reduction_of_long_rows(
+    most: int | None, count: int
+) -> None:
+    options = ScheduleOptions(max_crossed_elements=most)
+    schedule = scheduled(largest_and_turned, [torch.randn(32, 64), torch.randn(32, 64)], options)
+    assert len(kernels(schedule)) == count
+
+
+def test_what_is_stored_along_rows_joins_reductions_of_any() -> None:
+    options = ScheduleOptions(max_crossed_elements=16)
+    inputs = [torch.randn(32, 64), torch.randn(64, 32).t(), torch.randn(32, 1)]
+
+    def along(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (x * 2).amax(1), torch.sigmoid(x) * z, (x + 1)[:, ::2].contiguous()
+
+    assert len(kernels(scheduled(along, [inputs[0], inputs[0], inputs[2]], options))) <= 2
+    both = scheduled(lambda x, y, z: ((x * y).amax(1), x * y), inputs, options)
+    assert len(kernels(both)) == 1  # the reduction reads crosswise too
+
+
+def heads_added(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return x.sum(1), x.half().mean(1, keepdim=True), x.amax((0, 1)), x.prod(1), x.sum((0, -1))
+
+
+def test_reductions_of_few_are_written_out() -> None:
+    x = torch.randn(2, 4, 6, 5)
+    x[0, 1, 2, 3], x[1, 2, 3, 4] = float("nan"), float("inf")
+    lowering = weft_loop_ir.LoweringOptions(written_out_terms=8)
+    schedule = scheduled(heads_added, [x], lowering=lowering)
+    reducing = [k for k in kernels(schedule) if any(s.is_reduction for s in k.stages)]
+    assert len(reducing) == 1  # the last dim is read by a loop
+    scheduled(heads_added, [x.transpose(0, 2)], lowering=lowering)
+    scheduled(heads_added, [x[:, ::3]], lowering=lowering)
+
+
 def halves_of_rows(q: torch.Tensor, c: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
     half = q.shape[-1] // 2
     low, high = q[..., :half], q[..., half:]

@@ -10,6 +10,9 @@ from weft_codegen_triton.kernel.look_back import max_rows, min_row
 ELEMENT_BYTES = 4
 """Of an element that a branch computes: one of 16 bits is read and written."""
 
+MAX_CROSSED = 1024
+"""Of a row: a tile of longer ones has fewer than eight, of which less than a line of memory is made."""
+
 
 def scheduling_for(gpu: Gpu) -> ScheduleOptions:
     """How loops are scheduled for ``gpu``, by how many programs it has work for."""
@@ -17,6 +20,7 @@ def scheduling_for(gpu: Gpu) -> ScheduleOptions:
     return ScheduleOptions(
         min_outer_iterations=many,
         max_serial_elements=many << 10,
+        max_crossed_elements=MAX_CROSSED,
         max_local_bytes=1 << 24,
         split_reduction_parts=4 * many,
         split_rows=many,

@@ -27,6 +27,10 @@ _Half = tuple[tuple[Member, ...], tuple[GroupAccess, ...]]
 """The members and accesses of one of two groups, over their common loops."""
 
 
+SHORT = 16
+"""Iterations below which it does not matter in which order memory is gone through."""
+
+
 @dataclass(frozen=True)
 class Alignment:
     """Common loops of two groups, and each group's loops as linear forms over them."""
@@ -64,6 +68,8 @@ def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
         if not _keeps_parallelism(alignment, first, second, options):
             continue
         halves = _over_common_loops(first, second, alignment)
+        if not _goes_along_rows(alignment, first, second, halves, options):
+            continue
         fused = _fused_over(first, second, alignment, halves)
         if not (_accesses_agree(fused, shared) and _stay_apart(fused, both)):
             continue
@@ -235,6 +241,45 @@ def _keeps_parallelism(
     if not isinstance(outer, int) or outer >= options.min_outer_iterations:
         return True
     return isinstance(inner, int) and outer * inner <= options.max_serial_elements
+
+
+def _goes_along_rows(
+    alignment: Alignment,
+    first: Group,
+    second: Group,
+    halves: tuple[_Half, _Half],
+    options: ScheduleOptions,
+) -> bool:
+    """Whether pointwise work goes through memory as the long rows do that it joins.
+
+    What is stored crosswise, one element of each row after another, is so in tiles, of which a kernel that
+    reduces long rows has none.
+    """
+    limit, inner = options.max_crossed_elements, count(alignment.inner)
+    if limit is None or first.has_reduction == second.has_reduction:
+        return True
+    spans = alignment.second_spans if first.has_reduction else alignment.first_spans
+    if not spans or (isinstance(inner, int) and inner <= limit):
+        return True
+    extents = alignment.outer + alignment.inner
+    left, right = (_crossed_loops(accesses, extents) for _, accesses in halves)
+    return right <= left if first.has_reduction else left <= right
+
+
+def _crossed_loops(accesses: Sequence[GroupAccess], extents: Sequence[Extent]) -> set[int]:
+    """The loops along which neighbours lie side by side where those of the innermost loop do not."""
+    return {
+        loop
+        for access in accesses
+        if not access.opaque and access.coefficients[-1] not in (0, 1, -1)
+        for loop, coefficient in enumerate(access.coefficients)
+        if coefficient in (1, -1) and not _is_short(extents[loop]) and not _is_short(extents[-1])
+    }
+
+
+def _is_short(extent: Extent) -> bool:
+    """Whether a loop is known to be so short that one line of memory has what it goes through."""
+    return isinstance(extent, int) and extent < SHORT
 
 
 def _over_common_loops(first: Group, second: Group, alignment: Alignment) -> tuple[_Half, _Half]:

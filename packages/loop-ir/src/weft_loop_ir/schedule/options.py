@@ -16,6 +16,8 @@ class ScheduleOptions:
     ``max_search``: nodes visited to prove that a fusion makes no cycle; beyond it the fusion is refused.
     ``min_outer_iterations``: outer iterations of a reduction from which pointwise work of any size joins it.
     ``max_serial_elements``: elements below which it joins one that has fewer.
+    ``max_crossed_elements``: pointwise work that stores or reads crosswise joins no reduction of longer rows;
+    None: it may.
     ``max_local_bytes``: the largest row kept in a local buffer.
     ``split_reduction_elements``: a reduction of at least so many elements to few results is split in two
     kernels; None never splits.
@@ -61,6 +63,7 @@ class ScheduleOptions:
     max_search: int = 256
     min_outer_iterations: int = 8
     max_serial_elements: int = 1 << 16
+    max_crossed_elements: int | None = None
     max_local_bytes: int = 1 << 18
     split_reduction_elements: int | None = 1 << 16
     split_reduction_parts: int = 64
