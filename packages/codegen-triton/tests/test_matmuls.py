@@ -195,6 +195,60 @@ def test_quantised_weights(fusing: TritonCodegen) -> None:
     assert (program.extern_count, program.kernel_count) == (0, 1)
 
 
+def of_8_bits(w: T, s: T, dtype: torch.dtype) -> T:
+    return w.to(dtype) * s
+
+
+def of_4_bits(w: T, s: T, dtype: torch.dtype) -> T:
+    """Two neighbours along a row lie in a byte, the first in its lower half; a scale for each 32."""
+    both = torch.stack((w & 15, w >> 4), -1).view(len(w), -1, 32).to(dtype) - 8
+    return (both * s).view(len(w), -1)
+
+
+def of_4_bits_apart(w: T, s: T, dtype: torch.dtype) -> T:
+    """The lower halves of a row's bytes are its first elements, the others its last."""
+    return torch.cat((w & 15, w >> 4), -1).to(dtype) * s
+
+
+def of_2_bits(w: T, s: T, dtype: torch.dtype) -> T:
+    parts = torch.stack([(w >> shift) & 3 for shift in (0, 2, 4, 6)][:2], -1)
+    return parts.flatten(1).to(dtype) * s
+
+
+QUANTISED: dict[str, tuple[Callable[..., T], torch.dtype, int, tuple[int, ...]]] = {
+    "8 bits": (of_8_bits, torch.int8, 192, (50, 1)),
+    "8 bits without a sign": (of_8_bits, torch.uint8, 192, (50, 1)),
+    "float8": (of_8_bits, torch.float8_e4m3fn, 192, (50, 1)),
+    "4 bits": (of_4_bits, torch.uint8, 96, (50, 6, 1)),
+    "4 bits, an odd count": (of_4_bits, torch.uint8, 16, (50, 1, 1)),
+    "4 bits apart": (of_4_bits_apart, torch.uint8, 96, (50, 1)),
+    "2 bits": (of_2_bits, torch.uint8, 96, (50, 1)),
+}
+"""How a weight of 50 rows is made of what is stored, the stored dtype and columns, and the scale's size."""
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_weights_of_few_rows(
+    fusing: TritonCodegen, name: str, dtype: torch.dtype, rows: int
+) -> None:
+    """One kernel reads the stored numbers, and nothing of the weight is stored besides."""
+    made, stored, columns, scale = QUANTISED[name]
+
+    def function(x: T, w: T, s: T) -> T:
+        return F.linear(x, made(w, s, x.dtype))
+
+    torch.manual_seed(0)
+    w = torch.randint(0, 256, (50, columns), dtype=torch.uint8)
+    w = w.to(torch.int8) if stored is torch.int8 else w // 2 if stored.is_floating_point else w
+    w = w.view(stored) if stored.is_floating_point else w
+    s = (randn(*scale) / 64).to(dtype)
+    x = randn(rows, made(w, s, dtype).shape[1]).to(dtype)
+    program = run(fusing, function, x, w, s)
+    assert (program.extern_count, program.kernel_count) == (0, 1)
+
+
 def test_independent_products_are_one_launch(fusing: TritonCodegen) -> None:
     def function(x: T, q: T, k: T, v: T) -> tuple[T, ...]:
         heads = [(x @ w).view(20, 4, -1).transpose(0, 1).contiguous() for w in (q, k)]

@@ -67,6 +67,16 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...], bool]] = {
         (image(16, 64, 56, 56), half(64, 1, 7, 7)),
         False,
     ),
+    "1 row by 8 bits": (
+        lambda x, w: F.linear(x, w.half()),
+        (half(1, 512), torch.empty(512, 512, dtype=torch.int8)),
+        True,
+    ),
+    "1 row by 8 bits, turned": (
+        lambda x, w: F.linear(x, w.t().half().contiguous()),
+        (half(1, 512), torch.empty(512, 512, dtype=torch.int8)),
+        False,
+    ),
     "4 rows": (lambda x, w: (x @ w).relu(), (half(4, 512), half(512, 512)), True),
     "4 rows and a weight of 8 bits": (
         lambda x, w: x @ w.to(x.dtype),

@@ -22,7 +22,13 @@ from weft_loop_ir.ops import (
 )
 from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_triton.kernel.dtypes import ATOMIC_ADD, literal, triton_dtype, wrapped
+from weft_codegen_triton.kernel.dtypes import (
+    ATOMIC_ADD,
+    EIGHT_BITS,
+    literal,
+    triton_dtype,
+    wrapped,
+)
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import is_beyond
 from weft_codegen_triton.kernel.known_values import KnownValues
@@ -346,10 +352,18 @@ class BodyPrinter:
             return self._float8(value, dtype)
         if dtype is torch.bool:
             return self.name(f"({value.code} != 0)", dtype, value.axes)
+        if dtype in HALVES and value.dtype in EIGHT_BITS:
+            return self._exactly(self.to_dtype(value, torch.float32), dtype)
+        if dtype is torch.float32 and value.dtype in (torch.int8, torch.uint8):
+            function = f"weft.float_of_{str(value.dtype)[6:]}"
+            return self.name(f"{function}({value.code})", dtype, value.axes)
+        if value.code in self.facts.exact and dtype is torch.float32:
+            return Text(self.facts.exact[value.code], dtype, value.axes)
         if dtype is torch.float32 and value.dtype in HALVES:
             code = self.facts.widening(value.code, value.dtype)
             wide = self.name(code or f"{value.code}.to(tl.float32)", dtype, value.axes)
-            self.facts.widened[wide.code] = value.dtype
+            if code is None:
+                self.facts.widened[wide.code] = value.dtype
             return wide
         through = "".join(f".to({triton_dtype(d)})" for d in _by_way_of(value.dtype, dtype))
         made = self.name(f"{value.code}{through}.to({triton_dtype(dtype)})", dtype, value.axes)
@@ -357,11 +371,18 @@ class BodyPrinter:
             self.facts.note_conversion(value.code, dtype, made.code)
         return made
 
+    def _exactly(self, single: Text, dtype: torch.dtype) -> Text:
+        """In 16 bits a float32 value that these hold exactly."""
+        made = self.to_dtype(single, dtype)
+        self.facts.exact[made.code] = single.code
+        return made
+
     def _float8(self, value: Text, dtype: torch.dtype) -> Text:
         """A conversion of numbers of 8 bits, or to them, by way of float32."""
         if value.dtype in FLOAT8:
             code = f"weft.from_{str(value.dtype)[6:]}({value.code})"
-            return self.to_dtype(self.name(code, torch.float32, value.axes), dtype)
+            single = self.name(code, torch.float32, value.axes)
+            return self._exactly(single, dtype) if dtype in HALVES else self.to_dtype(single, dtype)
         single = value
         if value.dtype is not torch.float32:
             single = self.to_dtype(value, torch.float32)

@@ -22,6 +22,9 @@ POINTER_TYPES: dict[torch.dtype, str] = {torch.bool: "*i1"} | {
 }
 """How signatures write a pointer to each dtype."""
 
+EIGHT_BITS = (torch.bool, torch.int8, torch.uint8)
+"""Whole numbers that both dtypes of 16 bits hold exactly."""
+
 ATOMIC_ADD = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64)
 """What the hardware adds atomically."""
 

@@ -20,12 +20,14 @@ class KnownValues:
     """Facts about the values of a kernel, by the names that hold them.
 
     ``at_least_one``: no less than 1, or NaN.  ``sources``: what values in 16 bits were rounded from.
+    ``exact``: the float32 values that values in 16 bits are equal to, which were made of 8 bits.
     ``widened``: float32 values, and the 16-bit dtype that holds them exactly.  ``packed``: those that one
     operation makes of two such of one dtype.  ``inverse_roots``: results of ``rsqrt``.
     """
 
     at_least_one: set[str] = field(default_factory=set)
     sources: dict[str, str] = field(default_factory=dict)
+    exact: dict[str, str] = field(default_factory=dict)
     widened: dict[str, torch.dtype] = field(default_factory=dict)
     packed: set[str] = field(default_factory=set)
     inverse_roots: set[str] = field(default_factory=set)

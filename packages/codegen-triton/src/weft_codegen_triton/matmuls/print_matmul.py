@@ -34,7 +34,12 @@ from weft_codegen_triton.kernel.kernel_printer import (
 from weft_codegen_triton.kernel.templates import definition, program_id, unrolled
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
-from weft_codegen_triton.matmuls.print_operand import AXES, OperandBlock, OperandPrinter
+from weft_codegen_triton.matmuls.print_operand import (
+    AXES,
+    OperandBlock,
+    OperandPrinter,
+    packed_parts,
+)
 
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
@@ -70,6 +75,8 @@ class _MatmulPrinter:
         self.width = indices.width(self._bounds(indices.counters))
         self.wide = self.width.wide
         self.is_row = matmul.tile.rows == 1
+        parts = packed_parts(self.contraction) if self.is_row else 1
+        self.parts = parts if matmul.tile.step % parts == 0 else 1
         self.scalars: dict[SizeFloat, str] = {}
         self.count = 0  # of values with numbers for names
         self.lines: list[str] = []
@@ -80,7 +87,7 @@ class _MatmulPrinter:
         self._emit(
             f"YBLOCK: tl.constexpr = {tile.rows}",
             f"XBLOCK: tl.constexpr = {tile.columns}",
-            f"KBLOCK: tl.constexpr = {tile.step}",
+            f"KBLOCK: tl.constexpr = {tile.step // self.parts}",
         )
         self._print_place()
         self._print_sums()
@@ -187,13 +194,13 @@ class _MatmulPrinter:
         self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"), *right.hoisted("right"))
         shape = "KBLOCK, XBLOCK" if self.is_row else "YBLOCK, XBLOCK"
         self._emit(f"sums = tl.zeros([{shape}], dtype=tl.float32)", *self._loop_heads())
-        self.lines += [
-            "        " + line for line in (*left.lines("left", "a"), *right.lines("right", "b"))
-        ]
-        if contraction.by_channel or self.is_row:
-            self._emit("    sums += a.to(tl.float32) * b.to(tl.float32)")
-        else:
-            self._emit(f'    sums = tl.dot(a, b, sums, input_precision="{self.precision}")')
+        for part in range(self.parts):
+            lines = (*left.lines("left", "a", part), *right.lines("right", "b", part))
+            self.lines += ["        " + line for line in lines]
+            if contraction.by_channel or self.is_row:
+                self._emit("    sums += a.to(tl.float32) * b.to(tl.float32)")
+            else:
+                self._emit(f'    sums = tl.dot(a, b, sums, input_precision="{self.precision}")')
         if self.is_row:
             self._emit("sums = tl.sum(sums, 0)[None, :]")
         rows = self._size(contraction.rows) if contraction.groups is None else "bottom"
@@ -212,7 +219,8 @@ class _MatmulPrinter:
                 return [f"for tap in {unrolled(f'0, {taps}', _root(int(taps)))}:"]
             return [f"for tap in range({loop_bound(self._size(taps))}):"]
         if taps == 1:
-            return [f"for start in range(0, {loop_bound(self._size(inner))}, KBLOCK):"]
+            length = loop_bound(self._size(inner / self.parts))
+            return [f"for start in range(0, {length}, KBLOCK):"]
         chunks = _ceiling(inner, self.matmul.tile.step)
         count = loop_bound(self._size(sympy.expand(taps * chunks)))
         if chunks == 1:
@@ -236,7 +244,7 @@ class _MatmulPrinter:
             axes = ("k", "x"), ("k", "x")
         is_ragged &= not contraction.by_channel
         whole = not contraction.by_channel and not self.is_row
-        left, right = (OperandBlock(pair, names, is_ragged, whole) for pair in axes)
+        left, right = (OperandBlock(pair, names, is_ragged, whole, self.parts) for pair in axes)
         return (
             OperandPrinter(self, contraction.left, left),
             OperandPrinter(self, contraction.right, right),

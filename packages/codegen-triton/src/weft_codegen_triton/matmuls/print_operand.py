@@ -8,20 +8,24 @@ from typing import Protocol
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, print_index
+from weft_loop_ir import Buffer, FloorDiv, LoopBody, Mod, print_index, ranges_for
+from weft_loop_ir.bodies.edit import with_expressions
 from weft_loop_ir.contractions import (
     COLUMN,
     INNER,
     ROW,
     TAP,
     Contraction,
-    Loops,
     Operand,
 )
+from weft_loop_ir.ops import HALVES
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
+
+PACKED = (2, 4, 8)
+"""How many numbers a byte may hold."""
 
 SHAPES = {"y": "YBLOCK", "x": "XBLOCK", "k": "KBLOCK"}
 AXES = {ROW: "y", COLUMN: "x", INNER: "k"}
@@ -32,13 +36,40 @@ class OperandBlock:
     """The axes of a block, in order, and what its places along each are called.
 
     ``ragged``: whether the last block along ``k`` reaches beyond what is added up.  ``whole``: whether it has
-    its shape along an axis that does not tell its elements too.
+    its shape along an axis that does not tell its elements too.  ``parts``: the block has one element in so
+    many along ``k``.
     """
 
     axes: tuple[str, str]
     names: Mapping[sympy.Symbol, str]
     ragged: bool
     whole: bool
+    parts: int = 1
+
+
+def packed_parts(contraction: Contraction) -> int:
+    """How many neighbours along what is added up an operand is computed of one number in memory from.
+
+    4 for numbers of 2 bits, four of which lie in a byte; 1 where each is loaded.
+    """
+    found = {1}
+    for operand in (contraction.left, contraction.right):
+        if operand.producer is None:
+            continue
+        values = {loop.symbol: value for loop, value in operand.producer.loops}
+
+        def note(
+            expression: sympy.Expr, values: Mapping[sympy.Symbol, sympy.Expr] = values
+        ) -> sympy.Expr:
+            for division in expression.xreplace(values).atoms(FloorDiv, Mod):
+                dividend, divisor = division.args
+                if divisor in PACKED and INNER in dividend.free_symbols:
+                    found.add(int(divisor))
+            return expression
+
+        with_expressions(operand.producer.kernel.stages[0].body, note)
+    parts = max(found)
+    return parts if contraction.inner.is_Integer and int(contraction.inner) % parts == 0 else 1
 
 
 class MatmulContext(Protocol):
@@ -49,10 +80,6 @@ class MatmulContext(Protocol):
     pointers: Mapping[str, str]
 
     def body_printer(self, tile: Tile, registers: frozenset[str]) -> BodyPrinter: ...
-
-    def print_loop_values(
-        self, printer: BodyPrinter, loops: Loops, names: Mapping[sympy.Symbol, str]
-    ) -> None: ...
 
     def finish(self, printer: BodyPrinter) -> list[str]: ...
 
@@ -77,11 +104,16 @@ class OperandPrinter:
         """The lines before the loop: addresses that each step, and each tap, moves evenly."""
         if not self.is_hoisted:
             return []
-        names = {**self.block.names, INNER: self._inside("k")}
+        names = {**self.block.names, INNER: self._place("k")}
         return [f"{name} = {self._address(self.operand.index - self.tap_offset, names)}"]
 
     def _inside(self, place: str) -> str:
         return f"{place}[None, :]" if self.block.axes[1] == "k" else f"{place}[:, None]"
+
+    def _place(self, place: str, part: int = 0) -> str:
+        """Where an element is along what is added up, by its ``place`` among those of its part."""
+        parts = self.block.parts
+        return self._inside(place) if parts == 1 else f"({parts} * {self._inside(place)} + {part})"
 
     def _shape(self) -> str:
         return ", ".join(SHAPES[axis] for axis in self.block.axes)
@@ -90,9 +122,9 @@ class OperandPrinter:
         pointer = self.context.pointers[self.operand.buffer]
         return f"{pointer} + {print_index(sympy.expand(index), INDEX, names)}"
 
-    def lines(self, name: str, result: str) -> list[str]:
-        """The lines in the loop that leave the block in ``result``."""
-        place = self._inside("(start + k)")
+    def lines(self, name: str, result: str, part: int = 0) -> list[str]:
+        """The lines in the loop that leave the block in ``result``: that of a ``part`` of the elements."""
+        place = self._place("(start + k)", part)
         names = {**self.block.names, INNER: place}
         masks = [f"{place} < {print_index(self.context.contraction.inner, INDEX)}"]
         if not self.block.ragged:
@@ -101,9 +133,11 @@ class OperandPrinter:
             code = print_index(expression, INDEX, names)
             masks += [f"({code} >= 0)", f"({code} < {print_index(extent, INDEX)})"]
         if self.operand.producer is not None:
-            return self._computed(result, names, masks)
+            return self._computed(result, part, masks)
         if self.is_hoisted:
-            step = "" if self.step == 0 else f" + start * {print_index(self.step, INDEX)}"
+            along = self.step * self.block.parts
+            step = "" if along == 0 else f" + start * {print_index(along, INDEX)}"
+            step += f" + {print_index(self.step * part, INDEX)}" if self.step * part != 0 else ""
             tap = print_index(self.tap_offset, INDEX, names)
             address = f"{name}{step}" if tap == "0" else f"{name}{step} + {tap}"
         else:
@@ -116,9 +150,22 @@ class OperandPrinter:
             return [f"{result} = tl.load({address})"]
         return [f"{result} = tl.load({address}, {_all(masks)}, other=0.0)"]
 
-    def _computed(
-        self, result: str, names: Mapping[sympy.Symbol, str], masks: list[str]
-    ) -> list[str]:
+    def _body(self, part: int) -> LoopBody:
+        """The producer's body, over the places along the block's axes; the same part of ``k`` each."""
+        producer, contraction = self.operand.producer, self.context.contraction
+        assert producer is not None
+        parts = self.block.parts
+        sizes = {
+            **contraction.sizes,
+            INNER: contraction.inner if parts == 1 else contraction.inner / parts,
+        }
+        ranges = ranges_for(tuple(sizes.items()))
+        place = {INNER: parts * INNER + part}
+        values = {loop.symbol: value.xreplace(place) for loop, value in producer.loops}
+        body = producer.kernel.stages[0].body
+        return with_expressions(body, lambda e: ranges.simplify(sympy.expand(e.xreplace(values))))
+
+    def _computed(self, result: str, part: int, masks: list[str]) -> list[str]:
         """The lines of the producer's body, whose stored value is the block."""
         producer = self.operand.producer
         assert producer is not None
@@ -131,10 +178,16 @@ class OperandPrinter:
         printer.indent = 0
         if masks:
             printer.emit(f"kmask = {_all(masks)}")
-        self.context.print_loop_values(printer, producer.loops, names)
-        printer.replay(producer.kernel.stages[0].body)
+        tile.names.update({**self.block.names, INNER: self._inside("(start + k)")})
+        tile.symbol_axes.update({symbol: frozenset(axis) for symbol, axis in AXES.items()})
+        printer.replay(self._body(part))
         (value,) = (v for (buffer, _), v in printer.local.items() if buffer == name)
         dtype = self.context.buffers[name].layout.dtype
+        if not self.block.whole and dtype in HALVES:
+            value, dtype = (
+                printer.to_dtype(value, torch.float32),
+                torch.float32,
+            )  # which is added up
         printer.emit(f"{result} = {self._whole(value, shape, dtype, bool(masks))}")
         return self.context.finish(printer)
 

@@ -63,12 +63,19 @@ RULES: tuple[Callable[[Contraction, Gpu], bool], ...] = (
 
 
 def is_row_by_columns(contraction: Contraction) -> bool:
-    """One row times a matrix each of whose columns lies side by side."""
+    """One row times a matrix each of whose columns lies side by side, as what it is computed of does."""
     if contraction.is_convolution or contraction.groups is not None or contraction.taps != 1:
         return False
-    along = sympy.expand(contraction.right.index).coeff(INNER)
+    right = contraction.right
     is_row = contraction.batch == 1 and contraction.rows == 1
-    return bool(is_row and along == 1 and contraction.right.producer is None)
+    if not is_row or sympy.expand(right.index).coeff(INNER) != 1:
+        return False
+    if right.producer is None:
+        return True
+    values = {loop.symbol: value for loop, value in right.producer.loops}
+    loads = right.producer.kernel.stages[0].body.loads()
+    steps = {sympy.expand(load.index.xreplace(values)).coeff(INNER) for load in loads}
+    return steps <= {0, 1}
 
 
 def _is_long(form: MatmulKernel) -> bool:

@@ -262,18 +262,16 @@ def tanh_of_exponent(a):
 
 
 @triton.jit
-def _to_float8(a, digits: tl.constexpr, bias: tl.constexpr):
-    """The bits of float32 rounded to ``digits`` binary places, ties to even; wrong for what is too large."""
-    bits = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    shift: tl.constexpr = 23 - digits
-    half: tl.constexpr = (1 << (shift - 1)) - 1
-    rounded = (bits + half + ((bits >> shift) & 1) - ((127 - bias) << 23)) >> shift
-    magic: tl.constexpr = (
-        127 + shift - bias + 1
-    ) << 23  # an addition rounds at the place of denormals
-    added = tl.full([1], magic, tl.int32).to(tl.float32, bitcast=True)
-    denormal = (bits.to(tl.float32, bitcast=True) + added).to(tl.int32, bitcast=True) - magic
-    return tl.where(bits < ((128 - bias) << 23), denormal, rounded)
+def float_of_int8(a):
+    """float32 of a signed number of 8 bits: the last bits of 2**23, as conversions have a slow unit."""
+    bits = a.to(tl.uint8, bitcast=True).to(tl.int32) ^ 0x4B000080
+    return bits.to(tl.float32, bitcast=True) - 8388736.0
+
+
+@triton.jit
+def float_of_uint8(a):
+    """As :func:`float_of_int8`, of one without a sign."""
+    return (a.to(tl.int32) | 0x4B000000).to(tl.float32, bitcast=True) - 8388608.0
 
 
 @triton.jit
@@ -282,7 +280,7 @@ def to_float8_e4m3fn(a, too_large: tl.constexpr):
     sign = (a.to(tl.int32, bitcast=True) >> 24) & 0x80
     magnitude = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     beyond: tl.constexpr = 0x43E80000  # 464, halfway to what would be the next number
-    bits = tl.where(magnitude > beyond, too_large, _to_float8(a, 3, 7))
+    bits = tl.where(magnitude > beyond, too_large, device_math.float8_bits(a, 3, 7))
     return (tl.where(magnitude > 0x7F800000, 0x7F, bits) | sign).to(tl.uint8)
 
 
@@ -291,7 +289,7 @@ def to_float8_e5m2(a, too_large: tl.constexpr):
     """The bits of float32 as torch rounds it; ``too_large`` are those of what is not below 61440."""
     sign = (a.to(tl.int32, bitcast=True) >> 24) & 0x80
     magnitude = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
-    bits = tl.where(magnitude >= 0x47700000, too_large, _to_float8(a, 2, 15))
+    bits = tl.where(magnitude >= 0x47700000, too_large, device_math.float8_bits(a, 2, 15))
     return (tl.where(magnitude > 0x7F800000, 0x7F, bits) | sign).to(tl.uint8)
 
 

@@ -57,7 +57,8 @@ def _only_pointwise_read(node: torch.fx.Node, through_views: bool) -> bool:
             break
         node = user
     return bool(node.users) and all(
-        isinstance(user.target, OpOverload) and torch.Tag.pointwise in user.target.tags
+        isinstance(user.target, OpOverload)
+        and (torch.Tag.pointwise in user.target.tags or user.target is aten._to_copy.default)
         for user in node.users
     )
 
@@ -99,8 +100,11 @@ def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) 
                 if k == 0
                 else (after if k == len(parts) - 1 else ops.logical_and(after, before))
             )
-            shifted = index[:dim] + (index[dim] - starts[k],) + index[dim + 1 :]
-            value = load_where(ops, inside, parts[k], shifted, compute, number_of(0, compute))
+            is_single = parts[k].size[dim] == 1  # there is one place to read, for every position
+            place = sympy.S.Zero if is_single else index[dim] - starts[k]
+            shifted = index[:dim] + (place,) + index[dim + 1 :]
+            mask = None if is_single else inside
+            value = load_where(ops, mask, parts[k], shifted, compute, number_of(0, compute))
             result = value if result is None else ops.where(before, value, result)
         assert result is not None
         return ops.to_dtype(result, dtype)
