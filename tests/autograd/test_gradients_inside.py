@@ -297,6 +297,10 @@ def weights_of_another_size(x: Tensor) -> Any:
     return grad(NET(x), PARAMETERS, torch.ones(2))
 
 
+def without_outputs(x: Tensor) -> Any:
+    return grad(inputs=x)  # type: ignore[call-arg]
+
+
 def overwritten(x: Tensor) -> Any:
     h = NET[0](x).exp()
     loss = h.sum()
@@ -305,15 +309,16 @@ def overwritten(x: Tensor) -> Any:
 
 
 ERRORS: tuple[Program, ...] = (
-    unused, of_no_gradients, a_second_time, of_many_without_weights, weights_of_another_size, overwritten,
+    unused, of_no_gradients, a_second_time, of_many_without_weights, weights_of_another_size, without_outputs,
+    overwritten,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("program", ERRORS, ids=lambda p: p.__name__)
 def test_errors(program: Program) -> None:
-    with pytest.raises(RuntimeError) as expected:
+    with pytest.raises((RuntimeError, TypeError)) as expected:
         program(argument())
-    with pytest.raises(RuntimeError) as found:
+    with pytest.raises((RuntimeError, TypeError)) as found:
         weft.compile(program, backend=by_operators)(argument())
     assert str(found.value)[:85] == str(expected.value)[:85]
     assert type(found.value) is type(expected.value)
@@ -372,6 +377,14 @@ def test_batched_gradients() -> None:
 
     compiled = weft.compile(program, backend=by_operators)
     assert_same(compiled(argument()), program(argument()))
+
+
+def test_zeros_that_require_gradients() -> None:
+    def program(x: Tensor) -> Any:
+        return grad(NET[0](x).sum(), PARAMETERS, create_graph=True, materialize_grads=True)
+
+    compiled = weft.compile(program, backend=by_operators)
+    assert_same(outcome(compiled), outcome(program))
 
 
 def test_gradients_beside_regions() -> None:

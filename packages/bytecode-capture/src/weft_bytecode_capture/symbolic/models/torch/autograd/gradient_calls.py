@@ -58,9 +58,11 @@ def _call(
     raise with_history(evaluator, tensors, Unsupported(kind, function.__qualname__))
 
 
-def _by_name(function: Any, arguments: Iterable[Variable], keywords: Keywords) -> Keywords:
-    names = inspect.signature(function).parameters
-    return dict(zip(names, arguments, strict=False)) | keywords
+def _by_name(function: Any, arguments: Iterable[Variable], keywords: Keywords) -> dict[str, Any]:
+    try:
+        return inspect.signature(function).bind(*arguments, **keywords).arguments
+    except TypeError as error:
+        raise Unsupported("call", f"{function.__qualname__}: {error}") from error
 
 
 _SEVERAL = ("outputs", "inputs", "grad_outputs")
@@ -77,9 +79,11 @@ def _gradients(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variab
         if not any(is_of_level(fake) for _, fake in tensors):
             _check(evaluator, given, listed, asked)
         with torch.autograd.set_multithreading_enabled(False):  # other threads know no modes
-            return evaluator.graph.call_function(
+            found = evaluator.graph.call_function(
                 evaluator, torch.autograd.grad, [], {**given, **listed}
             )
+        _require_no_leaves(evaluator, found, tensors)
+        return found
     except BreakEarlier:
         raise
     except Unsupported as error:
@@ -108,6 +112,8 @@ def _check(
         raise _refusal("of tensors from outside of a transform")
     if "is_grads_batched" in given and given["is_grads_batched"].truth(evaluator):
         raise _refusal("is_grads_batched")
+    if "only_inputs" in given and not given["only_inputs"].truth(evaluator):
+        raise _refusal("only_inputs=False")  # of which eager warns
     if any(node.target in REGION_OPERATORS for node in graph.outermost.nodes):
         raise _refusal("behind a region")
     for value in _leaves(evaluator, listed.values()):
@@ -130,6 +136,18 @@ def _check(
         is_alone = all(row[2] is fake for row in asked_outside)
         if not is_alone and has_history_outside(tensor, fake, [result for _, result in results]):
             raise _refusal("by a history that began before the call")
+
+
+def _require_no_leaves(
+    evaluator: Evaluator, found: Variable, given: list[tuple[torch.fx.Node, torch.Tensor]]
+) -> None:
+    """
+    :raises Unsupported: some of the gradients are zeros that require gradients, which no graph makes.
+    """
+    known = {id(fake) for _, fake in given}
+    for _, fake in tensors_among(evaluator, [found]):
+        if fake.requires_grad and fake.is_leaf and id(fake) not in known and not is_of_level(fake):
+            raise _refusal("with materialize_grads and create_graph")
 
 
 def _leaves(evaluator: Evaluator, values: Iterable[Variable]) -> Iterator[Variable]:
