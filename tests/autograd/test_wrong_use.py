@@ -158,3 +158,33 @@ def test_integers_that_eager_lets_require_gradients() -> None:
     assert expected[2]
     for _ in range(2):
         assert outcome(compiled) == expected
+
+
+@pytest.mark.parametrize("kind", ["masked_fill_", "index_fill_"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_numbers_with_gradients_for_integers_are_refused(
+    kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eager gives integers a history for them, and its backward fails; a detached one is captured."""
+
+    def program(x: Tensor, places: Tensor, detached: bool) -> Tensor:
+        value = x.sum().detach() if detached else x.sum()
+        y = places.to(dtype).clone()
+        if kind == "masked_fill_":
+            y.masked_fill_(places > 1, value)
+        else:
+            y.index_fill_(0, places[:1], value)
+        return y * x
+
+    x, places = torch.randn(3, requires_grad=True), torch.arange(3)
+    compiled = weft.compile(program, fullgraph=True)
+    torch.testing.assert_close(compiled(x, places, True), program(x, places, True))
+    with pytest.raises(weft.StageError, match="written to integers"):
+        compiled(x, places, False)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, places, False), program(x, places, False))
+    monkeypatch.setenv("WEFT_STRICT", "0")
+    with pytest.warns(weft.WeftWarning, match="written to integers"):
+        found = weft.compile(program)(x, places, False)
+    wanted = program(x, places, False)
+    torch.testing.assert_close(found, wanted)

@@ -135,6 +135,7 @@ class _Rewrite:
                 if self._node.target in _DRAWS and variables[0].meta["val"].requires_grad:
                     values = [_without_gradient(self._emit, variables[0], values[0])]
             else:
+                self._require_floats(variables)
                 values = self._call_counterpart(len(variables))
             for variable, value in zip(variables, values, strict=True):
                 self._new_version(variable, value)
@@ -210,6 +211,22 @@ class _Rewrite:
         return functional_form(
             operator, tuple(written), len(made) if isinstance(made, list) else None
         )
+
+    def _require_floats(self, variables: list[torch.fx.Node]) -> None:
+        """Refuse what eager gives a history that its backward has no gradients for.
+
+        :raises Unsupported: a number with gradients is written to integers (``masked_fill_``).
+        """
+        dtypes = [variable.meta["val"].dtype for variable in variables]
+        integers = [dtype for dtype in dtypes if not (dtype.is_floating_point or dtype.is_complex)]
+        target = self._node.target
+        assert isinstance(target, OpOverload)
+        if integers and not is_from_library(target) and self._may_be_differentiated():
+            raise Unsupported(
+                "number with gradients that is written to integers",
+                f"{target} of {integers[0]}",
+                "detach() it, or write item()",
+            )
 
     def _may_be_differentiated(self) -> bool:
         operands = [node.meta["val"] for node in self._node.all_input_nodes]
