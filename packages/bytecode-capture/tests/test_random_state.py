@@ -43,6 +43,69 @@ def generator_as_argument(x, generator=GENERATOR):
     return torch.bernoulli(torch.full((6,), 0.5), generator=generator), x * 2
 
 
+def generator_of_sizes_that_vary(x):
+    rows, columns = x.shape
+    noise = (
+        torch.randn(x.shape, generator=GENERATOR)
+        + torch.rand(rows * 2, columns, generator=GENERATOR)[:rows]
+    )
+    whole = torch.randint(rows, 10, (columns,), generator=GENERATOR, dtype=torch.int32)
+    return (
+        noise * x,
+        whole,
+        torch.randperm(rows + 1, generator=GENERATOR),
+        torch.rand((), generator=GENERATOR) * x,
+    )
+
+
+def filled_by_a_generator(x):
+    made = torch.empty_like(x, dtype=torch.float64).normal_(1.0, 2.0, generator=GENERATOR)
+    again = x.detach().clone()
+    same_one = again.uniform_(generator=GENERATOR)
+    return made, same_one is again, again.mul_(2), x.new_empty(2).random_(5, generator=GENERATOR)
+
+
+def drawn_tensor_written(x):
+    noise = torch.rand(2, 3, generator=GENERATOR)
+    noise[0] += 1
+    other = torch.rand(2, 3, generator=GENERATOR).mul_(noise)
+    return noise, other, x + noise[:1]
+
+
+def generator_that_is_returned(x):
+    generator = torch.Generator().manual_seed(3)
+    drawn = torch.rand(3, generator=generator)
+    return x + drawn, generator.get_state(), torch.rand(2, generator=generator)
+
+
+def drawn_before_an_error(x):
+    GENERATOR.manual_seed(x.shape[0])
+    drawn = torch.rand(3, generator=GENERATOR)
+    try:
+        drawn = drawn + x @ torch.ones(5)
+    except RuntimeError as error:
+        return str(error)[:10], drawn, x * drawn
+    return drawn
+
+
+def negative_size(x):
+    drawn = torch.rand(3, generator=GENERATOR)
+    return x + drawn, torch.rand(1 - x.shape[0], generator=GENERATOR)
+
+
+def seed_in_a_branch(x):
+    torch.manual_seed(x.shape[0])
+    if x.sum() > 3:
+        torch.manual_seed(1)
+    return torch.rand(2) + x.sum()
+
+
+def seed_after_dropout(x):
+    y = F.dropout(x, 0.5)
+    torch.manual_seed(4)
+    return y, torch.rand(2)
+
+
 def state_kept(x):
     state = torch.get_rng_state()
     first = torch.rand(3)
@@ -164,7 +227,9 @@ FUNCTIONS = [
     *(random_numbers_of_python, layer_made_inside, requires_grad_of_a_result),
     *(gradient_of_a_result, requires_grad_of_an_input, requires_grad_off),
     *(requires_grad_by_attribute, detached_in_place, parameter_made_inside, module_made_inside),
-    *(leaves_made_inside, fitted_inside),
+    *(leaves_made_inside, fitted_inside, generator_of_sizes_that_vary, filled_by_a_generator),
+    *(drawn_tensor_written, generator_that_is_returned, drawn_before_an_error, negative_size),
+    *(seed_in_a_branch, seed_after_dropout),
 ]
 NAMES = {function.__name__: function for function in FUNCTIONS}
 
@@ -206,6 +271,35 @@ def test_as_in_eager(name, needs_gradient, around):
             assert same(found, plain), f"{found} is not {plain}"
 
 
+ONE_GRAPH = [
+    *(
+        generator_made_inside,
+        generator_from_outside,
+        generator_of_sizes_that_vary,
+        filled_by_a_generator,
+    ),
+    *(drawn_tensor_written, seeded_draws, from_distributions),
+]
+
+
+@pytest.mark.parametrize("function", ONE_GRAPH)
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+def test_generators_and_seeds_break_nothing(function, around):
+    captured = capture(function)
+    with around():
+        for number in (0, 1, 2, 3):
+            plain = observed(function, number, False)
+            results = []
+
+            def called(x, results=results):
+                results.append(captured(x))
+                return results[0].result
+
+            assert same(observed(called, number, False), plain)
+            assert not results[0].breaks, results[0].breaks
+            assert number < 2 or not results[0].graphs
+
+
 KINDS = {
     "seed_between": "state of a random number generator",
     "state_kept": "state of a random number generator",
@@ -240,3 +334,50 @@ def test_building_a_layer_of_torch_compiles_nothing():
     result = capture(recurrent)(torch.ones(5, 2, 3))
     files = [report.location.file for report in result.reports]
     assert files == [__file__] * len(files)
+
+
+def test_sizes_of_what_is_drawn_compile_nothing_again():
+    def drawn(x, y, n):
+        noise = torch.randn(2 * y.shape[0], n * 3, generator=GENERATOR) + x
+        return noise, torch.rand(n + 1, generator=GENERATOR), random.randint(0, n)
+
+    captured = capture(drawn)
+    for n in (2, 3, 4, 5):
+        arguments = torch.ones(1), torch.ones(n + 1, 2), n
+        GENERATOR.manual_seed(n)
+        random.seed(n)
+        result = captured(*arguments)
+        GENERATOR.manual_seed(n)
+        random.seed(n)
+        assert same(result.result, drawn(*arguments))
+        assert n < 4 or not result.graphs
+        assert not result.breaks
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda n: torch.rand(n - 3, generator=GENERATOR),
+        lambda n: torch.randint(0, n - 3, (2,), generator=GENERATOR),
+        lambda n: torch.zeros(n).normal_(0, n - 4, generator=GENERATOR),
+        lambda n: random.randint(0, n - 4),
+        lambda n: random.sample(range(4), n - 3),
+    ],
+)
+def test_draws_that_raise_do_so_where_they_stand(draw):
+    def drawn(x, n, noted):
+        noted.append(n)
+        try:
+            return x + 1, draw(n)
+        except (RuntimeError, ValueError) as error:
+            return x - 1, str(error)
+
+    compiled = compile_frames(drawn, run_graph)
+    for n in (5, 6, 7, 2, 3, 4, 5):
+        outcomes = []
+        for function in (drawn, compiled):
+            GENERATOR.manual_seed(n)
+            random.seed(n)
+            noted = []
+            outcomes.append((function(torch.ones(2), n, noted), noted, random.random()))
+        assert same(outcomes[1], outcomes[0])

@@ -38,6 +38,10 @@ class GeneratorKind:
         return made
 
 
+_NUMBER = GeneratorKind(lambda number: number, lambda number: number, lambda number, state: None)
+"""A number of the call, which stands among the generators and is drawn as it is."""
+
+
 @dataclass(frozen=True)
 class _Draw:
     """One draw of a frame: from generator number ``generator``, given the tensors of those before.
@@ -87,6 +91,15 @@ class Draws:
         self._draws.append(_Draw(number, call))
         self._examples.append(example)
         return example
+
+    def take(self, number: int | float, base: Source) -> int:
+        """Where a number of the call stands among what is drawn: the one at ``base``, ``number`` now."""
+        self.bases.append(base)
+        self._kinds.append(_NUMBER)
+        self._copies.append(number)
+        self._draws.append(_Draw(len(self.bases) - 1, lambda given, drawn: given))
+        self._examples.append(as_tensor(number))
+        return len(self._draws) - 1
 
     @property
     def examples(self) -> Sequence[torch.Tensor]:

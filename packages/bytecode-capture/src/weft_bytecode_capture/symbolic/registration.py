@@ -15,6 +15,7 @@ _LATE = {  # imported when a program's function of one of these modules is met f
         "torch.distributed.distributed_c10d",
         "torch.distributed._functional_collectives",
     ),
+    "models.torch.seeds": ("torch.random",),
     "polyfills.ctc_losses": (),  # by the model that uses it: torch takes long to define its operators
 }
 _OPTIONAL = {

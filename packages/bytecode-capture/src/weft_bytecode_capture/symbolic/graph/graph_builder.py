@@ -68,7 +68,7 @@ from .present_values import PresentValues
 from .purity import is_data_of
 from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
 from .repeated_calls import RepeatedCalls
-from .size_nodes import size_node
+from .size_nodes import needed_inputs, size_node
 from .sizes_in_tensors import with_sizes_read
 from .storages import Layout, guard_overlap, node_values, storages, version_of
 from .transforms import TransformLevels
@@ -304,10 +304,10 @@ class GraphBuilder:
         self._remove_dead_nodes()
         if not outputs and all(_is_idle(node) for node in self.graph.nodes):
             return None
-        used = [bool(node.users) for node in self.graph.find_nodes(op="placeholder")]
-        for node in self.graph.find_nodes(op="placeholder"):
-            if not node.users:
-                self.graph.erase_node(node)
+        inputs = list(self.graph.find_nodes(op="placeholder"))
+        used = needed_inputs(inputs)
+        for node in itertools.compress(inputs, map(operator.not_, used)):
+            self.graph.erase_node(node)
         module = CapturedModule(self.root, self.graph, "CapturedGraph")
         examples = as_given(self.given, itertools.compress(self._examples, used))
         sources = tuple(itertools.compress(self._sources, used))

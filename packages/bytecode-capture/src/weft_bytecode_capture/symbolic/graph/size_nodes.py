@@ -1,13 +1,14 @@
-"""Sizes that a region asks of its own tensors, computed outside it from those of the graph's inputs."""
+"""Sizes as nodes: of a region's tensors, computed outside it from inputs, and the inputs that give them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
-from ..._torch.symbols import append_size
+from ..._torch.symbols import append_size, expression_of
 from ...unsupported import Unsupported
 from ..protocol import Graph
 from ..shapes import DataSymbolSource
@@ -42,3 +43,21 @@ def _symbol_node(graph: Graph, symbol: Any) -> torch.fx.Node:
     node = graph.number_node(symbol)
     assert node is not None
     return node
+
+
+def needed_inputs(inputs: Sequence[torch.fx.Node]) -> list[bool]:
+    """Whether the graph needs each input: a node reads it, or the sizes of a tensor are made of it alone.
+
+    A tensor of ``2 * n`` rows that is drawn on entry does not say to every stage what ``n`` is.
+    """
+    sizes = {size for node in inputs if node.users for size in _sizes(node)}
+    told = {size for size in sizes if size.is_Symbol}
+    open_symbols = set().union(*(size.free_symbols for size in sizes)) - told
+    return [bool(node.users) or not open_symbols.isdisjoint(_sizes(node)) for node in inputs]
+
+
+def _sizes(node: torch.fx.Node) -> list[Any]:
+    """The sizes of an input that vary, or the number that it is."""
+    value = node.meta.get("example_value")
+    numbers = value.shape if isinstance(value, torch.Tensor) else [value]
+    return [expression_of(number) for number in numbers if isinstance(number, torch.SymInt)]

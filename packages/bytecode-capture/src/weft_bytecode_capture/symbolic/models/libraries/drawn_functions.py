@@ -15,26 +15,39 @@ import torch
 import torch.fx
 from weft_guards import ItemSource
 
-from ....sources import DrawnSource
+from ....sources import ComputedSource, DrawnSource
 from ....unsupported import Unsupported
 from ...graph.data_dependence import can_read, read_number, require_compared
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
+from ..containers.sequences import SequenceVariable
+from ..numbers.called_numbers import call_of_numbers
 from ..numbers.data_numbers import depends_on_data
 from ..numbers.representations import number_operand
+from ..numbers.symbolic_float import current_number
+from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..torch.calls_on_entry import computed_from, function_of, only_computes
 from ..torch.tensor import TensorVariable
 
 _POSITION = "drawn"
+_SEQUENCES = (list, tuple, torch.Size)
 _MAX_INTEGER = 2**62
 
 
-def drawn_tensor(evaluator: Evaluator, source: DrawnSource, made: torch.Tensor) -> TensorVariable:
-    """The tensor that the frame has drawn last, as the graph takes it; ``made`` is an example."""
+def drawn_tensor(
+    evaluator: Evaluator,
+    source: DrawnSource,
+    made: torch.Tensor,
+    shape: Sequence[Any] | None = None,
+) -> TensorVariable:
+    """The tensor that the frame has drawn last, as the graph takes it; ``made`` is an example.
+
+    ``shape``: with sizes that vary.
+    """
     graph, position = evaluator.graph, len(source.draws) - 1
-    with graph.fake_mode, torch.inference_mode(False):
-        fake = torch.empty(made.shape, dtype=made.dtype, device="cpu")
+    with graph.fake_mode, torch.inference_mode(False), graph.shapes.rules():
+        fake = torch.empty(made.shape if shape is None else shape, dtype=made.dtype, device="cpu")
     place = ItemSource(source, position)
     node = graph.add_placeholder(place, fake)
     node.meta[_POSITION] = source, position
@@ -42,12 +55,28 @@ def drawn_tensor(evaluator: Evaluator, source: DrawnSource, made: torch.Tensor) 
 
 
 def drawn_argument(
-    argument: Variable, source: DrawnSource, what: str
+    evaluator: Evaluator, argument: Variable, source: DrawnSource, what: str, *, varies: bool
 ) -> Callable[[Sequence[torch.Tensor]], Any]:
-    """What gives a constant, or a number computed of those drawn before, of the tensors drawn before.
+    """What gives an argument, of the tensors drawn before.
 
-    :raises Unsupported: it is neither.
+    It is a constant, a number of the call, one computed of those drawn before, or a list or tuple of these.
+    ``varies``: any number of the call will do, since what is called with it raises for none that the guards
+    let through.
+
+    :raises Unsupported: it is none of them.
     """
+    if isinstance(argument, SequenceVariable) and argument.python_type() in _SEQUENCES:
+        kind = argument.python_type()
+        items = argument.items(evaluator)
+        parts = [drawn_argument(evaluator, item, source, what, varies=varies) for item in items]
+        return lambda drawn: kind(part(drawn) for part in parts)
+    is_of_call = isinstance(argument, SymbolicNumberVariable) and not depends_on_data(argument)
+    if varies and is_of_call:
+        call = call_of_numbers(evaluator, operator.pos, [argument])
+        if call is not None:
+            number = current_number(argument)
+            place = source.draws.take(number, ComputedSource(call, call.sources))
+            return lambda drawn: drawn[place].item()
     if not depends_on_data(argument):
         try:
             constant = argument.snapshot()
@@ -81,7 +110,7 @@ def called_on_entry(
         return None
     what = getattr(function, "__name__", repr(function))
     try:
-        given = [drawn_argument(argument, source, what) for argument in arguments]
+        given = [drawn_argument(evaluator, a, source, what, varies=True) for a in arguments]
     except Unsupported:
         return None
     call = _Call(function, given)

@@ -19,7 +19,7 @@ from ..numbers.data_numbers import Range
 from ..objects.opaque import OpaqueVariable
 from ..table import models
 from .numpy_values import ArrayVariable
-from .random_draws import between, draw, drawn_number, known_bounds
+from .random_draws import are_ordered, between, draw, drawn_number, known_bounds, within_limits
 
 _LEGACY = GeneratorKind(
     lambda generator: numpy.random.RandomState(0),
@@ -80,7 +80,11 @@ def _draw(
     if kind is None or generator.source is None:
         raise Unsupported("call of a builtin function", f"{what} of {generator!r}")
     evaluator.guard(generator.source, TypeIs(of))
-    tensor = draw(evaluator, generator, kind, what, function, list(args), kwargs)
+    given = list(args)
+    if name in ("randint", "integers") and not kwargs and are_ordered(evaluator, given, below=True):
+        tensor = draw(evaluator, generator, kind, what, function, given, kwargs, varies=True)
+        return within_limits(evaluator, drawn_number(evaluator, tensor, None), given, below=True)
+    tensor = draw(evaluator, generator, kind, what, function, given, kwargs)
     if tensor.fake.dim():
         return ArrayVariable(tensor, None)
     bounds = known_bounds(functools.partial(_bounds, name), list(args), kwargs)

@@ -6,6 +6,7 @@ region, a size that it gives is a symbol.  Draws whose arguments depend on data,
 
 from __future__ import annotations
 
+import operator
 import random
 import types
 from collections.abc import Callable, Sequence
@@ -22,9 +23,10 @@ from ....frame.emitter import Emitter
 from ....sources import DrawnSource
 from ....unsupported import Unsupported
 from ...captured_exception import CapturedException
-from ...graph.data_dependence import can_read, read_list, read_number
+from ...graph.data_dependence import can_read, read_list, read_number, require_compared
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
+from ...variables.constant import ConstantVariable
 from ..containers.sequences import ListVariable
 from ..functions.python_functions import KnownFunctionVariable
 from ..numbers.data_numbers import Range, depends_on_data
@@ -51,20 +53,22 @@ def draw(
     call: Callable[..., Any],
     arguments: Arguments,
     keywords: Keywords,
+    *,
+    varies: bool = False,
 ) -> TensorVariable:
     """The tensor of what ``call(generator, *arguments, **keywords)`` draws on entry of the frame.
 
-    Arguments are constants, and numbers that the graph computes of what was drawn before.
+    Arguments are constants, and numbers that the graph computes of what was drawn before; ``varies``: and any
+    numbers of the call that the guards let through.
     """
-    graph = evaluator.graph
-    if graph.is_in_region or graph.transforms.active:
-        raise Unsupported("effect inside a region", what)
-    no_tensor = not graph.has_tensors()  # then a graph is of no use
-    if generator.source is None or no_tensor or any(map(_may_draw, graph.outermost.nodes)):
+    if generator.source is None or not evaluator.graph.has_tensors():  # then a graph is of no use
         raise Unsupported(_KIND, what)
-    source = _source(evaluator)
-    given = [drawn_argument(argument, source, what) for argument in arguments]
-    named = {n: drawn_argument(argument, source, what) for n, argument in keywords.items()}
+    source = source_of_draws(evaluator, what)
+    given = [drawn_argument(evaluator, a, source, what, varies=varies) for a in arguments]
+    named = {
+        name: drawn_argument(evaluator, argument, source, what, varies=False)
+        for name, argument in keywords.items()
+    }
 
     def drawn(value: Any, before: Sequence[torch.Tensor]) -> Any:
         values = (argument(before) for argument in given)
@@ -88,9 +92,16 @@ def _may_draw(node: torch.fx.Node) -> bool:
     return is_function and str(node.target.__module__).partition(".")[0] != "torch"
 
 
-def _source(evaluator: Evaluator) -> DrawnSource:
-    """Where all that the frame draws is found."""
-    state = evaluator.state
+def source_of_draws(evaluator: Evaluator, what: str) -> DrawnSource:
+    """Where all that the frame draws is found.
+
+    :raises Unsupported: nothing can be drawn on entry.
+    """
+    state, graph = evaluator.state, evaluator.graph
+    if graph.is_in_region or graph.transforms.active:
+        raise Unsupported("effect inside a region", what)
+    if any(map(_may_draw, graph.outermost.nodes)):
+        raise Unsupported(_KIND, what)
     if state.drawn is None:
         draws = Draws()
         source = state.drawn = DrawnSource(draws, _frame_hook.disabled(draws.draw))
@@ -126,6 +137,28 @@ def known_bounds(
     if keywords or any(map(depends_on_data, arguments)):
         return None
     return bounds(*(argument.snapshot() for argument in arguments))
+
+
+def are_ordered(evaluator: Evaluator, limits: Arguments, *, below: bool) -> bool:
+    """Whether integers of the call are limits between which one can be drawn, which is guarded."""
+    if len(limits) not in (1, 2) or not all(map(_is_integer, limits)):
+        return False
+    first, last = (ConstantVariable(0), *limits)[-2:]
+    return evaluator.binary_operation("lt" if below else "le", first, last).truth(evaluator)
+
+
+def within_limits(
+    evaluator: Evaluator, number: Variable, limits: Arguments, *, below: bool
+) -> Variable:
+    """An integer drawn from zero, or a first limit, to the last, or ``below`` it."""
+    first, last = (ConstantVariable(0), *limits)[-2:]
+    for compare, limit in ((operator.ge, first), (operator.lt if below else operator.le, last)):
+        require_compared(evaluator.graph, compare, number, limit)
+    return number
+
+
+def _is_integer(limit: Variable) -> bool:
+    return limit.python_type() is int and not depends_on_data(limit)
 
 
 # Numbers.
@@ -172,6 +205,14 @@ _NUMBERS: dict[Any, Callable[..., Range | None]] = {
 }
 
 
+_BETWEEN = {
+    random.Random.randint: False,
+    random.Random.randrange: True,
+    vars(random.Random)["_randbelow_with_getrandbits"]: True,
+}
+"""What draws integers between limits, and whether the last is left out."""
+
+
 @models(*_NUMBERS)
 def _number(
     function: Any, evaluator: Evaluator, generator: Variable, /, *args: Variable, **kwargs: Variable
@@ -179,8 +220,13 @@ def _number(
     if not _is_from_outside(evaluator, generator):
         return _as_written(evaluator, function, [generator, *args], kwargs)
     what = f"random.{function.__name__}"
-    tensor = draw(evaluator, generator, PYTHON, what, function, list(args), kwargs)
-    return drawn_number(evaluator, tensor, known_bounds(_NUMBERS[function], list(args), kwargs))
+    given, below = list(args), _BETWEEN.get(function)
+    if below is not None and not kwargs and are_ordered(evaluator, given, below=below):
+        tensor = draw(evaluator, generator, PYTHON, what, function, given, kwargs, varies=True)
+        number = drawn_number(evaluator, tensor, None)
+        return within_limits(evaluator, number, given, below=below)
+    tensor = draw(evaluator, generator, PYTHON, what, function, given, kwargs)
+    return drawn_number(evaluator, tensor, known_bounds(_NUMBERS[function], given, kwargs))
 
 
 def _as_written(

@@ -353,6 +353,10 @@ class TensorVariable(WithAttributes):
             return self._subscript(evaluator, name, arguments, keywords)
         if not callable(getattr(torch.Tensor, name, None)):
             no_attribute(evaluator, "Tensor", name)
+        if "generator" in keywords:
+            from .drawn_tensors import filled
+
+            return filled(evaluator, self, name, arguments, keywords)
         return evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
 
     def refused_method(self, evaluator: Evaluator, name: str) -> Unsupported:

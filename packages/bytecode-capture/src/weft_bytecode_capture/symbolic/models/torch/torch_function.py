@@ -64,7 +64,7 @@ _REFUSED: dict[str, str] = {
     **dict.fromkeys(("use_deterministic_algorithms", "set_float32_matmul_precision"), _DEFAULTS),
     **dict.fromkeys(("set_deterministic_debug_mode", "set_num_threads"), _DEFAULTS),
     **dict.fromkeys(("set_warn_always", "set_printoptions", "set_flush_denormal"), _DEFAULTS),
-    **dict.fromkeys(("manual_seed", "seed", "initial_seed"), _RANDOM),
+    **dict.fromkeys(("seed", "initial_seed"), _RANDOM),
     **dict.fromkeys(("get_rng_state", "set_rng_state"), _RANDOM),
     **dict.fromkeys(("from_numpy", "frombuffer"), _NUMPY),
     **dict.fromkeys(("save", "load"), "file read or written"),
