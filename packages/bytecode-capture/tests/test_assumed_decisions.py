@@ -102,6 +102,7 @@ def logged_loss(x):
         math.sin(loss) * 2 - 1,
     )
     arithmetic = loss / x.shape[0], 1 / loss, loss**2, loss // 2, loss % 3 + root, -math.log1p(loss)
+    arithmetic += min(math.exp(loss), 1e5), max(0.5, math.exp(loss), loss), min(root, 0.1)
     return x * loss, kept, arithmetic, f"{root:.3f}", math.isinf(loss), root > 0.1
 
 

@@ -72,6 +72,11 @@ class Meter:
 def instances(x, n):
     meter = Meter(x.sum().item(), x.shape[0])
     texts = f"{meter}", f"{meter!r}", str(meter), repr(meter), f"{meter!s:>20}"
+    texts += (
+        " ".join(f"{k}={v:.2f}" for k, v in vars(meter).items()),
+        "-".join(["a", f"{n}", "b"]),
+        ",".join("ab"),
+    )
     return x * n, texts, "%.3f" % meter.value, "{a} {b:.1f}".format(a=n, b=meter.value)  # noqa: UP031, UP032
 
 

@@ -34,7 +34,7 @@ from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
 from ..numbers.called_numbers import number_of_each_call
 from ..numbers.data_numbers import DataBooleanVariable, depends_on_data, number_of_data
-from ..numbers.later_numbers import FUNCTIONS_OF_FLOATS
+from ..numbers.later_numbers import FUNCTIONS_OF_FLOATS, float_of_later
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import guard_absent
@@ -207,6 +207,8 @@ def _extreme(
         outcome = evaluator.binary_operation("lt" if function is min else "gt", own, least)
         number: Variable | None = None
         if keys is items:
+            number = float_of_later(function, [best, item])
+        if keys is items and number is None:
             number = number_by(evaluator, outcome, item, best)
             if number is None and isinstance(outcome, DataBooleanVariable):
                 number = number_of_data(evaluator, function, [best, item])

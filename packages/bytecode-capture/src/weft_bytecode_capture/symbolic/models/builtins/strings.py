@@ -16,7 +16,13 @@ from ...variables.base import Variable
 from ...variables.constant import ConstantVariable, register_special
 from ...variables.python_protocols import storage_of
 from ..containers.sequences import TupleVariable
-from ..numbers.data_texts import formatted_by_names, formatted_with, text_of_data
+from ..numbers.data_texts import (
+    DataTextVariable,
+    formatted_by_names,
+    formatted_with,
+    joined,
+    text_of_data,
+)
 from ..objects.instance_protocols import InstanceProtocols, own_text
 from ..table import method_model, model
 from ..torch.tensor import TensorVariable
@@ -80,6 +86,21 @@ def _parsed_field_name(evaluator: Evaluator, name: Variable, /) -> Variable:
     first, rest = evaluator.pure(split, name.as_constant())
     parts = evaluator.wrap_result(list(rest)).iterator(evaluator)
     return TupleVariable([evaluator.wrap_result(first), parts])
+
+
+@method_model("join", str)
+def _join(evaluator: Evaluator, separator: ConstantVariable, parts: Variable, /) -> Variable:
+    collected = parts if parts.is_constant() else evaluator.collected(parts)
+    texts = [] if collected.is_constant() else collected.iterate(evaluator)
+    if any(isinstance(t, DataTextVariable) for t in texts) and all(map(_is_text, texts)):
+        pairs = [part for text in texts for part in (separator, text)]
+        return joined(evaluator, pairs[1:])
+    (positional,), _ = evaluator.snapshots([collected], {}, "str.join")
+    return evaluator.wrap_result(evaluator.pure(separator.value.join, positional))
+
+
+def _is_text(value: Variable) -> bool:
+    return value.python_type() is str
 
 
 @method_model("format", str)

@@ -56,8 +56,14 @@ class LaterFloatVariable(DataFloatVariable):
 def float_of_later(
     function: Callable[..., Any], operands: Sequence[Variable]
 ) -> LaterFloatVariable | None:
-    """What a function that never raises gives, if an operand is not there before the end of the graph."""
+    """What a function that never raises gives of numbers, of which one is not there before the graph ends.
+
+    None where all are, or where the result may be an operand that is no float.
+    """
     later = next((part for part in operands if isinstance(part, LaterFloatVariable)), None)
+    gives_operand = function in (builtins.min, builtins.max)
+    if gives_operand and not all(part.python_type() is float for part in operands):
+        return None
     return None if later is None else LaterFloatVariable(later, function, operands)
 
 
