@@ -6,6 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import math
 
 import torch
 import torch.nn.functional as F
@@ -246,3 +247,71 @@ def decompositions(compile):
         return torch.linalg.cholesky(spd), torch.linalg.solve(spd, a), torch.logdet(spd)
 
     return [solve(randn(4, 4)), solve(randn(5, 5))]
+
+
+@program
+def weights_exchanged_for_a_call(compile):
+    layer = torch.nn.Linear(2, 2)
+
+    @contextlib.contextmanager
+    def exchanged(module, **parameters):
+        before = {name: getattr(module, name) for name in parameters}
+        for name, value in parameters.items():
+            setattr(module, name, value)
+        try:
+            yield module
+        finally:
+            for name, value in before.items():
+                setattr(module, name, value)
+
+    other = torch.nn.Parameter(torch.ones(2, 2))
+
+    @compile
+    def both(x):
+        with exchanged(layer, weight=other):
+            first = layer(x)
+        return first.detach(), layer(x).detach()
+
+    return [both(randn(n, 2)) for n in (2, 3, 4)], layer.weight is not other
+
+
+@program
+def meters_of_a_training_loop(compile):
+    class Meter:
+        def __init__(self):
+            self.total, self.count, self.best = 0.0, 0, math.inf
+
+        def update(self, value, n):
+            self.total += value * n
+            self.count += n
+            self.best = min(self.best, value)
+
+        def __str__(self):
+            return f"{self.total / self.count:.2f} ({self.count})"
+
+    meter, history = Meter(), []
+
+    @compile
+    def step(x):
+        loss = (x**2).mean()
+        if not math.isfinite(loss.item()):
+            return None
+        meter.update(loss.item(), x.shape[0])
+        history.append(round(math.exp(loss.item()), 2))
+        return x * loss, str(meter)
+
+    return [step(randn(n)) for n in (3, 3, 4, 5)], history, round(meter.best, 3), meter.count
+
+
+@program
+def noise_of_generators(compile):
+    kept = torch.Generator().manual_seed(3)
+
+    @compile
+    def noisy(x, seed):
+        generator = torch.Generator(device=x.device).manual_seed(seed)
+        order = torch.randperm(x.shape[0], generator=generator)
+        mask = torch.rand(x.shape, generator=kept) < 0.5
+        return x[order] + torch.randn(x.shape, generator=kept) * mask, order
+
+    return [noisy(randn(n, 2), seed) for n, seed in ((3, 1), (3, 1), (4, 2), (5, 3))]

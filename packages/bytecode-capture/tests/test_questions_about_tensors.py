@@ -196,6 +196,7 @@ QUESTIONS = {
     "is_leaf, branched on": (lambda x: x.detach() * 2 if x.is_leaf else x.detach() * 3, grads),
     "is_leaf of a view": (lambda x: x[1:].is_leaf, grads),
     "is_leaf after detach": (lambda x: x.detach().is_leaf, grads),
+    "grad_fn, branched on": (lambda x: x.detach() * 2 if x.grad_fn else x.detach() * 3, grads),
     "grad": (lambda x: x.grad is None if x.is_leaf else 0, grads),
     "grad, used": (lambda x: x.detach() if x.grad_fn or x.grad is None else x.grad * 2, grads),
     "grad_fn": (lambda x: x.grad_fn is None, grads),

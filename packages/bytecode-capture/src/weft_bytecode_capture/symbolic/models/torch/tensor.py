@@ -188,8 +188,7 @@ class TensorVariable(WithAttributes):
             return self._gradient(evaluator)
         if name == "__class__":
             return evaluator.wrap_known(self.python_type())
-        is_leaf = self.node in evaluator.graph.new_leaves
-        if name == "grad_fn" and (is_leaf or not self.fake.requires_grad):
+        if name == "grad_fn" and self._has_no_history(evaluator):
             return ConstantVariable(None)
         if not hasattr(torch.Tensor, name):
             found_own = self.own_attribute(evaluator, name)
@@ -208,6 +207,12 @@ class TensorVariable(WithAttributes):
         except RuntimeError as error:  # ``is_leaf`` of a view that was written to since
             raise_for_view(evaluator, error, self.fake)
             raise Unsupported(OPERATOR_REJECTS, f"{name}: {error}") from error
+
+    def _has_no_history(self, evaluator: Evaluator) -> bool:
+        if self.node in evaluator.graph.new_leaves or not self.fake.requires_grad:
+            return True
+        self._guard_leaf(evaluator)
+        return bool(self._held_attribute(evaluator, "is_leaf"))
 
     def _guard_leaf(self, evaluator: Evaluator) -> None:
         for source, tensor, fake in evaluator.graph.given:
