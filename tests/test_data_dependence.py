@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from weft_bytecode_capture import compile_frames
 
+from .staged_backend import by_operators
+
 torch.manual_seed(0)
 X = torch.randn(10)
 COUNTS = torch.tensor([3, 1, 0, 2, 4, 1, 1, 0, 2, 3])
@@ -315,6 +317,24 @@ def test_gradients_of_what_data_rolls():
         assert found.stride() == wanted.stride()
         gradients = [torch.autograd.grad(r.square().sum(), values) for r in (found, wanted)]
         assert_same(*gradients)
+
+
+@pytest.mark.parametrize("backend", ["weft", by_operators])
+def test_no_row_is_chosen_of_none(backend):
+    """A mask of a tensor without rows, which a count of boxes may leave: the program takes it as it is."""
+
+    def function(x):
+        rows = (x > 0).nonzero()
+        if rows.shape[0] == 10:
+            return "all of them"
+        return rows[rows[:, 0] == x.argmax()] * 2, x[x > 0][rows[:, 0] >= rows.sum()]
+
+    compiled = weft.compile(function, backend=backend)
+    log = weft.CompileLog()
+    with weft.observe(log):
+        for x in (X, -X.abs(), X.neg(), X * 0):
+            assert_same(compiled(x), function(x))
+    assert len(log.conversions) == 1  # what it assumes of the number of rows held in every call
 
 
 def test_gradients_beside_counts_of_two_masks():

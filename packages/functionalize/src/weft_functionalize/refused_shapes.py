@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ._torch import OpOverload, is_data_dependent, schema_arguments
+from ._torch import OpOverload, is_data_dependent, known_true, schema_arguments
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .unsupported import Unsupported
 
@@ -133,7 +133,11 @@ def _within_storage(given: Given) -> bool:
     if any(_is_empty(n) for n in size):
         return True
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1
-    return _holds(last * tensor.element_size() <= tensor.untyped_storage().nbytes())
+    needed, there = last * tensor.element_size(), tensor.untyped_storage().nbytes()
+    if any(map(is_data_dependent, size)) and not known_true(needed <= there):
+        for n in filter(is_data_dependent, size):
+            needed *= torch.sym_min(n, 1)  # no elements lie anywhere
+    return _holds(needed <= there)
 
 
 def _is_empty(size: Any) -> bool:
