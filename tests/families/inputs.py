@@ -47,7 +47,7 @@ def inputs_of(model: Any, labels: str) -> list[dict[str, Any]]:
         raise NoInputsError(f"{type(first_error).__name__}: {str(first_error)[:300]}")
     found = [first, *(_fitting(model, fixed, size) for size in SIZES[1:])]
     labelled = [_with_labels(model, arguments, labels) for arguments in found]
-    return labelled if labels == "tokens" or _taken(model, labelled[0]) else found
+    return labelled if _taken(model, labelled[0]) else found
 
 
 def _taken(model: Any, arguments: dict[str, Any]) -> bool:
