@@ -112,9 +112,10 @@ def hint_of(number: torch.SymInt) -> int | None:
 def is_known_one(number: torch.SymInt) -> bool:
     """Whether the traced program relies on a computed size being 1: tracing broadcast or dropped it so.
 
-    Its expression does not say that: ``(n + 7) // 8`` may be 1 for several ``n``.
+    Its expression does not say that: ``(n + 7) // 8`` may be 1 for several ``n``.  Of numbers that the call
+    does not know ahead, as the counter of a loop that runs once at most, the expression is kept.
     """
-    if number.node.expr.is_Symbol or hint_of(number) not in (1, None):
+    if number.node.expr.is_Symbol or hint_of(number) != 1:
         return False
     return statically_known_true(number == 1)
 
