@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir._torch import OpOverload, is_view_operator
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import product
 from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
@@ -94,7 +95,8 @@ def _written_out(
 ) -> tuple[Index, ...]:
     """The places of the few elements that one result is of, which are cheap; else none.
 
-    Of the last dim neighbours are read together, and with what makes them: that stays a loop.
+    Of the last dim neighbours are read together, and with what makes them: that stays a loop.  So does a sum
+    of matrices that are multiplied here: kernels of attention's gradients add up those of heads that share keys.
     """
     lengths, cost = [tensor.size[d] for d in dims], tensor.cost
     count = product(tuple(lengths))
@@ -105,10 +107,22 @@ def _written_out(
         or cost.costly
         or cost.instructions > CHEAP_INSTRUCTIONS
         or len(cost.reads) > 1
+        or _is_product(context.call.args[0])
     ):
         return ()
     ranges = (range(int(length)) for length in lengths)
     return tuple(tuple(map(sympy.Integer, place)) for place in itertools.product(*ranges))
+
+
+def _is_product(node: Any) -> bool:
+    """Whether a node is a product of matrices, seen through views."""
+    while isinstance(node, torch.fx.Node) and isinstance(node.target, OpOverload):
+        if node.target in (aten.bmm.default, aten.mm.default):
+            return True
+        if not is_view_operator(node.target):
+            return False
+        node = node.args[0]
+    return False
 
 
 def cast(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
