@@ -223,7 +223,7 @@ def assert_same(found: Sequence[Any], expected: Sequence[Any]) -> None:
     assert len(found) == len(expected)
     for mine, its in zip(found, expected, strict=True):
         if isinstance(its, Tensor):
-            torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-11)
+            torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-11, equal_nan=True)
         else:
             assert mine == its
 
