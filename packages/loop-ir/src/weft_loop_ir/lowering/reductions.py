@@ -96,7 +96,7 @@ def _written_out(
     """The places of the few elements that one result is of, which are cheap; else none.
 
     Of the last dim neighbours are read together, and with what makes them: that stays a loop.  So does a sum
-    of matrices that are multiplied here: kernels of attention's gradients add up those of heads that share keys.
+    of matrices that are multiplied here: kernels of attention add up what heads that share keys give.
     """
     lengths, cost = [tensor.size[d] for d in dims], tensor.cost
     count = product(tuple(lengths))
