@@ -9,6 +9,7 @@ of medians.  ``--tiny`` tries all this on the processor.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -191,6 +192,24 @@ def generate(compiler: str, device: str, given: int) -> dict[str, float]:
     return {"tokens/s": count / statistics.median(times)}
 
 
+def print_table(module: str, cases: Sequence[str], compilers: Sequence[str], tiny: bool) -> None:
+    """What ``module`` measures of every case by every compiler, a process each, with empty caches."""
+    print("| case | compiler | figures |", "|---|---|---|", sep="\n", flush=True)
+    for case, compiler in itertools.product(cases, compilers):
+        with tempfile.TemporaryDirectory() as caches:
+            folders = {"WEFT_CACHE_DIR": "weft", "TORCHINDUCTOR_CACHE_DIR": "torch"}
+            environment = os.environ | {k: f"{caches}/{v}" for k, v in folders.items()}
+            command = [sys.executable, "-m", module, case, "--measure", "--compilers", compiler]
+            command += ["--tiny"] if tiny else []
+            run = subprocess.run(command, env=environment, capture_output=True, text=True)
+        if run.returncode:
+            print(run.stderr[-1500:], file=sys.stderr)
+            continue
+        figures = json.loads(run.stdout.splitlines()[-1])
+        text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        print(f"| {case} | {compiler} | {text} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", default=list(CASES))
@@ -209,21 +228,7 @@ def main() -> None:
         )
         print(json.dumps(figures))
         return
-    print("| case | compiler | figures |", "|---|---|---|", sep="\n", flush=True)
-    for case in options.cases:
-        for compiler in options.compilers.split(","):
-            with tempfile.TemporaryDirectory() as caches:
-                folders = {"WEFT_CACHE_DIR": "weft", "TORCHINDUCTOR_CACHE_DIR": "torch"}
-                environment = os.environ | {k: f"{caches}/{v}" for k, v in folders.items()}
-                command = [sys.executable, "-m", "benchmarks.gpu_decode", case, "--measure"]
-                command += ["--compilers", compiler, *(["--tiny"] if options.tiny else [])]
-                run = subprocess.run(command, env=environment, capture_output=True, text=True)
-            if run.returncode:
-                print(run.stderr[-1500:], file=sys.stderr)
-                continue
-            figures = json.loads(run.stdout.splitlines()[-1])
-            text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-            print(f"| {case} | {compiler} | {text} |", flush=True)
+    print_table("benchmarks.gpu_decode", options.cases, options.compilers.split(","), options.tiny)
 
 
 if __name__ == "__main__":
