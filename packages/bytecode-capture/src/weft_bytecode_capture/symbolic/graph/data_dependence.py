@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,7 @@ from ..._torch.symbols import (
     within,
 )
 from ...unsupported import Unsupported
-from ..models.containers.sequences import ListVariable, SequenceVariable
+from ..models.containers.sequences import ListVariable, flattened
 from ..models.numbers.data_numbers import DataBooleanVariable, DataFloatVariable
 from ..models.numbers.representations import number_operand, number_value
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
@@ -192,8 +192,9 @@ def decide_count(evaluator: Evaluator, error: Unsupported, operands: Sequence[Va
     question = error.__cause__
     if not isinstance(question, GuardOnDataDependentSymNode):
         return False
-    for operand in _tensors_among(evaluator, operands):
-        for dimension, size in enumerate(operand.fake.shape):
+    for operand in flattened(evaluator, operands):
+        fake = getattr(operand, "fake", None)
+        for dimension, size in enumerate(fake.shape if isinstance(fake, torch.Tensor) else ()):
             if not isinstance(size, torch.SymInt) or not unbacked_symbols(size):
                 continue
             least = least_that_decides(question.cond, expression_of(size))
@@ -203,11 +204,3 @@ def decide_count(evaluator: Evaluator, error: Unsupported, operands: Sequence[Va
                 enough = DataBooleanVariable(operator.ge, pair, number_value(count) >= least)
                 return evaluator.assumed(enough) is not None
     return False
-
-
-def _tensors_among(evaluator: Evaluator, values: Sequence[Variable]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, SequenceVariable):
-            yield from _tensors_among(evaluator, value.items(evaluator))
-        elif isinstance(getattr(value, "fake", None), torch.Tensor):
-            yield value

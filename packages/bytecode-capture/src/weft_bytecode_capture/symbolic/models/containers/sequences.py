@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from weft_guards import ItemSource, LengthIs, Source, TypeIs
@@ -497,6 +497,15 @@ def sort_variables(
 
 
 # What a control-flow region knows of a list beside its elements, or in their place.
+
+
+def flattened(evaluator: Evaluator, values: Iterable[Variable]) -> Iterator[Variable]:
+    """``values``, lists and tuples among them replaced by what they hold, at any depth."""
+    for value in values:
+        if isinstance(value, SequenceVariable):
+            yield from flattened(evaluator, value.items(evaluator))
+        else:
+            yield value
 
 
 class ListForm:

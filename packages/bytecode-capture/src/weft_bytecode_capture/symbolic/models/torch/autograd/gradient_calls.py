@@ -22,7 +22,7 @@ from ....graph.histories import guard_without_hooks, has_history_outside, with_h
 from ....graph.purity import REGION_OPERATORS
 from ....protocol import Evaluator
 from ....variables.base import Keywords, Variable
-from ...containers.sequences import SequenceVariable, TupleVariable
+from ...containers.sequences import TupleVariable, flattened
 from ...table import model, models
 from ..tensor import TensorVariable
 
@@ -41,10 +41,8 @@ def tensors_among(
     evaluator: Evaluator, values: Iterable[Variable]
 ) -> Iterator[tuple[Any, torch.Tensor]]:
     """The graph's tensors that ``values`` are, or that lists and tuples among them hold."""
-    for value in values:
-        if isinstance(value, SequenceVariable):
-            yield from tensors_among(evaluator, value.items(evaluator))
-        elif isinstance(value, TensorVariable):
+    for value in flattened(evaluator, values):
+        if isinstance(value, TensorVariable):
             yield value.node, value.fake
 
 
@@ -116,7 +114,7 @@ def _check(
         raise _refusal("only_inputs=False")  # of which eager warns
     if any(node.target in REGION_OPERATORS for node in graph.outermost.nodes):
         raise _refusal("behind a region")
-    for value in _leaves(evaluator, listed.values()):
+    for value in flattened(evaluator, listed.values()):
         if type(value) is not TensorVariable and not value.is_none():
             raise _refusal(f"of {value!r}")
     results = list(tensors_among(evaluator, [listed["outputs"]]))
@@ -148,14 +146,6 @@ def _require_no_leaves(
     for _, fake in tensors_among(evaluator, [found]):
         if fake.requires_grad and fake.is_leaf and id(fake) not in known and not is_of_level(fake):
             raise _refusal("with materialize_grads and create_graph")
-
-
-def _leaves(evaluator: Evaluator, values: Iterable[Variable]) -> Iterator[Variable]:
-    for value in values:
-        if isinstance(value, SequenceVariable):
-            yield from _leaves(evaluator, value.items(evaluator))
-        else:
-            yield value
 
 
 def _refusal(why: str) -> Unsupported:
