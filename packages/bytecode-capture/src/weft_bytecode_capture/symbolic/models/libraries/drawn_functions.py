@@ -7,7 +7,7 @@ raises, the graph finds out, and the frame runs as it was written, with the same
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,21 @@ def drawn_argument(
     function = function_of(nodes, node)
     positions = [place[1] for place in places if place is not None]
     return lambda drawn: function(*(drawn[position] for position in positions))
+
+
+def with_drawn_arguments(
+    function: Callable[..., Any],
+    arguments: Sequence[Callable[[Sequence[torch.Tensor]], Any]],
+    keywords: Mapping[str, Callable[[Sequence[torch.Tensor]], Any]],
+) -> Callable[[Any, Sequence[torch.Tensor]], Any]:
+    """``function`` of a generator and of what :func:`drawn_argument` gave, as a frame's draws call it."""
+
+    def call(generator: Any, before: Sequence[torch.Tensor]) -> Any:
+        values = (argument(before) for argument in arguments)
+        named = {name: argument(before) for name, argument in keywords.items()}
+        return function(generator, *values, **named)
+
+    return call
 
 
 def called_on_entry(

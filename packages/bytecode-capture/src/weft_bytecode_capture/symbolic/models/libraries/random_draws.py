@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import random
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ from ..numbers.data_numbers import Range, depends_on_data
 from ..table import models
 from ..torch.numbers_in_lists import within
 from ..torch.tensor import TensorVariable
-from .drawn_functions import drawn_argument, drawn_tensor
+from .drawn_functions import drawn_argument, drawn_tensor, with_drawn_arguments
 from .random_generators import GENERATOR
 
 _KIND = "call of a builtin function"
@@ -69,11 +69,7 @@ def draw(
         name: drawn_argument(evaluator, argument, source, what, varies=False)
         for name, argument in keywords.items()
     }
-
-    def drawn(value: Any, before: Sequence[torch.Tensor]) -> Any:
-        values = (argument(before) for argument in given)
-        return call(value, *values, **{n: argument(before) for n, argument in named.items()})
-
+    drawn = with_drawn_arguments(call, given, named)
     value: Any = getattr(generator, "value", None)
     try:
         made = evaluator.pure(source.draws.add, value, generator.source, kind, drawn)

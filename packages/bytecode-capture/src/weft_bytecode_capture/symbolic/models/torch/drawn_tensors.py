@@ -23,7 +23,7 @@ from ...variables.builder import held_by_identity, register_object, register_wra
 from ...variables.constant import ConstantVariable
 from ...variables.graph_arguments import graph_argument
 from ..builtins.methods import BuiltinMethodVariable
-from ..libraries.drawn_functions import drawn_argument, drawn_tensor
+from ..libraries.drawn_functions import drawn_argument, drawn_tensor, with_drawn_arguments
 from ..libraries.random_draws import source_of_draws
 from ..objects.opaque import OpaqueVariable
 from ..table import model
@@ -108,11 +108,10 @@ def draw_on_entry(
         name: drawn_argument(evaluator, value, source, what, varies=True)
         for name, value in keywords.items()
     }
+    call = with_drawn_arguments(function, given, named)
 
-    def draw(own: Any, before: Sequence[torch.Tensor]) -> Any:
-        positional = [argument(before) for argument in given]
-        drawn = function(own, *positional, **{n: part(before) for n, part in named.items()})
-        return drawn if isinstance(drawn, torch.Tensor) and drawn.dim() else _as_element(drawn)
+    def draw(own: Any, before: Sequence[torch.Tensor]) -> torch.Tensor:
+        return _with_elements(call(own, before))
 
     assert generator.source is not None
     try:
@@ -124,8 +123,11 @@ def draw_on_entry(
     return made
 
 
-def _as_element(drawn: Any) -> torch.Tensor:
-    return drawn.reshape(1) if isinstance(drawn, torch.Tensor) else torch.zeros(1)
+def _with_elements(drawn: Any) -> torch.Tensor:
+    """What was drawn, with a dimension; something where that is no tensor."""
+    if not isinstance(drawn, torch.Tensor):
+        return torch.zeros(1)
+    return drawn if drawn.dim() else drawn.reshape(1)
 
 
 _DRAWING = (torch.rand, torch.randn, torch.randint, torch.randperm)
