@@ -278,17 +278,6 @@ class _MatmulPrinter:
         printer.count = self.count
         return printer
 
-    def print_loop_values(
-        self, printer: BodyPrinter, loops: Loops, names: Mapping[sympy.Symbol, str]
-    ) -> None:
-        """Tell the printer where the loops are."""
-        for loop, value in loops:
-            printer.tile.names[loop.symbol] = loop.symbol.name
-            printer.tile.symbol_axes[loop.symbol] = frozenset(
-                AXES[s] for s in value.free_symbols if s in AXES
-            )
-            printer.emit(f"{loop.symbol.name} = {print_index(value, INDEX, names)}")
-
     def finish(self, printer: BodyPrinter) -> list[str]:
         """The lines of a printer that is done."""
         self.count = printer.count
@@ -308,7 +297,12 @@ class _MatmulPrinter:
         printer = self.body_printer(tile, frozenset((matmul.sums,)))
         printer.for_half = stores_half(matmul, self._dtype_of)
         names = self.places("yindex", "xindex")
-        self.print_loop_values(printer, matmul.loops, names)
+        for loop, value in matmul.loops:
+            tile.names[loop.symbol] = loop.symbol.name
+            tile.symbol_axes[loop.symbol] = frozenset(
+                AXES[s] for s in value.free_symbols if s in AXES
+            )
+            printer.emit(f"{loop.symbol.name} = {print_index(value, INDEX, names)}")
         body = matmul.stages[0].body
         for index in {load.index for load in body.loads(matmul.sums)}:
             value = Text("matmul", self.contraction.dtype, frozenset(("y", "x")))

@@ -57,17 +57,11 @@ def packed_parts(contraction: Contraction) -> int:
         if operand.producer is None:
             continue
         values = {loop.symbol: value for loop, value in operand.producer.loops}
-
-        def note(
-            expression: sympy.Expr, values: Mapping[sympy.Symbol, sympy.Expr] = values
-        ) -> sympy.Expr:
+        for expression in operand.producer.kernel.stages[0].body.expressions():
             for division in expression.xreplace(values).atoms(FloorDiv, Mod):
                 dividend, divisor = division.args
                 if divisor in PACKED and INNER in dividend.free_symbols:
                     found.add(int(divisor))
-            return expression
-
-        with_expressions(operand.producer.kernel.stages[0].body, note)
     parts = max(found)
     return parts if contraction.inner.is_Integer and int(contraction.inner) % parts == 0 else 1
 

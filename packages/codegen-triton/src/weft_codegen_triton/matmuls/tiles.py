@@ -82,7 +82,7 @@ fast as the library.  One tile for many sizes lets matmuls of one row, for which
 COMPUTED_ROW = TileShape(1, 4, 2048, 4, 1)
 """Where the matrix is computed of numbers of 4 or 8 bits, of which as many bytes are twice the elements.
 
-Of 12 tiles on an H200, 8 bits, 4096 x 4096 to 14336 x 4096: 1.20 to 1.34 times as fast as :data:`ROW`.
+Of 12 tiles on an H200, 8 bits, 4096 x 4096 to 14336 x 4096: 1.15 to 1.36 times as fast as :data:`ROW`.
 """
 CHANNEL = TileShape(32, 64, 1, 4, 1)
 CHANNEL_TILES = (
