@@ -8,7 +8,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import OpOverload, is_view_operator
+from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import dot, product
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, storage_stride
@@ -18,6 +18,7 @@ from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import diagonal_of, insert_dim, normalize_dim, reshape
 from weft_loop_ir.lowering.windows import Window, selected, sliced
 from weft_loop_ir.recording import BodyRecorder, number_of
+from weft_loop_ir.rewriting.fakes import is_view
 
 aten = torch.ops.aten
 
@@ -53,7 +54,7 @@ def _only_pointwise_read(node: torch.fx.Node, through_views: bool) -> bool:
     """Whether only pointwise operators read ``node``; one of them may read it through views, if so said."""
     while through_views and len(node.users) == 1:
         (user,) = node.users
-        if not isinstance(user.target, OpOverload) or not is_view_operator(user.target):
+        if not is_view(user):
             break
         node = user
     return bool(node.users) and all(

@@ -12,7 +12,6 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir._torch import OpOverload, is_view_operator
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import product
 from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
@@ -22,6 +21,7 @@ from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import normalize_dim, remove_dims
 from weft_loop_ir.recording import BodyRecorder
+from weft_loop_ir.rewriting.fakes import is_view
 
 aten = torch.ops.aten
 Size = tuple[sympy.Expr, ...]
@@ -116,13 +116,9 @@ def _written_out(
 
 def _is_product(node: Any) -> bool:
     """Whether a node is a product of matrices, seen through views."""
-    while isinstance(node, torch.fx.Node) and isinstance(node.target, OpOverload):
-        if node.target in (aten.bmm.default, aten.mm.default):
-            return True
-        if not is_view_operator(node.target):
-            return False
+    while isinstance(node, torch.fx.Node) and is_view(node):
         node = node.args[0]
-    return False
+    return isinstance(node, torch.fx.Node) and node.target in (aten.bmm.default, aten.mm.default)
 
 
 def cast(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
