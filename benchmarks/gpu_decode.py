@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -210,26 +210,31 @@ def print_table(module: str, cases: Sequence[str], compilers: Sequence[str], tin
         print(f"| {case} | {compiler} | {text} |", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", default=list(CASES))
-    parser.add_argument("--compilers", default=",".join(COMPILERS))
+def measure(case: str, compiler: str, device: str) -> dict[str, float]:
+    given = min(CASES[case], 8) if device == "cpu" else CASES[case]
+    return generate(compiler, device, given) if given else decode(compiler, device)
+
+
+def run_command(
+    module: str,
+    description: str | None,
+    cases: Iterable[str],
+    compilers: Sequence[str],
+    measure: Callable[[str, str, str], dict[str, float]],
+) -> None:
+    """The command line of ``module``, which has ``measure(case, compiler, device)``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("cases", nargs="*", default=list(cases))
+    parser.add_argument("--compilers", default=",".join(compilers))
     parser.add_argument("--measure", action="store_true", help="one case, in this process")
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args()
-    device = "cpu" if options.tiny else "cuda"
     if options.measure:
         (case,) = options.cases
-        given = min(CASES[case], 8) if options.tiny else CASES[case]
-        figures = (
-            generate(options.compilers, device, given)
-            if given
-            else decode(options.compilers, device)
-        )
-        print(json.dumps(figures))
-        return
-    print_table("benchmarks.gpu_decode", options.cases, options.compilers.split(","), options.tiny)
+        print(json.dumps(measure(case, options.compilers, "cpu" if options.tiny else "cuda")))
+    else:
+        print_table(module, options.cases, options.compilers.split(","), options.tiny)
 
 
 if __name__ == "__main__":
-    main()
+    run_command("benchmarks.gpu_decode", __doc__, CASES, COMPILERS, measure)

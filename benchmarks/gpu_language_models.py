@@ -9,8 +9,6 @@ this on the processor, but float8.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.gpu import compile_with
-from benchmarks.gpu_decode import milliseconds, print_table
+from benchmarks.gpu_decode import milliseconds, run_command
 
 COMPILERS = ("torch.compile:reduce-overhead", "weft")
 EIGHT_B = {
@@ -244,20 +242,5 @@ def measure(case: str, compiler: str, device: str) -> dict[str, float]:
     return {"ms": alone, "ms one after another": flow, "difference from eager": error}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", default=list(CASES))
-    parser.add_argument("--compilers", default=",".join(COMPILERS))
-    parser.add_argument("--measure", action="store_true", help="one case, in this process")
-    parser.add_argument("--tiny", action="store_true")
-    options = parser.parse_args()
-    if options.measure:
-        (case,) = options.cases
-        print(json.dumps(measure(case, options.compilers, "cpu" if options.tiny else "cuda")))
-        return
-    module = "benchmarks.gpu_language_models"
-    print_table(module, options.cases, options.compilers.split(","), options.tiny)
-
-
 if __name__ == "__main__":
-    main()
+    run_command("benchmarks.gpu_language_models", __doc__, CASES, COMPILERS, measure)
