@@ -53,22 +53,18 @@ def looked_up(x: torch.Tensor, y: torch.Tensor) -> str:
     return "done"
 
 
-def counted(x: torch.Tensor, y: torch.Tensor) -> str:
-    try:
-        x.add_(1)
-        x.mul_(torch.histc(y, bins=x.numel(), min=0, max=4))
-    except RuntimeError:
-        return "caught"
-    return "done"
+def counting(**bounds: float) -> Callable[[torch.Tensor, torch.Tensor], str]:
+    """A program that counts within ``bounds``, or up to the ends of the data."""
 
+    def counted(x: torch.Tensor, y: torch.Tensor) -> str:
+        try:
+            x.add_(1)
+            x.mul_(torch.histc(y, bins=x.numel(), **bounds))
+        except RuntimeError:
+            return "caught"
+        return "done"
 
-def counted_to_its_ends(x: torch.Tensor, y: torch.Tensor) -> str:
-    try:
-        x.add_(1)
-        x.mul_(torch.histc(y, bins=x.numel()))
-    except RuntimeError:
-        return "caught"
-    return "done"
+    return counted
 
 
 def check(function: Callable[..., str], *inputs: torch.Tensor) -> list[bool]:
@@ -91,9 +87,9 @@ def test_pointwise_updates_cannot_fail() -> None:
 
 def test_counts_fail_where_the_data_are_their_bounds() -> None:
     wild = torch.tensor([0.5, -7.0, 3.0, float("inf"), 2.0, 1e30])
-    check(counted, torch.randn(6), wild)
-    assert not any(check(counted_to_its_ends, torch.randn(6), torch.randn(9)))
-    assert not any(check(counted_to_its_ends, torch.randn(6), wild))
+    check(counting(min=0, max=4), torch.randn(6), wild)
+    assert not any(check(counting(), torch.randn(6), torch.randn(9)))
+    assert not any(check(counting(), torch.randn(6), wild))
 
 
 def test_what_looks_up_places_of_data_may_fail() -> None:
