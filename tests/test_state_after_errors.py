@@ -81,3 +81,32 @@ def test_effects_before_an_error(drawn: str, effect: Callable[..., None], fails:
         found = outcome(compiled)
         assert found[0] is expected[0]
         torch.testing.assert_close(found[1:], expected[1:], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("write", ["of what was computed", "of both", "of a view"])
+@pytest.mark.parametrize("effect", [appends, stores, counts])
+def test_effects_before_an_error_beside_writes_with_gradients(
+    effect: Callable[..., None], write: str
+) -> None:
+    def program(x: torch.Tensor, plain: torch.Tensor, state: State) -> Any:
+        (x[1:] if write == "of a view" else x).mul_(2)
+        if write == "of both":
+            plain.add_(1)
+        y = F.dropout(x.sin(), 0.5)
+        effect(state, y)
+        return y.gather(0, torch.full((1,), 9) * plain.long())
+
+    def outcome(function: Callable[..., Any]) -> Any:
+        leaf, plain = torch.linspace(-1, 1, 4, requires_grad=True), torch.ones(4)
+        x, state = leaf * 1, ([], {}, Holder())
+        torch.manual_seed(0)
+        with pytest.raises(RuntimeError):
+            function(x, plain, state)
+        drawn = torch.rand(2)
+        (gradient,) = torch.autograd.grad(x.sum(), leaf)
+        return x._version, x, plain, state[0], state[1], state[2].count, drawn, gradient
+
+    expected = outcome(program)
+    compiled = weft.compile(program)
+    for _ in range(2):
+        torch.testing.assert_close(outcome(compiled), expected, rtol=0, atol=0)

@@ -75,3 +75,31 @@ def test_unread_result_is_refused(name: str, handled: bool) -> None:
         log: list[Any] = []
         assert outcome(compiled, log) == expected
         torch.testing.assert_close(log, expected_log)
+
+
+WHOLE = torch.arange(24).view(1, 2, 3, 4)
+DTYPES_REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {
+    "hardshrink": F.hardshrink,
+    "softshrink": F.softshrink,
+    "nearest": lambda x: F.interpolate(x.bool(), scale_factor=2),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "multi_margin_loss": lambda x: F.multi_margin_loss(x[0, 0], torch.tensor([0, 1, 2])),
+    "avg_pool2d": lambda x: F.avg_pool2d(x.bool(), 2),
+}
+
+
+@pytest.mark.parametrize("name", DTYPES_REFUSED)
+def test_unread_result_of_symbolic_sizes_is_refused_for_its_dtype(name: str) -> None:
+    refused = DTYPES_REFUSED[name]
+
+    def program(x: torch.Tensor) -> Any:
+        try:
+            refused(x)
+        except (RuntimeError, NotImplementedError) as error:
+            return str(error)
+        return x + 1
+
+    compiled = weft.compile(program, dynamic=True)
+    assert isinstance(program(WHOLE), str)
+    for given in (WHOLE, WHOLE[..., :3]):
+        assert compiled(given) == program(given)

@@ -418,13 +418,21 @@ class _Capture:
             return recovery
         # An error is eager's own then, and comes where eager's does: worth copies of little at each call.
         if recovery is None:
-            return Recovery(optional=True, known=False)
-        # Of one behind a draw or a write, what the frame did before, such as a list that it appended to,
-        # would be lost, and what it wrote before it drew.
-        does = [recovery.draws, recovery.copies, bool(self.state.side_effects)]
-        loses = recovery.little and (recovery.few or not recovery.copies) and sum(does) > 1
+            recovery = find_recovery(graph.graph, graph.first_versions, histories=True)
+            if recovery is None or not self._loses_effects(recovery):
+                return Recovery(optional=True, known=False)
+            return recovery
+        loses = self._loses_effects(recovery)
         optional = (recovery.copies or recovery.draws) and not loses
         return dataclasses.replace(recovery, optional=optional)
+
+    def _loses_effects(self, recovery: Recovery) -> bool:
+        """Whether an error behind a draw or a write loses what the frame did before, and copies are cheap.
+
+        Such as a list that it appended to, and what it wrote before it drew.
+        """
+        does = [recovery.draws, recovery.copies, bool(self.state.side_effects)]
+        return recovery.little and (recovery.few or not recovery.copies) and sum(does) > 1
 
     def _refusal(self, place: ProgramPoint, reason: str, returned: bool = False) -> RegionRefused:
         """What to raise to have the frame evaluated again without the region at ``place``."""

@@ -44,7 +44,8 @@ class Recovery:
     """What a graph changes: inputs by position, attributes of its module, torch's random numbers.
 
     ``optional``: nobody would handle an exception, so that it may also leave what the graph has changed.
-    ``known``: that is all that it changes, and can be put back.  ``little``: what a call copies takes about
+    ``known``: that is all that it changes, and can be put back.  ``histories``: some inputs that it writes to
+    have been computed; an error that comes once autograd has recorded a write leaves it.  ``little``: what a call copies takes about
     the time that copying nothing takes, of each tensor; ``few``: these are few, on the CPU, where errors come
     in time.
     """
@@ -54,6 +55,7 @@ class Recovery:
     draws: bool = False
     optional: bool = False
     known: bool = True
+    histories: bool = False
     little: bool = True
     few: bool = True
 
@@ -105,10 +107,13 @@ class Recovery:
             written = [*(arguments[i] for i in self.inputs), *attributes]
             with torch.no_grad():
                 copies = [tensor.clone() for tensor in written]
+            nodes = [_node(tensor) for tensor in written] if self.histories else []
             drawn = DrawnNumbers() if self.draws else None
             try:
                 return function(*arguments)
-            except BaseException:  # after an interrupt too
+            except BaseException as error:  # after an interrupt too
+                if any(_node(t) is not n for t, n in zip(written, nodes, strict=False)):
+                    raise LeavesChanges(error) from error
                 with torch.no_grad():
                     for tensor, copy in zip(written, copies, strict=True):
                         tensor.data.copy_(copy)  # what autograd has saved of it holds again
@@ -122,7 +127,7 @@ class Recovery:
 class LeavesChanges(Exception):
     """What a graph raised after it had changed something: the frame must not run again."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         """``error`` is what was raised."""
         super().__init__()
         self.error = error
@@ -179,9 +184,9 @@ def _is_little(tensor: torch.Tensor) -> bool:
 
 
 def find_recovery(
-    graph: torch.fx.Graph, first_versions: dict[torch.fx.Node, int]
+    graph: torch.fx.Graph, first_versions: dict[torch.fx.Node, int], *, histories: bool = False
 ) -> Recovery | None:
-    """What to put back; None where it is not known, or history of gradients was written.
+    """What to put back; None where it is not known, or, but for ``histories``, what was computed is written.
 
     ``first_versions`` are the version counters of the fake tensors of inputs and attributes when they
     came into the graph: whatever writes to one, or to a view of it, moves them.
@@ -192,13 +197,15 @@ def find_recovery(
             return None
     changed = set(_changed(graph, first_versions))
     values = [node.meta["example_value"] for node in changed]
-    if any(map(_has_history, values)):
+    computed = any(map(_has_history, values))
+    if computed and not histories:
         return None
     placeholders = graph.find_nodes(op="placeholder")
     return Recovery(
         tuple(i for i, node in enumerate(placeholders) if node in changed),
         tuple(str(node.target) for node in changed if node.op == "get_attr"),
         any(map(draws, graph.nodes)),
+        histories=computed,
         little=all(map(_is_little, values)),
         few=len(values) <= _FEW and all(value.device.type == "cpu" for value in values),
     )
@@ -210,6 +217,14 @@ def _has_history(tensor: torch.Tensor) -> bool:
         return tensor.requires_grad and not tensor.is_leaf
     except RuntimeError:  # a view that was made without gradients, of what was written to since
         return True
+
+
+def _node(tensor: torch.Tensor) -> Any:
+    """What autograd has recorded of a tensor; None too where it refuses to say, as after some writes."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
 
 
 def _changed(

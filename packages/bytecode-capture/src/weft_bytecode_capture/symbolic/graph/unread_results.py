@@ -28,6 +28,12 @@ _RAISING = re.compile(
 )
 """Parts of the names of operators that look at their operands' elements and may refuse them."""
 
+_FORMED_IN_PYTHON = re.compile(r"^(interpolate|upsample|_?upsample_.*|hardshrink|softshrink)")
+"""Names of operators that torch computes by others where sizes are symbolic, before the fake mode sees them.
+
+What eager's kernel refuses of their operands, by dtype, only later stages find.
+"""
+
 _REFUSES_EMPTY = frozenset("max min amax amin aminmax argmax argmin mode median nanmedian".split())
 """Reductions of nothing that eager refuses."""
 
@@ -79,7 +85,7 @@ def may_raise(node: torch.fx.Node) -> bool:
         return _is_of_data(node.kwargs.get("fill_value", node.args[-1] if node.args else None))
     if name in _REFUSES_EMPTY:
         return any(has_unbacked_symbols(value) for value in node_values(node.all_input_nodes))
-    return _RAISING.search(name) is not None
+    return _RAISING.search(name) is not None or _FORMED_IN_PYTHON.search(name) is not None
 
 
 def _changes_operand(node: torch.fx.Node) -> bool:
