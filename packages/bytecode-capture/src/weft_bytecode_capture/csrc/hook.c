@@ -20,6 +20,12 @@ int weft_installed_depth(void) {
     return installed_depth;
 }
 
+int weft_is_inside_other_hook(void) {
+    _PyFrameEvalFunction present =
+        _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+    return present != evaluate && present != _PyEval_EvalFrameDefault;
+}
+
 void weft_install(Installation *saved) {
     PyInterpreterState *interpreter = PyInterpreterState_Get();
     saved->evaluator = _PyInterpreterState_GetEvalFrameFunc(interpreter);
@@ -124,8 +130,10 @@ static PyObject *run_entry(PyThreadState *tstate, _PyInterpreterFrame *frame, En
     if (entry->objects_slot >= 0) {
         weft_set_frame_local(frame, entry->objects_slot, Py_NewRef(entry->objects));
     }
+    PyObject *event = weft_begin_event(slot, weft_frame_code(frame));
     weft_set_frame_code(frame, code);
     PyObject *result = _PyEval_EvalFrameDefault(tstate, frame, 0);
+    weft_end_event(event);
     if (!resumes || result == NULL || !Py_IS_TYPE(result, &Resumption_Type)) {
         return result;
     }

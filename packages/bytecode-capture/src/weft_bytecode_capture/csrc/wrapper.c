@@ -19,11 +19,13 @@ static PyObject *call_in_context(Wrapper *self, PyObject *const *args, size_t co
     Context *context = (Context *)Py_NewRef(self->context);
     PyObject *callable = Py_NewRef(self->callable);
     Installation saved;
+    PyObject *torch_callback = weft_leave_torch_compile();
     slot->context = context;
     weft_install(&saved);
     PyObject *result = PyObject_Vectorcall(callable, args, count, keyword_names);
     weft_remove(&saved);
     slot->context = outer;
+    weft_enter_torch_compile(torch_callback);
     Py_DECREF(callable);
     Py_DECREF(context);
     return result;

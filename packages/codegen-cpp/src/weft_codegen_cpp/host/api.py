@@ -17,7 +17,8 @@ TORCH_FUNCTIONS = """
 
 OPTIONAL_TORCH_FUNCTIONS = """
     torch_exception_get_what_without_backtrace aoti_torch_cpu__linear_pointwise
-    aoti_torch_cpu_mkldnn__convolution_pointwise
+    aoti_torch_cpu_mkldnn__convolution_pointwise _ZN2at12hasCallbacksEv aoti_record_function_start
+    aoti_record_function_end
 """.split()
 
 OPENMP_FUNCTIONS = """

@@ -94,7 +94,7 @@ def print_attention(writer: HostWriter, call: ExternCall, native: AttentionCall)
     cost = f"{each:.3f} * {batch} * {heads} * {queries} * {keys}"
     blocks = "((call0.queries + attention_queries - 1) / attention_queries)"
     fields = [*pointers, *extents, *strides, number, str(native.causal).lower(), "&c.error"]
-    task = f"attend<{types[0]}, {types[1]}, {depth}>, &call0, units, {cost}"
+    task = f'attend<{types[0]}, {types[1]}, {depth}>, &call0, units, {cost}, "attention"'
     writer.headers.add(HEADER)
     with writer.collected() as run:
         writer.emit(

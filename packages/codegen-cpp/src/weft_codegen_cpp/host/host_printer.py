@@ -218,6 +218,7 @@ class _HostPrinter(HostWriter):
         """
         one = self.kernels[kernels[0].name]
         count, cost = len(kernels), one.nanoseconds or "0"
+        work = f"{one.units}, {cost}, {quoted(one.name)}"
         rows = [self._call(kernel) for kernel in kernels]
         made, filled = print_calls(one.name, calls, rows, [kernel.name for kernel in kernels])
         return [
@@ -225,7 +226,7 @@ class _HostPrinter(HostWriter):
             f"for (i64 task = 0; task < {count}; ++task) {{",
             *indent(filled),
             *(f"  const i64 {s.name} = {calls}[task].{s.name};" for s in one.symbols),
-            f"  tasks[{first} + task] = {{{one.name}, &{calls}[task], {one.units}, {cost}}};",
+            f"  tasks[{first} + task] = {{{one.name}, &{calls}[task], {work}}};",
             "}",
         ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from weft_codegen_cpp.host.data_symbols import quoted
 from weft_codegen_cpp.host.shared_functions import Field, share_functions
 from weft_codegen_cpp.host.statements import (
     AllocationRow,
@@ -162,7 +163,9 @@ class _Tables:
         self.words = max(self.words, sum(len(names) + 1 for _, names in row.kernels))
         for kernel, names in row.kernels:
             first = self._place([self.fields[name].number for name in names])
-            work = f"{kernel.name}, {kernel.units}, {kernel.nanoseconds or '0'}"
+            work = (
+                f"{kernel.name}, {kernel.units}, {kernel.nanoseconds or '0'}, {quoted(kernel.name)}"
+            )
             comment = ", ".join(names)
             self.rows.append(
                 f"{{run_kernels, {first}, {len(names)}, {together}, {work}}},  // {comment}"

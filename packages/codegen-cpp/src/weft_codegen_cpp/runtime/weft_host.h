@@ -10,6 +10,30 @@ typedef void* Handle;  // AtenTensorHandle, an at::Tensor*
 
 struct Memory;
 
+// While a profiler of torch's looks at this thread: an event of that name, from here to the end of the block.
+struct Record {
+  WEFT_INLINE explicit Record(const char* name);
+  WEFT_INLINE ~Record();
+  Record(const Record&) = delete;
+  void* event = nullptr;
+};
+
+// A function of torch's that no dispatcher calls, which would tell profilers of it.
+template <class Signature, const char* name> struct Recorded;
+template <class R, class... A, const char* name> struct Recorded<R(A...), name> {
+  R (*function)(A...);
+  WEFT_INLINE R operator()(A... arguments) const {
+    const Record record(name);
+    return function(arguments...);
+  }
+};
+template <const char* name, class... A> using Operator = Recorded<i32(A...), name>;
+inline constexpr char mm_name[] = "aten::mm", addmm_name[] = "aten::addmm", bmm_name[] = "aten::bmm",
+                      baddbmm_name[] = "aten::baddbmm", convolution_name[] = "aten::convolution",
+                      attention_name[] = "aten::_scaled_dot_product_flash_attention_for_cpu",
+                      linear_name[] = "mkldnn::_linear_pointwise",
+                      pointwise_name[] = "mkldnn::_convolution_pointwise";
+
 // The order of host/api.py.
 struct Api {
   i64 tensor_offset;  // from a Python tensor's address to its at::Tensor
@@ -43,18 +67,23 @@ struct Api {
   i32 (*delete_tensor)(Handle);
   bool (*grad_enabled)();
   void (*set_grad_enabled)(bool);
-  i32 (*mm_out)(Handle, Handle, Handle);
-  i32 (*addmm_out)(Handle, Handle, Handle, Handle, f64, f64);
-  i32 (*bmm_out)(Handle, Handle, Handle);
-  i32 (*baddbmm_out)(Handle, Handle, Handle, Handle, f64, f64);
-  i32 (*convolution)(Handle, Handle, Handle*, const i64*, i64, const i64*, i64, const i64*, i64, i32,
-                     const i64*, i64, i64, Handle*);
-  i32 (*attention)(Handle, Handle, Handle, f64, i32, Handle*, f64*, Handle*, Handle*);
+  Operator<mm_name, Handle, Handle, Handle> mm_out;
+  Operator<addmm_name, Handle, Handle, Handle, Handle, f64, f64> addmm_out;
+  Operator<bmm_name, Handle, Handle, Handle> bmm_out;
+  Operator<baddbmm_name, Handle, Handle, Handle, Handle, f64, f64> baddbmm_out;
+  Operator<convolution_name, Handle, Handle, Handle*, const i64*, i64, const i64*, i64, const i64*, i64, i32,
+           const i64*, i64, i64, Handle*>
+      convolution;
+  Operator<attention_name, Handle, Handle, Handle, f64, i32, Handle*, f64*, Handle*, Handle*> attention;
   const char* (*what)();  // may be null
-  i32 (*linear_pointwise)(Handle, Handle, Handle*, const char*, const f64**, i64, const char**,
-                          Handle*);  // may be null
-  i32 (*convolution_pointwise)(Handle, Handle, Handle*, const i64*, i64, const i64*, i64, const i64*, i64,
-                               i64, const char*, const f64**, i64, const char**, Handle*);  // may be null
+  Operator<linear_name, Handle, Handle, Handle*, const char*, const f64**, i64, const char**, Handle*>
+      linear_pointwise;  // may be null
+  Operator<pointwise_name, Handle, Handle, Handle*, const i64*, i64, const i64*, i64, const i64*, i64, i64,
+           const char*, const f64**, i64, const char**, Handle*>
+      convolution_pointwise;  // may be null
+  bool (*has_callbacks)();  // at::hasCallbacks, may be null, as the next
+  i32 (*begin_event)(const char*, void*, const void*, ui64, void**);
+  i32 (*end_event)(void*);
   void (*GOMP_parallel)(void (*)(void*), void*, unsigned, unsigned);  // may be null: one thread
   int (*omp_get_max_threads)();
   int (*omp_get_thread_num)();
@@ -73,6 +102,14 @@ extern WEFT_HOST Api api;
 WEFT_HOST Api api;
 #endif
 
+Record::Record(const char* name) {
+  if (api.has_callbacks && api.has_callbacks() && api.begin_event(name, nullptr, nullptr, 0, &event))
+    event = nullptr;
+}
+Record::~Record() {
+  if (event) api.end_event(event);
+}
+
 // ---- parallel loops --------------------------------------------------------------------------------------
 
 typedef void (*KernelFunction)(const void*, i64, i64);
@@ -81,6 +118,7 @@ struct Task {
   const void* call;
   i64 units;
   f64 nanoseconds;  // estimated, of all units
+  const char* name;
 };
 WEFT_HOST void run_share(void* raw);
 WEFT_HOST i64 most_threads(i64 max_threads);
@@ -88,6 +126,7 @@ WEFT_HOST i64 most_threads(i64 max_threads);
 WEFT_HOST i64 useful_threads(i64 units, f64 nanoseconds, i64 max_threads);
 static inline void run_task(const Task& task, i64 max_threads) {
   if (task.units <= 0) return;
+  const Record record(task.name);
   i64 threads = useful_threads(task.units, task.nanoseconds, max_threads);
   if (threads <= 1) return task.kernel(task.call, 0, task.units);
   api.GOMP_parallel(run_share, (void*)&task, unsigned(threads), 0);

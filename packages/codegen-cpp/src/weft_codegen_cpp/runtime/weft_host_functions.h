@@ -53,7 +53,20 @@ static void run_list_share(void* raw) {
     start += weight(task);
   }
 }
+// Writes the tasks' names, as many as there is room for.
+static void join_names(char* text, i64 room, const Task* tasks, i64 count) {
+  const char* const end = text + room - 1;
+  for (i64 k = 0; k < count; ++k) {
+    for (const char* c = k ? " + " : ""; *c && text < end; ++c) *text++ = *c;
+    for (const char* c = tasks[k].name; *c && text < end; ++c) *text++ = *c;
+  }
+  *text = 0;
+}
 WEFT_HOST void run_tasks(const Task* tasks, i64 count, i64 max_threads) {
+  char names[message_bytes];
+  names[0] = 0;
+  if (api.has_callbacks && api.has_callbacks()) join_names(names, message_bytes, tasks, count);
+  const Record record(names);
   TaskList list = {tasks, count, 0};
   i64 units = 0;
   for (i64 k = 0; k < count; ++k) units += tasks[k].units, list.nanoseconds += weight(tasks[k]);

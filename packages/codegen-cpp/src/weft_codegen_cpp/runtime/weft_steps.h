@@ -20,6 +20,7 @@ struct TableRow {
   KernelFunction kernel;
   i64 units;  // or a view's offset in bytes
   f64 nanoseconds;
+  const char* name;  // of a kernel
 };
 struct TableLayout {
   i64 ndim;
@@ -62,7 +63,7 @@ __attribute__((noinline)) static Status run_rows(C& c, const Tables& tables, i64
       char* place = structures;
       for (i32 k = 0; k < first.together; ++k) {
         const TableRow& one = (&first)[k];
-        list[k] = {one.kernel, place, one.units, one.nanoseconds};
+        list[k] = {one.kernel, place, one.units, one.nanoseconds, one.name};
         for (i32 j = 0; j < one.count; ++j, place += size)
           __builtin_memcpy(place, (const char*)&c + tables.fields[one.first + j] * size, size);
         const KernelError* error = &c.error;
