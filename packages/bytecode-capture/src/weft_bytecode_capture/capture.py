@@ -14,7 +14,6 @@ from weft_guards import Guard
 
 from . import _frame_hook
 from ._frame_hook import Context
-from ._torch.beside import connect
 from .captured_graph import (
     Backend,
     CapturedGraph,
@@ -250,6 +249,3 @@ def _break_lines(graph_break: GraphBreak) -> Iterator[str]:
 
 def _place(location: UserLocation) -> str:
     return f"{location.function} ({location.file}:{location.line})"
-
-
-connect()

@@ -25,7 +25,6 @@ from torch._C import _log_api_usage_once as log_api_usage_once
 from torch._C import _pop_torch_function_stack as pop_torch_function_mode
 from torch._C import _push_on_torch_function_stack as push_torch_function_mode
 from torch._C import _set_grad_enabled as set_grad_enabled
-from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._dispatch.python import enable_python_dispatcher
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.while_loop import while_loop
@@ -39,6 +38,8 @@ from torch.optim.optimizer import _get_value as optimizer_value
 from torch.optim.optimizer import _stack_if_compiling as optimizer_values
 from torch.utils import _pytree as pytree
 from torch.utils._device import DeviceContext
+
+from . import beside as beside  # read by the frame hook
 
 __all__ = [
     "DeviceContext", "HigherOrderOperator", "InferenceMode", "LazyPropertyOfClass", "OpOverload",
@@ -250,16 +251,6 @@ class TorchMarks:
 
 
 TORCH_MARKS = TorchMarks()
-
-
-@contextmanager
-def without_torch_compile() -> Iterator[None]:
-    """A context in which ``torch.compile`` around this call compiles no frames."""
-    callback = set_eval_frame(None)
-    try:
-        yield
-    finally:
-        set_eval_frame(callback)
 
 
 def has_constant_result(function: Any) -> bool:

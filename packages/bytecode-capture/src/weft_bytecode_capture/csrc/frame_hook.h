@@ -128,9 +128,6 @@ int weft_installed_depth(void);
 int weft_is_inside_other_hook(void); /* frames go to another's evaluator, as torch.compile's */
 
 /* torch_beside.c */
-/* torch's set_eval_frame, the dictionary of torch.autograd.profiler, what begins an event of it for
- * a code object, and what ends that. */
-void weft_connect(PyObject *const functions[4]);
 PyObject *weft_leave_torch_compile(void); /* what to give the next; NULL: nothing to put back */
 void weft_enter_torch_compile(PyObject *callback);
 PyObject *weft_begin_event(ThreadSlot *slot, PyCodeObject *code); /* NULL: nobody is profiling */

@@ -19,15 +19,6 @@ static PyObject *after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ign
     Py_RETURN_NONE;
 }
 
-static PyObject *connect(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count) {
-    if (count != 4 || !PyDict_Check(arguments[1])) {
-        PyErr_SetString(PyExc_TypeError, "connect() takes three functions and a dict");
-        return NULL;
-    }
-    weft_connect(arguments);
-    Py_RETURN_NONE;
-}
-
 static PyObject *bound(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count) {
     if (count == 2) {
         return PyMethod_New(arguments[1], arguments[0]);
@@ -70,10 +61,6 @@ static PyMethodDef functions[] = {
     {"bound", (PyCFunction)(void (*)(void))bound, METH_FASTCALL,
      PyDoc_STR("bound([receiver,] function): the function, bound to its receiver if it has one.\n\n"
                "Called with what the interpreter leaves of a method on the stack.")},
-    {"connect", (PyCFunction)(void (*)(void))connect, METH_FASTCALL,
-     PyDoc_STR("connect(set_eval_frame, profiler, begin, end): torch beside compiled calls.\n\n"
-               "What sets the callback of torch's compiler, the dictionary of the profiler's module, "
-               "what begins an event for a code object, and what ends one.")},
     {"stance", stance, METH_NOARGS, PyDoc_STR("stance(): this thread's stance, else torch's, a number.")},
     {"set_stance", set_stance, METH_O,
      PyDoc_STR("set_stance(number): set this thread's stance; gives the one before.")},

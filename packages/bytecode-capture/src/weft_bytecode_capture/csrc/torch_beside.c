@@ -1,18 +1,36 @@
 /* torch beside compiled code: its own compiler stays out of compiled calls, its profiler sees them. */
 #include "frame_hook.h"
 
-static PyObject *set_compiler_callback; /* torch's set_eval_frame */
-static PyObject *profiler, *is_on;      /* a module's dictionary, and the name of a flag in it */
-static PyObject *begin_event, *end_event;
+/* What `_torch/beside.py` has: torch's set_eval_frame, the dictionary of torch.autograd.profiler, what begins an
+ * event of it for a code object, and what ends that. */
+static PyObject *set_compiler_callback, *profiler, *begin_event, *end_event;
+static PyObject *is_on; /* the name of a flag in the dictionary */
 
-void weft_connect(PyObject *const functions[4]) {
-    if (is_on == NULL) {
-        is_on = PyUnicode_InternFromString("_is_profiler_enabled");
+/* 0: the module is not loaded yet, nothing is known. */
+static int connected(void) {
+    static const struct {
+        const char *name;
+        PyObject **object;
+    } wanted[] = {
+        {"set_eval_frame", &set_compiler_callback},
+        {"PROFILER", &profiler},
+        {"begin_event", &begin_event},
+        {"end_event", &end_event},
+    };
+    if (is_on != NULL) {
+        return 1;
     }
-    Py_XSETREF(set_compiler_callback, Py_NewRef(functions[0]));
-    Py_XSETREF(profiler, Py_NewRef(functions[1]));
-    Py_XSETREF(begin_event, Py_NewRef(functions[2]));
-    Py_XSETREF(end_event, Py_NewRef(functions[3]));
+    PyObject *modules = PyImport_GetModuleDict();
+    PyObject *module = PyDict_GetItemString(modules, "weft_bytecode_capture._torch.beside");
+    for (size_t k = 0; module != NULL && k < sizeof(wanted) / sizeof(wanted[0]); k++) {
+        Py_XSETREF(*wanted[k].object, PyObject_GetAttrString(module, wanted[k].name));
+        if (*wanted[k].object == NULL) {
+            PyErr_Clear(); /* it is being imported */
+            return 0;
+        }
+    }
+    is_on = module == NULL ? NULL : PyUnicode_InternFromString("_is_profiler_enabled");
+    return is_on != NULL;
 }
 
 /* Calls `function` whether or not an exception is set, which stays; its own is printed. */
@@ -28,7 +46,7 @@ static PyObject *call_aside(PyObject *function, PyObject *argument) {
 }
 
 PyObject *weft_leave_torch_compile(void) {
-    if (set_compiler_callback == NULL || !weft_is_inside_other_hook()) {
+    if (!weft_is_inside_other_hook() || !connected()) {
         return NULL;
     }
     return call_aside(set_compiler_callback, Py_None);
@@ -42,7 +60,7 @@ void weft_enter_torch_compile(PyObject *callback) {
 }
 
 PyObject *weft_begin_event(ThreadSlot *slot, PyCodeObject *code) {
-    if (profiler == NULL || is_on == NULL || PyDict_GetItem(profiler, is_on) != Py_True) {
+    if (!connected() || PyDict_GetItem(profiler, is_on) != Py_True) {
         return NULL;
     }
     Context *context = slot->context; /* naming an event is none of its business */

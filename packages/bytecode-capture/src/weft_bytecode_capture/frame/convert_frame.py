@@ -25,7 +25,7 @@ from weft_guards import (
 )
 
 from .. import _frame_hook
-from .._torch import mode_of_the_program, without_saved_tensor_hooks, without_torch_compile
+from .._torch import mode_of_the_program, without_saved_tensor_hooks
 from ..captured_graph import (
     Backend,
     CapturedGraph,
@@ -141,7 +141,6 @@ class FrameConverter:
         self._histories.clear()
         self._separated.clear()
 
-    @without_torch_compile()
     def __call__(
         self,
         code: types.CodeType,
