@@ -323,3 +323,28 @@ def test_writes_by_data_to_what_is_not_held() -> None:
 def leaves() -> list[Tensor]:
     generator = torch.Generator().manual_seed(4)
     return [torch.randn(2, 3, generator=generator).requires_grad_() for _ in range(2)]
+
+
+READ_IN_BACKWARD: dict[str, Callable[[Tensor], Any]] = {
+    "root": lambda a: (a.abs() + 1).sqrt(),
+    "chain": lambda a: a.sin().exp(),
+    "softmax": lambda a: (a * 2).softmax(-1),
+    "read on": lambda a: ((h := a.sin()), h * h),
+    "not held": lambda a: a.exp() * 2,
+}
+
+
+@pytest.mark.parametrize("written", ["result", "argument"])
+@pytest.mark.parametrize("name", READ_IN_BACKWARD)
+def test_data_written_before_backward(name: str, written: str) -> None:
+    """Eager's backward reads what a result that it holds has become; autograd counts no such write."""
+    program = READ_IN_BACKWARD[name]
+
+    def gradient(function: Callable[[Tensor], Any]) -> Tensor:
+        a = torch.linspace(-1, 2, 8, dtype=torch.float64).view(2, 4).requires_grad_()
+        found = function(a)
+        results = found if isinstance(found, tuple) else (found,)
+        (a if written == "argument" else results[0]).data.mul_(3)
+        return torch.autograd.grad([r.cos().sum() for r in results], a)[0]
+
+    torch.testing.assert_close(gradient(weft.compile(program)), gradient(program))

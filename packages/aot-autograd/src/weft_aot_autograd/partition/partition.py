@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import NumberNodes, symbols_given_by, symbols_of
+from weft_functionalize import NumberNodes, OutputKind, symbols_given_by, symbols_of
 
 from ..joint_graph import JointGraph, PartitionedGraph
 from ..passes.collectives import starts
@@ -49,6 +49,7 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
         recomputable,
         lambda node: node in sides.needed_by_outputs and _capacity(node, sides) is not None,
     )
+    recomputable -= _held_outputs(joint, sides)
     saved = _cut(sides, recomputable)
     if options.activation_memory_budget < 1:
         repeatable = {
@@ -58,6 +59,16 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
         kept = values_to_keep(sides, saved, least, options.activation_memory_budget)
         saved = _cut(sides, repeatable - kept)
     return split(joint, sides, [*saved, *_sizes_to_save(sides, saved, sizes)])
+
+
+def _held_outputs(joint: JointGraph, sides: Sides) -> set[torch.fx.Node]:
+    """Results that eager's autograd holds, and so reads in backward as ``y.data.mul_(2)`` has left them."""
+    held = {
+        sides.outputs[descriptor.graph_index]
+        for descriptor in joint.outputs
+        if descriptor.graph_index is not None and descriptor.kind is not OutputKind.MUTATED_INPUT
+    }
+    return {node for node in held - sides.exposed if _capacity(node, sides) is not None}
 
 
 def _sizes_to_save(
