@@ -19,6 +19,7 @@ from weft_codegen_cpp import (
     CppOptions,
     toolchain,
 )
+from weft_codegen_cpp.compiler_process import run_compiler
 from weft_codegen_cpp.cpu import Cpu, cpu_of
 from weft_codegen_cpp.toolchain import find_toolchain
 
@@ -87,6 +88,25 @@ def test_a_compiler_that_never_ends(tmp_path: Path) -> None:
             time.sleep(0.05)
         else:
             raise AssertionError("the compiler's own process goes on")
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the system tells of no process's end")
+def test_a_compilers_end_is_waited_for_without_looking_again(monkeypatch) -> None:
+    def looks_later(seconds: float) -> None:
+        raise AssertionError("sleeps between looks")
+
+    monkeypatch.setattr(time, "sleep", looks_later)
+    for seconds in (100.0, float("inf")):
+        assert run_compiler(["sh", "-c", "sleep 0.1; echo printed; exit 3"], seconds) == (
+            3,
+            "printed\n",
+        )
+
+
+def test_systems_that_do_not_tell_of_a_compilers_end(monkeypatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    assert run_compiler(["sh", "-c", "echo printed; exit 3"], 100.0) == (3, "printed\n")
+    assert run_compiler(["sleep", "1000"], 0.1) == (None, "")
 
 
 def test_the_limit_is_set_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
