@@ -39,7 +39,9 @@ def seeded() -> None:
     """The same random weights and inputs in every run, whichever worker runs the test."""
     import torch
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_available():  # to seed what is not there takes longer than a quick test
+        torch.cuda.manual_seed_all(0)
 
 
 RUNNERS = frozenset(sys._current_frames())

@@ -12,6 +12,7 @@ import pytest
 import torch
 from differential import run_graph
 from weft_bytecode_capture import CaptureOptions, compile_frames
+from weft_bytecode_capture.source_lines import linecache_unchanged, source_line
 
 X = torch.tensor([1.0, -2.0])
 
@@ -109,6 +110,16 @@ def test_conversions_leave_linecache_alone(filled):
         torch.testing.assert_close(compiled(torch.ones(3, n), n), function(torch.ones(3, n), n))
     after = {name: entry for name, entry in linecache.cache.items() if not name.startswith("<")}
     assert after == before
+
+
+def test_lines_are_those_that_the_file_has_now(tmp_path):
+    file = tmp_path / "module.py"
+    for text in ("first", "second", "and third"):
+        file.write_text(f"\n  {text}\n")
+        with linecache_unchanged():
+            assert source_line(str(file), 2) == text
+            assert source_line(str(file), 3) == ""
+    assert str(file) not in linecache.cache
 
 
 def test_the_code_of_a_graph_is_generated_when_it_is_asked_for():

@@ -32,7 +32,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def seeded() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_available():  # to seed what is not there takes longer than a quick test
+        torch.cuda.manual_seed_all(0)
 
 
 @pytest.fixture

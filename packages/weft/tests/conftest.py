@@ -17,4 +17,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # the tests' own helper module
 def seeded() -> None:
     import torch
 
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_available():  # to seed what is not there takes longer than a quick test
+        torch.cuda.manual_seed_all(0)

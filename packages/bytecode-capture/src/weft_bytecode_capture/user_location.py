@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 import types
 from dataclasses import dataclass
+
+from .source_lines import source_line
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class UserLocation:
     def quoted(self) -> list[str]:
         """The place and its line, as tracebacks show them."""
         lines = [f'  File "{self.file}", line {self.line}, in {self.function}']
-        text = linecache.getline(self.file, self.line).strip()
+        text = source_line(self.file, self.line)
         if text:
             lines.append(f"    {text}")
         return lines

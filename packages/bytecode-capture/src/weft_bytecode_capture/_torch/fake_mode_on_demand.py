@@ -27,10 +27,16 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .fakes import FakeForm, FakeLayout
-from .symbols import SETTINGS, import_what_fake_tensors_need
+from .symbols import import_what_fake_tensors_need
 
 _KNOWN_CONSTRUCTORS = ("2.13", "2.14", "2.15")
 """The torch versions whose fake modes have the attributes below; others make theirs by themselves."""
+
+
+def _setting(place: str, name: str, default: bool) -> bool:
+    """A setting of fake tensors; ``default`` while its module is not loaded, so that none can have set it."""
+    module = sys.modules.get(f"torch._{place}.config")
+    return default if module is None else bool(getattr(module, f"fake_tensor_{name}"))
 
 
 class EnvironmentOnDemand:
@@ -63,7 +69,8 @@ class FakeModeOnDemand(FakeTensorMode):
         self._forms: dict[tuple[FakeLayout, bool], FakeForm] = {}
         static = shape_env is None if static_shapes is None else static_shapes
         version = ".".join(torch.__version__.split(".")[:2])
-        if version in _KNOWN_CONSTRUCTORS and not any(name in sys.modules for name in SETTINGS):
+        real = _setting("functorch", "propagate_real_tensors", False)
+        if version in _KNOWN_CONSTRUCTORS and not real:
             self._begin(static, allow_non_fake_inputs)
         else:
             super().__init__(static_shapes=static, allow_non_fake_inputs=allow_non_fake_inputs)
@@ -74,19 +81,22 @@ class FakeModeOnDemand(FakeTensorMode):
             self.shape_env = shape_env
 
     def _begin(self, static_shapes: bool, allow_non_fake_inputs: bool) -> None:
-        """What torch's constructor does, without reading settings that nobody can have changed."""
+        """What torch's constructor does, without loading settings and without reading the stack's lines."""
         TorchDispatchMode.__init__(self)
         self.allow_fallback_kernels = True
         self.propagate_real_tensors = False
         self.fake_tensor_converter = FakeTensorConverter(copy_data=False, export=False)
         self.static_shapes = static_shapes
         self.allow_scalar_outputs = False
-        self._allow_unsafe_data_ptr_access = True
         read: Any = os.environ.get
-        self.allow_meta = read("FAKE_ALLOW_META", "1") != "0"
-        self.cache_enabled = read("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "1") == "1"
-        cross = "TORCH_FAKE_TENSOR_DISPATCH_CACHE_CROSSCHECK"
-        self.cache_crosscheck_enabled = read(cross, "0") == "1"
+        allowed = _setting("functorch", "allow_unsafe_data_ptr_access", True)
+        self._allow_unsafe_data_ptr_access = allowed
+        meta = read("FAKE_ALLOW_META", "1") != "0"
+        self.allow_meta = _setting("functorch", "allow_meta", meta)
+        cache = read("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "1") == "1"
+        self.cache_enabled = _setting("dynamo", "cache_enabled", cache)
+        cross = read("TORCH_FAKE_TENSOR_DISPATCH_CACHE_CROSSCHECK", "0") == "1"
+        self.cache_crosscheck_enabled = _setting("dynamo", "cache_crosscheck_enabled", cross)
         self.allow_non_fake_inputs = allow_non_fake_inputs
         self.in_kernel_invocation = False
         self.enter_stack = []

@@ -37,6 +37,7 @@ from ..captured_graph import (
     UnkeptRegion,
 )
 from ..marks import MarkError
+from ..source_lines import linecache_unchanged
 from ..stance import RecompileError
 from ..symbolic.frame_result import (
     Break,
@@ -60,7 +61,6 @@ from .forks import ConversionLock, without_collector
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import builds_module, imports, skip_reason
-from .source_lines import linecache_unchanged
 
 _VERSIONS_PER_ENTRY = 32
 """How often code is compiled for each entry that it may have: an entry whose objects die makes room.

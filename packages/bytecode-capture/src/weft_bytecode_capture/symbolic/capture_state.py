@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 import types
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from weft_guards import (
 )
 
 from ..frame.emitter import Emitter
+from ..source_lines import source_line
 from ..sources import DrawnSource
 from ..unsupported import Unsupported
 from .frame_result import CaptureOptions, FrameInput
@@ -268,7 +268,7 @@ class CaptureState:
         """The line as what a guard is there for; the guards of a line share it."""
         known = self._reasons.get((file, line))
         if known is None:
-            text = linecache.getline(file, line).strip()
+            text = source_line(file, line)
             known = self._reasons[file, line] = Reason(file, line, text)
         return known
 
