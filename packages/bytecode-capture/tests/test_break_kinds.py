@@ -97,7 +97,7 @@ def entered_between(x):
 PROGRAMS = {
     "value of a tensor as a Python object": lambda x: x.sum().to(torch.complex64).item(),
     "change of requires_grad": lambda x: x.detach().requires_grad_().requires_grad_(False),
-    "backward pass inside the function": lambda x: x.sum().backward(),
+    "backward pass inside the function": lambda x: x.sum().backward(create_graph=True),
     "hook of a tensor": lambda x: x.register_hook(lambda gradient: gradient),
     "autograd function that needs gradients": lambda x: Changed.apply(x * 1),
     "tensor of unusual kind": lambda x: WRAPPING.shape,

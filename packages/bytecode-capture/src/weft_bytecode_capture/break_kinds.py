@@ -97,7 +97,7 @@ _TENSORS = {
         ("write it with tensor operations",),
     ),
     "backward pass inside the function": BreakKind(
-        "gradients are computed by autograd, behind the graph",
+        "a graph has the gradients of leaves without hooks, by operators that it has itself",
         ("compile the forward pass, and call backward() outside",),
     ),
     "hook of a tensor": BreakKind(

@@ -336,3 +336,8 @@ APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.12"
 def runs_in_backward() -> bool:
     """Whether autograd's engine calls this, on this thread."""
     return bool(torch._C._current_graph_task_id() >= 0)
+
+
+def is_process_group_made() -> bool:
+    """Whether wrappers of modules may have hooks at the nodes that add up gradients."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -16,9 +16,10 @@ from .models.containers.sequences import TupleVariable
 from .models.functions.python_functions import FunctionVariable
 from .models.iterators.generators import GeneratorVariable
 from .models.table import model_of
-from .policy import is_other_compiler
+from .policy import is_break_for_torch, is_kept_apart_needlessly, is_other_compiler
 from .variables.base import Arguments, Keywords, Variable
 from .variables.builder import is_registered
+from .variables.constant import ConstantVariable
 
 _ASYNCHRONOUS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
@@ -39,7 +40,12 @@ def inline_call(
     value = getattr(function, "value", None)
     if is_other_compiler(module, function.qualified_name()) and not is_nonstrict(value):
         original = getattr(value, "__wrapped__", None)
-        if is_registered(original):  # torch's compiler puts wrappers around functions of torch
+        caller_module = caller.globals.dictionary.get("__name__")
+        if is_break_for_torch(module, function.qualified_name(), caller_module):
+            return ConstantVariable(None)
+        if is_kept_apart_needlessly(original) or is_registered(
+            original
+        ):  # torch's compiler puts wrappers around functions of torch
             return caller.wrap_known(original).call(caller, arguments, keywords)
         raise Unsupported("call of a disabled function", function.qualified_name())
     caller.state.note_repetition()

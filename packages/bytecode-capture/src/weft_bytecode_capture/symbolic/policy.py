@@ -81,3 +81,24 @@ def is_other_compiler(module: Any, function: str) -> bool:
         return False
     plain = _PLAIN.get(module, ())
     return not (function in plain or function.partition(".<locals>.")[0] in plain)
+
+
+_OPTIMIZERS = "torch.optim.optimizer"
+_PLAIN_METHODS = frozenset(
+    f"Optimizer.{name}" for name in ("add_param_group", "zero_grad", "state_dict")
+)
+
+
+def is_kept_apart_needlessly(function: Any) -> bool:
+    """Whether torch keeps a function out of its own compiler that is captured as others are."""
+    name = getattr(function, "__qualname__", None)
+    return getattr(function, "__module__", None) == _OPTIMIZERS and name in _PLAIN_METHODS
+
+
+def is_break_for_torch(module: Any, function: str, caller: Any) -> bool:
+    """Whether torch ends a graph of its own compiler here, before a step of an optimizer and behind it.
+
+    It says that it has to since backward is behind the graph there, and its functional form of the step needs
+    another copy of the parameters.
+    """
+    return (module, function, caller) == ("torch._dynamo.decorators", "graph_break", _OPTIMIZERS)

@@ -296,9 +296,13 @@ class Marks(Protocol):
 
     def require_unmarked(self, nodes: Iterable[torch.fx.Node]) -> None: ...
 
+    def require_none_among(self, nodes: Iterable[torch.fx.Node]) -> None: ...
+
 
 class Leaves(Protocol):
     """Leaves that a program makes, which are inputs of the graph."""
+
+    made: list[Any]
 
     def __contains__(self, node: torch.fx.Node, /) -> bool: ...
 

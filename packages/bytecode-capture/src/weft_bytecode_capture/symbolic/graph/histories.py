@@ -25,7 +25,7 @@ from ...unsupported import OPERATOR_REJECTS, BreakEarlier, BreakForHistory, Unsu
 from ..protocol import Evaluator, Graph
 from .answers import Given, guard_offset
 from .purity import possibly_written, writes
-from .storages import Tensor, node_values, storages, version_of
+from .storages import Tensor, leaves, node_values, storages, version_of
 
 
 def with_history(
@@ -166,13 +166,26 @@ def check_hooks(evaluator: Evaluator) -> None:
             evaluator.guard(AttributeSource(source, "_backward_hooks"), _IsEmpty())
 
 
-def guard_without_hooks(evaluator: Evaluator, source: Source, tensor: torch.Tensor) -> None:
+def guard_without_hooks(
+    evaluator: Evaluator, source: Source, tensor: torch.Tensor, kind: str = "_backward_hooks"
+) -> None:
     """
     :raises Unsupported: a tensor from outside has hooks, which its gradient is given to.
     """
-    if tensor._backward_hooks:
+    if getattr(tensor, kind):
         raise Unsupported("hook of a tensor", f"of {source.name()}")
-    evaluator.guard(AttributeSource(source, "_backward_hooks"), _IsEmpty())
+    evaluator.guard(AttributeSource(source, kind), _IsEmpty())
+
+
+def computed_from(evaluator: Evaluator, nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes that ``nodes`` were computed from, by way of writes too, and these themselves."""
+    found = set(nodes)
+    wanted = storages(leaves(node_values(found)))
+    for node in reversed(evaluator.graph.outermost.nodes):
+        if node in found or (writes(node) and not _written(node).isdisjoint(wanted)):
+            found.update((node, *node.all_input_nodes))
+            wanted |= storages(leaves(node_values(node.all_input_nodes)))
+    return found
 
 
 def has_history_outside(

@@ -61,6 +61,14 @@ class MarkedLeaves:
                 if node in followed:
                     self._refuse(followed[node], "it is asked for, or leaves the graph")
 
+    def require_none_among(self, nodes: Iterable[torch.fx.Node]) -> None:
+        """
+        :raises BreakEarlier: one of ``nodes`` is marked.
+        """
+        for node in nodes:
+            if node in self._marks:
+                self._refuse(node, "its gradient is kept")
+
     def _followed(self) -> dict[torch.fx.Node, torch.fx.Node]:
         """The nodes whose results require gradients by a mark alone, and the marked node of each."""
         found: dict[torch.fx.Node, torch.fx.Node] = {}

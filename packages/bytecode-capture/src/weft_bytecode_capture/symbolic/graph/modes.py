@@ -85,6 +85,11 @@ class ModeSwitches:
         self._gradients: bool | None = None  # as the graph has set them last
         self.inference: bool | None = None
 
+    @property
+    def gradients_on_entry(self) -> bool:
+        """Whether gradients were on when the graph began."""
+        return bool(self._entry[set_grad_enabled, ()])
+
     def switch(self, setter: Any, place: tuple[str, ...], value: Any) -> None:
         """Call ``setter(*place, value)`` now and in the graph, if that changes anything."""
         if MODES[setter][0](*place) != value:

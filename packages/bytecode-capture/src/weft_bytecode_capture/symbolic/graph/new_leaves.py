@@ -76,6 +76,7 @@ class NewLeaves:
     def __init__(self) -> None:
         self._nodes: set[torch.fx.Node] = set()
         self._shared: list[_Shared] = []
+        self.made: list[TensorVariable] = []
 
     def __contains__(self, node: torch.fx.Node) -> bool:
         return node in self._nodes
@@ -87,6 +88,7 @@ class NewLeaves:
             return False
         tensor.node, tensor.fake = leaf.node, leaf.fake
         tensor.loaded_instead = leaf.loaded_instead
+        self.made.append(tensor)
         return True
 
     def parameter(
@@ -105,6 +107,7 @@ class NewLeaves:
                 view = evaluator.graph.call_method(evaluator, "detach", leaf, [], {})
             assert isinstance(view, TensorVariable)
             tensor.node, tensor.fake = view.node, view.fake
+        self.made.append(leaf)
         return leaf
 
     def check(self, outputs: Iterable[torch.Tensor]) -> None:

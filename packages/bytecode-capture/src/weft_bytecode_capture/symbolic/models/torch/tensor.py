@@ -260,6 +260,8 @@ class TensorVariable(WithAttributes):
         return wrap_graph_result(evaluator, None, value)
 
     def _gradient(self, evaluator: Evaluator) -> Variable:
+        if "grad" in self.attributes:
+            return self.attributes["grad"]
         if self.source is None:
             is_new = self.node in evaluator.graph.new_leaves
             if is_new or not self.fake.requires_grad or not self.fake.is_leaf:
@@ -283,9 +285,29 @@ class TensorVariable(WithAttributes):
             return
         if name == "data" and value is self:
             return  # as module.to() does where there is nothing to convert
+        if name == "grad" and self._takes_gradient(evaluator, value):
+            self.write_attribute(evaluator, name, value)
+            return
         if hasattr(torch.Tensor, name):
             raise Unsupported("attribute write", f"{self!r}.{name}")
         self.write_attribute(evaluator, name, value)
+
+    def _takes_gradient(self, evaluator: Evaluator, value: Variable) -> bool:
+        """Whether a write to ``grad`` is captured: None, or a tensor as eager takes it."""
+        if evaluator.graph.is_in_region or not self.fake.is_leaf:
+            return False
+        if self.source is None and self.node not in evaluator.graph.new_leaves:
+            return False
+        self._guard_leaf(evaluator)
+        if self.source is not None and not evaluator.builder.value_of(self).is_leaf:
+            return False
+        if type(value) is not TensorVariable:
+            return value.is_none()
+        own, given = self.fake, value.fake
+        same = own.requires_grad and all(
+            getattr(own, k) == getattr(given, k) for k in ("dtype", "device", "layout")
+        )
+        return same and own.shape == given.shape and value is not self
 
     def _changes_nothing(
         self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords

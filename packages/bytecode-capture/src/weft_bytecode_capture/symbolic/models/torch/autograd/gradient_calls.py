@@ -26,11 +26,10 @@ from ...containers.sequences import TupleVariable, flattened
 from ...table import model, models
 from ..tensor import TensorVariable
 
-_BACKWARD = "backward pass inside the function"
+BACKWARD = "backward pass inside the function"
 _HOOK = "hook of a tensor"
 
 _CALLS: dict[Any, tuple[str, str]] = {
-    torch.autograd.backward: (_BACKWARD, "inputs"),
     torch.autograd.graph.register_multi_grad_hook: (_HOOK, "tensors"),
     torch.autograd.graph.get_gradient_edge: ("attribute of a tensor", "tensor"),
 }
@@ -69,7 +68,11 @@ _SEVERAL = ("outputs", "inputs", "grad_outputs")
 
 @model(torch.autograd.grad)
 def _gradients(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-    given = _by_name(torch.autograd.grad, arguments, keywords)
+    return gradients_of(evaluator, _by_name(torch.autograd.grad, arguments, keywords))
+
+
+def gradients_of(evaluator: Evaluator, given: Keywords) -> Variable:
+    """What ``torch.autograd.grad`` gives for arguments by name."""
     listed = {name: _listed(evaluator, given[name]) for name in _SEVERAL if name in given}
     tensors = list(tensors_among(evaluator, listed.values()))
     asked = list(tensors_among(evaluator, [v for n, v in listed.items() if n == "inputs"]))
@@ -149,4 +152,4 @@ def _require_no_leaves(
 
 
 def _refusal(why: str) -> Unsupported:
-    return Unsupported(_BACKWARD, f"grad {why}")
+    return Unsupported(BACKWARD, f"grad {why}")
