@@ -47,6 +47,7 @@ from ..symbolic.frame_result import (
     Return,
     Skip,
 )
+from ..symbolic.graph.marked_inputs import marking_inputs
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
 from ..symbolic.graph.recovery import raised_by_hook
 from ..symbolic.graph.transforms import leaving_transforms
@@ -407,6 +408,7 @@ class _Conversion:
                 function = result.recovery.around(graph.graph_module, function)
             if result.assumed and not self._converter._options.fullgraph:
                 function = self._noting_refuted(function, result.assumed)
+            function = marking_inputs(result.marked_inputs, function)
             function = restoring_modes(graph.graph_module, function)
             compiled = _frame_hook.disabled(in_inference_mode(graph.inference_mode, function))
         try:

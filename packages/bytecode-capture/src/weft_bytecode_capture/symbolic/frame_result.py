@@ -108,6 +108,9 @@ class FrameResult:
     has_tensors: bool = True
     """Whether the frame met a tensor, although there may be no operation on it."""
 
+    marked_inputs: tuple[int, ...] = ()
+    """The graph's inputs that begin to require gradients when it is called."""
+
     separate_in: frozenset[types.CodeType] = frozenset()
     """Functions called behind the break: each of their results needs its own place in autograd's graph."""
 

@@ -333,6 +333,7 @@ class Graph(Protocol):
     data_place: DataSymbolSource | None
     rules: Any  # the GradientRules
     present_values: Any
+    marked_inputs: Any  # the MarkedInputs
 
     @property
     def fake_mode(self) -> FakeTensorMode: ...

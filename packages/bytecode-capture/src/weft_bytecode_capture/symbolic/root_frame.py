@@ -311,6 +311,7 @@ class _Capture:
             assumed=tuple(state.assumed),
             drawn=state.drawn,
             has_tensors=state.graph.has_tensors(),
+            marked_inputs=state.graph.marked_inputs.positions(state.graph.graph),
         )
 
     def _leave_blocks(self) -> None:

@@ -59,6 +59,7 @@ from .histories import GradientRules, as_given, raise_for_view
 from .hoisting import placed
 from .known_results import KnownResults
 from .library_settings import LibrarySettings
+from .marked_inputs import MarkedInputs
 from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .new_leaves import NewLeaves
@@ -135,6 +136,7 @@ class GraphBuilder:
         """The root frame's instruction that each node comes from."""
         self.marked_leaves = MarkedLeaves(self.graph)
         self.new_leaves = NewLeaves()
+        self.marked_inputs = MarkedInputs()
         self.present_values = PresentValues(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.optional_gradients = OptionalGradients(self.given)
@@ -309,7 +311,8 @@ class GraphBuilder:
         for node in itertools.compress(inputs, map(operator.not_, used)):
             self.graph.erase_node(node)
         module = CapturedModule(self.root, self.graph, "CapturedGraph")
-        examples = as_given(self.given, itertools.compress(self._examples, used))
+        given = self.marked_inputs.without(self.given)
+        examples = as_given(given, itertools.compress(self._examples, used))
         sources = tuple(itertools.compress(self._sources, used))
         return CapturedGraph(module, examples, sources, (), self.modes.graph_inference())
 

@@ -317,12 +317,14 @@ class TensorVariable(WithAttributes):
         return is_call and self._has_requires_grad(evaluator, given[0])
 
     def _is_marked(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> bool:
-        """Whether the program says of a tensor made in the graph that it requires gradients."""
+        """Whether the program says of a tensor that it requires gradients, and a graph has it so."""
         wanted = (
             arguments[0] if arguments else keywords.get("requires_grad", ConstantVariable(True))
         )
-        if not wanted.is_constant() or wanted.as_constant() is not True or self.source is not None:
+        if not wanted.is_constant() or wanted.as_constant() is not True:
             return False
+        if self.source is not None:
+            return bool(evaluator.graph.marked_inputs.mark(evaluator, self))
         return self.becomes_leaf(evaluator)
 
     def becomes_leaf(self, evaluator: Evaluator) -> bool:

@@ -102,7 +102,7 @@ def _leaves(evaluator: Evaluator, results: Iterable[torch.Tensor]) -> list[Tenso
     """
     known = {id(leaf.fake): leaf for leaf in evaluator.graph.new_leaves.made}
     for value, variable, _ in evaluator.builder.wrapped():
-        if isinstance(variable, TensorVariable) and value.requires_grad and value.is_leaf:
+        if isinstance(variable, TensorVariable) and variable.fake.requires_grad and value.is_leaf:
             known[id(variable.fake)] = variable
     found: dict[int, TensorVariable] = {}
     for fake in _leaf_fakes(results):
