@@ -212,3 +212,19 @@ def test_parameter_that_leads_nowhere_else() -> None:
     assert model.weight.grad is None
     with pytest.raises(RuntimeError, match="derivative for aten::floor_divide is not implemented"):
         rounded.sum().backward()
+
+
+def test_writes_without_gradients_beside_it() -> None:
+    """Of a leaf that is made inside, a running sum and a gradient: none hides that backward is an error."""
+
+    def program(x: Any, y: Any) -> Any:
+        leaf = y.detach().clone().requires_grad_()
+        with torch.no_grad():
+            y.add_(1)
+        keys = (leaf @ x).view(1, 1, 4, 4)
+        mixed = torch.nn.functional.scaled_dot_product_attention(keys, keys, keys)
+        (slope,) = torch.autograd.grad(mixed.sum(), leaf, create_graph=True)
+        return slope, (x // 2).sum() + slope.detach().sum()
+
+    for k in (0, 1):
+        _beside_eager(program, lambda results, x, y: results[k].sum().backward())  # noqa: B023

@@ -290,7 +290,7 @@ BREAKS = {
     "numpy": (lambda x: (x + 1).numpy().tolist(), "NumPy array"),
     "any": (lambda x: any([(x == x).all()]), "branch on a tensor's value"),
     "address": (lambda x: (x.data_ptr() != 0, x + 1), "storage of a tensor"),
-    "requires_grad_": (lambda x: (x * 2, x.requires_grad_()), "change of requires_grad"),
+    "requires_grad_": (lambda x: (x[:1], x.requires_grad_()), "change of requires_grad"),
     "apply_": (
         lambda x: x.clone().apply_(lambda v: v + 1),
         "Python function applied to each element",

@@ -110,8 +110,10 @@ def _convert(
         mutated = [i for i, recorded in enumerate(recorder.inputs) if recorded.node in written]
         _check_shared_inputs(recorder, mutated, options)
         if written and _has_gradients(recorder):
-            inputs = [recorder.inputs[i].value for i in mutated]
-            recorder.history.check_derivatives([*normalized.outputs, *inputs])
+            inputs = {i: recorder.inputs[i].value for i in mutated}
+            is_recorded = any(recorder.history.changes(i, value) for i, value in inputs.items())
+            if is_recorded or len(written) > len(inputs):
+                recorder.history.check_derivatives([*normalized.outputs, *inputs.values()])
         plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
         kept = tuple(node for node, _ in plan.values)
         check_region_aliases(graph, shared, kept)
