@@ -46,8 +46,8 @@ class Recovery:
     ``optional``: nobody would handle an exception, so that it may also leave what the graph has changed.
     ``known``: that is all that it changes, and can be put back.  ``histories``: some inputs that it writes to
     have been computed; an error that comes once autograd has recorded a write leaves it.  ``little``: what a
-    call copies takes about the time that copying nothing takes, of each tensor; ``few``: these are few, on the
-    CPU, where errors come in time.
+    call copies takes about the time that copying nothing takes, of each tensor; ``few``: these are few, on
+    the CPU, where errors come in time.
     """
 
     inputs: tuple[int, ...] = ()
