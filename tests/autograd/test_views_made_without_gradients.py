@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -340,3 +341,34 @@ def test_autograd_refuses_of_a_view_what_it_does_in_eager(
 
     weft.reset()
     assert seen(weft.compile(program), make) == seen(program, make)
+
+
+def last_row(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        for row in x:
+            pass
+    return row * 2
+
+
+def chosen_row(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        if x.sum() > 0:
+            row = x[0]
+        else:
+            row = x[1]
+    return row * 2
+
+
+@pytest.mark.parametrize("program", [last_row, chosen_row])
+@pytest.mark.parametrize("sizes", [(4,), (4, 1), (30, 2)])
+def test_views_that_leave_a_loop_or_branch(
+    program: Callable[[torch.Tensor], torch.Tensor], sizes: tuple[int, ...]
+) -> None:
+    compiled = weft.compile(program, dynamic=True)
+    for scale in (1.0, -1.0):
+        x = torch.linspace(-1, 2, math.prod(sizes)).view(sizes).mul(scale).requires_grad_()
+        found, expected = compiled(x), program(x)
+        torch.testing.assert_close(found, expected)
+        for result in (found, expected):
+            assert result.requires_grad
+            assert torch.autograd.grad(result.sum(), x, allow_unused=True) == (None,)

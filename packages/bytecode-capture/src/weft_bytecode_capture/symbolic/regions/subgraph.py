@@ -72,6 +72,7 @@ class Subgraph:
         """The region's module: its placeholders are ``parameters``, then one for each node ``taken``."""
         for node in (*parameters, *taken):
             self._check(node.meta.get("example_value"))
+        torch.fx.map_arg(results, lambda node: _check_recorded(node.meta.get("example_value")))
         for element in self._aliases.elements:
             element.check()
         anchor = self.graph._root
@@ -109,6 +110,18 @@ class Subgraph:
                 raise Unsupported("region on this device", str(value.device))
         elif isinstance(value, torch.SymBool):
             raise Unsupported("symbolic number in a region", str(value))
+
+
+def _check_recorded(value: object) -> None:
+    """Refuse a view made without gradients that requires some, as its base does: a region's result is no view."""
+    if not isinstance(value, torch.Tensor) or not value._is_view() or not value.requires_grad:
+        return
+    try:
+        is_recorded = value.grad_fn is not None
+    except RuntimeError:  # its memory was written to since
+        is_recorded = False
+    if not is_recorded:
+        raise Unsupported("gradient through a region", "a result is a view made without gradients")
 
 
 def _calls(graph: torch.fx.Graph) -> int:
