@@ -19,6 +19,10 @@ FACTOR = 4.0
 ROUNDING = 2e-6
 """And this share of the largest value, where eager happens to be exact."""
 
+FLOOR = 1e-3
+"""Gradients below this share of the model's largest are judged as if they were as large: what cancels to
+nothing, as a bias before a norm, is rounding of the gradients that pass there."""
+
 UNJUDGED = 1e-3
 """How far from eager, relatively, where the model has no float64 results that are near eager's."""
 
@@ -171,21 +175,30 @@ def _difference(found: Observation, wanted: Observation, exact: Observation | No
         told = _apart(mine, plain, None if exact is None else exact.results[number])
         if told:
             return f"result {number}: {told}"
+    floor = FLOOR * max(map(_largest, wanted.gradients.values()), default=0.0)
     for name, plain_gradient in wanted.gradients.items():
         mine_gradient = found.gradients[name]
         if mine_gradient is None or plain_gradient is None:
             if mine_gradient is not plain_gradient:
                 return f"gradient of {name}: {mine_gradient} where eager has {plain_gradient}"[:300]
             continue
-        told = _apart(
-            mine_gradient, plain_gradient, None if exact is None else exact.gradients[name]
-        )
+        exact_gradient = None if exact is None else exact.gradients[name]
+        told = _apart(mine_gradient, plain_gradient, exact_gradient, floor)
         if told:
             return f"gradient of {name}: {told}"
     return ""
 
 
-def _apart(mine: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor | None) -> str:
+def _largest(gradient: torch.Tensor | None) -> float:
+    if gradient is None or not gradient.numel():
+        return 0.0
+    values = _flat(gradient)
+    return values.where(values.isfinite(), 0.0).abs().max().item()
+
+
+def _apart(
+    mine: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor | None, floor: float = 0.0
+) -> str:
     if (mine.shape, mine.dtype) != (plain.shape, plain.dtype):
         return f"{mine.dtype} {list(mine.shape)} where eager has {plain.dtype} {list(plain.shape)}"
     if not plain.numel():
@@ -199,7 +212,7 @@ def _apart(mine: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor | None) 
     a, b = a[finite], b[finite]
     if not a.numel():
         return ""
-    scale = max(b.abs().max().item(), 1e-6)
+    scale = max(b.abs().max().item(), floor, 1e-6)
     if exact is not None and exact.shape == plain.shape:
         c = _flat(exact)[finite]
         own, eager = (a - c).abs().max().item(), (b - c).abs().max().item()
