@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 import torch.fx
+import weft_aot_autograd
+import weft_functionalize
 from gradients_beside_eager import train
 from torch import Tensor
 from weft_aot_autograd.partial_backward import partial_backward
@@ -74,3 +76,58 @@ def test_a_gradient_given_is_never_handed_on() -> None:
     found = torch.autograd.grad(compiled(x, y)[0], [x, y], tangent)
     assert len({tensor.data_ptr() for tensor in (tangent, *found)}) == 3
     torch.testing.assert_close(found, (tangent, tangent))
+
+
+def with_loss(x: Tensor, weight: Tensor) -> Any:
+    logits = x @ weight
+    return logits.logsumexp(-1).mean(), logits
+
+
+def graphs(program: Any, *inputs: Tensor) -> Any:
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(program), inputs)
+    joint = weft_aot_autograd.trace_joint(functional)
+    assert joint is not None
+    return functional, weft_aot_autograd.partition(joint)
+
+
+def test_losses_are_expected_to_have_the_gradients() -> None:
+    functional, partitioned = graphs(with_loss, leaf(4, 3), leaf(3, 5))
+    expected = weft_aot_autograd.expected_backward(functional, partitioned)
+    assert expected is not None
+    assert expected.missing == {1}
+    assert len(partitioned.saved) + 1 not in expected.segment.inputs
+
+
+def test_without_a_loss_all_results_are_expected_to_have_gradients() -> None:
+    for program in (lambda x: (x.exp(), x.sin()), lambda x: (x.exp().sum(), x.sin().sum())):
+        functional, partitioned = graphs(program, leaf(4, 3))
+        assert weft_aot_autograd.expected_backward(functional, partitioned) is None
+
+
+def test_the_whole_backward_is_compiled_where_a_call_needs_it() -> None:
+    inputs = [leaf(4, 3), leaf(3, 5)]
+    functional, partitioned = graphs(with_loss, *inputs)
+    expected = weft_aot_autograd.expected_backward(functional, partitioned)
+    assert expected is not None
+    compiled_later = []
+
+    def compile_later(graph_module: torch.fx.GraphModule) -> Any:
+        compiled_later.append(graph_module)
+        return graph_module.forward
+
+    training = weft_aot_autograd.TrainingProgram(
+        functional,
+        partitioned,
+        weft_functionalize.bind(functional, partitioned.forward),
+        expected.segment.graph_module.forward,
+        compile_later,
+        expected=expected,
+    )
+    compiled = weft_functionalize.wrap(functional, training)
+    for asked, count in ((slice(0, 1), 0), (slice(0, 2), 1), (slice(0, 1), 1), (slice(1, 2), 2)):
+        found, wanted = (
+            torch.autograd.grad([y.sum() for y in f(*inputs)[asked]], inputs)
+            for f in (compiled, with_loss)
+        )
+        torch.testing.assert_close(found, wanted)
+        assert len(compiled_later) == count

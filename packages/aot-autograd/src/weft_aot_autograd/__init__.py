@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from .decomposition_table import DecompositionTable, default_decompositions, exact_decompositions
 from .differentiable_backward import CompiledGradients, CompileGradients
+from .expected_backward import ExpectedBackward, expected_backward
 from .gradient_function import GradientFunction, ReducedGradients
 from .gradient_program import constant_gradient_program, gradient_program
 from .joint_graph import (
@@ -29,6 +30,7 @@ __all__ = [
     "CompileGradients",
     "CompiledGradients",
     "DecompositionTable",
+    "ExpectedBackward",
     "ForwardGraph",
     "GradientDescriptor",
     "GradientFunction",
@@ -43,6 +45,7 @@ __all__ = [
     "constant_gradient_program",
     "default_decompositions",
     "exact_decompositions",
+    "expected_backward",
     "gradient_program",
     "partition",
     "segment_backward",

@@ -42,13 +42,17 @@ def lead_through(
 
     These are by the output that they are, or whose value an argument among them has been given.
     """
-    node = results[0].grad_fn
+    node: Any = results[0].grad_fn
     node = getattr(node, "compiled", node)
     plan: Plan | None = getattr(node, "plan", None)
     tensors = [tensor for tensor in others.values() if tensor.requires_grad]
     if len(tensors) < len(others) or plan is None or not plan.runs_again:
         return results
-    watches = [_Watch(tensor) for tensor in tensors]
+    known: dict[int, _Watch] = node.values.watches
+    for output, tensor in others.items():
+        if output not in known:
+            known[output] = _Watch(tensor)
+    watches = [known[output] for output in others]
     made: tuple[torch.Tensor, ...] = ThroughOthers.apply(  # type: ignore[no-untyped-call]
         node, tuple(others), outputs, watches, _never_asked_for(), *tensors, *results
     )
@@ -104,8 +108,8 @@ class ThroughOthers(torch.autograd.Function):
         sent: list[Any] = [None] * len(ctx.others)
         known = {k: g for k, g in zip(ctx.outputs, gradients, strict=True) if g is not None}
         given = ctx.compiled.values.sent.taken_off(known)
-        seen = _seen(ctx)
-        if given and any(seen):
+        seen = _seen(ctx) if given else []
+        if any(seen):
             with _casting(ctx.autocast):
                 results = _run_again(ctx.compiled)
             wanted = [results[output] for output in ctx.others]

@@ -15,6 +15,7 @@ from .backward_by_operators import backward_by_operators
 from .derivation import Derivation
 from .differentiable_backward import CompileGradients, DifferentiableBackward
 from .edges_to_others import lead_through
+from .expected_backward import ExpectedBackward
 from .held_values import check_held, watch_held
 from .hooks_of_arguments import hooked, spare_hooks
 from .joint_graph import PartitionedGraph
@@ -46,7 +47,8 @@ class TrainingProgram:
     ``backward`` may be segments with their programs instead: each is a node of autograd's own, so that what
     waits for the gradients of one (hooks, the communication of data parallel training) runs before the next.
     Where only some outputs have a gradient, backward may be a graph without the others', compiled by
-    ``compile_later`` the first time (see :mod:`.partial_backward`).
+    ``compile_later`` the first time (see :mod:`.partial_backward`).  With ``expected``, ``backward`` is the
+    program of that segment, and the whole is what may be compiled later.
     """
 
     def __init__(
@@ -58,8 +60,11 @@ class TrainingProgram:
         compile_later: CompileLater = _run_operators,
         compile_gradients: CompileGradients | None = None,
         derivation: Derivation | None = None,
+        expected: ExpectedBackward | None = None,
     ) -> None:
-        self._plan = Plan(functional, partitioned, forward, backward, compile_later, derivation)
+        self._plan = Plan(
+            functional, partitioned, forward, backward, compile_later, derivation, expected
+        )
         if compile_gradients is not None:
             self._plan.differentiable_backward = DifferentiableBackward(compile_gradients)
         self._lifted = tuple(functional.lifted[i] for i in self._plan.lifted_indices)
@@ -265,10 +270,12 @@ def _take_known(ctx: Any, gradients: tuple[Any, ...], present: frozenset[int]) -
     """
     plan: Plan = ctx.plan
     part, ctx.values.known = _saved_for(ctx, present)
-    ctx.values.known += [
-        tangent.prepare(gradients[tangent.output_index], layout)
-        for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True)
-    ]
+    known = ctx.values.known
+    read = None if part is None else frozenset(part.inputs)
+    for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True):
+        is_read = read is None or len(known) in read
+        gradient = gradients[tangent.output_index]
+        known.append(tangent.prepare(gradient, layout) if is_read else None)
     return part
 
 

@@ -12,6 +12,7 @@ from weft_functionalize import FunctionalGraph, keep_history, symbols_of
 
 from ._torch import keeps_graph
 from .derivation import Derivation
+from .expected_backward import ExpectedBackward
 from .given_gradients import GivenGradients
 from .held_plan import HeldPlan
 from .joint_graph import PartitionedGraph
@@ -46,19 +47,29 @@ class Values:
         self.overwritten: dict[int, torch.Tensor] = {}
         self.separate_edges: SeparateEdges | None = None
         self.sent = SentGradients()
+        # Who sees the gradients of outputs that others lead through, by output.
+        self.watches: dict[int, Any] = {}
         # Whether backward may run again though the graph is not retained.
         self.is_kept = False
 
 
 class Segment:
-    """A segment with its program; ``arguments`` are the positions of what it computes the gradients of."""
+    """A segment with its program; ``arguments`` are the positions of what it computes the gradients of.
+
+    Without a program, ``compile_later`` makes it when it runs first.
+    """
 
     def __init__(
-        self, segment: BackwardSegment, program: Program, gradients: Sequence[int]
+        self,
+        segment: BackwardSegment,
+        program: Program | None,
+        gradients: Sequence[int],
+        compile_later: CompileLater | None = None,
     ) -> None:
         self.inputs = segment.inputs
         self._program = program
         self.arguments = tuple(gradients[k] for k in segment.gradients)
+        self._graph, self._compile_later = segment.graph_module, compile_later
 
     def select(self, arguments: Sequence[Any]) -> list[Any]:
         return [arguments[k] for k in self.arguments]
@@ -66,6 +77,9 @@ class Segment:
     def run(self, values: Values, is_last: bool) -> Sequence[Any]:
         """The gradients of ``arguments``, in order; the last segment lets go of what its program has read."""
         assert values.known is not None
+        if self._program is None:
+            assert self._compile_later is not None
+            self._program = self._compile_later(self._graph)
         inputs = [values.known[k] for k in self.inputs]
         if is_last:
             values.known = None
@@ -174,6 +188,7 @@ class Plan:
         backward: Program | Sequence[tuple[BackwardSegment, Program]],
         compile_later: CompileLater,
         derivation: Derivation | None = None,
+        expected: ExpectedBackward | None = None,
     ) -> None:
         self.functional = functional
         self.derivation = derivation or Derivation(functional)
@@ -197,9 +212,9 @@ class Plan:
         self._examine_results(functional, partitioned, order)
         self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
         self.given = GivenGradients(partitioned, self.gradients)
-        if callable(backward):
-            backward = [(_whole_backward(partitioned), backward)]
-        self.segments = tuple(Segment(segment, run, self.gradients) for segment, run in backward)
+        self._partial: dict[tuple[frozenset[int], frozenset[int], bool], Segment | None] = {}
+        self._expected: tuple[frozenset[int], Segment] | None = None
+        self._set_segments(partitioned, backward, compile_later, expected)
         self.argument_count = len(order)
         self.edges = self._edges()
         self.tensor_inputs = tuple(k for k in self.edges if k >= self.lifted_count)
@@ -208,7 +223,6 @@ class Plan:
         devices = (tangent.device for tangent in self.tangents)
         self.gradients_device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
         self._partitioned, self._compile_later = partitioned, compile_later
-        self._partial: dict[tuple[frozenset[int], frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)
         self._kept_for_others: dict[frozenset[int], Set[int]] = {}
         self._is_over: dict[frozenset[int], bool] = {}
@@ -216,6 +230,26 @@ class Plan:
         self._leads_apart = len(self.tangents) > 1 and bool(self.given.partly_reached())
         self.warned = False
         self._examine(functional)
+
+    def _set_segments(
+        self,
+        partitioned: PartitionedGraph,
+        backward: Program | Sequence[tuple[BackwardSegment, Program]],
+        compile_later: CompileLater,
+        expected: ExpectedBackward | None,
+    ) -> None:
+        """Backward's segments; the whole is compiled only if it runs where another is ``expected``."""
+        if not callable(backward):
+            self.segments = tuple(Segment(s, run, self.gradients) for s, run in backward)
+            return
+        whole = _whole_backward(partitioned)
+        if expected is None:
+            self.segments = (Segment(whole, backward, self.gradients),)
+            return
+        self.segments = (Segment(whole, None, self.gradients, compile_later),)
+        part = Segment(expected.segment, backward, self.gradients)
+        self._expected = expected.missing, part
+        self._partial[expected.missing, frozenset(), False] = part
 
     def _examine_results(
         self, functional: FunctionalGraph, partitioned: PartitionedGraph, order: Mapping[int, int]
@@ -366,7 +400,10 @@ class Plan:
         )
         if not missing and not is_repeated:
             return None
-        return self._part(missing, frozenset(), only_present=is_repeated)
+        part = self._part(missing, frozenset(), only_present=is_repeated)
+        if part is None and self._expected is not None and self._expected[0] <= missing:
+            return self._expected[1]
+        return part
 
     def leading_to(self, wanted: Set[int], present: frozenset[int]) -> frozenset[int]:
         """The tangents ``present`` that lead to any of the arguments ``wanted``."""

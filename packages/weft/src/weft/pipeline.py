@@ -278,9 +278,12 @@ class Pipeline:
         written = _apart_from_gradients(functional, partitioned)
         forward_begun = compiler.begin(partitioned.forward, functional.lifted, private, written)
         bucket_bytes = data_parallel_bucket_bytes()
+        expected = None
         try:
             if bucket_bytes is None:
-                backward: Any = compiler.compile_backward(partitioned.backward, "_backward")
+                expected = weft_aot_autograd.expected_backward(functional, partitioned)
+                graph = expected.segment.graph_module if expected else partitioned.backward
+                backward: Any = compiler.compile_backward(graph, "_backward")
             else:
                 backward = [
                     (
@@ -301,6 +304,7 @@ class Pipeline:
             backward,
             self._partial_backward(compiler),
             self._gradients_of_gradients(compiler),
+            expected=expected,
         )
         return _with_gradients_on(weft_functionalize.wrap(functional, training))
 

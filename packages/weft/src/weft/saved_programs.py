@@ -271,8 +271,10 @@ class _Program:
         program: Any = _load_code(path, codegen, entry.generated, codes[0])
         if entry.training is not None:
             backward = _load_code(path, codegen, entry.training.generated, codes[1])
+            partitioned = entry.training.partitioned
+            expected = weft_aot_autograd.expected_backward(functional, partitioned)
             program = weft_aot_autograd.TrainingProgram(
-                functional, entry.training.partitioned, program, backward
+                functional, partitioned, program, backward, expected=expected
             )
         self._run = weft_functionalize.wrap(functional, program)
 

@@ -96,13 +96,15 @@ class WarmStart:
             run = weft_functionalize.wrap(functional, program)
             return LoadedGraph(run, (program,), entry.fallbacks, codegen)
         backward = codegen.load(entry.training.generated)
+        partitioned = entry.training.partitioned
         training = weft_aot_autograd.TrainingProgram(
             functional,
-            entry.training.partitioned,
+            partitioned,
             program,
             backward,
             compile_later,
             compile_gradients,
+            expected=weft_aot_autograd.expected_backward(functional, partitioned),
         )
         run = weft_functionalize.wrap(functional, training)
         return LoadedGraph(run, (program, backward), entry.fallbacks, codegen)

@@ -1,0 +1,51 @@
+"""Which backward a training step is expected to run, so that it is the one compiled with forward.
+
+A model that computes its loss gives more beside it: logits, hidden states, the keys and values of a cache.
+Their gradients are hardly ever there: with zeros for them backward would add, copy and move what is nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft_functionalize import FunctionalGraph, symbols_of
+
+from .given_gradients import GivenGradients
+from .joint_graph import PartitionedGraph
+from .partial_backward import is_linear, partial_backward
+from .partition import BackwardSegment
+
+
+@dataclass(frozen=True)
+class ExpectedBackward:
+    """Backward without the tangents at the positions ``missing``."""
+
+    missing: frozenset[int]
+    segment: BackwardSegment
+
+
+def expected_backward(
+    functional: FunctionalGraph, partitioned: PartitionedGraph
+) -> ExpectedBackward | None:
+    """Backward from the losses, results without dimensions, if there are other results too.
+
+    None where backward is expected to be the whole, and where sizes are symbols: what a call turns out to
+    need beside it would run by operators.
+    """
+    placeholders = partitioned.backward.graph.find_nodes(op="placeholder")
+    if any(symbols_of(node.meta["val"]) for node in placeholders) or not is_linear(functional):
+        return None
+    given = GivenGradients(partitioned, range(len(partitioned.gradients)))
+    nodes = placeholders[len(partitioned.saved) :]
+    tangents = list(zip(partitioned.tangents, nodes, strict=True))
+    missing = frozenset(
+        position
+        for position, (tangent, node) in enumerate(tangents)
+        if node.meta["val"].dim() and tangent.output_index not in given.in_some_calls
+    )
+    if not missing or all(node.meta["val"].dim() for node in nodes):
+        return None
+    present = {t.output_index for k, t in enumerate(partitioned.tangents) if k not in missing}
+    dropped = given.never(present)
+    segment = partial_backward(partitioned, missing, dropped, only_present=True)
+    return None if segment is None else ExpectedBackward(missing, segment)
