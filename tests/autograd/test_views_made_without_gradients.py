@@ -345,8 +345,8 @@ def test_autograd_refuses_of_a_view_what_it_does_in_eager(
 
 def last_row(x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
-        for row in x:
-            pass
+        for element in x:
+            row = element
     return row * 2
 
 

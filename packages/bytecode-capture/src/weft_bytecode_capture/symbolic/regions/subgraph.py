@@ -113,7 +113,7 @@ class Subgraph:
 
 
 def _check_recorded(value: object) -> None:
-    """Refuse a view made without gradients that requires some, as its base does: a region's result is no view."""
+    """Refuse a view made without gradients that requires some, as its base does: regions give no views."""
     if not isinstance(value, torch.Tensor) or not value._is_view() or not value.requires_grad:
         return
     try:
