@@ -294,6 +294,48 @@ def test_each_write_is_counted(
     assert told[1] == told[0]
 
 
+def across_a_break(x: Tensor, y: Tensor) -> Any:
+    z = x.sin()
+    z.add_(1)
+    between = z._version
+    z.mul_(y)
+    return z, between, z._version
+
+
+def by_views(x: Tensor, y: Tensor) -> Any:
+    z, w = x.clone(), torch.zeros(4)
+    z[0].mul_(2)
+    w[1:] = z[1:] * y[0]
+    w.data.add_(1)
+    return z, z[1:], w[1:]
+
+
+def by_out(x: Tensor, y: Tensor) -> Any:
+    z = torch.empty(4)
+    torch.sin(x.detach(), out=z)
+    torch.cos(z, out=z)
+    return z, (x * y).relu_()
+
+
+@pytest.mark.parametrize("program", [across_a_break, by_views, by_out])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_writes_to_results_are_counted(
+    program: Callable[[Tensor, Tensor], Any], gradients: bool
+) -> None:
+    told = []
+    for run in (program, weft.compile(program)):
+        x = torch.linspace(-1, 2, 4).requires_grad_(gradients)
+        results = run(x, torch.linspace(0.5, 1, 4))
+        versions = [r._version if isinstance(r, Tensor) else r for r in results]
+        if gradients:
+            (found,) = torch.autograd.grad(
+                [r.sum() for r in results if torch.is_tensor(r) and r.requires_grad], x
+            )
+            versions.append(found.tolist())
+        told.append(versions)
+    assert told[1] == told[0]
+
+
 def given_apart(x: Tensor) -> tuple[Tensor, ...]:
     detached, data = x.detach(), x.data
     return detached, data, detached[1:], data[1:], x[1:], x.sin()

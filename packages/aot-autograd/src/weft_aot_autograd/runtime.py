@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph
+from weft_functionalize import FunctionalGraph, count_writes
 
 from ._torch import behind_backward, keeps_graph, packs_saved_tensors, stands_for_another
 from .backward_by_operators import backward_by_operators
@@ -96,6 +96,7 @@ class TrainingProgram:
             else results
         )
 
+    counts_writes = True
     lead_through = staticmethod(lead_through)
 
 
@@ -188,6 +189,8 @@ class CompiledFunction(torch.autograd.Function):
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
         forward = plan.forward if packs else plan.donating_forward
         results = forward(*arguments[plan.lifted_count :])
+        if plan.written_results:
+            count_writes(plan.written_results, results)
         if ctx.random_state is not None:
             ctx.random_state.note_end()
         saved = [

@@ -282,6 +282,7 @@ class Plan:
             (output, functional.lifted.get(index), order.get(index, 0))
             for output, index in functional.mutated_inputs.items()
         )
+        self.written_results = functional.written_results
         self.recorded_writes = self._differentiated & functional.mutated_inputs.keys()
 
     def _edges(self) -> dict[int, int]:

@@ -42,7 +42,7 @@ from .python_forms import as_kernels_compute
 from .refused_operands import check_operands
 from .regions import GIVES_ZERO_GRADIENTS
 from .run_again import run_again
-from .runtime import bind, wrap
+from .runtime import bind, count_writes, wrap
 from .symbolic_numbers import (
     SYMBOLIC_TYPES,
     NumberNodes,
@@ -88,6 +88,7 @@ __all__ = [
     "base_name",
     "bind",
     "check_operands",
+    "count_writes",
     "data_dependent_sizes",
     "drop_gradient_rules",
     "format_block",

@@ -96,6 +96,10 @@ def plan_outputs(
     return plan
 
 
+def _version(value: torch.Tensor) -> int:
+    return 0 if value.is_inference() else value._version
+
+
 def _counted_writes(value: torch.Tensor, recorder: AtenRecorder) -> int:
     """How often autograd counts that an input was written to; once for what no fake shows."""
     if value.is_inference():  # which count no versions
@@ -270,7 +274,7 @@ class _UserOutputs:
             index = len(self._plan.values)
             self._plan.values.append((node, self._recorder.result_layouts.get(node, value)))
             self._note_gradients(index, [value])
-            return replace(described, graph_index=index)
+            return replace(described, graph_index=index, writes=_version(value))
         return described  # regenerated from the base
 
     def _note_gradients(self, index: int, tensors: Sequence[torch.Tensor]) -> None:
@@ -302,6 +306,7 @@ class _UserOutputs:
             reached=reach.possible,
             reached_in_some=reach.possible - reach.certain,
             exposed=not history.holds(views[0]),
+            writes=max(map(_version, views)),
         )
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:

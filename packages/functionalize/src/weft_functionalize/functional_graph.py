@@ -183,7 +183,8 @@ class OutputDescriptor:
     eager PyTorch.  ``reached`` are the inputs that have a gradient when this output alone has; of these, the
     ``reached_in_some`` only in some calls, as the branch taken or a loop's length says.  Where these are all,
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
-    ``writes``: how many writes to a mutated input autograd counts, those to its ``.data`` not.
+    ``writes``: how many writes to a mutated input, or a result of the graph, autograd counts, those to its
+    ``.data`` not.
     ``exposed`` and ``spared`` are as for inputs.  ``through`` are the graph's outputs, by index, from which
     eager's autograd knows this one to be computed.  ``held``: what it holds for its gradients.
     """
@@ -198,7 +199,7 @@ class OutputDescriptor:
     reached_in_some: frozenset[int] = frozenset()
     unrecorded: bool = False
     exposed: bool = False
-    writes: int = 1
+    writes: int = 0
     spared: frozenset[int] = frozenset()
     through: frozenset[int] = frozenset()
     held: tuple[HeldValues, ...] = ()
@@ -277,6 +278,17 @@ class FunctionalGraph:
             and d.graph_index is not None
             and d.input_index is not None
         }
+
+    @property
+    def written_results(self) -> tuple[int, ...]:
+        """The graph's outputs, by index, that are new tensors: each as often as the program wrote to it."""
+        made = OutputKind.USER_OUTPUT, OutputKind.ALIAS_BASE
+        return tuple(
+            index
+            for d in self.outputs
+            if d.kind in made and (index := d.graph_index) is not None
+            for _ in range(d.writes)
+        )
 
     def print_readable(self) -> str:
         """The graph as runnable Python, with what each input and output stands for as comments."""

@@ -53,9 +53,16 @@ def wrap(
     graph instead.  Raises
     ValueError if a number is not the one that the graph was traced with.
     """
-    if _is_trivial(functional):
+    counts = getattr(compiled, "counts_writes", False) or not functional.written_results
+    if _is_trivial(functional) and counts:
         return compiled
     return _Runtime(functional, compiled, constants or functional.lifted)
+
+
+def count_writes(positions: Sequence[int], computed: Sequence[Any]) -> None:
+    """Have autograd count a write to the tensor at each of the ``positions`` among a graph's results."""
+    if not torch.is_inference_mode_enabled():  # whose tensors count none
+        torch.autograd.graph.increment_version([computed[k] for k in positions])
 
 
 def bind(functional: FunctionalGraph, run: Compiled) -> Compiled:
@@ -111,6 +118,8 @@ class _Runtime:
             and d.input_index is not None
         )
         self._mutated = frozenset(index for _, index, *_ in self._write_back)
+        counts = getattr(compiled, "counts_writes", False)
+        self._written_results = () if counts else functional.written_results
         self._groups = _by_ways(functional)
         self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
@@ -133,6 +142,8 @@ class _Runtime:
         if self._mutated and _overlaps(every, self._mutated):
             return tuple(self._source(*inputs))
         computed = self._compiled(*taken)
+        if self._written_results:
+            count_writes(self._written_results, computed)
         if len(self._groups) > 1:
             computed = self._write_and_lead(every, computed)
         elif self._write_back:

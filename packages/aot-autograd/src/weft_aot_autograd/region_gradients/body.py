@@ -150,7 +150,7 @@ def _cut(
             tuple(InputDescriptor(InputKind.USER_INPUT, f"{k}") for k in range(input_count)),
             tuple(TangentDescriptor(tensors.index(k)) for k in tangents),
             tuple(
-                OutputDescriptor(OutputKind.MUTATED_INPUT, None, input_index=k)
+                OutputDescriptor(OutputKind.MUTATED_INPUT, None, input_index=k, writes=1)
                 for k in sorted(overwritten)
             ),
             tuple(map(GradientDescriptor, gradients)),
