@@ -317,7 +317,19 @@ def by_out(x: Tensor, y: Tensor) -> Any:
     return z, (x * y).relu_()
 
 
-@pytest.mark.parametrize("program", [across_a_break, by_views, by_out])
+def in_loops(x: Tensor, y: Tensor) -> Any:
+    z, rows = x.clone(), torch.zeros(30, 4)
+    for i in range(30):
+        z.mul_(0.9).add_(1)
+        rows[i] = z.detach() * i
+        y[i % 4] += 1
+    z.add_(1)
+    while x.abs().sum() > 0.1:
+        x = x * 0.5
+    return z, rows, y._version, x
+
+
+@pytest.mark.parametrize("program", [across_a_break, by_views, by_out, in_loops])
 @pytest.mark.parametrize("gradients", [False, True])
 def test_writes_to_results_are_counted(
     program: Callable[[Tensor, Tensor], Any], gradients: bool

@@ -83,6 +83,7 @@ __all__ = [
     "share_version",
     "size_hint",
     "storage_identity",
+    "version_of",
     "view_base",
     "without_modes",
     "without_python_forms",
@@ -505,6 +506,11 @@ def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torc
 def keeping_version(tensor: torch.Tensor) -> contextlib.AbstractContextManager[Any]:
     """Writes to ``tensor`` in the block are not counted."""
     return torch.autograd.grad_mode._unsafe_preserve_version_counter(tensor)
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How many writes autograd has counted, 0 for inference tensors."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def share_version(left: torch.Tensor, right: torch.Tensor) -> bool:

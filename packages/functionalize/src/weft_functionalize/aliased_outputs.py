@@ -9,7 +9,14 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import WriteRefusal, known_equal, share_version, storage_identity, write_refusal
+from ._torch import (
+    WriteRefusal,
+    known_equal,
+    share_version,
+    storage_identity,
+    version_of,
+    write_refusal,
+)
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
     Constant,
@@ -94,10 +101,6 @@ def plan_outputs(
     _note_held(plan, recorder, outputs)
     _note_ways_through_others(plan, recorder)
     return plan
-
-
-def _version(value: torch.Tensor) -> int:
-    return 0 if value.is_inference() else value._version
 
 
 def _counted_writes(value: torch.Tensor, recorder: AtenRecorder) -> int:
@@ -274,7 +277,7 @@ class _UserOutputs:
             index = len(self._plan.values)
             self._plan.values.append((node, self._recorder.result_layouts.get(node, value)))
             self._note_gradients(index, [value])
-            return replace(described, graph_index=index, writes=_version(value))
+            return replace(described, graph_index=index, writes=version_of(value))
         return described  # regenerated from the base
 
     def _note_gradients(self, index: int, tensors: Sequence[torch.Tensor]) -> None:
@@ -306,7 +309,7 @@ class _UserOutputs:
             reached=reach.possible,
             reached_in_some=reach.possible - reach.certain,
             exposed=not history.holds(views[0]),
-            writes=max(map(_version, views)),
+            writes=max(map(version_of, views)),
         )
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:

@@ -22,6 +22,7 @@ from ._torch import (
     TorchDispatchMode,
     base_name,
     is_list_operator,
+    keeping_version,
     run_by_element,
     storage_identity,
 )
@@ -295,7 +296,8 @@ class AtenRecorder(TorchDispatchMode):
             for (_, sources), leaf in zip(given, leaves, strict=True):
                 self.history.note_made(leaf, sources)
             for (tensor, _), leaf in zip(given, leaves, strict=True):
-                give_gradients(tensor, leaf)
+                with keeping_version(tensor):
+                    give_gradients(tensor, leaf)
 
     def _fake_without_gradients(self, tensor: torch.Tensor) -> torch.Tensor:
         fake = tensor

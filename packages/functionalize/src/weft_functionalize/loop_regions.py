@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import HigherOrderOperator, assume, new_integer
+from ._torch import HigherOrderOperator, assume, new_integer, version_of
 from .aten_recorder import AtenRecorder, RegionEffort
 from .counted_loops import Comparison, CountedTest, Counter, find_counter
 from .gradient_history import Reach, Sources
@@ -27,6 +27,7 @@ from .region_operands import (
     RegionRunner,
     check_same,
     convert,
+    count_region_writes,
     fresh,
     note_aliases,
     note_gaps,
@@ -143,6 +144,7 @@ class _Loop:
         for position in [] if self._runs() else written:
             parent.history.check_uncertain_write(values[position])
         self._pass_gradients(values, seen, sources)
+        self._count_writes(values, written)
         pairs = self._pairs(body)
         layouts = {k: body.recorder.inputs[k].value for k in carried}
         following = [flag_inside(body.recorder, self._following(tie)) for tie in flags]
@@ -287,6 +289,14 @@ class _Loop:
         written = [p for p in sorted(seen) if inputs[order[p]].value.requires_grad]
         unwritten = self.gaining.difference(self.carried, written)
         self.parent.give_gradients(*((values[p], sources[p]) for p in (*written, *unwritten)))
+
+    def _count_writes(self, values: Sequence[Any], written: Collection[int]) -> None:
+        """Have autograd count the writes of all iterations; of one where data says how many there are."""
+        inputs, order = self.body.recorder.inputs, self.body.order(self.taken)
+        least, most = self._iterations()
+        times = most if most is not None and least == most else 1
+        for p in written:
+            count_region_writes(self.parent, values[p], times * version_of(inputs[order[p]].value))
 
     def _runs(self) -> bool:
         """Whether the loop certainly has an iteration."""

@@ -207,6 +207,13 @@ def fresh(parent: AtenRecorder, like: torch.Tensor, sources: Sources = _NO_SOURC
     return made
 
 
+def count_region_writes(parent: AtenRecorder, tensor: torch.Tensor, times: int) -> None:
+    """Have autograd count the writes of a region to the parent's ``tensor``."""
+    if times and not tensor.is_inference():
+        with parent.paused():
+            torch.autograd.graph.increment_version([tensor] * times)
+
+
 def sources_at(values: Sequence[Any], reach: Reach) -> Sources:
     """The tensors among ``values`` at the positions."""
     return Sources(*([values[p] for p in sorted(s)] for s in (reach.certain, reach.possible)))

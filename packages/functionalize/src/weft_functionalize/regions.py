@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import HigherOrderOperator, known_equal, known_true
+from ._torch import HigherOrderOperator, known_equal, known_true, version_of
 from .aten_recorder import AtenRecorder, RegionEffort
 from .gradient_history import Reach
 from .loop_regions import record_while
@@ -26,6 +26,7 @@ from .region_operands import (
     RegionRunner,
     check_same,
     convert,
+    count_region_writes,
     fresh,
     note_aliases,
     note_gaps,
@@ -195,6 +196,12 @@ class _Branch:
         ]
         self._check_written(values)
         self._pass_gradients(values, seen)
+        for p in written:
+            inside = [
+                version_of(branch.recorder.inputs[order[p]].value)
+                for branch, order in zip(self.branches, self.orders, strict=True)
+            ]
+            count_region_writes(parent, values[p], max(inside))
         layouts = _joined(parent, *(branch.outputs for branch in self.branches))
         order = [p for p in range(len(values)) if p not in self.operands.views]
         pairs = self._pairs()
