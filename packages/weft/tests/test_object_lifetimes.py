@@ -334,3 +334,27 @@ def test_what_a_module_replaces_dies_when_it_is_compiled_next(kind, backend):
             torch.testing.assert_close(compiled(x=x, m=module), module(x))
             assert [r() is not None for r in references] == [False] * number + [True]
         assert len(compiled.context.entries(compiled.callable.__code__)) == 1
+
+
+def test_what_a_compilation_leaves_is_not_looked_through_as_new() -> None:
+    compiled = weft.compile(lambda x: [x.sin() * n for n in range(50)])
+    gc.collect()
+    before = len(gc.get_objects())
+    compiled(torch.randn(4))
+    young = sum(len(gc.get_objects(generation=k)) for k in (0, 1))
+    assert young < (len(gc.get_objects()) - before) / 2
+    assert gc.isenabled() and gc.get_freeze_count() == 0
+
+
+def test_objects_that_the_program_has_frozen_stay_so() -> None:
+    compiled = weft.compile(lambda x: x.sin() + 1, backend="eager")
+    assert gc.isenabled()
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        compiled(torch.ones(2))
+        assert 0 <= frozen - gc.get_freeze_count() < 1000  # but those that have died
+    finally:
+        gc.unfreeze()
+    weft.compile(lambda x: x.cos() + 1, backend="eager")(torch.ones(2))
+    assert gc.get_freeze_count() == 0 and gc.isenabled()

@@ -257,7 +257,7 @@ class _Conversion:
             self._report(f"more than {limit} entries")
             return _frame_hook.FROZEN
         try:
-            with _preserved_state():
+            with _preserved_state(self._leaves_garbage):
                 answer = self._convert()
         except MarkError as error:
             self._report("error", error)
@@ -274,6 +274,10 @@ class _Conversion:
             return _frame_hook.SKIP if answer.forever else _frame_hook.PASS
         self._report(None)
         return answer
+
+    def _leaves_garbage(self) -> bool:
+        """Whether an exception has ended the evaluation, whose traceback and frames are in cycles."""
+        return self._result is None or self._break is not None
 
     def _convert(self) -> _frame_hook.Entry | Skip:
         """Convert with symbols and regions, as far as the options go and the backend takes them."""
@@ -538,7 +542,7 @@ def _capture_function(given: Capture | None) -> Capture:
 
 
 @contextmanager
-def _preserved_state() -> Iterator[None]:
+def _preserved_state(leaves_garbage: Callable[[], bool]) -> Iterator[None]:
     """Capture and compilation leave the program's modes as they are.
 
     What autograd saves meanwhile, of fake tensors, is nothing for the program's hooks.  Random generators are
@@ -547,7 +551,7 @@ def _preserved_state() -> Iterator[None]:
     gradients = torch.is_grad_enabled()
     try:
         # What is made meanwhile lives to the end: looking for garbage takes an eighth of the time.
-        with without_saved_tensor_hooks(), without_collector():
+        with without_saved_tensor_hooks(), without_collector(leaves_garbage):
             yield
     finally:
         torch.set_grad_enabled(gradients)

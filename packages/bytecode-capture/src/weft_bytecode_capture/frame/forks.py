@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -49,8 +49,8 @@ _switch_interval: float | None = None  # of threads, to be set again
 
 
 @contextmanager
-def without_collector() -> Iterator[None]:
-    """A conversion, with no cyclic garbage collection inside."""
+def without_collector(leaves_garbage: Callable[[], bool]) -> Iterator[None]:
+    """A conversion, with no cyclic garbage collection inside; the function is asked at its end."""
     thread = threading.get_ident()
     if thread in _converting:
         yield
@@ -64,7 +64,11 @@ def without_collector() -> Iterator[None]:
         if collects:
             gc.enable()
             # Else what lives on is looked through twice: while it is new, and again soon.
-            gc.collect(1)
+            if leaves_garbage() or gc.get_freeze_count():  # the program's own, which stays apart
+                gc.collect(1)
+            else:
+                gc.freeze()
+                gc.unfreeze()
 
 
 def _before_fork() -> None:
