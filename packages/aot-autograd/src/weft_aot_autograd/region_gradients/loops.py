@@ -29,8 +29,8 @@ aten = torch.ops.aten
 
 def differentiate_loop(
     recorder: JointRecorder, node: torch.fx.Node, args: Sequence[Any], rule: RegionRule
-) -> tuple[Any, ...]:
-    """The results of a ``while_loop`` through which gradients flow."""
+) -> tuple[Any, ...] | None:
+    """The results of a ``while_loop`` through which gradients flow; None where none of them has any."""
     condition, module, carried, additional = args
     count = find_count(condition, module, carried)
     if count is None:
@@ -38,7 +38,7 @@ def differentiate_loop(
     operands = [*carried, *additional]
     body, tracked = differentiated_body(recorder, module, operands, len(carried), rule)
     if not body.tangents:
-        raise Unsupported("gradient of a loop whose results have none")
+        return None
     with_gradients = [
         k for k, v in enumerate(operands) if isinstance(v, torch.Tensor) and v.requires_grad
     ]

@@ -29,8 +29,8 @@ def run_region_operator(
     rule = _RULES.get(str(node.target))
     if rule is None:
         raise Unsupported("gradient of an operator", str(node.target))
-    results: tuple[Any, ...] = rule(recorder, node, args, run_region_operator)
-    return results
+    results: tuple[Any, ...] | None = rule(recorder, node, args, run_region_operator)
+    return _as_it_is(recorder, node, args) if results is None else results
 
 
 def _operands(args: Sequence[Any]) -> list[Any]:
@@ -63,7 +63,7 @@ def _with_nodes(recorder: JointRecorder, args: Sequence[Any]) -> tuple[Any, ...]
 
 def _differentiate_while(
     recorder: JointRecorder, node: torch.fx.Node, args: Sequence[Any], rule: RegionRule
-) -> tuple[Any, ...]:
+) -> tuple[Any, ...] | None:
     _, _, carried, _ = args
     counts = any(isinstance(value, (int, torch.SymInt)) for value in carried)
     return (differentiate_loop if counts else differentiate_uncounted)(recorder, node, args, rule)

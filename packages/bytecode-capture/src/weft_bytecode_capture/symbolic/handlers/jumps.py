@@ -9,7 +9,7 @@ from ..models.numbers.data_numbers import decision
 from ..regions.branches.branch import keep_branch
 from ..regions.branches.raising_branches import rely_on_other_branch
 from ..regions.loops.candidates import keep_candidate
-from ..regions.loops.loop import loop_iterator, roll_loop
+from ..regions.loops.loop import loop_iterator, require_kept, roll_loop
 from ..regions.loops.unrolled import note_element, note_repeated_test
 from ..variables.constant import ConstantVariable
 from ..variables.operations import is_same_object
@@ -36,6 +36,7 @@ def _pop_jump(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> Non
     condition, jump_if = decision(evaluator.pop()), instruction.name.endswith("_TRUE")
     if rely_on_other_branch(evaluator, instruction, condition, jump_if=jump_if):
         return
+    require_kept(evaluator, instruction, condition)
     if keep_branch(evaluator, instruction, condition, jump_if=jump_if):
         return
     if condition.truth(evaluator) is jump_if:

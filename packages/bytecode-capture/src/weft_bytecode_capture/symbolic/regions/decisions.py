@@ -34,6 +34,7 @@ class RegionRefused(Exception):
     ``returned``: a result that may be the caller's tensor; it may be tried again with tags.
     ``raising``: a place of a loop over places at which the body raises; the loop may be tried again with a
     check that this is none of the places.
+    ``short``: it is a loop that would be unrolled for being short, and is to be kept.
     ``cause``: the line in the region that cannot be kept.
     """
 
@@ -46,6 +47,7 @@ class RegionRefused(Exception):
     remade: str | None = None
     cause: UserLocation | None = None
     raising: int | None = None
+    short: bool = False
 
 
 class _Decoded(Protocol):
@@ -94,6 +96,7 @@ class RegionDecisions:
         self._counted: set[tuple[ProgramPoint, str]] = set()
         self._remade: set[tuple[ProgramPoint, str]] = set()
         self._raising: dict[ProgramPoint, set[int]] = {}
+        self._short: set[ProgramPoint] = set()
 
     def refuse(self, refusal: RegionRefused) -> None:
         place = refusal.place
@@ -108,6 +111,9 @@ class RegionDecisions:
             if refusal.raising not in raising and len(raising) < _MAX_RAISING:
                 raising.add(refusal.raising)
                 return
+        if refusal.short:
+            self._short.add(place)
+            return
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
             return
@@ -148,6 +154,10 @@ class RegionDecisions:
     def raises_at(self, place: ProgramPoint, number: int) -> bool:
         """Whether the body of the loop over places at ``place`` raises at the place ``number``."""
         return number in self._raising.get(place, ())
+
+    def is_kept_short(self, place: ProgramPoint) -> bool:
+        """Whether the loop at ``place`` is kept though it is short: data decides when it ends."""
+        return place in self._short
 
     def first_iteration(self, place: ProgramPoint) -> int:
         """How many iterations of a loop to unroll before the others are kept as a loop."""

@@ -79,6 +79,9 @@ class DictIteratorVariable(IteratorVariable):
         value = entries[key]
         return value if self.name == "values" else TupleVariable([key.variable, value])
 
+    def remaining(self, evaluator: Evaluator) -> int | None:
+        return len(self._keys) - self._position
+
     def reconstruct(self, emitter: Emitter) -> None:
         unchanged = len(self.mapping.entries) == len(self._keys) or self._ended
         if self.mapping.removals != self._removals or not unchanged:

@@ -35,6 +35,10 @@ class IteratorVariable(Variable):
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         return drained(evaluator, self)
 
+    def remaining(self, evaluator: Evaluator) -> int | None:
+        """How many elements there are still, as things stand; None where that is not known."""
+        return None
+
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in ("__next__", "__iter__"):
             return BuiltinMethodVariable(self, name)
@@ -73,6 +77,9 @@ class SequenceIteratorVariable(IteratorVariable):
         self.position += 1
         return self.elements[self.position - 1]
 
+    def remaining(self, evaluator: Evaluator) -> int | None:
+        return len(self.elements) - self.position
+
     def reconstruct(self, emitter: Emitter) -> None:
         if not issubclass(self.iterable.python_type(), tuple) and not (
             self.iterable.is_constant() and isinstance(self.iterable.as_constant(), (str, bytes))
@@ -101,6 +108,9 @@ class ListIteratorVariable(IteratorVariable):
         self.position += 1
         return items[self.position - 1]
 
+    def remaining(self, evaluator: Evaluator) -> int | None:
+        return max(len(self.iterated.items(evaluator)) - self.position, 0)
+
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(indexed_iterator)
         if self.exhausted:
@@ -128,6 +138,9 @@ class ReversedListIteratorVariable(ListIteratorVariable):
         self.position -= 1
         return items[self.position + 1]
 
+    def remaining(self, evaluator: Evaluator) -> int | None:
+        return self.position + 1
+
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(reversed_iterator, owner_of(self.iterated), self.position)
 
@@ -146,6 +159,9 @@ class RangeIteratorVariable(IteratorVariable):
             return None
         self.position += 1
         return ConstantVariable(self.values[self.position - 1])
+
+    def remaining(self, evaluator: Evaluator) -> int | None:
+        return len(self.values) - self.position
 
     def rest(self) -> range:
         """The elements still to come."""

@@ -13,14 +13,20 @@ from .rebuilding import strict_zip
 
 
 class JointIteratorVariable(LazyIteratorVariable):
-    """``enumerate`` or ``zip``: ``iterators`` where nothing else can advance these, None elsewhere.
+    """``enumerate`` or ``zip`` of ``joined``, and of ``iterators`` where nothing else can advance these.
 
     ``count`` is the next number of ``enumerate``; ``is_strict``: all have to end together.
     """
 
+    joined: Sequence[Variable] = ()
     iterators: list[Variable] | None = None
     count: int | None = None
     is_strict = False
+
+    def remaining(self, evaluator: Evaluator) -> int | None:
+        parts = [p for p in self.joined if isinstance(p, IteratorVariable)]
+        counts = [count for p in parts if (count := p.remaining(evaluator)) is not None]
+        return min(counts) if counts and len(counts) == len(self.joined) else None
 
 
 def _iterators(
@@ -48,7 +54,7 @@ def enumerate_iterator(evaluator: Evaluator, iterable: Variable, start: int) -> 
         return TupleVariable([ConstantVariable(made.count - 1), element])
 
     made = JointIteratorVariable(enumerate, step, lambda: [iterator, ConstantVariable(made.count)])
-    made.iterators, made.count = joint, start
+    made.joined, made.iterators, made.count = [iterator], joint, start
     return made
 
 
@@ -70,7 +76,7 @@ def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bo
         return TupleVariable(elements) if elements else None
 
     made = JointIteratorVariable(zip, step, lambda: iterators, strict_zip if strict else None)
-    made.iterators, made.is_strict = joint, strict
+    made.joined, made.iterators, made.is_strict = iterators, joint, strict
     return made
 
 

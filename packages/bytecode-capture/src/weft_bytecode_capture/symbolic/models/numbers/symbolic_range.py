@@ -146,6 +146,9 @@ class SymbolicRangeIteratorVariable(RangeIteratorVariable):
             self.position = len(self.values)
         super().reconstruct(emitter)
 
+    def remaining(self, evaluator: Evaluator) -> int | None:
+        return None
+
     @property
     def values(self) -> range:  # type: ignore[override]
         return self.iterated.value

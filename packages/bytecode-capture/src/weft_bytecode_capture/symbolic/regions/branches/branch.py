@@ -35,6 +35,7 @@ from ..elements import note_element_result
 from ..evaluation import attempted, check_unchanged, every_instruction, may_attempt, run_until
 from ..identity.choices import Choice, note_choice
 from ..loops.early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
+from ..loops.finite_loops import leaves_finite_loop
 from ..loops.while_loop import find_while, keep_while
 from ..state.containers import (
     Opens,
@@ -92,8 +93,11 @@ def keep_branch(
             return False
         predicate = as_predicate(evaluator, condition)
         rolled = left_loop(evaluator, instruction)
-        loop = None if rolled is not None else find_while(evaluator, instruction)
-        if rolled is not None:
+        is_unrolled = rolled is None and leaves_finite_loop(evaluator, instruction)
+        loop = None if rolled or is_unrolled else find_while(evaluator, instruction)
+        if is_unrolled:
+            _UnrolledBreak(evaluator, instruction, predicate, jump_if, place).run()
+        elif rolled is not None:
             _Break(evaluator, instruction, predicate, jump_if, place, rolled).run()
         elif loop is not None:
             returned = keep_while(evaluator, loop, predicate)
@@ -102,6 +106,15 @@ def keep_branch(
         else:
             Conditional(evaluator, instruction, predicate, jump_if, place).run()
     return True
+
+
+def is_undecided(evaluator: Frame, condition: Variable) -> bool:
+    """Whether data decides of a condition, as far as is known before it is tested."""
+    if not isinstance(condition, _OF_DATA) or evaluator.suspended:
+        return False
+    if not isinstance(condition, TensorVariable):
+        return True
+    return known_truth(condition.node) is None and known_contents(evaluator, condition) is None
 
 
 _OF_DATA = (TensorVariable, TensorNumberVariable, DataBooleanVariable)
@@ -130,6 +143,7 @@ class Conditional:
     """A conditional jump on a tensor, kept with both of its branches."""
 
     may_choose_locals = False  # whether locals that one branch binds may stay unread
+    may_leave_loop = False
 
     def __init__(
         self,
@@ -153,7 +167,7 @@ class Conditional:
         """Where the branches meet, and the locals that matter there."""
         evaluator, index = self.evaluator, self.instruction.index
         self.meeting = join_point(evaluator.decoded, index)
-        if leaves_loop(evaluator.decoded, index, self.meeting):
+        if not self.may_leave_loop and leaves_loop(evaluator.decoded, index, self.meeting):
             raise Unsupported("jump out of a loop on a tensor's value")
         self.live = frozenset() if self.meeting == EXIT else evaluator.decoded.live_at(self.meeting)
 
@@ -402,6 +416,12 @@ def _joined_fake(evaluator: Frame, left: torch.Tensor, right: torch.Tensor) -> t
     if left.requires_grad != right.requires_grad:
         evaluator.graph.optional_gradients.depend_on_data = True
     return fresh_like(evaluator, left if left.requires_grad else right)
+
+
+class _UnrolledBreak(Conditional):
+    """A jump out of a loop of known elements: one branch has all other iterations."""
+
+    may_leave_loop = True
 
 
 class _ConditionalInLoop(Conditional):

@@ -32,7 +32,7 @@ from ...models.torch.tensor import TensorVariable
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..branches.branch import ElseOfLoop, ReturnFromLoop
+from ..branches.branch import ElseOfLoop, ReturnFromLoop, is_undecided
 from ..branches.join_points import bound_names, loops, reachable, resolved
 from ..decisions import ProgramPoint, refuse
 from ..evaluation import attempted, check_unchanged, may_attempt, run_until
@@ -118,6 +118,27 @@ def _counted(evaluator: Frame, iterator: Variable) -> tuple[CountedIterator, Spa
     return iterator, Span(start, stop, step, values.step > 0)
 
 
+def require_kept(evaluator: Frame, instruction: DecodedInstruction, condition: Variable) -> None:
+    """
+    :raises RegionRefused: a jump on data leaves a short loop that is unrolled, and may be kept.
+    """
+    loop = next((k for k in loops(evaluator.decoded) if instruction.index in k.body), None)
+    if loop is None or not evaluator.stack or evaluator.graph.is_in_region:
+        return
+    head = resolved(evaluator.decoded, loop.head)
+    place, iterator = (evaluator.code, head), evaluator.stack[-1]
+    ways = (instruction.target in loop.body, instruction.index + 1 in loop.body)
+    if evaluator.decoded.instructions[head].name != "FOR_ITER" or all(ways):
+        return
+    regions = evaluator.state.cache.regions
+    if iterator is None or regions.is_kept_short(place) or not may_attempt(evaluator, place):
+        return
+    if _counted(evaluator, iterator) is not None and is_undecided(evaluator, condition):
+        refusal = refuse(evaluator, place, "short loop that data ends")
+        refusal.short = True
+        raise refusal
+
+
 def roll_loop(evaluator: Frame, instruction: DecodedInstruction, iterator: Variable) -> bool:
     """At FOR_ITER: keep the rest of the loop as one region and go to its exit; False to unroll.
 
@@ -137,7 +158,8 @@ def roll_loop(evaluator: Frame, instruction: DecodedInstruction, iterator: Varia
     ):
         return False
     values = counted[1].values
-    if values is not None and len(values) < evaluator.state.options.rolled_loop_length:
+    is_short = values is not None and len(values) < evaluator.state.options.rolled_loop_length
+    if is_short and not evaluator.state.cache.regions.is_kept_short(place):
         return False
     loop = _ForLoop(evaluator, instruction, *counted, inside, place)
     with attempted(evaluator, place, "the loop's body", _ONLY_FIRST):

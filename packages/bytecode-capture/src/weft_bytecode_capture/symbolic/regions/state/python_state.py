@@ -9,7 +9,7 @@ from typing import Any
 from ...._torch.symbols import GuardOnDataDependentSymNode
 from ...models.containers.sequences import TupleVariable
 from ...models.functions.cells import CellVariable
-from ...models.iterators.builtin_iterators import RangeIteratorVariable
+from ...models.iterators.builtin_iterators import IteratorVariable
 from ...models.numbers.symbolic_number import SymbolicNumberVariable
 from ...models.numbers.tensor_number import TensorNumberVariable
 from ...models.torch.tensor import TensorVariable
@@ -69,11 +69,11 @@ class ObjectStates:
         return is_container(variable) and id(variable) not in self._states
 
     def forget_iterators(self, evaluator: Frame) -> None:
-        """Put back iterators over ranges that changed, where nothing can reach them any more."""
+        """Put back iterators that changed, where nothing can reach them any more."""
         reached = {id(variable) for variable in _reachable(evaluator)}
         for variable, state in self.changed():
-            if type(variable) is RangeIteratorVariable and id(variable) not in reached:
-                variable.position = state.held["position"]
+            if isinstance(variable, IteratorVariable) and id(variable) not in reached:
+                _restore(variable, state)
 
     def take_back(self) -> list[tuple[Variable, Variable]]:
         """Put back the containers that changed; each with a copy of what it was."""
@@ -137,7 +137,7 @@ def _state(variable: Variable) -> _State:
 
 
 def _restore(variable: Variable, state: _State) -> None:
-    """Put a container back into the state that :func:`_state` has found."""
+    """Put a container or an iterator back into the state that :func:`_state` has found."""
     for name, value in vars(variable).items():
         before = state.held.get(name, value)
         if type(value) is list:
