@@ -23,6 +23,7 @@ from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE
 from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
+from weft_codegen_triton.runtime.remembering_interpreter import remember_types
 
 DTYPES = {name: dtype for dtype, name in POINTER_TYPES.items()}
 
@@ -52,6 +53,7 @@ class InterpretedDevice:
         )  # debug: assertions are checked
         mend_interpreter(type(interpreter_builder))
         ScanOps.generic_scan = _scan
+        remember_types()
         self.turn = threading.RLock()
         self._folder = folder
 
