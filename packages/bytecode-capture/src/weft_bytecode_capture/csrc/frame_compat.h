@@ -10,7 +10,8 @@
  *   weft_set_frame_code(frame, code)                     a frame that has not run runs this code
  *   weft_clear_finished_frame(frame)                     after its evaluation: drop its locals, if it has them
  *
- * Checked on 3.11.7, 3.12.1, 3.13.0, 3.14.10 and 3.15.2; frames of 3.15 are as those of 3.14.
+ * Checked on 3.11.7, 3.12.1, 3.13.0, 3.14.10, 3.14.7 without the lock in its build, and 3.15.2; frames of 3.15 are
+ * as those of 3.14.
  */
 #ifndef WEFT_FRAME_COMPAT_H
 #define WEFT_FRAME_COMPAT_H
@@ -23,10 +24,6 @@
 #include <pycore_code.h>
 #include <pycore_frame.h>
 #include <pycore_pystate.h>
-
-#ifdef Py_GIL_DISABLED
-#error "weft_bytecode_capture needs the global interpreter lock: CPython's free-threaded build is not supported"
-#endif
 
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x03100000
 #error "weft_bytecode_capture supports CPython 3.11 to 3.15"

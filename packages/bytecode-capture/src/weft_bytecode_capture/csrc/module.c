@@ -75,7 +75,29 @@ static struct PyModuleDef definition = {
     .m_methods = functions,
 };
 
+/* A free-threaded build takes the lock when it loads a module that does not say it can do without, as this
+ * one, and keeps it: what is here counts on it.  0: it was told not to, and an exception is set. */
+static int has_lock(void) {
+#ifdef Py_GIL_DISABLED
+    PyObject *is_enabled = PySys_GetObject("_is_gil_enabled"); /* borrowed */
+    PyObject *enabled = is_enabled == NULL ? NULL : PyObject_CallNoArgs(is_enabled);
+    int found = enabled == Py_True;
+    Py_XDECREF(enabled);
+    if (!found) {
+        PyErr_SetString(PyExc_ImportError,
+                        "weft_bytecode_capture needs the global interpreter lock, which a free-threaded "
+                        "CPython takes by itself, but for PYTHON_GIL=0 and -X gil=0");
+    }
+    return found;
+#else
+    return 1;
+#endif
+}
+
 PyMODINIT_FUNC PyInit__frame_hook(void) {
+    if (!has_lock()) {
+        return NULL;
+    }
     PyObject *module = PyModule_Create(&definition);
     if (module == NULL) {
         return NULL;

@@ -13,6 +13,9 @@ static inline void weft_set_frame_code(_PyInterpreterFrame *frame, PyCodeObject 
     _PyStackRef old = frame->f_executable;
     frame->f_executable = PyStackRef_FromPyObjectNew(code);
     frame->instr_ptr = _PyCode_CODE(code);
+#ifdef Py_GIL_DISABLED
+    frame->tlbc_index = 0; /* the code's own: a thread that has a copy takes it at RESUME */
+#endif
     frame->stackpointer = frame->localsplus + code->co_nlocalsplus;
     PyStackRef_CLOSE(old);
 }
