@@ -545,6 +545,17 @@ def test_one_schedule_serves_every_size(number: int) -> None:
                for k in kernels(schedule) for v in k.outer)  # fmt: skip
 
 
+def test_elements_in_reverse_order_are_one_loop_whatever_the_sizes() -> None:
+    x = torch.randn(5, 7)
+    graph = make_fx(lambda x: x + x.flip(0, 1), tracing_mode="symbolic")(x)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    (kernel,) = kernels(schedule)
+    assert len(kernel.outer) == 1
+    for size in ((5, 7), (1, 4), (3, 1)):
+        x = torch.randn(size)
+        torch.testing.assert_close(weft_loop_ir.evaluate(schedule, [x]), (x + x.flip(0, 1),))
+
+
 def test_ten_thousand_nodes_stay_near_linear() -> None:
     """Counts the fusion attempts, not time: they grow with the graph, not with its square."""
     from weft_loop_ir.schedule import fusion

@@ -9,7 +9,6 @@ import sympy
 from weft_loop_ir import Kernel, LoopVariable
 
 from weft_codegen_cpp.kernel.expressions import static_int
-from weft_codegen_cpp.kernel.loop_structure import merge_loops
 
 EXTENT = sympy.Symbol("extent", integer=True, positive=True)
 """The number of elements, where it is handed to the function."""
@@ -19,7 +18,7 @@ def with_common_extents(
     kernels: Sequence[Kernel],
 ) -> list[tuple[Kernel, Mapping[sympy.Symbol, int]]]:
     """``kernels``; those with one loop are over :data:`EXTENT`, with its value, if their lengths differ."""
-    lengths = [_length(merge_loops(kernel)) for kernel in kernels]
+    lengths = [_length(kernel) for kernel in kernels]
     if len({length for length in lengths if length is not None}) < 2:
         return [(kernel, {}) for kernel in kernels]
     return [
@@ -36,5 +35,4 @@ def _length(kernel: Kernel) -> int | None:
 
 
 def _over_extent(kernel: Kernel) -> Kernel:
-    merged = merge_loops(kernel)
-    return replace(merged, outer=(LoopVariable(merged.outer[0].symbol, EXTENT),))
+    return replace(kernel, outer=(LoopVariable(kernel.outer[0].symbol, EXTENT),))

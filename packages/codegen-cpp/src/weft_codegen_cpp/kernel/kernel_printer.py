@@ -13,7 +13,7 @@ from weft_codegen_cpp.kernel.body_printer import BodyPrinter
 from weft_codegen_cpp.kernel.dtypes import memory_type
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, doubles, size_of, static_int
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
-from weft_codegen_cpp.kernel.loop_structure import merge_loops, stage_nanoseconds
+from weft_codegen_cpp.kernel.loop_structure import stage_nanoseconds
 from weft_codegen_cpp.kernel.program_loops import expected_sizes
 from weft_codegen_cpp.kernel.unit_printer import UnitPrinter
 from weft_codegen_cpp.statements import indent
@@ -72,7 +72,7 @@ def print_kernel(
     ``shares_memory`` says that a buffer that it writes lies in the memory of one that it reads,
     ``out_of_line`` that large functions are called, not inlined.
     """
-    layout = KernelLayout(merge_loops(kernel), buffers, cpu, out_of_line)
+    layout = KernelLayout(kernel, buffers, cpu, out_of_line)
     return _KernelPrinter(layout, shares_memory).print()
 
 

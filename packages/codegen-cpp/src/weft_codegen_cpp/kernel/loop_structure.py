@@ -1,15 +1,14 @@
-"""The shape of a kernel's loops: adjacent loops merged, and the loop to vectorise chosen by the accesses."""
+"""Which of a kernel's loops becomes lanes, by its accesses, and what an iteration costs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import sympy
 import torch
 from weft_loop_ir import Kernel, LoopBody, LoopVariable
 from weft_loop_ir.bodies import Cost, Store
-from weft_loop_ir.bodies.edit import with_expressions
 
 from weft_codegen_cpp.kernel.expressions import coefficient, static_int
 
@@ -25,54 +24,6 @@ _ON_VECTORS = frozenset(
 def by_lane(operation: str, dtype: torch.dtype) -> bool:
     """Whether a function is a library's call for each lane, beside which one more is nothing."""
     return dtype.is_floating_point and (dtype != torch.float32 or operation not in _ON_VECTORS)
-
-
-def _merge(
-    loops: tuple[LoopVariable, ...], bodies: tuple[LoopBody, ...]
-) -> tuple[tuple[LoopVariable, ...], tuple[LoopBody, ...]]:
-    """Drop loops of one iteration and merge neighbours that every index crosses as if they were one."""
-    substitution: dict[sympy.Symbol, sympy.Expr] = {
-        v.symbol: sympy.S.Zero for v in loops if v.size == 1
-    }
-    kept = [v for v in loops if v.size != 1]
-    expressions = {e.xreplace(substitution) for body in bodies for e in body.expressions()}
-    position = len(kept) - 2
-    while position >= 0:
-        first, second = kept[position], kept[position + 1]
-        if all(_crosses(e, first, second) for e in expressions):
-            step = {first.symbol: sympy.S.Zero}
-            expressions = {e.xreplace(step) for e in expressions}
-            substitution[first.symbol] = sympy.S.Zero
-            kept[position : position + 2] = [LoopVariable(second.symbol, first.size * second.size)]
-        position -= 1
-    if not substitution:
-        return loops, bodies
-    return tuple(kept), tuple(
-        with_expressions(b, lambda e: e.xreplace(substitution)) for b in bodies
-    )
-
-
-def _crosses(expression: sympy.Expr, first: LoopVariable, second: LoopVariable) -> bool:
-    if expression in (first.symbol, second.symbol):
-        return False
-    high, low = coefficient(expression, first.symbol), coefficient(expression, second.symbol)
-    return high is not None and low is not None and high == low * second.size
-
-
-def merge_loops(kernel: Kernel) -> Kernel:
-    """``kernel`` with as few loops as its accesses allow.
-
-    Positions of ``argmax`` are row-major over the inner loops, so merging keeps them.
-    """
-    outer, bodies = _merge(kernel.outer, kernel.bodies)
-    stages = []
-    for stage, body in zip(kernel.stages, bodies, strict=True):
-        if stage.goes_on is not None:  # without its one loop it would go on for ever
-            stages.append(replace(stage, body=body))
-            continue
-        inner, (merged,) = _merge(stage.inner, (body,))
-        stages.append(replace(stage, inner=inner, body=merged))
-    return replace(kernel, outer=outer, stages=tuple(stages))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ def linear_form(expression: sympy.Expr, symbols: tuple[sympy.Symbol, ...]) -> Li
     positions = {s: k for k, s in enumerate(symbols)}
     coefficients: list[Extent] = [0] * len(symbols)
     rest: list[sympy.Expr] = []
-    for term in sympy.Add.make_args(expression):
+    terms = [*sympy.Add.make_args(expression)]
+    for term in terms:  # grows by those of products of sums, such as ``(n - 1 - i) * m``
         if term in positions:
             coefficients[positions[term]] = coefficients[positions[term]] + 1
             continue
@@ -44,6 +45,9 @@ def linear_form(expression: sympy.Expr, symbols: tuple[sympy.Symbol, ...]) -> Li
             ):
                 k = positions[loops[0]]
                 coefficients[k] = coefficients[k] + to_int(sympy.Mul(*others))
+                continue
+            if not loops and any(f.is_Add and f.free_symbols & positions.keys() for f in others):
+                terms += sympy.Add.make_args(sympy.expand_mul(term, deep=False))
                 continue
         rest.append(term)
     remainder = sympy.Add(*rest)
