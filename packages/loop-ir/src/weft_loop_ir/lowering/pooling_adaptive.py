@@ -124,24 +124,19 @@ class Containing:
     def window(self, ops: BodyRecorder, index: Index, offsets: Index) -> tuple[Index, Value]:
         """The window number ``offsets`` from the first one, and whether it contains the element."""
         position: list[sympy.Expr] = []
-        inside: Value | None = None
+        inside: list[Value] = []
         for k, (place, offset) in enumerate(zip(index[-self.rank :], offsets, strict=True)):
             start = self.starts[k].load(ops, (place,))
             number = ops.add(start, ops.index_expr(offset, torch.int64))
-            here = ops.lt(number, self.ends[k].load(ops, (place,)))
-            inside = here if inside is None else ops.logical_and(inside, here)
+            inside.append(ops.lt(number, self.ends[k].load(ops, (place,))))
             position.append(ops.indirect_symbol(start, self.targets[k], False) + offset)
-        assert inside is not None
-        return tuple(position), inside
+        return tuple(position), functools.reduce(ops.logical_and, inside)
 
     def count(self, ops: BodyRecorder, window: Index, dtype: torch.dtype) -> Value:
         """The number of elements of a window."""
-        total: Value | None = None
-        for counts, place in zip(self.counts, window, strict=True):
-            value = counts.load(ops, (place,))
-            total = value if total is None else ops.mul(total, value)
-        assert total is not None
-        return ops.to_dtype(total, dtype)
+        tables = zip(self.counts, window, strict=True)
+        lengths = [counts.load(ops, (place,)) for counts, place in tables]
+        return ops.to_dtype(functools.reduce(ops.mul, lengths), dtype)
 
 
 def _tiles(rank: int, source: tuple[sympy.Expr, ...], target: tuple[sympy.Expr, ...]) -> bool:
