@@ -417,6 +417,12 @@ class Loop:
     def blocks(self) -> tuple[Block, ...]:
         return (self.condition, self.body)
 
+    @property
+    def only_count(self) -> Count | None:
+        """The counter, where it alone ends the loop; else None."""
+        is_open = self.predicate is not None or self.condition
+        return None if is_open or self.count is None or self.count.stop is None else self.count
+
     def with_blocks(self, condition: Block, body: Block) -> Loop:
         return replace(self, condition=condition, body=body)
 

@@ -29,7 +29,7 @@ IS_NEGATIVE = call("lt", COMPARED, number(0))
 
 def with_computed_positions(body: LoopBody, ops: BodyRecorder) -> LoopBody:
     """``body``, recorded anew by ``ops``, with indices for places that are proven to be in range."""
-    result = _DirectPlaces(ops, lambda index: index).replay(body)
+    result = _DirectPlaces(ops).replay(body)
     return without_unused(ops.body(result))
 
 

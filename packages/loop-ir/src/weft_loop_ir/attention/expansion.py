@@ -58,7 +58,7 @@ def _product(*elements: tuple[str, sympy.Expr]) -> Callable[[BodyRecorder], Valu
 
 
 def _recorded(ops: BodyRecorder, body: LoopBody) -> Value:
-    value = Replayer(ops, lambda index: index).replay(body)
+    value = Replayer(ops).replay(body)
     assert value is not None
     return value
 

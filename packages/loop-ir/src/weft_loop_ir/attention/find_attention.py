@@ -378,5 +378,5 @@ def without_rounding(
     if _needs_rounding(body, scores, dtype, dtype_of, score_rows.positions | {loops[-1].symbol}):
         return body
     ops = BodyRecorder.over(loops, dtype_of, round_low_precision=False)
-    result = Replayer(ops, lambda index: index).replay(body)
+    result = Replayer(ops).replay(body)
     return without_unused(ops.body(result))

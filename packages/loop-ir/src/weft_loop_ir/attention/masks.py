@@ -53,7 +53,7 @@ def with_masks_computed(
         assert value is not None
         return value
 
-    result = Replayer(ops, lambda e: e, load).replay(body)
+    result = Replayer(ops, load=load).replay(body)
     made = without_unused(ops.body(result))
     return with_computed_positions(made, BodyRecorder.over(loops, dtype_of))
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import sympy
 
 from weft_loop_ir.bodies.instructions import (
+    Access,
     Elementwise,
     IndexValue,
     Indirect,
     Instruction,
-    Load,
     LoopBody,
     Masked,
     Scan,
@@ -24,21 +24,29 @@ from weft_loop_ir.recording import BodyRecorder
 IndexFunction = Callable[[sympy.Expr], sympy.Expr]
 LoadFunction = Callable[[BodyRecorder, str, sympy.Expr], Value]
 StoreFunction = Callable[[BodyRecorder, str, sympy.Expr, Value, str | None], None]
+PlaceFunction = Callable[[str, sympy.Expr], tuple[str, sympy.Expr]]
+
+
+def unchanged(expression: sympy.Expr) -> sympy.Expr:
+    """The index expression as it is."""
+    return expression
 
 
 @dataclass(eq=False)
 class Replayer:
     """Replays bodies into one recorder.
 
-    ``index`` rewrites every index expression; ``load`` and ``store`` then say what becomes of an access,
-    ``scan`` of a scan (the recorder's own methods when not given).
+    ``index`` rewrites every index expression; ``place`` then gives the buffer and the index of an access.
+    ``load`` and ``store`` say what becomes of it, ``scan`` of a scan (the recorder's own methods when not
+    given).
     """
 
     ops: BodyRecorder
-    index: IndexFunction
+    index: IndexFunction = unchanged
     load: LoadFunction | None = None
     store: StoreFunction | None = None
     scan: Callable[..., Value] | None = None
+    place: PlaceFunction | None = None
 
     def replay(self, body: LoopBody) -> Value | None:
         """Record ``body``'s instructions; gives the value of its result."""
@@ -68,16 +76,15 @@ class Replayer:
             assert found is not None
             return found
 
-        if isinstance(instruction, Load):
-            index = self._index(instruction.index, renamed)
-            if self.load is not None:
-                return self.load(ops, instruction.buffer, index)
-            return ops.load(instruction.buffer, index)
-        if isinstance(instruction, Store):
-            store = self.store or BodyRecorder.store
-            index = self._index(instruction.index, renamed)
-            store(ops, instruction.buffer, index, value(instruction.value), instruction.mode)
-            return None
+        if isinstance(instruction, Access):
+            buffer, index = instruction.buffer, self._index(instruction.index, renamed)
+            if self.place is not None:
+                buffer, index = self.place(buffer, index)
+            if isinstance(instruction, Store):
+                store = self.store or BodyRecorder.store
+                store(ops, buffer, index, value(instruction.value), instruction.mode)
+                return None
+            return (self.load or BodyRecorder.load)(ops, buffer, index)
         if isinstance(instruction, IndexValue):
             assert instruction.dtype is not None
             return ops.index_expr(self._index(instruction.index, renamed), instruction.dtype)

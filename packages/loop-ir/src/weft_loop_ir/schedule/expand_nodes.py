@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 
-from weft_loop_ir.bodies import Value
-from weft_loop_ir.bodies.replay import Replayer
+from weft_loop_ir.bodies.replay import IndexFunction, Replayer, unchanged
 from weft_loop_ir.ir import Buffer, BufferView, Count, ExternCall, Loop, LoopVariable
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.recording import BodyRecorder
@@ -62,7 +61,7 @@ def in_iteration(node: Any, iterations: Iterations, buffers: Mapping[str, Buffer
     """A node or a call of a body whose iterations' ``own`` buffers have a row for each; the step is 1."""
     number = iterations.count.symbol - iterations.count.start
     if isinstance(node, LoopNode):
-        return _placed(node, node.loops, lambda e: e, iterations.own, number, buffers)
+        return _placed(node, node.loops, unchanged, iterations.own, number, buffers)
     assert isinstance(node, ExternCall)
 
     def placed(argument: Any) -> Any:
@@ -77,7 +76,7 @@ def in_iteration(node: Any, iterations: Iterations, buffers: Mapping[str, Buffer
 def _placed(
     node: LoopNode,
     loops: tuple[LoopVariable, ...],
-    index: Callable[[sympy.Expr], sympy.Expr],
+    index: IndexFunction,
     own: Mapping[str, sympy.Expr],
     number: sympy.Expr,
     buffers: Mapping[str, Buffer],
@@ -87,19 +86,11 @@ def _placed(
         loops + node.reduction_loops, lambda name: buffers[name].layout.dtype
     )
 
-    def place(name: str, where: sympy.Expr) -> sympy.Expr:
-        return where + own[name] * number if name in own else where
-
     def simplified(expression: sympy.Expr) -> sympy.Expr:
         return recorder.ranges.simplify(sympy.expand_mul(expression))
 
-    def load(ops: BodyRecorder, name: str, where: sympy.Expr) -> Value:
-        return ops.load(name, simplified(place(name, where)))
+    def place(name: str, where: sympy.Expr) -> tuple[str, sympy.Expr]:
+        return name, simplified(where + own[name] * number) if name in own else where
 
-    def store(
-        ops: BodyRecorder, name: str, where: sympy.Expr, stored: Value, mode: str | None
-    ) -> None:
-        ops.store(name, simplified(place(name, where)), stored, mode)
-
-    Replayer(recorder, lambda e: simplified(index(e)), load, store).replay(node.body)
+    Replayer(recorder, lambda e: simplified(index(e)), place=place).replay(node.body)
     return replace(node, loops=loops, body=recorder.body())

@@ -44,8 +44,8 @@ def independent_iterations(loop: Loop, schedule: Schedule) -> frozenset[str] | N
     None where an iteration may need another one: iterations depend on each other, data or a condition ends
     the loop, or it isn't known which elements they touch.
     """
-    count = loop.count
-    if count is None or count.stop is None or loop.predicate is not None or loop.condition:
+    count = loop.only_count
+    if count is None:
         return None
     own = _own(loop, schedule)
     shared = frozenset(item_writes(loop)) - own

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import sympy
 
-from weft_loop_ir.bodies import LoopBody, Value
+from weft_loop_ir.bodies import LoopBody
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.ir import (
@@ -39,11 +39,10 @@ def loop_kernel(loop: Loop, buffers: Mapping[str, Buffer]) -> Kernel | ParallelK
     None where the counter alone doesn't end the loop, the body is more than one pointwise kernel, or
     elements depend on each other.
     """
-    if loop.predicate is not None or loop.condition or len(loop.body) != 1:
+    count = loop.only_count
+    if count is None or len(loop.body) != 1:
         return None
-    (step,), count = loop.body, loop.count
-    if count is None or count.stop is None:
-        return None
+    (step,) = loop.body
     if isinstance(step, Kernel):
         return _with_loop(step, loop, count, buffers)
     if not isinstance(step, ParallelKernels):
@@ -139,13 +138,5 @@ class _Builder:
         def place(name: str, where: sympy.Expr) -> tuple[str, sympy.Expr]:
             return (self.local[name].name, sympy.S.Zero) if name in self.local else (name, where)
 
-        def load(ops: BodyRecorder, name: str, where: sympy.Expr) -> Value:
-            return ops.load(*place(name, where))
-
-        def store(
-            ops: BodyRecorder, name: str, where: sympy.Expr, stored: Value, mode: str | None
-        ) -> None:
-            ops.store(*place(name, where), stored, mode)
-
-        Replayer(recorder, index, load, store).replay(self.original.stages[0].body)
+        Replayer(recorder, index, place=place).replay(self.original.stages[0].body)
         return recorder.body()

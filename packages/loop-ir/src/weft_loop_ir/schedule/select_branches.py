@@ -81,7 +81,7 @@ class _Side:
             ) -> None:
                 stored.append(value)
 
-            Replayer(inner, lambda e: e, self.load, capture).replay(body)
+            Replayer(inner, load=self.load, store=capture).replay(body)
             (value,) = stored
             return _widened(inner, value)
 
@@ -182,7 +182,7 @@ class _Selector:
             value = side.masked(recorder, node.body)
             side.store(recorder, store.buffer, store.index, value, None)
         else:
-            Replayer(recorder, lambda e: e, side.load, side.store).replay(node.body)
+            Replayer(recorder, load=side.load, store=side.store).replay(node.body)
         return replace(node, body=recorder.body())
 
 

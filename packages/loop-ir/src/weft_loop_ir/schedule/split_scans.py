@@ -234,5 +234,5 @@ def _combined(
     ) -> None:
         made[name] = value
 
-    Replayer(ops, lambda expression: expression, load, store).replay(combine_function.body)
+    Replayer(ops, load=load, store=store).replay(combine_function.body)
     return [made[f"{COMBINED}{k}"] for k in range(len(left))]

@@ -72,8 +72,8 @@ class _Vectorizer:
 
     def _loop(self, loop: Loop) -> Sequence[Node]:
         """The nodes of a loop's iterations; else the loop, after what needs no iteration before it."""
-        count = loop.count
-        if count is None or count.stop is None or loop.predicate is not None or loop.condition:
+        count = loop.only_count
+        if count is None:
             return [loop]
         inside = {name for node in loop.body for name in (*item_reads(node), *item_writes(node))}
         if any(_depends(self.buffers[name], count.symbol) for name in inside):
@@ -177,11 +177,10 @@ def _accesses(
         if count.symbol in node.body.host_symbols:
             return None
         return list(accesses_in_loop(node.body, count, loops))
-    if not isinstance(node, Loop) or node.count is None or node.count.stop is None:
+    inner_count = node.only_count if isinstance(node, Loop) else None
+    if not isinstance(node, Loop) or inner_count is None or not _counts_up(inner_count):
         return None
-    if node.predicate is not None or node.condition or not _counts_up(node.count):
-        return None
-    variable = LoopVariable(node.count.symbol, trip_count(node.count))
+    variable = LoopVariable(inner_count.symbol, trip_count(inner_count))
     found: list[IterationAccess] = []
     for inner in node.body:
         accesses = _accesses(inner, count, (*around, variable))
