@@ -5,9 +5,11 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import weft_loop_ir
 from weft_codegen_triton import TritonCodegen, TritonOptions
 from weft_codegen_triton.kernel import scan_printer
 
@@ -35,6 +37,22 @@ def seeded() -> None:
     torch.default_generator.manual_seed(0)
     if torch.cuda.is_available():  # to seed what is not there takes longer than a quick test
         torch.cuda.manual_seed_all(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def verified() -> Iterator[None]:
+    """What is printed is well-formed, attention and matmuls in kernels of ours included."""
+    plain = TritonCodegen.print
+
+    def verifying(
+        self: TritonCodegen, schedule: weft_loop_ir.Schedule, *args: Any, **kw: Any
+    ) -> Any:
+        weft_loop_ir.verify(schedule)
+        return plain(self, schedule, *args, **kw)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TritonCodegen, "print", verifying)
+        yield
 
 
 @pytest.fixture

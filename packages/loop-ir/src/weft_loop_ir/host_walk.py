@@ -13,7 +13,6 @@ from typing import Generic, TypeVar
 from weft_loop_ir.data_symbols import sized_within
 from weft_loop_ir.ir import (
     Branch,
-    BufferKind,
     BufferView,
     ExternCall,
     Kernel,
@@ -169,10 +168,8 @@ class HostWalk(StepVisitor[None]):
 
     def has_memory(self, name: str) -> bool:
         """Whether a buffer that is going to be written has its memory already."""
-        return name in self.schedule.memory.offsets or name in self.held or self._is_given(name)
-
-    def _is_given(self, name: str) -> bool:
-        return self.buffers[name].kind in (BufferKind.INPUT, BufferKind.CONSTANT)
+        is_given = self.buffers[name].kind.is_given
+        return name in self.schedule.memory.offsets or name in self.held or is_given
 
     def allocate(self, name: str) -> None:
         """Give the buffer memory: its own, or that of ``schedule.memory.reused[name]`` where there is one."""

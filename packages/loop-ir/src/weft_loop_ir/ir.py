@@ -55,6 +55,11 @@ class BufferKind(enum.Enum):
     )
     OUTPUT = "output"  # allocated fresh each call and returned
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the buffer holds something before the first step."""
+        return self in (BufferKind.INPUT, BufferKind.CONSTANT)
+
 
 @dataclass(frozen=True)
 class Buffer:

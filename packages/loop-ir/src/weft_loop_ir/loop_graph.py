@@ -133,9 +133,7 @@ def changes_state(item: Item) -> bool:
 
 def has_effect(item: Item, buffers: Mapping[str, Buffer]) -> bool:
     """Whether ``item`` writes to what a program is given, or changes state."""
-    kinds = {buffers[name].kind for name in item_writes(item)}
-    given = (BufferKind.INPUT, BufferKind.CONSTANT)
-    return not kinds.isdisjoint(given) or changes_state(item)
+    return any(buffers[name].kind.is_given for name in item_writes(item)) or changes_state(item)
 
 
 def raises_by_value(item: Item, *, asserts_later: bool = False) -> bool:

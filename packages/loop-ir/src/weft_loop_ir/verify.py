@@ -51,11 +51,7 @@ def verify(program: LoopGraph | Schedule) -> None:
     steps: Sequence[Item] = program.steps if isinstance(program, Schedule) else program.nodes
     sizes = {s.symbol for s in program.symbols}
     sizes |= {i.symbol for i in program.inputs if not isinstance(i, str)}
-    written = {
-        name
-        for name, buffer in program.buffers.items()
-        if buffer.kind in (BufferKind.INPUT, BufferKind.CONSTANT)
-    }
+    written = {name for name, buffer in program.buffers.items() if buffer.kind.is_given}
     _verify_block(steps, program.buffers, sizes, written)
     for output in program.outputs:
         if isinstance(output, BufferView):

@@ -6,7 +6,6 @@ problem (the functions' texts, which hold sizes, strides and dtypes) and device.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from weft_loop_ir import AttentionKernel, Buffer, Kernel
 from weft_loop_ir.bodies import Scalar
 
 from weft_codegen_triton.attention.print_attention import print_attention
-from weft_codegen_triton.compilation.cache import keep_choice, read_choice
+from weft_codegen_triton.compilation.cache import choice_path, keep_choice, read_choice
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, print_kernel
@@ -81,8 +80,7 @@ class AttentionChooser:
     def _path(self, printed: list[PrintedKernel]) -> Path:
         text = [f"{p.function.template} {p.function.constants} {p.function.warps}" for p in printed]
         text += [str(p.function.stages) for p in printed] + [self.device.name, torch.__version__]
-        digest = hashlib.sha256("\n".join(text).encode()).hexdigest()[:32]
-        return self.folder / f"{digest}.attention"
+        return choice_path(self.folder, text, "attention")
 
     def _time(
         self, attention: AttentionKernel, kernels: list[PrintedKernel], apart: PrintedKernel

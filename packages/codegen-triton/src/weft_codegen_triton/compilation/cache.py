@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,11 @@ def holds(path: Path, content: bytes) -> bool:
         return read_entry(path.parent, path.name) == content
     except (OSError, DamagedEntry):
         return False
+
+
+def choice_path(folder: Path, texts: Iterable[str], kind: str) -> Path:
+    """Where a choice of some ``kind`` is kept that depends on ``texts``."""
+    return folder / f"{hashlib.sha256(chr(10).join(texts).encode()).hexdigest()[:32]}.{kind}"
 
 
 def read_choice(path: Path) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class _HostPrinter(HostWalk):
             name
             for step in schedule.steps
             for name in item_writes(step)
-            if self.buffers[name].kind in (BufferKind.INPUT, BufferKind.CONSTANT)
+            if self.buffers[name].kind.is_given
         )
         self.returned = tuple(
             dict.fromkeys(
@@ -347,8 +347,7 @@ class _HostPrinter(HostWalk):
             if step.name in self.kernel_launches or isinstance(step, Region)
             for name in (*item_reads(step), *item_writes(step))
         }
-        kinds = (BufferKind.INPUT, BufferKind.CONSTANT)
-        given = [n for n in self.tensors if n in touched and self.buffers[n].kind in kinds]
+        given = [n for n in self.tensors if n in touched and self.buffers[n].kind.is_given]
         self.moved = [name for name in given if name in self.written]
         for name in given:
             self._pointer(name)

@@ -6,7 +6,6 @@ Where sizes vary a kernel of our own is chosen only if it is faster for small an
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ from pathlib import Path
 import torch
 from weft_loop_ir import Buffer, Kernel
 
-from weft_codegen_triton.compilation.cache import keep_choice, read_choice
+from weft_codegen_triton.compilation.cache import choice_path, keep_choice, read_choice
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
@@ -128,9 +127,7 @@ class MatmulChooser:
         text = [p.function.template for p in printed]
         text += [str(forms[0].call.operator), self.device.name, torch.__version__]
         text += [str(tile) for tile in _tiles(forms[0])]
-        return (
-            self.folder / f"{hashlib.sha256(chr(10).join(text).encode()).hexdigest()[:32]}.matmul"
-        )
+        return choice_path(self.folder, text, "matmul")
 
     def _time(self, problems: Sequence[Sequence[MatmulKernel]]) -> list[Choice]:
         """Time all: first tiles for the form that does most, then the other forms in the best tile."""

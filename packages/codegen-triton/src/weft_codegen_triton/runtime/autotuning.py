@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Protocol
 
 import torch
 
-from weft_codegen_triton.compilation.cache import keep_choice, read_choice
+from weft_codegen_triton.compilation.cache import choice_path, keep_choice, read_choice
 from weft_codegen_triton.kernel.blocks import MAX_BLOCK_SCALE
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.device_clock import MIN_GAIN, Clock, milliseconds
@@ -73,8 +72,7 @@ class Choice:
     """
 
     def __init__(self, folder: Path, keys: Sequence[str], device: str) -> None:
-        text = "".join(keys)
-        self._path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.tuned"
+        self._path = choice_path(folder, keys, "tuned")
         self._count = len(keys)
         self._device = device
 

@@ -62,7 +62,7 @@ def _first_kernels(
     written = Counter(name for step in steps for name in {*item_writes(step)})
 
     def is_given(name: str) -> bool:
-        return name not in written and buffers[name].kind in (BufferKind.INPUT, BufferKind.CONSTANT)
+        return name not in written and buffers[name].kind.is_given
 
     return {
         step.name: step

@@ -62,8 +62,7 @@ class ReplacedSteps:
 
     def is_made_at(self, name: str, place: int) -> bool:
         """Whether ``name`` holds nothing but what the step at ``place`` writes."""
-        is_given = self.buffers[name].kind in (BufferKind.INPUT, BufferKind.CONSTANT)
-        return not is_given and self._writers[name] == [place]
+        return not self.buffers[name].kind.is_given and self._writers[name] == [place]
 
     def only_reader(self, name: str, writer: int) -> int | None:
         """The one step that reads an intermediate which the step at ``writer`` alone writes."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 from weft_loop_ir.guesses import LARGE, guessed
 from weft_loop_ir.ir import (
     Buffer,
-    BufferKind,
     BufferView,
     ExternCall,
     Kernel,
@@ -179,5 +178,5 @@ def _used_buffers(steps: tuple[Step, ...], loop_graph: LoopGraph) -> dict[str, B
     return {
         name: buffer
         for name, buffer in loop_graph.buffers.items()
-        if name in used or buffer.kind in (BufferKind.INPUT, BufferKind.CONSTANT)
+        if name in used or buffer.kind.is_given
     }

@@ -96,11 +96,7 @@ class _Selector:
         self.hints = size_hints(loop_graph.symbols)
         self.touches = touches_in_graph(loop_graph)
         self.numbers = itertools.count()
-        self.given = {
-            name
-            for name, buffer in self.buffers.items()
-            if buffer.kind in (BufferKind.INPUT, BufferKind.CONSTANT)
-        }
+        self.given = {name for name, buffer in self.buffers.items() if buffer.kind.is_given}
 
     def block(self, nodes: Sequence[Node], written: Set[str]) -> tuple[Node, ...]:
         """The nodes of a block; ``written`` are the buffers that hold something before it."""
