@@ -5,6 +5,7 @@ from __future__ import annotations
 import sympy
 import torch
 from weft_loop_ir import IndexSpelling, LoopVariable, NumberSpelling, print_index
+from weft_loop_ir.schedule.accesses import linear_form
 
 from weft_codegen_cpp.kernel.dtypes import literal
 
@@ -61,19 +62,8 @@ def size_of(variable: LoopVariable) -> str:
 
 def coefficient(expression: sympy.Expr, symbol: sympy.Symbol) -> sympy.Expr | None:
     """What ``symbol`` is multiplied by, if ``expression`` is affine in it; None if it isn't."""
-    if symbol not in expression.free_symbols:
-        return sympy.S.Zero
-    if expression.is_Symbol:
-        return sympy.S.One
-    if expression.is_Add:
-        parts = [coefficient(term, symbol) for term in expression.args]
-        return None if None in parts else sympy.Add(*parts)
-    varying = [f for f in expression.args if symbol in f.free_symbols]
-    if not expression.is_Mul or len(varying) > 1:
-        return None
-    found = coefficient(varying[0], symbol)
-    others = (f for f in expression.args if f is not varying[0])
-    return None if found is None else sympy.Mul(found, *others)
+    form = linear_form(expression, (symbol,))
+    return None if form.opaque else sympy.sympify(form.coefficients[0])
 
 
 def static_int(expression: sympy.Expr | int) -> int | None:

@@ -6,6 +6,7 @@ import torch
 from weft_loop_ir.unsupported import Unsupported
 
 UNARY = {
+    "logical_not": "{0} == 0",
     "reciprocal": "1.0 / {0}",
     "round": "math.rint({0})",
     "bitwise_not": "~{0}",
@@ -92,17 +93,15 @@ def template(operation: str, dtype: torch.dtype, for_half: bool = False) -> str:
 
     ``for_half``: results are stored in 16 bits.  Raises :class:`Unsupported` for an operation without one.
     """
-    if operation == "logical_not":
-        return "{0} == 0"
-    if dtype is torch.bool and operation in BOOL:
-        return BOOL[operation]
-    if for_half and dtype is torch.float32 and operation in HALF:
-        return HALF[operation]
-    special = PRECISE.get(dtype, {})
-    if operation in special:
-        return special[operation]
-    by_kind = FLOAT if dtype.is_floating_point else INTEGER
-    for table in (by_kind, UNARY, BINARY):
+    tables = (
+        BOOL if dtype is torch.bool else {},
+        HALF if for_half and dtype is torch.float32 else {},
+        PRECISE.get(dtype, {}),
+        FLOAT if dtype.is_floating_point else INTEGER,
+        UNARY,
+        BINARY,
+    )
+    for table in tables:
         if operation in table:
             return table[operation]
     raise Unsupported("no Triton form", f"for {operation} on {dtype}")

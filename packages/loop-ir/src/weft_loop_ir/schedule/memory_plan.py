@@ -176,7 +176,7 @@ def plan_memory(
                     arena.release(offsets[old], sizes[old])
             current += 1
         source = None
-        if options.reuse_memory and options.reuse_in_place:
+        if options.reuse_memory:
             source = _in_place_source(flat[first], name, first, lives, buffers, sources)
         if source is None:
             if name not in alone:

@@ -46,8 +46,8 @@ class ScheduleOptions:
     over all of them at most.
     ``selected_elements``: branches whose sides together compute at most so many elements run both sides; 0
     keeps every branch.
-    ``reuse_memory``: the memory plan may let buffers take memory that others have left.
-    ``reuse_in_place``: it may let a kernel's result take the memory of an operand.
+    ``reuse_memory``: the memory plan may let buffers take memory that others have left, and a kernel's
+    result that of an operand.
     ``reuse_results``: kernels may overwrite results that calls have allocated.
     ``own_bytes``: intermediates of at least so many bytes are allocated one by one; None: all lie in
     the arena.
@@ -84,7 +84,6 @@ class ScheduleOptions:
     expanded_bytes: int = 1 << 26
     selected_elements: int = 16
     reuse_memory: bool = True
-    reuse_in_place: bool = True
     reuse_results: bool = False
     own_bytes: int | None = None
     alignment: int = 64
