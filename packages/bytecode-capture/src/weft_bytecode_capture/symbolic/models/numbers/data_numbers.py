@@ -157,9 +157,12 @@ def number_of_data(
 ) -> Variable | None:
     """What a function gives of numbers that data gives, if it can be called on entry or after the graph."""
     from ..libraries.drawn_functions import called_on_entry
+    from .integers_of_data import integer_of_float
     from .later_numbers import called_later
 
     found = called_on_entry(evaluator, function, arguments)
+    if found is None and len(arguments) == 1:
+        found = integer_of_float(evaluator, function, arguments[0])
     return called_later(evaluator, function, arguments) if found is None else found
 
 

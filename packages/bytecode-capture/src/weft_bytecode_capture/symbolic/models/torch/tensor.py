@@ -516,7 +516,11 @@ def _number_of_data(
         from ..numbers.tensor_number import read_in_region
 
         return read_in_region(evaluator, tensor, _READS[name])
-    if not can_read(evaluator, tensor) or _READS[name] not in (None, kind):
+    if not can_read(evaluator, tensor):
+        return None
+    if name == "__int__" and kind is float:
+        return read_number(evaluator, tensor).call_method(evaluator, name, [], {})
+    if _READS[name] not in (None, kind):
         return None
     return read_number(evaluator, tensor)
 
