@@ -286,7 +286,6 @@ def new_data(x):
 BREAKS = {
     "item": (lambda x: x.to(torch.complex64).sum().item(), VALUE),
     "tolist": (lambda x: (x.tolist(), x + 1), VALUE),
-    "int": (lambda x: int(x.sum()), VALUE),
     "numpy": (lambda x: (x + 1).numpy().tolist(), "NumPy array"),
     "any": (lambda x: any([(x == x).all()]), "branch on a tensor's value"),
     "address": (lambda x: (x.data_ptr() != 0, x + 1), "storage of a tensor"),
