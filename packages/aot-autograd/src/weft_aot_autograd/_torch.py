@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -40,6 +41,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "UnsupportedOperatorException",
+    "apply_to_results",
     "core_aten_decompositions",
     "core_decomposition",
     "custom_formula",
@@ -171,14 +173,18 @@ def attached_hooks(tensor: torch.Tensor) -> dict[int, Any]:
     """The dict that will have the hooks of a tensor, which is no leaf, for as long as its node lives."""
     if tensor._backward_hooks is None:
         # Of a view that was written to since, torch makes the node anew; with a first hook it crashes then.
-        _ = tensor.grad_fn
-        tensor.register_hook(_see_nothing).remove()
+        node: Any = tensor.grad_fn
+        tensor._backward_hooks = OrderedDict()
+        node._register_hook_dict(tensor)  # as ``register_hook`` does for the first
     hooks: Any = tensor._backward_hooks
     return cast("dict[int, Any]", hooks)
 
 
-def _see_nothing(gradient: torch.Tensor) -> None:
-    pass
+def apply_to_results(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """``function.apply`` where the tensors are no leftovers of transforms, for which it looks at each."""
+    if torch._C._are_functorch_transforms_active():
+        return function.apply(*arguments)
+    return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
 
 
 def backward_number() -> int:

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from weft_functionalize import OutputKind, run_again
 
-from ._torch import attached_hooks, will_visit
+from ._torch import apply_to_results, attached_hooks, will_visit
 from .derivation import gradients_of
 from .kept_inputs import kept_inputs
 from .random_state import numbers_of_forward
@@ -53,8 +53,9 @@ def lead_through(
         if output not in known:
             known[output] = _Watch(tensor)
     watches = [known[output] for output in others]
-    made: tuple[torch.Tensor, ...] = ThroughOthers.apply(  # type: ignore[no-untyped-call]
-        node, tuple(others), outputs, watches, _never_asked_for(), *tensors, *results
+    leaf = _never_asked_for()
+    made: tuple[torch.Tensor, ...] = apply_to_results(
+        ThroughOthers, node, tuple(others), outputs, watches, leaf, *tensors, *results
     )
     return made
 
@@ -63,6 +64,12 @@ def lead_through(
 def _never_asked_for() -> torch.Tensor:
     """A leaf that a backward visits only if it goes to all leaves, since nobody can ask for it."""
     return torch.empty(0, requires_grad=True)
+
+
+@functools.cache
+def _node_behind_all() -> Any:
+    """The node of that leaf."""
+    return torch.autograd.graph.get_gradient_edge(_never_asked_for()).node
 
 
 class _Watch:
@@ -82,6 +89,10 @@ class _Watch:
         return bool(self._hooks) or (tensor is not None and tensor.retains_grad)
 
 
+_LEADING = 5
+"""What :class:`ThroughOthers` takes before others and results."""
+
+
 class ThroughOthers(torch.autograd.Function):
     """Results as they are, whose gradients go to the compiled function, and to others where they are seen."""
 
@@ -96,21 +107,25 @@ class ThroughOthers(torch.autograd.Function):
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
         ctx.compiled, ctx.others, ctx.outputs, ctx.watches = compiled, others, outputs, watches
-        ctx.autocast = [
-            (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
-            for kind in compiled.plan.device_types
-        ]
+        values = compiled.values
+        if values.autocast is None:
+            values.autocast = [
+                (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+                for kind in compiled.plan.device_types
+            ]
         ctx.set_materialize_grads(False)
         return tuple(tensor.detach() for tensor in tensors[len(others) :])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         sent: list[Any] = [None] * len(ctx.others)
+        if all(gradient is None for gradient in gradients):
+            return (*[None] * _LEADING, *sent, *gradients)
         known = {k: g for k, g in zip(ctx.outputs, gradients, strict=True) if g is not None}
         given = ctx.compiled.values.sent.taken_off(known)
         seen = _seen(ctx) if given else []
         if any(seen):
-            with _casting(ctx.autocast):
+            with _casting(ctx.compiled.values.autocast):
                 results = _run_again(ctx.compiled)
             wanted = [results[output] for output in ctx.others]
             keep = torch.is_grad_enabled()
@@ -119,7 +134,7 @@ class ThroughOthers(torch.autograd.Function):
         for output, gradient in zip(ctx.others, sent, strict=True):
             if gradient is not None:
                 ctx.compiled.values.sent.note(output, gradient)
-        return None, None, None, None, None, *sent, *gradients
+        return (*[None] * _LEADING, *sent, *gradients)
 
 
 def _seen(ctx: Any) -> list[bool]:
@@ -128,10 +143,11 @@ def _seen(ctx: Any) -> list[bool]:
     ``torch.autograd.grad`` may have been asked for one where it visits its node; that it has is certain if
     it visits nothing behind.
     """
-    goes_to_all = will_visit(ctx.next_functions[0][0])
+    if will_visit(_node_behind_all()):
+        return [watch.sees() for watch in ctx.watches]
     seen, is_certain = [], False
     for watch, (node, _) in zip(ctx.watches, ctx.next_functions[1:], strict=False):
-        is_visited = not goes_to_all and watch.is_there and will_visit(node)
+        is_visited = watch.is_there and will_visit(node)
         seen.append(watch.sees() or is_visited)
         behind = (function for function, _ in node.next_functions if function is not None)
         is_certain |= seen[-1] and (watch.sees() or not any(map(will_visit, behind)))

@@ -49,6 +49,8 @@ class Values:
         self.sent = SentGradients()
         # Who sees the gradients of outputs that others lead through, by output.
         self.watches: dict[int, Any] = {}
+        # And autocast as it was in forward: by kind of device, whether it is on, and its dtype.
+        self.autocast: list[tuple[str, bool, torch.dtype]] | None = None
         # Whether backward may run again though the graph is not retained.
         self.is_kept = False
 
