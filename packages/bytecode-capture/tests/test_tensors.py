@@ -295,10 +295,8 @@ BREAKS = {
         "Python function applied to each element",
     ),
     "default dtype": (with_default_dtype, "change of torch's defaults"),
-    "seed": (with_seed, None),
     "forked generator": (forked, None),
     "state of the generator": (state_of_random_numbers, "state of a random number generator"),
-    "generator": (own_generator, None),
     "from_numpy": (lambda x: torch.from_numpy(x.sum().numpy()) + 1, VALUE),
     "threads": (lambda x: (torch.get_num_threads(), x + 1), "setting that may change"),
     "data": (new_data, "attribute write"),
@@ -315,6 +313,11 @@ def test_breaks(name):
     assert all(graph_break.explanation for graph_break in found)
     if kind is not None:
         assert kind in [graph_break.kind for graph_break in found]
+
+
+@pytest.mark.parametrize("function", [with_seed, own_generator])
+def test_seeds(function):
+    check(function, CALLS, fullgraph=True, reset=lambda: torch.manual_seed(0))
 
 
 class Dispatching(torch.Tensor):
