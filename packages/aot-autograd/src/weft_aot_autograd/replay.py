@@ -43,6 +43,16 @@ class GradientModeInterpreter(torch.fx.Interpreter):
         return super().run_node(n)
 
 
+def run_operators(graph_module: torch.fx.GraphModule) -> Callable[..., Sequence[Any]]:
+    """What runs a graph by its operators; torch's own regions take no floats."""
+    modules = (m for m in graph_module.modules() if isinstance(m, torch.fx.GraphModule))
+    targets = (node.target for module in modules for node in module.graph.nodes)
+    if any(isinstance(target, HigherOrderOperator) for target in targets):
+        run: Callable[..., Sequence[Any]] = GradientModeInterpreter(graph_module).run
+        return run
+    return graph_module.forward
+
+
 _ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 

@@ -22,13 +22,10 @@ from .joint_graph import PartitionedGraph
 from .overwritten_arguments import arguments_before
 from .partition import BackwardSegment
 from .random_state import RandomState
+from .replay import run_operators
 from .saved_values import forget_inputs, is_kept, release, take_saved, versions_of
 from .separate_edges import led_to, separate_edges
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
-
-
-def _run_operators(graph_module: torch.fx.GraphModule) -> Program:
-    return graph_module.forward
 
 
 class TrainingProgram:
@@ -57,7 +54,7 @@ class TrainingProgram:
         partitioned: PartitionedGraph,
         forward: Program,
         backward: Program | Sequence[tuple[BackwardSegment, Program]],
-        compile_later: CompileLater = _run_operators,
+        compile_later: CompileLater = run_operators,
         compile_gradients: CompileGradients | None = None,
         derivation: Derivation | None = None,
         expected: ExpectedBackward | None = None,

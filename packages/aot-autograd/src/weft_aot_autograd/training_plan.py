@@ -20,7 +20,7 @@ from .missing_derivatives import MissingDerivatives
 from .partial_backward import is_linear, partial_backward
 from .partition import BackwardSegment
 from .repeated_backward import RepeatedBackward
-from .replay import GradientModeInterpreter
+from .replay import GradientModeInterpreter, run_operators
 from .sent_gradients import SentGradients
 from .separate_edges import SeparateEdges, leads_to_any
 
@@ -441,7 +441,7 @@ class Plan:
             return None
         placeholders = segment.graph_module.graph.find_nodes(op="placeholder")
         if any(symbols_of(node.meta["val"]) for node in placeholders):
-            return Segment(segment, segment.graph_module.forward, self.gradients)
+            return Segment(segment, run_operators(segment.graph_module), self.gradients)
         return Segment(segment, self._compile_later(segment.graph_module), self.gradients)
 
     def operator_segment(self) -> Segment:
