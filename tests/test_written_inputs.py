@@ -447,3 +447,41 @@ def test_tensors_of_inference_mode_are_written_to(
         told.append([*results, x, cache])
         told[-1].append(torch.tensor([t.is_inference() for t in told[-1]]))
     torch.testing.assert_close(told[1], told[0])
+
+
+OUT: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...], tuple[Tensor, ...]]] = {
+    "running maximum of a number": (
+        lambda x, *out: torch.cummax(x, 0, out=out),
+        (torch.tensor(3.0),),
+        (torch.zeros(()), torch.zeros((), dtype=torch.long)),
+    ),
+    "running minimum": (
+        lambda x, *out: torch.cummin(x, 0, out=out),
+        (torch.tensor([3.0, 1.0, 2.0]),),
+        (torch.zeros(6)[::2], torch.zeros(3, dtype=torch.long)),
+    ),
+    "batch norm": (
+        lambda x, m, v, *out: torch.native_batch_norm(
+            x, None, None, m, v, True, 0.1, 1e-5, out=out
+        ),
+        (torch.arange(6.0).view(3, 2) ** 2, torch.zeros(2), torch.ones(2)),
+        (torch.zeros(3, 2), torch.zeros(2), torch.zeros(2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_several_tensors_to_write_to(name: str) -> None:
+    function, given, targets = OUT[name]
+    told = []
+    for run in (function, weft.compile(function, options={"strict": False})):
+        arguments = [x.clone() for x in (*given, *targets)]
+        results = run(*arguments)
+        told.append(
+            [
+                *arguments,
+                *results,
+                *(r is a for r, a in zip(results, arguments[len(given) :], strict=True)),
+            ]
+        )
+    torch.testing.assert_close(told[1], told[0])

@@ -62,7 +62,10 @@ def check_overlaps(
     operands = dict(zip(names, arguments, strict=False)) | dict(keywords)
     if operands.get("training") is False:
         return  # running statistics are only read
-    if any(index is not None and index.dim() == 0 for index in operands.get("indices", ())):
+    indices = operands.get("indices")  # of index_put a list, of cummax a tensor to write to
+    if not isinstance(indices, torch.Tensor) and any(
+        index is not None and index.dim() == 0 for index in indices or ()
+    ):
         return  # what ``x[number] = row`` stands for, which eager does by select and copy
     targets = [(name, operands.get(name)) for name in written]
     takes_same = _takes_same(operator)

@@ -53,7 +53,7 @@ def functional_counterpart(operator: OpOverload) -> OpOverload | None:
             for name in packet.overloads():
                 candidate: OpOverload = getattr(packet, name)
                 arguments = schema_arguments(candidate)
-                writes = any(a.alias_info is not None and a.alias_info.is_write for a in arguments)
+                writes = bool(written_arguments(candidate))
                 given = [(a.name, str(a.type)) for a in arguments if a.name not in left_out]
                 if not writes and given == wanted:
                     return candidate
