@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from weft_guards import AttributeSource, IsObject, LengthIs
+from weft_guards import AttributeSource, IsObject, LengthIs, StoragesApart, storage_address
 
 from ...._torch import storage_identity
 from ....sources import FillsStorage, fills_storage
@@ -25,6 +25,7 @@ from ..functions.identified_functions import BuiltinFunctionVariable
 from ..functions.python_functions import FunctionVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import model
+from ..torch.nn_module import ModuleInstanceVariable
 from .class_attributes import is_builtin_descriptor
 from .classes import ClassVariable
 from .modules import ModuleVariable
@@ -41,6 +42,13 @@ _SHARED = (
     ModuleVariable,
     SymbolicNumberVariable,
 )
+
+_OF_MODULES = (
+    vars(torch.nn.Module).get("__getstate__"),  # leaves out what ``compile`` has made
+    torch.nn.Module.__setstate__,  # adds what modules of older versions lack
+)
+_INSTANCES = (UserObjectVariable, ModuleInstanceVariable)
+_COMPILED = "_compiled_call_impl"
 
 Copier = Callable[[Variable], Variable]
 
@@ -71,15 +79,25 @@ def _deepcopy(evaluator: Evaluator, value: Variable) -> Variable:
 
     def deep(part: Variable) -> Variable:
         known = memo.get(id(part))
-        if known is None and _is_tensor(part) and all(_are_apart(part, one) for one in tensors):
+        if (
+            known is None
+            and _is_tensor(part)
+            and all(_are_apart(evaluator, part, one) for one in tensors)
+        ):
             tensors.append(part)
             known = _copied_tensor(evaluator, part)
+        if known is None and _is_parameter(part):
+            known = _copied_parameter(evaluator, part)
         if known is None:
             known = _copied(evaluator, part, deep, remember)
         memo[id(part)] = known
         return known
 
-    return deep(value)
+    made = deep(value)
+    sources = tuple(tensor.source for tensor in tensors if tensor.source is not None)
+    if len(sources) > 1:
+        evaluator.guard(sources[0], StoragesApart(sources, ()))
+    return made
 
 
 def _copied(
@@ -114,7 +132,7 @@ def _copied(
         remember(value, made)
         made.items(evaluator).extend(part(item) for item in value.items(evaluator))
         return made
-    if type(value) is UserObjectVariable:
+    if isinstance(value, UserObjectVariable) and type(value) in _INSTANCES:
         return _copied_instance(evaluator, value, part, remember)
     raise Unsupported("copy of a value", repr(value))
 
@@ -144,7 +162,9 @@ def _copied_instance(
     """A new instance of the class with the attributes; ``__init__`` does not run."""
     for name in _HOOKS:
         found = evaluator.state.find_in_type(value.kind, name)
-        if found is not None and not is_builtin_descriptor(found[1]):
+        if found is None or is_builtin_descriptor(found[1]):
+            continue
+        if not any(found[1] is function for function in _OF_MODULES):
             raise Unsupported("copy of a value", f"{value!r}, by its {name}")
     if any(
         isinstance(raw, types.MemberDescriptorType)
@@ -160,7 +180,9 @@ def _copied_instance(
     if storage is not None:
         made.hold(_copied(evaluator, storage, part, _same_object))
     for key, entry in value.instance_dictionary().all_entries(evaluator).items():
-        made.attributes[key.variable.as_constant()] = part(entry)
+        name = key.variable.as_constant()
+        if name != _COMPILED or not issubclass(value.kind, torch.nn.Module):
+            made.attributes[name] = part(entry)
     return made
 
 
@@ -168,10 +190,27 @@ def _is_tensor(value: Variable) -> bool:
     return value.node is not None and value.python_type() is torch.Tensor
 
 
-def _are_apart(value: Any, other: Any) -> bool:
-    """Whether two tensors are known to have a storage each: of two from outside the guards don't say it."""
-    one_is_new = value.source is None or other.source is None
-    return one_is_new and storage_identity(value.fake) != storage_identity(other.fake)
+def _is_parameter(value: Variable) -> bool:
+    return value.node is not None and value.python_type() is torch.nn.Parameter
+
+
+def _copied_parameter(evaluator: Evaluator, value: Any) -> Variable:
+    """As ``Parameter.__deepcopy__`` makes it: a leaf without the gradient, and nothing that was attached."""
+    if value.attributes.keys() - {"grad"}:
+        raise Unsupported("copy of a value", repr(value))
+    requires_grad = value.get_attribute(evaluator, "requires_grad")
+    data = evaluator.call_method(value.get_attribute(evaluator, "data"), "clone")
+    made = evaluator.wrap_known(torch.nn.Parameter)
+    return made.call(evaluator, [data, requires_grad], {})
+
+
+def _are_apart(evaluator: Evaluator, value: Any, other: Any) -> bool:
+    """Whether two tensors have a storage each; of two from outside a guard has to hold it."""
+    if value.source is not None and other.source is not None:
+        value, other = (evaluator.builder.value_of(tensor) for tensor in (value, other))
+        address = storage_address(value)
+        return bool(address) and address != storage_address(other)
+    return storage_identity(value.fake) != storage_identity(other.fake)
 
 
 def _second_tensor(evaluator: Evaluator, value: Any) -> Variable:

@@ -1,0 +1,27 @@
+"""Optimizers that captured code makes: the first of a class puts torch's wrapper around ``step`` there."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ..objects.user_objects import UserObjectVariable
+from ..table import model
+
+_PATCH: Any = torch.optim.Optimizer._patch_step_function
+_REST = types.FunctionType(_PATCH.__code__, _PATCH.__globals__, _PATCH.__name__)
+
+
+@model(_PATCH)
+def _patch_step(evaluator: Evaluator, optimizer: Variable) -> Variable:
+    """One of torch's own classes is changed while capturing, as any call would: nobody asks when it was."""
+    kind: Any = optimizer.kind if isinstance(optimizer, UserObjectVariable) else None
+    is_own = kind is not None and kind.__module__.startswith("torch.optim.")
+    if is_own and not getattr(kind.step, "hooked", False):
+        kind.step = torch.optim.Optimizer.profile_hook_step(kind.step)
+        kind.step.hooked = True
+    return evaluator.wrap_known(_REST).call(evaluator, [optimizer], {})
