@@ -372,14 +372,14 @@ def test_operators_written_in_python_give_no_gradients_where_none_are_recorded()
 
 
 @pytest.mark.parametrize("is_set", [False, True])
-def test_a_mode_made_without_torchs_compiler_is_as_torchs_own(monkeypatch, is_set) -> None:
+def test_a_mode_made_without_torchs_compiler_is_as_torchs_own(is_set) -> None:
     """Its constructor is torch's without what loads the compiler's settings."""
-    if is_set:
-        monkeypatch.setattr(torch._dynamo.config, "fake_tensor_cache_enabled", False)
-        monkeypatch.setattr(torch._functorch.config, "fake_tensor_allow_meta", False)
-    made = FakeModeOnDemand.__new__(FakeModeOnDemand)
-    made._begin(static_shapes=True, allow_non_fake_inputs=False)
-    expected = vars(FakeTensorMode(static_shapes=True))
+    cache = torch._dynamo.config.patch(fake_tensor_cache_enabled=not is_set)
+    meta = torch._functorch.config.patch(fake_tensor_allow_meta=not is_set)
+    with cache, meta:  # pytest's own patching would leave these settings unknown
+        made = FakeModeOnDemand.__new__(FakeModeOnDemand)
+        made._begin(static_shapes=True, allow_non_fake_inputs=False)
+        expected = vars(FakeTensorMode(static_shapes=True))
     found = vars(made)
     assert found.keys() == expected.keys()
     for name, value in expected.items():

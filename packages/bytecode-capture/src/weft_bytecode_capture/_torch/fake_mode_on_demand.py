@@ -204,12 +204,13 @@ def _select(mode: FakeModeOnDemand, operator: OpOverload, *arguments: Any) -> Fa
 
 _COMPILER = "torch._dynamo"
 _AS_STRIDED = torch.ops.aten.as_strided.default
-_DIRECT = frozenset({_AS_STRIDED, torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+_DETACH = torch.ops.aten.detach.default
+_DIRECT = frozenset({_AS_STRIDED, _DETACH, torch.ops.aten.alias.default})
 """Views whose kernels for the meta device take symbols."""
 
 _SELECT = torch.ops.aten.select.int
-_VIEWS: dict[OpOverload, Callable[..., FakeTensor]] = {_AS_STRIDED: _view}
-"""Operators that a loop's body needs of a counter, as torch's mode computes them, without its settings."""
+_VIEWS: dict[OpOverload, Callable[..., FakeTensor]] = {_AS_STRIDED: _view, _DETACH: _view}
+"""Operators that fakes of inputs and loops need, as torch's mode computes them, without its settings."""
 
 if _SELECT in op_implementations_dict:
     _VIEWS[_SELECT] = _select

@@ -163,7 +163,7 @@ def _like_fake(value: Any) -> Any:
 
 
 def _plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] | None:
-    """What of a parameter or buffer its fake depends on; None where that takes torch's own converter.
+    """What of a tensor that is no view its fake depends on; None where that takes torch's own converter.
 
     That is where it has more than a dtype, a layout and a device, shares memory with another tensor, or has
     a fake already.
@@ -172,11 +172,12 @@ def _plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] |
         return None
     if tensor.layout is not torch.strided or tensor.device.type not in _PLAIN_DEVICES:
         return None
-    if not tensor.is_leaf or tensor.grad is not None or tensor._is_view():
+    if tensor.retains_grad or tensor._is_view():
         return None
     if tensor.is_quantized or any(getattr(tensor, "names", ())):  # before torch 2.13
         return None
-    if tensor.requires_grad and getattr(tensor, "grad_dtype", tensor.dtype) != tensor.dtype:
+    accumulates = tensor.requires_grad and tensor.is_leaf
+    if accumulates and getattr(tensor, "grad_dtype", tensor.dtype) != tensor.dtype:
         return None
     storage = tensor.untyped_storage()
     if not tensor.is_contiguous() or storage.nbytes() != tensor.numel() * tensor.element_size():
@@ -196,9 +197,16 @@ def fake_of_leaf(
     mode: FakeTensorMode, forms: dict[tuple[Any, ...], FakeForm | None], tensor: torch.Tensor
 ) -> FakeTensor | None:
     """What ``mode`` has for a plain leaf from now on; None where ``tensor`` is none."""
+    if tensor._is_view():
+        return _fake_of_view(mode, forms, tensor)
     key = _plain_leaf(mode, tensor)
     if key is None:
         return None
+    gradient = None
+    if tensor.is_leaf and tensor.grad is not None:
+        gradient = _known_or_new(mode, forms, tensor.grad)
+        if gradient is None:
+            return None
     is_inference = tensor.is_inference()
     if is_inference == torch.is_inference_mode_enabled():
         fake = _fake_of_form(mode, forms, key, tensor)
@@ -208,10 +216,53 @@ def fake_of_leaf(
     if fake is None:
         return None
     fake.requires_grad = tensor.requires_grad
+    if not tensor.is_leaf:
+        with torch.enable_grad():
+            fake = mode.fake_tensor_converter.meta_converter._backward_error(fake)
     if type(tensor) is torch.nn.Parameter:
         fake._is_param = True
+    if gradient is not None:
+        fake.grad = gradient
     _remember(mode, tensor, fake)
     return fake
+
+
+def _known_or_new(
+    mode: FakeTensorMode, forms: dict[tuple[Any, ...], FakeForm | None], tensor: torch.Tensor
+) -> FakeTensor | None:
+    """The fake that ``mode`` has for a tensor, or has from now on; None as of :func:`fake_of_leaf`."""
+    known = mode.fake_tensor_converter._get_memo(tensor)
+    return fake_of_leaf(mode, forms, tensor) if known is None else known
+
+
+def _fake_of_view(
+    mode: FakeTensorMode, forms: dict[tuple[Any, ...], FakeForm | None], tensor: torch.Tensor
+) -> FakeTensor | None:
+    """A view of the fake of a plain base, of which no gradients are asked, as torch's converter makes it."""
+    base = tensor._base
+    if base is None or type(tensor) is not torch.Tensor or tensor.dtype != base.dtype:
+        return None
+    if tensor.requires_grad or base.requires_grad or tensor.grad is not None:
+        return None
+    if tensor.is_inference() or torch.is_inference_mode_enabled():
+        return None
+    keys = torch._C._dispatch_keys
+    if (
+        keys(tensor) != keys(base)
+        or tensor.untyped_storage()._cdata != base.untyped_storage()._cdata
+    ):
+        return None
+    if tensor in mode.fake_tensor_converter.meta_converter.describer.lookup_tensor:
+        return None
+    whole = _known_or_new(mode, forms, base)
+    if whole is None:
+        return None
+    with torch.no_grad(), mode:
+        fake: Any = whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    torch._C._autograd._set_creation_meta(fake, torch._C._autograd._get_creation_meta(tensor))
+    mode.fake_tensor_converter.set_tensor_memo(tensor, fake)
+    made: FakeTensor = fake
+    return made
 
 
 def _fake_of_form(
