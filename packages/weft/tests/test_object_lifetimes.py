@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 import weft
+from weft_bytecode_capture.frame import forks
 
 Call = Callable[[Any, torch.Tensor, torch.Tensor], Any]
 Way = tuple[Callable[..., Any], Call, Callable[[], None] | None]
@@ -337,8 +338,9 @@ def test_what_a_module_replaces_dies_when_it_is_compiled_next(kind, backend):
 
 
 @pytest.fixture
-def none_frozen() -> Iterator[None]:
+def none_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No object is out of the collector's sight, as those that pytest has imported may be."""
+    monkeypatch.setattr(forks, "_has_frozen", False)
     frozen = gc.get_freeze_count()
     gc.unfreeze()
     yield
@@ -355,6 +357,19 @@ def test_what_a_compilation_leaves_is_not_looked_through_as_new() -> None:
     young = sum(len(gc.get_objects(generation=k)) for k in (0, 1))
     assert young < (len(gc.get_objects()) - before) / 2
     assert gc.isenabled() and gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("none_frozen")
+def test_what_the_program_has_frozen_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be millions, and to count them visits each."""
+    counts: list[int] = []
+    count = gc.get_freeze_count
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counts.append(count()) or counts[-1])
+    gc.freeze()
+    for number in range(3):
+        weft.compile(lambda x, n=number: x.sin() + n, backend="eager")(torch.ones(2))
+    gc.unfreeze()
+    assert len(counts) == 1
 
 
 @pytest.mark.usefixtures("none_frozen")

@@ -64,11 +64,21 @@ def without_collector(leaves_garbage: Callable[[], bool]) -> Iterator[None]:
         if collects:
             gc.enable()
             # Else what lives on is looked through twice: while it is new, and again soon.
-            if leaves_garbage() or gc.get_freeze_count():  # the program's own, which stays apart
+            if _program_freezes() or leaves_garbage():
                 gc.collect(1)
             else:
                 gc.freeze()
                 gc.unfreeze()
+
+
+_has_frozen = False
+
+
+def _program_freezes() -> bool:
+    """Whether objects are or were frozen, by the program: they stay apart.  To count them visits them all."""
+    global _has_frozen
+    _has_frozen = _has_frozen or gc.get_freeze_count() > 0
+    return _has_frozen
 
 
 def _before_fork() -> None:
