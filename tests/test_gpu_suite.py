@@ -217,26 +217,19 @@ def dry_run(path: Path, *arguments: str) -> None:
     main(["BERT-base", "--dry", "--results", str(path), "--compilers", "eager,weft", *arguments])
 
 
-@pytest.mark.parametrize(
-    "tasks",
-    [
-        "train:bfloat16",
-        pytest.param("infer:bfloat16,train:bfloat16", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow  # starts five processes, for the benchmarks alone
 def test_a_dry_run_measures_every_cell_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], tasks: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "results.jsonl"
     # Time enough on any machine: what is not finished is not what is tested here.
     long = [f"--{name}=3000" for name in ("seconds", "seconds-per-measurement", "seconds-to-time")]
-    options = ["--tasks", tasks, "--jobs", "2", *long]
+    options = ["--tasks", "infer:bfloat16,train:bfloat16", "--jobs", "2", *long]
     dry_run(path, *options)
     text = capsys.readouterr().out
-    number = len(tasks.split(","))
-    assert text.count("1 of 1 model within the limits") == number
+    assert text.count("1 of 1 model within the limits") == 2
     found = read_results([path])
-    assert len(found) == 2 * number
+    assert len(found) == 4
     for key, result in found.items():
         wanted = (
             {"outputs"} if key.task.what == "infer" else {"loss", "gradients", "worst gradient"}
