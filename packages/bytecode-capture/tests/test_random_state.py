@@ -303,10 +303,8 @@ def test_generators_and_seeds_break_nothing(function, around):
 KINDS = {
     "seed_between": "state of a random number generator",
     "state_kept": "state of a random number generator",
-    "requires_grad_of_an_input": "change of requires_grad",
     "detached_in_place": "change of a tensor's metadata",
     "requires_grad_off": "change of requires_grad",
-    "leaves_made_inside": "backward pass inside the function",
 }
 
 
@@ -315,6 +313,11 @@ def test_kinds_of_breaks(name):
     breaks = capture(NAMES[name])(torch.ones(2, 3)).breaks
     assert breaks[0].kind == KINDS[name]
     assert breaks[0].hints
+
+
+@pytest.mark.parametrize("function", [requires_grad_of_an_input, leaves_made_inside])
+def test_gradients_without_breaks(function):
+    assert not capture(function)(torch.ones(2, 3)).breaks
 
 
 def test_in_place_detachment_of_what_has_no_history_is_in_the_graph():

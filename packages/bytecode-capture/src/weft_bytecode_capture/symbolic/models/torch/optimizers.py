@@ -17,11 +17,11 @@ _REST = types.FunctionType(_PATCH.__code__, _PATCH.__globals__, _PATCH.__name__)
 
 
 @model(_PATCH)
-def _patch_step(evaluator: Evaluator, optimizer: Variable) -> Variable:
+def _patch_step(evaluator: Evaluator, self: Variable) -> Variable:
     """One of torch's own classes is changed while capturing, as any call would: nobody asks when it was."""
-    kind: Any = optimizer.kind if isinstance(optimizer, UserObjectVariable) else None
+    kind: Any = self.kind if isinstance(self, UserObjectVariable) else None
     is_own = kind is not None and kind.__module__.startswith("torch.optim.")
     if is_own and not getattr(kind.step, "hooked", False):
         kind.step = torch.optim.Optimizer.profile_hook_step(kind.step)
         kind.step.hooked = True
-    return evaluator.wrap_known(_REST).call(evaluator, [optimizer], {})
+    return evaluator.wrap_known(_REST).call(evaluator, [self], {})

@@ -38,13 +38,13 @@ _FALSE: Variable = ConstantVariable(False)
 @model(torch.Tensor.backward)
 def _backward_of_tensor(
     evaluator: Evaluator,
-    tensor: Variable,
+    self: Variable,
     gradient: Variable = _NONE,
     retain_graph: Variable = _NONE,
     create_graph: Variable = _FALSE,
     inputs: Variable = _NONE,
 ) -> Variable:
-    return _backward(evaluator, tensor, gradient, retain_graph, create_graph, _NONE, inputs)
+    return _backward(evaluator, self, gradient, retain_graph, create_graph, _NONE, inputs)
 
 
 @model(torch.autograd.backward)
