@@ -104,3 +104,42 @@ def test_tables_of_what_lies_apart_or_changes(codegen: CppCodegen) -> None:
 def test_few_rows_have_no_table(codegen: CppCodegen) -> None:
     source = source_of(codegen, lambda x, y: x * y.exp(), R(4, 40), R(40))
     assert "table0" not in source
+
+
+@pytest.mark.parametrize(
+    ("size", "dims", "memory_format"),
+    [
+        ((100_000, 16), (0,), torch.contiguous_format),
+        ((70_001, 3), (0,), torch.contiguous_format),
+        ((8, 20, 90, 90), (0, 2, 3), torch.channels_last),
+        ((8, 20, 90, 90), (0, 2, 3), torch.contiguous_format),
+        ((300_007,), (0,), torch.contiguous_format),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_long_sums_lose_no_digits(
+    codegen: CppCodegen,
+    size: tuple[int, ...],
+    dims: tuple[int, ...],
+    memory_format: torch.memory_format,
+    dtype: torch.dtype,
+) -> None:
+    x = torch.rand(size, dtype=dtype).contiguous(memory_format=memory_format)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x.float() * 1.5).sum(dims)
+
+    (result,) = codegen.compile(scheduled(program, x), {})(x)
+    torch.testing.assert_close(result.double(), (x.double() * 1.5).sum(dims), rtol=2.5e-7, atol=0)
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan, -0.0, 3e38])
+def test_long_sums_of_special_values(codegen: CppCodegen, value: float) -> None:
+    x = torch.zeros(5000, 16)
+    x[7] = value
+    x[4000:4002, 3] = value
+    if value == 0:
+        x[:] = value
+    (result,) = codegen.compile(scheduled(lambda x: x.sum(0), x), {})(x)
+    torch.testing.assert_close(result, x.sum(0), equal_nan=True)
+    assert torch.equal(result.signbit(), x.sum(0).signbit())

@@ -138,7 +138,7 @@ class ReductionSet:
 
     def declare_totals(self, copies: str) -> list[str]:
         """The accumulators ``<name>_total`` that short runs join; moments are their own."""
-        return [f"{a.type_name} {a.name}_total[{copies}];" for a in self._summed()]
+        return [f"TotalOf<{a.type_name}> {a.name}_total[{copies}];" for a in self._summed()]
 
     def start_run(self, copies: str) -> list[str]:
         """Set the accumulators back to their start."""
@@ -158,7 +158,8 @@ class ReductionSet:
     def take_totals(self, copies: str) -> list[str]:
         """Let the accumulators be the totals of all runs."""
         return [
-            f"for (int which = 0; which < {copies}; ++which) {a.name}[which] = {a.name}_total[which];"
+            f"for (int which = 0; which < {copies}; ++which) "
+            f"{a.name}[which] = {a.name}_total[which].get();"
             for a in self._summed()
         ]
 

@@ -59,6 +59,26 @@ template <class Op, class X> struct Accumulator {
   }
 };
 
+// What many short running totals join.
+template <class A> struct TotalOf {
+  A whole;
+  WEFT_INLINE void join(const A& other) { whole.join(other); }
+  WEFT_INLINE A get() const { return whole; }
+};
+
+// Sums of floats join a double: there may be thousands, each of which would lose digits of the total.
+template <class X> struct SumOfFloats {
+  decltype(convert<f64>(X{})) value = convert<f64>(Accumulator<Sum, X>().value);
+  WEFT_INLINE void join(const Accumulator<Sum, X>& other) { value = value + convert<f64>(other.value); }
+  WEFT_INLINE Accumulator<Sum, X> get() const {
+    Accumulator<Sum, X> sum;
+    sum.value = convert<f32>(value);
+    return sum;
+  }
+};
+template <> struct TotalOf<Accumulator<Sum, f32>> : SumOfFloats<f32> {};
+template <> struct TotalOf<Accumulator<Sum, Vec<f32>>> : SumOfFloats<Vec<f32>> {};
+
 // Position of the greatest (or least) value: the first of equals, NaN before all.
 template <bool greatest, class X> struct ArgAccumulator {
   typedef Element<X> T;
