@@ -124,6 +124,9 @@ def test_the_whole_backward_is_compiled_where_a_call_needs_it() -> None:
         expected=expected,
     )
     compiled = weft_functionalize.wrap(functional, training)
+    loss = compiled(*inputs)[0]
+    first, second = (torch.autograd.grad(loss, inputs, retain_graph=True) for _ in range(2))
+    torch.testing.assert_close(first, second)
     for asked, count in ((slice(0, 1), 0), (slice(0, 2), 1), (slice(0, 1), 1), (slice(1, 2), 2)):
         found, wanted = (
             torch.autograd.grad([y.sum() for y in f(*inputs)[asked]], inputs)

@@ -251,7 +251,6 @@ class Plan:
         self.segments = (Segment(whole, None, self.gradients, compile_later),)
         part = Segment(expected.segment, backward, self.gradients)
         self._expected = expected.missing, part
-        self._partial[expected.missing, frozenset(), False] = part
 
     def _examine_results(
         self, functional: FunctionalGraph, partitioned: PartitionedGraph, order: Mapping[int, int]
@@ -403,9 +402,12 @@ class Plan:
         )
         if not missing and not is_repeated:
             return None
+        absent, expected = self._expected or (None, None)
+        if missing == absent:
+            return expected
         part = self._part(missing, frozenset(), only_present=is_repeated)
-        if part is None and self._expected is not None and self._expected[0] <= missing:
-            return self._expected[1]
+        if part is None and absent is not None and absent <= missing:
+            return expected
         return part
 
     def leading_to(self, wanted: Set[int], present: frozenset[int]) -> frozenset[int]:
