@@ -159,3 +159,15 @@ def test_others_stay_in_torch(codegen: CppCodegen) -> None:
     """A depth that vectors do not divide, and float64."""
     assert "attend<" not in check(codegen, attention, *[heads(1, 2, 9, 20, torch.float32)] * 3)
     assert "attend<" not in check(codegen, attention, *[heads(1, 2, 9, 32, torch.float64)] * 3)
+
+
+@pytest.mark.parametrize("function", [attention, causal])
+def test_totals_of_many_keys_lose_no_digits(
+    codegen: CppCodegen, function: Callable[..., Any]
+) -> None:
+    q, k, v = (torch.rand(1, 2, 3001, 32) for _ in range(3))
+    graph = make_fx(function, tracing_mode="fake")(q, k, v)
+    result, sums = codegen.compile(weft_loop_ir.schedule(weft_loop_ir.lower(graph)), {})(q, k, v)
+    wanted, wanted_sums = by_formula(q, k, v, **SETTINGS.get(function, {}))
+    torch.testing.assert_close(result.double(), wanted, rtol=1e-6, atol=0)
+    torch.testing.assert_close(sums.double(), wanted_sums, rtol=1e-6, atol=0)

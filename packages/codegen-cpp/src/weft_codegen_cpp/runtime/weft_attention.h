@@ -25,6 +25,7 @@ struct Attention {
 constexpr int attention_rows = lanes == 16 ? 8 : 4;   // queries in a tile
 constexpr int attention_queries = 128;                // queries in a unit of work
 constexpr int attention_keys = 256;                   // keys packed at once
+constexpr int attention_run = 64;                     // elements of a weight's row in one running total
 constexpr int attention_abreast = lanes == 16 ? 4 : 2;  // vectors of a value side by side
 
 #if WEFT_ZMM && defined(__AVX512BF16__)
@@ -160,22 +161,26 @@ template <class T, int depth> struct AttentionTile {
         Full::store(out + row * depth + d, Full::load(out + row * depth + d) * kept);
   }
 
+  // In short runs, each with a total of its own: one running total of thousands of keys would lose digits.
   template <int some, int abreast> WEFT_INLINE void add_values(int r, i64 row, i64 count, int d) {
-    vf32 total[some][abreast];
-    WEFT_UNROLL(8) for (int q = 0; q < some; ++q)
-      WEFT_UNROLL(4) for (int j = 0; j < abreast; ++j)
-        total[q][j] = Full::load(out + (row + q) * depth + d + j * lanes);
     const E* weight = (const E*)(scores + r * columns);
-    for (i64 k = 0; k * in_one < count; ++k) {
-      Vec<E> value[abreast];
-      WEFT_UNROLL(4) for (int j = 0; j < abreast; ++j) value[j] = Full::load(values + k * depth + d + j * lanes);
+    const i64 end = (count + in_one - 1) / in_one;
+    for (i64 first = 0; first < end; first += attention_run) {
+      vf32 total[some][abreast] = {};
+      const i64 last = min_index(first + attention_run, end);
+      for (i64 k = first; k < last; ++k) {
+        Vec<E> value[abreast];
+        WEFT_UNROLL(4) for (int j = 0; j < abreast; ++j) value[j] = Full::load(values + k * depth + d + j * lanes);
+        WEFT_UNROLL(8) for (int q = 0; q < some; ++q)
+          WEFT_UNROLL(4) for (int j = 0; j < abreast; ++j)
+            total[q][j] = dot(total[q][j], weight[q * columns + k], value[j]);
+      }
       WEFT_UNROLL(8) for (int q = 0; q < some; ++q)
-        WEFT_UNROLL(4) for (int j = 0; j < abreast; ++j)
-          total[q][j] = dot(total[q][j], weight[q * columns + k], value[j]);
+        WEFT_UNROLL(4) for (int j = 0; j < abreast; ++j) {
+          f32* p = out + (row + q) * depth + d + j * lanes;
+          Full::store(p, Full::load(p) + total[q][j]);
+        }
     }
-    WEFT_UNROLL(8) for (int q = 0; q < some; ++q)
-      WEFT_UNROLL(4) for (int j = 0; j < abreast; ++j)
-        Full::store(out + (row + q) * depth + d + j * lanes, total[q][j]);
   }
 
   WEFT_INLINE void add_values(i64 row, i64 count) {
