@@ -171,9 +171,12 @@ def describe_opaque_operator(operator: OpOverload) -> str | None:
 
 
 def add_symbol(environment: Any, symbol: Any, bounds: Any) -> bool:
-    """Make ``symbol``, an integer without a value, one of a ShapeEnv; False where that has another next."""
+    """Make ``symbol``, a number without a value, one of a ShapeEnv; False where that has another next."""
+    create = environment.create_unbacked_symint
+    if not symbol.is_integer:
+        create = environment.create_unbacked_symfloat
     with environment.ignore_fresh_unbacked_symbols():
-        made = environment.create_unbacked_symint().node.expr
+        made = create().node.expr
     environment.var_to_range[made] = bounds
     return bool(made == symbol)
 
