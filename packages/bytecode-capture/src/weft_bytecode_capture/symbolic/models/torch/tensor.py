@@ -25,10 +25,8 @@ from ...._torch.transforms import is_of_level
 from ....frame.emitter import Emitter
 from ....unsupported import OPERATOR_REJECTS, Unsupported
 from ...graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
-from ...graph.data_dependence import can_read, read_list, read_number
 from ...graph.histories import raise_for_view, with_history
 from ...graph.known_contents import known_contents
-from ...graph.sizes_in_tensors import number_of_sizes
 from ...protocol import Evaluator
 from ...regions.loops.iteration_sizes import differ_by_iteration, size_variable
 from ...shapes import DataSymbolSource
@@ -44,6 +42,7 @@ from ..numbers.data_numbers import known_truth
 from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_integer import has_symbolic_integer
 from ..table import model_of
+from .numbers_read import number_of_data
 from .own_attributes import WithAttributes
 from .tensor_subscripts import (
     places_behind_new_dim,
@@ -365,7 +364,7 @@ class TensorVariable(WithAttributes):
             return model.call(evaluator, [self, *arguments], keywords)
         if model is not None:
             return model.call(evaluator, arguments, keywords, self)
-        number = _number_of_data(evaluator, self, name, arguments, keywords)
+        number = number_of_data(evaluator, self, name, arguments, keywords)
         if number is not None:
             return number
         if name in REFUSED_METHODS and not (
@@ -474,55 +473,6 @@ def tensor_of(
         made = evaluator.graph.call_function(evaluator, target, operands, named)
     assert isinstance(made, TensorVariable)
     return made
-
-
-_READS = {"item": None, "tolist": None, "__int__": int, "__index__": int, "__float__": float}
-"""Methods that read numbers, and the type that the tensor's own numbers have to have (None: any)."""
-
-
-def _read(evaluator: Evaluator, contents: torch.Tensor, name: str) -> Variable:
-    """What a method that reads numbers gives for a tensor whose contents are known, or raises."""
-    try:
-        number = getattr(contents, name)()
-    except (RuntimeError, TypeError, ValueError) as error:  # of several elements
-        evaluator.raise_error(type(error), *error.args)
-    return evaluator.wrap_result(number)
-
-
-def _number_of_data(
-    evaluator: Evaluator,
-    tensor: TensorVariable,
-    name: str,
-    arguments: Arguments,
-    keywords: Keywords,
-) -> Variable | None:
-    """A number that depends on data, as a symbol; None where that cannot be had."""
-    if name not in _READS or arguments or keywords:
-        return None
-    sized = number_of_sizes(evaluator, tensor) if _READS[name] is not float else None
-    if sized is not None:
-        return sized
-    contents = known_contents(evaluator, tensor)
-    if contents is not None:
-        return _read(evaluator, contents, name)
-    if tensor.fake.dtype is torch.bool and _READS[name] is None and tensor.fake.dim() == 0:
-        from ..numbers.tensor_number import truth_in_tensor
-
-        return truth_in_tensor(evaluator, tensor, wanted=True)
-    if name == "tolist":
-        return read_list(evaluator, tensor)
-    kind = float if tensor.fake.dtype.is_floating_point else int
-    if evaluator.graph.is_in_region:
-        from ..numbers.tensor_number import read_in_region
-
-        return read_in_region(evaluator, tensor, _READS[name])
-    if not can_read(evaluator, tensor):
-        return None
-    if name == "__int__" and kind is float:
-        return read_number(evaluator, tensor).call_method(evaluator, name, [], {})
-    if _READS[name] not in (None, kind):
-        return None
-    return read_number(evaluator, tensor)
 
 
 def wrap_graph_result(
