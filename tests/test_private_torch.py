@@ -185,6 +185,9 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "_erased": lambda: next(iter(graph().graph.nodes)),
     **dict.fromkeys(("_root", "_target_to_str"), lambda: graph().graph),
     "_allow_unsafe_data_ptr_access": FakeTensorMode,
+    "_backward_error": lambda: FakeTensorMode().fake_tensor_converter.meta_converter,
+    "_get_memo": lambda: FakeTensorMode().fake_tensor_converter,
+    "_register_hook_dict": lambda: torch.ones(1, requires_grad=True).exp().grad_fn,
     "_eliminate_unbacked": ShapeEnv,
     "_rename_unbacked_to": ShapeEnv,
     **dict.fromkeys(("_raw_saved_tensors", "_sequence_nr"), context),
@@ -222,7 +225,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
 # Attributes of other values: the standard library's, SymPy's, and our own that no assignment names.
 OTHERS = frozenset(
     "_exit _getframe _inline_cache_entries _inst _is_owned _lru_cache_wrapper _member_map_ _name_ _nb_ops "
-    "_prec _value_ _check _current_frames _compiled_forward _common_constants".split()
+    "_patch_attr _prec _value_ _check _current_frames _compiled_forward _common_constants".split()
 )
 
 

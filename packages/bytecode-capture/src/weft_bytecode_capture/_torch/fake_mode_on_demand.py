@@ -35,8 +35,12 @@ _KNOWN_CONSTRUCTORS = ("2.13", "2.14", "2.15")
 
 def _setting(place: str, name: str, default: bool) -> bool:
     """A setting of fake tensors; ``default`` while its module is not loaded, so that none can have set it."""
-    module = sys.modules.get(f"torch._{place}.config")
+    module = sys.modules.get(place)
     return default if module is None else bool(getattr(module, f"fake_tensor_{name}"))
+
+
+_FUNCTORCH = "torch._functorch.config"
+_DYNAMO = "torch._dynamo.config"
 
 
 class EnvironmentOnDemand:
@@ -69,7 +73,7 @@ class FakeModeOnDemand(FakeTensorMode):
         self._forms: dict[tuple[FakeLayout, bool], FakeForm] = {}
         static = shape_env is None if static_shapes is None else static_shapes
         version = ".".join(torch.__version__.split(".")[:2])
-        real = _setting("functorch", "propagate_real_tensors", False)
+        real = _setting(_FUNCTORCH, "propagate_real_tensors", False)
         if version in _KNOWN_CONSTRUCTORS and not real:
             self._begin(static, allow_non_fake_inputs)
         else:
@@ -89,14 +93,14 @@ class FakeModeOnDemand(FakeTensorMode):
         self.static_shapes = static_shapes
         self.allow_scalar_outputs = False
         read: Any = os.environ.get
-        allowed = _setting("functorch", "allow_unsafe_data_ptr_access", True)
+        allowed = _setting(_FUNCTORCH, "allow_unsafe_data_ptr_access", True)
         self._allow_unsafe_data_ptr_access = allowed
         meta = read("FAKE_ALLOW_META", "1") != "0"
-        self.allow_meta = _setting("functorch", "allow_meta", meta)
+        self.allow_meta = _setting(_FUNCTORCH, "allow_meta", meta)
         cache = read("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "1") == "1"
-        self.cache_enabled = _setting("dynamo", "cache_enabled", cache)
+        self.cache_enabled = _setting(_DYNAMO, "cache_enabled", cache)
         cross = read("TORCH_FAKE_TENSOR_DISPATCH_CACHE_CROSSCHECK", "0") == "1"
-        self.cache_crosscheck_enabled = _setting("dynamo", "cache_crosscheck_enabled", cross)
+        self.cache_crosscheck_enabled = _setting(_DYNAMO, "cache_crosscheck_enabled", cross)
         self.allow_non_fake_inputs = allow_non_fake_inputs
         self.in_kernel_invocation = False
         self.enter_stack = []

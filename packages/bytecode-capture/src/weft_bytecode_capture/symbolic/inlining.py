@@ -16,7 +16,7 @@ from .models.containers.sequences import TupleVariable
 from .models.functions.python_functions import FunctionVariable
 from .models.iterators.generators import GeneratorVariable
 from .models.table import model_of
-from .policy import is_break_for_torch, is_kept_apart_needlessly, is_other_compiler
+from .policy import is_break_for_torch, is_kept_apart_needlessly, is_other_compiler, untagged
 from .variables.base import Arguments, Keywords, Variable
 from .variables.builder import is_registered
 from .variables.constant import ConstantVariable
@@ -39,6 +39,9 @@ def inline_call(
     module = dictionary.get("__name__")
     value = getattr(function, "value", None)
     if is_other_compiler(module, function.qualified_name()) and not is_nonstrict(value):
+        replaced = untagged(value)
+        if replaced is not value:
+            return caller.wrap_known(replaced).call(caller, arguments, keywords)
         original = getattr(value, "__wrapped__", None)
         caller_module = caller.globals.dictionary.get("__name__")
         if is_break_for_torch(module, function.qualified_name(), caller_module):

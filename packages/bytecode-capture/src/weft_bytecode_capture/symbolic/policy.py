@@ -84,15 +84,29 @@ def is_other_compiler(module: Any, function: str) -> bool:
 
 
 _OPTIMIZERS = "torch.optim.optimizer"
-_PLAIN_METHODS = frozenset(
-    f"Optimizer.{name}" for name in ("add_param_group", "zero_grad", "state_dict")
-)
+_PLAIN_METHODS = frozenset({"add_param_group", "zero_grad", "state_dict", "_init_group"})
 
 
 def is_kept_apart_needlessly(function: Any) -> bool:
     """Whether torch keeps a function out of its own compiler that is captured as others are."""
-    name = getattr(function, "__qualname__", None)
-    return getattr(function, "__module__", None) == _OPTIMIZERS and name in _PLAIN_METHODS
+    module, name = (getattr(function, f"__{kind}__", None) for kind in ("module", "qualname"))
+    if not isinstance(module, str) or not isinstance(name, str):
+        return False
+    return module.startswith("torch.optim.") and name.rpartition(".")[2] in _PLAIN_METHODS
+
+
+_TAGGED = {"patched_init": "init", "patched_setstate": "setstate"}
+"""Functions that torch's compiler puts in the place of modules' methods, and its names for what was there."""
+
+
+def untagged(function: Any) -> Any:
+    """The method in whose place torch's compiler has put ``function``, which counts modules for it."""
+    if getattr(function, "__module__", None) != "torch._dynamo.mutation_guard":
+        return function
+    code = function.__code__
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    cell = cells.get(_TAGGED.get(code.co_name, ""))
+    return function if cell is None else cell.cell_contents
 
 
 def is_break_for_torch(module: Any, function: str, caller: Any) -> bool:

@@ -13,6 +13,7 @@ from weft_guards import AttributeSource, IsObject, LengthIs, StoragesApart, stor
 from ...._torch import storage_identity
 from ....sources import FillsStorage, fills_storage
 from ....unsupported import Unsupported
+from ...policy import untagged
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.keys import HashedKey
@@ -45,7 +46,7 @@ _SHARED = (
 
 _OF_MODULES = (
     vars(torch.nn.Module).get("__getstate__"),  # leaves out what ``compile`` has made
-    torch.nn.Module.__setstate__,  # adds what modules of older versions lack
+    untagged(torch.nn.Module.__setstate__),  # adds what modules of older versions lack
 )
 _INSTANCES = (UserObjectVariable, ModuleInstanceVariable)
 _COMPILED = "_compiled_call_impl"
@@ -164,7 +165,7 @@ def _copied_instance(
         found = evaluator.state.find_in_type(value.kind, name)
         if found is None or is_builtin_descriptor(found[1]):
             continue
-        if not any(found[1] is function for function in _OF_MODULES):
+        if not any(untagged(found[1]) is function for function in _OF_MODULES):
             raise Unsupported("copy of a value", f"{value!r}, by its {name}")
     if any(
         isinstance(raw, types.MemberDescriptorType)
