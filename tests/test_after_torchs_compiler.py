@@ -19,8 +19,9 @@ def _as_torch_compile_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
     TorchPatcher.patch()
     for name, method in methods.items():
         monkeypatch.setattr(nn.Module, name, method)
-    monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", True, raising=False)
-    install_generation_tagging_init()
+    for _ in range(2):  # a process may have done so before
+        monkeypatch.setattr(nn.Module, "___needs_generation_tag_patch", True, raising=False)
+        install_generation_tagging_init()
 
 
 @pytest.mark.parametrize(

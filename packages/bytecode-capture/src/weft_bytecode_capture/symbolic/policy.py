@@ -101,12 +101,14 @@ _TAGGED = {"patched_init": "init", "patched_setstate": "setstate"}
 
 def untagged(function: Any) -> Any:
     """The method in whose place torch's compiler has put ``function``, which counts modules for it."""
-    if getattr(function, "__module__", None) != "torch._dynamo.mutation_guard":
-        return function
-    code = function.__code__
-    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    cell = cells.get(_TAGGED.get(code.co_name, ""))
-    return function if cell is None else cell.cell_contents
+    while getattr(function, "__module__", None) == "torch._dynamo.mutation_guard":
+        code = function.__code__
+        cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+        cell = cells.get(_TAGGED.get(code.co_name, ""))
+        if cell is None:
+            break
+        function = cell.cell_contents
+    return function
 
 
 def is_break_for_torch(module: Any, function: str, caller: Any) -> bool:
