@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import weft
 from torch import Tensor, nn
 
+from tests.same_values import assert_same
 from tests.staged_backend import by_operators
 
 
@@ -89,15 +90,6 @@ def outcome(program: Program) -> list[Any]:
         found += [tensor.clone() for tensor in module.state_dict().values()]
         found += [None if p.grad is None else p.grad.clone() for p in module.parameters()]
     return found
-
-
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected)
-    for mine, its in zip(found, expected, strict=True):
-        if isinstance(its, Tensor):
-            torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-11)
-        else:
-            assert mine == its
 
 
 @pytest.mark.parametrize("program", [beside_the_original, trained_inside], ids=lambda p: p.__name__)

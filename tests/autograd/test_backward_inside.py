@@ -11,6 +11,7 @@ import torch.nn.functional as F
 import weft
 from torch import Tensor, nn
 
+from tests.same_values import assert_same
 from tests.staged_backend import by_operators
 
 
@@ -232,15 +233,6 @@ def outcome(program: Program, has_gradients: bool) -> list[Any]:
                 found += [gradient.stride(), gradient.requires_grad, gradient.is_leaf]
                 found += [gradient is value for value in (*results, state.given, *state.kept)]
     return found
-
-
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected)
-    for mine, its in zip(found, expected, strict=True):
-        if isinstance(its, Tensor):
-            torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-11)
-        else:
-            assert mine == its
 
 
 @pytest.mark.parametrize("has_gradients", [False, True], ids=["none", "some"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from torch import Tensor, nn
 from torch.autograd import grad
 
+from tests.same_values import assert_same
 from tests.staged_backend import by_operators
 
 torch.manual_seed(0)
@@ -217,15 +218,6 @@ def outcome(program: Program, requires_grad: bool = False, rows: int = 4) -> lis
         except RuntimeError as error:
             found.append(str(error))
     return [*found, x.grad, *(p.grad for p in PARAMETERS)]
-
-
-def assert_same(found: Sequence[Any], expected: Sequence[Any]) -> None:
-    assert len(found) == len(expected)
-    for mine, its in zip(found, expected, strict=True):
-        if isinstance(its, Tensor):
-            torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-11, equal_nan=True)
-        else:
-            assert mine == its
 
 
 @pytest.mark.parametrize("requires_grad", [False, True], ids=["data", "argument"])

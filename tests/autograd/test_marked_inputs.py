@@ -11,6 +11,7 @@ import weft
 from torch import Tensor, nn
 from torch.autograd import grad
 
+from tests.same_values import assert_same
 from tests.staged_backend import by_operators
 
 torch.manual_seed(0)
@@ -124,16 +125,6 @@ def outcome(program: Program) -> list[Any]:
         found += [data["x"].detach().clone(), data["x"].grad]
         NET.zero_grad()
     return found
-
-
-def assert_same(found: list[Any], expected: list[Any]) -> None:
-    assert len(found) == len(expected)
-    for mine, its in zip(found, expected, strict=True):
-        if isinstance(its, Tensor):
-            torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-11)
-            assert mine.requires_grad == its.requires_grad
-        else:
-            assert mine == its
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
