@@ -271,9 +271,8 @@ def _take_known(ctx: Any, gradients: tuple[Any, ...], present: frozenset[int]) -
     plan: Plan = ctx.plan
     part, ctx.values.known = _saved_for(ctx, present)
     known = ctx.values.known
-    read = None if part is None else frozenset(part.inputs)
     for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True):
-        is_read = read is None or len(known) in read
+        is_read = part is None or len(known) in part.reads
         gradient = gradients[tangent.output_index]
         known.append(tangent.prepare(gradient, layout) if is_read else None)
     return part

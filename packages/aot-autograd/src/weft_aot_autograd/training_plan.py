@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +59,7 @@ class Values:
 class Segment:
     """A segment with its program; ``arguments`` are the positions of what it computes the gradients of.
 
-    Without a program, ``compile_later`` makes it when it runs first.
+    Without a program, ``make`` gives it when it runs first.
     """
 
     def __init__(
@@ -66,12 +67,12 @@ class Segment:
         segment: BackwardSegment,
         program: Program | None,
         gradients: Sequence[int],
-        compile_later: CompileLater | None = None,
+        make: Callable[[], Program] | None = None,
     ) -> None:
         self.inputs = segment.inputs
-        self._program = program
+        self.reads = frozenset(segment.inputs)
+        self._program, self._make = program, make
         self.arguments = tuple(gradients[k] for k in segment.gradients)
-        self._graph, self._compile_later = segment.graph_module, compile_later
 
     def select(self, arguments: Sequence[Any]) -> list[Any]:
         return [arguments[k] for k in self.arguments]
@@ -80,8 +81,8 @@ class Segment:
         """The gradients of ``arguments``, in order; the last segment lets go of what its program has read."""
         assert values.known is not None
         if self._program is None:
-            assert self._compile_later is not None
-            self._program = self._compile_later(self._graph)
+            assert self._make is not None
+            self._program = self._make()
         inputs = [values.known[k] for k in self.inputs]
         if is_last:
             values.known = None
@@ -214,7 +215,6 @@ class Plan:
         self._examine_results(functional, partitioned, order)
         self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
         self.given = GivenGradients(partitioned, self.gradients)
-        self._partial: dict[tuple[frozenset[int], frozenset[int], bool], Segment | None] = {}
         self._expected: tuple[frozenset[int], Segment] | None = None
         self._set_segments(partitioned, backward, compile_later, expected)
         self.argument_count = len(order)
@@ -225,6 +225,7 @@ class Plan:
         devices = (tangent.device for tangent in self.tangents)
         self.gradients_device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
         self._partitioned, self._compile_later = partitioned, compile_later
+        self._partial: dict[tuple[frozenset[int], frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)
         self._kept_for_others: dict[frozenset[int], Set[int]] = {}
         self._is_over: dict[frozenset[int], bool] = {}
@@ -248,7 +249,8 @@ class Plan:
         if expected is None:
             self.segments = (Segment(whole, backward, self.gradients),)
             return
-        self.segments = (Segment(whole, None, self.gradients, compile_later),)
+        make = functools.partial(compile_later, whole.graph_module)
+        self.segments = (Segment(whole, None, self.gradients, make),)
         part = Segment(expected.segment, backward, self.gradients)
         self._expected = expected.missing, part
 
