@@ -180,6 +180,12 @@ def polyfill(*subjects: Any) -> Callable[[_F], _F]:
     return _registering(lambda function: (Model(s, polyfill=function) for s in subjects))
 
 
+def unmodelled(function: Any) -> Any:
+    """A function of the same code, without wrappers, for which no model stands: it is evaluated as it is."""
+    plain = inspect.unwrap(function)
+    return types.FunctionType(plain.__code__, plain.__globals__, plain.__name__)
+
+
 def is_polyfill(function: Any) -> bool:
     """Whether a function is evaluated in place of another: nothing of it changes, and nothing is guarded."""
     return id(function) in _POLYFILLS

@@ -5,23 +5,14 @@ Code would be compiled for the answers: once for a first step, which finds none,
 
 from __future__ import annotations
 
-import inspect
-import types
 from typing import Any
 
 import torch
 
-from ..models.table import polyfill
+from ..models.table import polyfill, unmodelled
 
-
-def _again(function: Any) -> Any:
-    """A function of the same code, which is evaluated as it is."""
-    code = inspect.unwrap(function)
-    return types.FunctionType(code.__code__, code.__globals__, code.__name__)
-
-
-_OF_OPTIMIZER = _again(torch.optim.Optimizer.zero_grad)
-_OF_MODULE = _again(torch.nn.Module.zero_grad)
+_OF_OPTIMIZER = unmodelled(torch.optim.Optimizer.zero_grad)
+_OF_MODULE = unmodelled(torch.nn.Module.zero_grad)
 
 
 @polyfill(torch.optim.Optimizer.zero_grad)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import torch
@@ -10,10 +9,10 @@ import torch
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ..objects.user_objects import UserObjectVariable
-from ..table import model
+from ..table import model, unmodelled
 
 _PATCH: Any = torch.optim.Optimizer._patch_step_function
-_REST = types.FunctionType(_PATCH.__code__, _PATCH.__globals__, _PATCH.__name__)
+_REST = unmodelled(_PATCH)
 
 
 @model(_PATCH)
