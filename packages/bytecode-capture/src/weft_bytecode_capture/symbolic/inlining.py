@@ -39,18 +39,7 @@ def inline_call(
     module = dictionary.get("__name__")
     value = getattr(function, "value", None)
     if is_other_compiler(module, function.qualified_name()) and not is_nonstrict(value):
-        replaced = untagged(value)
-        if replaced is not value:
-            return caller.wrap_known(replaced).call(caller, arguments, keywords)
-        original = getattr(value, "__wrapped__", None)
-        caller_module = caller.globals.dictionary.get("__name__")
-        if is_break_for_torch(module, function.qualified_name(), caller_module):
-            return ConstantVariable(None)
-        if is_kept_apart_needlessly(original) or is_registered(
-            original
-        ):  # torch's compiler puts wrappers around functions of torch
-            return caller.wrap_known(original).call(caller, arguments, keywords)
-        raise Unsupported("call of a disabled function", function.qualified_name())
+        return _call_of_other_compiler(caller, function, arguments, keywords)
     caller.state.note_repetition()
     if caller.depth >= caller.state.options.inline_depth:
         raise Unsupported("calls nested too deep", function.qualified_name())
@@ -68,6 +57,25 @@ def inline_call(
         caller.state.generators.append(generator)
         return generator
     return child.run()
+
+
+def _call_of_other_compiler(
+    caller: FrameEvaluator, function: FunctionVariable, arguments: Arguments, keywords: Keywords
+) -> Variable:
+    """A call of a function of torch's own compiler, where it stands for one that is captured.
+
+    :raises Unsupported: it stands for none.
+    """
+    value, name = getattr(function, "value", None), function.qualified_name()
+    module = function.globals_dictionary(caller).get("__name__")
+    if is_break_for_torch(module, name, caller.globals.dictionary.get("__name__")):
+        return ConstantVariable(None)
+    captured = untagged(value)
+    if captured is value:  # torch's compiler puts wrappers around other functions of torch
+        captured = getattr(value, "__wrapped__", None)
+        if not (is_kept_apart_needlessly(captured) or is_registered(captured)):
+            raise Unsupported("call of a disabled function", name)
+    return caller.wrap_known(captured).call(caller, arguments, keywords)
 
 
 def class_namespace(
