@@ -127,9 +127,8 @@ def test_results_may_be_written_to(name: str, is_inside: bool) -> None:
         result = F.scaled_dot_product_attention(q, k, v)
         return result.mul_(3) if is_inside else result
 
-    torch.manual_seed(0)
     given = [
-        torch.randn(*batch, rows, E).requires_grad_()
+        torch.randn(*batch, rows, E, dtype=torch.float64).requires_grad_()
         for batch, rows in zip(SHAPES[name], (L, S, S), strict=True)
     ]
     found, expected = weft.compile(attend, fullgraph=True)(*given), attend(*given)
@@ -138,7 +137,5 @@ def test_results_may_be_written_to(name: str, is_inside: bool) -> None:
     torch.testing.assert_close(found, expected)
     assert found.stride() == expected.stride()
     torch.testing.assert_close(
-        *(torch.autograd.grad(result.square().sum(), given) for result in (found, expected)),
-        rtol=1e-5,
-        atol=5e-5,  # of gradients of about 10
+        *(torch.autograd.grad(result.square().sum(), given) for result in (found, expected))
     )
