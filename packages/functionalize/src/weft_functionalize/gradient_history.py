@@ -67,6 +67,15 @@ class _Saved:
     writes: int
 
 
+class _Pack:
+    """What autograd keeps in the place of a tensor that it saves: it dies with the node that needs it."""
+
+    __slots__ = ("__weakref__", "saved")
+
+    def __init__(self, saved: _Saved) -> None:
+        self.saved = saved
+
+
 # By a leaf that stands for what a region gives: the nodes of its sources, the certain ones and all.
 Made = TensorMap[tuple[Sequence[_Function], Sequence[_Function]]]
 
@@ -128,7 +137,9 @@ class GradientHistory:
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
         self._saved: dict[int, _Saved] = {}  # the last, by how many nodes there were
-        self._protected: set[int] = set()  # storages of all that is saved
+        self._packs: dict[
+            int, weakref.WeakSet[_Pack]
+        ] = {}  # by storage, while backward may want them
         self._writes: dict[int, list[Window]] = {}  # by storage
         self._following: dict[_Function, tuple[_Function, ...]] = {}
         self._known_behind: dict[bool, dict[_Function, frozenset[int]]] = {}  # by whether certain
@@ -143,7 +154,7 @@ class GradientHistory:
         if not saved_tensor_hooks_enabled():
             yield
             return
-        hooks = _unheld(self._save_version), _unheld(self._check_version)
+        hooks = _unheld(self._save_version), _unheld(self._check_pack)
         with torch.autograd.graph.saved_tensors_hooks(*hooks):
             yield
 
@@ -151,20 +162,24 @@ class GradientHistory:
         """An operator has written to ``tensor``, whether autograd was told or not."""
         self._writes.setdefault(storage_identity(tensor), []).append(Window.of_tensor(tensor))
 
-    def _save_version(self, tensor: torch.Tensor) -> _Saved:
+    def _save_version(self, tensor: torch.Tensor) -> _Pack:
         version = -1 if tensor.is_inference() else tensor._version
         saved = _Saved(tensor, version, len(self._writes.get(storage_identity(tensor), ())))
         self._saved[nodes_of_autograd_made()] = saved
-        self._protected.add(storage_identity(tensor))
-        return saved
+        pack = _Pack(saved)
+        self._packs.setdefault(storage_identity(tensor), weakref.WeakSet()).add(pack)
+        return pack
 
     def check_uncertain_write(self, tensor: torch.Tensor) -> None:
         """A region writes to ``tensor`` in some calls, as data says.
 
-        :raises Unsupported: autograd has saved it, so that data says whether backward raises.
+        :raises Unsupported: autograd holds it for a backward, so that data says whether that raises.
         """
-        if storage_identity(tensor) in self._protected:
+        if self._packs.get(storage_identity(tensor)):
             raise Unsupported("write to what autograd has saved, as data says", str(tensor.shape))
+
+    def _check_pack(self, pack: _Pack) -> torch.Tensor:
+        return self._check_version(pack.saved)
 
     def _check_version(self, saved: _Saved) -> torch.Tensor:
         tensor, version = saved.tensor, saved.version

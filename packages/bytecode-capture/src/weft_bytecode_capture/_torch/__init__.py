@@ -140,6 +140,10 @@ LIST_UPDATES: dict[Any, str] = {
 """Functions that update each tensor of a list by a number, and the method that updates one."""
 
 
+unscale_gradients: Callable[..., None] = torch._amp_foreach_non_finite_check_and_unscale_
+"""By it a ``GradScaler`` multiplies gradients by a number, and learns whether all were finite."""
+
+
 def without_saved_tensor_hooks() -> AbstractContextManager[Any]:
     """Within it none of the program's hooks sees what autograd saves; writes to that are errors still."""
     autograd: Any = torch._C._autograd

@@ -206,6 +206,14 @@ class VariableBuilder:
         self._current_evaluator().guard(row[2], IsObject(value, weak=True))
         return row[1]
 
+    def held_object(self, variable: Variable) -> tuple[Any] | None:
+        """The object from outside that ``variable`` stands for, guarded to be this very one; or None."""
+        for value, known, _ in self._memo.values():
+            if known is variable:
+                self.held(value)
+                return (value,)
+        return None
+
     def remember(self, value: Any, variable: Variable, source: Source) -> None:
         """Let ``variable`` stand for ``value`` from now on (before wrapping what may refer back to it)."""
         self._memo[id(value)] = (value, variable, source)

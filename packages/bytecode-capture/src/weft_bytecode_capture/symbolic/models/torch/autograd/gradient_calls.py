@@ -18,8 +18,14 @@ from weft_guards import AttributeSource, IsObject
 from ....._torch.transforms import is_of_level
 from .....unsupported import BreakEarlier, Unsupported
 from ....graph.answers import guard_leaf
-from ....graph.histories import guard_without_hooks, has_history_outside, with_history
-from ....graph.purity import REGION_OPERATORS
+from ....graph.histories import (
+    computed_from,
+    guard_without_hooks,
+    has_history_outside,
+    with_history,
+)
+from ....graph.purity import REGION_OPERATORS, writes
+from ....graph.storages import leaves, node_values
 from ....protocol import Evaluator
 from ....variables.base import Keywords, Variable
 from ...containers.sequences import TupleVariable, flattened
@@ -115,12 +121,12 @@ def _check(
         raise _refusal("is_grads_batched")
     if "only_inputs" in given and not given["only_inputs"].truth(evaluator):
         raise _refusal("only_inputs=False")  # of which eager warns
-    if any(node.target in REGION_OPERATORS for node in graph.outermost.nodes):
-        raise _refusal("behind a region")
     for value in flattened(evaluator, listed.values()):
         if type(value) is not TensorVariable and not value.is_none():
             raise _refusal(f"of {value!r}")
     results = list(tensors_among(evaluator, [listed["outputs"]]))
+    if any(map(_gives_history, computed_from(evaluator, (node for node, _ in results)))):
+        raise _refusal("by what a region computes")
     graph.marked_leaves.require_unmarked(node for node, _ in (*results, *asked))
     ids = {id(fake) for _, fake in asked}
     asked_outside = [row for row in graph.given if id(row[2]) in ids and row[1].requires_grad]
@@ -137,6 +143,18 @@ def _check(
         is_alone = all(row[2] is fake for row in asked_outside)
         if not is_alone and has_history_outside(tensor, fake, [result for _, result in results]):
             raise _refusal("by a history that began before the call")
+
+
+def _gives_history(node: torch.fx.Node) -> bool:
+    """Whether a node is a region that gradients may lead through: of no such history is known."""
+    if node.target not in REGION_OPERATORS:
+        return False
+    operands = node.all_input_nodes if writes(node) else []
+    made = [v for v in leaves(node_values([node])) if isinstance(v, torch.Tensor)]
+    changed = [v for v in leaves(node_values(operands)) if isinstance(v, torch.Tensor)]
+    return any(v.requires_grad for v in made) or any(
+        v.requires_grad and not v.is_leaf for v in changed
+    )
 
 
 def _require_no_leaves(
