@@ -143,7 +143,7 @@ def recorded_pool(
     host = printed.host
     with monkeypatch.context() as patch:
         patch.setattr(load_launches, "reserve", reserve)
-        compute, _ = load_launches.host_functions(printed, _IdleDevice())
+        compute = load_launches.host_functions(printed, _IdleDevice()).compute
 
     def like(name: Any) -> torch.Tensor:
         layout = schedule.buffers[name].layout

@@ -248,3 +248,29 @@ def test_variants_are_timed_once(cache: Path) -> None:
         for _ in range(3):
             assert_equals_eager(run(*inputs), lambda x, w: (x * w).softmax(1), inputs)
         assert len(list(folder.glob("*.tuned"))) == 1
+
+
+def test_counters_on_the_cpu_are_computed_before_the_recording(gpu: TritonCodegen) -> None:
+    def steps(x: torch.Tensor, counts: list[torch.Tensor]) -> list[torch.Tensor]:
+        more = [count + 1 for count in counts]
+        for count in more:
+            x = torch.tanh(x @ x) * (1 - 0.9**count)
+        return [x, *more]
+
+    graph = make_fx(steps, tracing_mode="fake")(
+        torch.randn(32, 32, device="cuda"), [torch.tensor(0.0) for _ in range(12)]
+    )
+    gpu.rewrite(graph)
+    run = gpu.compile(loop_ir.schedule(loop_ir.lower(graph), gpu.schedule_options), {})
+    counts = [torch.tensor(float(k)) for k in range(12)]
+    held = []
+    for _ in range(5):
+        x = torch.randn(32, 32, device="cuda") / 4
+        got, *more = run(x, *counts)
+        wanted, *expected = steps(x, counts)
+        held.append((got, wanted))
+        assert more == expected and all(count.device.type == "cpu" for count in more)
+        counts = more
+    for got, wanted in held:
+        torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-4)
+    assert run.not_recorded is None

@@ -325,7 +325,7 @@ def devices(graph: torch.fx.GraphModule) -> list[str]:
 
 
 def test_a_few_that_are_returned_are_copied_back(codegen: TritonCodegen) -> None:
-    x, scale = torch.empty(3, device="meta"), torch.tensor(1.0)
+    x, scale = torch.empty(3, device="meta"), torch.tensor(1)
     graph = on_meta(lambda x, scale: (x * 2, scale + 1), x, scale)
     codegen.rewrite(graph)
     assert devices(graph) == ["meta", "meta", "meta", "meta", "cpu"]
@@ -338,7 +338,7 @@ def test_other_tensors_on_the_cpu_stay(codegen: TritonCodegen) -> None:
     x = torch.empty(3, device="meta")
     for function, inputs in (
         (mixed, (torch.empty(3), torch.ones(3))),
-        (counters, (x, torch.tensor(1.0))),
+        (counters, (x, torch.tensor(1))),
     ):
         graph = on_meta(function, *inputs)
         before = devices(graph)

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Sequence
 
 import torch
+from torch._ops import OpOverload as OpOverload
 from torch.utils._pytree import tree_leaves as tree_leaves
 from torch.utils._pytree import tree_map as tree_map
 

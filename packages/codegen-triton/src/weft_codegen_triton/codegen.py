@@ -315,12 +315,11 @@ class TritonCodegen(Codegen):
         ``load_functions``: what loads kernels if not the device, which compiles them.
         """
         wider = generated.for_larger_sizes
-        compute, finish = host_functions(generated.printed, device, load_functions)
+        functions = host_functions(generated.printed, device, load_functions)
         worth = generated.steps_before_tail >= self.options.min_recorded_steps
         record = self.options.cuda_graphs and worth and device.records and generated.is_recordable
         return TritonProgram(
-            compute,
-            finish,
+            functions,
             device,
             generated,
             record=record,

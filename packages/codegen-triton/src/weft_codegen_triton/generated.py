@@ -76,4 +76,5 @@ class GeneratedProgram:
     @property
     def steps_before_tail(self) -> int:
         """Kernels and calls of a program call that a recording would hold."""
-        return self.kernel_count + self.extern_count - self.printed.host.tail_steps
+        host = self.printed.host
+        return self.kernel_count + self.extern_count - host.head_steps - host.tail_steps

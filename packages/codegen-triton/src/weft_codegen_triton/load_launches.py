@@ -21,6 +21,7 @@ from weft_codegen_triton.host.launches import ALIGNED
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_codegen_triton.runtime.cuda_graph import beside_recordings
+from weft_codegen_triton.runtime.host_functions import HostFunctions
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 from weft_codegen_triton.runtime.memory import copy_memory, empty_result, reserve
 
@@ -89,8 +90,8 @@ def host_functions(
     printed: PrintedProgram,
     device: CudaDevice | InterpretedDevice,
     load_functions: Load | None = None,
-) -> tuple[Any, Any]:
-    """The two functions of the host program's module, with the kernels that they launch on ``device``."""
+) -> HostFunctions:
+    """The functions of the host program's module, with the kernels that they launch on ``device``."""
     host = printed.host
     modules = (torch, itertools, math)
     made = (torch.empty, torch.empty_strided, torch.zeros, torch.as_strided, empty_result)
@@ -99,4 +100,4 @@ def host_functions(
     namespace = {it.__name__: it for it in named} | {"uint8": torch.uint8, **host.objects}
     LaunchLoader(printed, device, namespace, load_functions or device.load).load()
     exec(compile(host.source, "<weft host program>", "exec"), namespace)
-    return namespace["compute"], namespace["finish"]
+    return HostFunctions(namespace.get("prepare"), namespace["compute"], namespace["finish"])

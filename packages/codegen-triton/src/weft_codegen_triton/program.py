@@ -13,10 +13,9 @@ from weft_codegen_triton._torch import set_grad_enabled
 from weft_codegen_triton.errors import IndicesTooLarge
 from weft_codegen_triton.generated import GeneratedProgram
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.runtime.cuda_graph import Compute
+from weft_codegen_triton.runtime.host_functions import HostFunctions
 from weft_codegen_triton.runtime.replays import Replays
 
-Finish = Callable[[list[Any], Sequence[torch.Tensor], int, Sequence[torch.Tensor]], tuple[Any, ...]]
 NOT_RECORDED = "not asked for, not sound, or too short"
 
 
@@ -53,9 +52,9 @@ class TritonProgram:
 
     Safe to call from several threads at once; programs on a device take turns.  With ``record`` the second
     call on a stream (of a size, if the program ``is_dynamic``) records a CUDA graph that later calls replay,
-    of all steps but the last.  A later call leaves results as they are: the tensors that ``compute`` gives
-    for them are copied, unless :meth:`donate` donates them or :meth:`call_donated` shares them, in memory
-    that is not written to again while anybody holds it.
+    of all steps but the first, on the CPU, and the last.  A later call leaves results as they are: the
+    tensors that ``compute`` gives for them are copied, unless :meth:`donate` donates them or
+    :meth:`call_donated` shares them, in memory that is not written to again while anybody holds it.
     Inputs and constants without dimensions may be on the CPU.  ``generated`` is what the program was made
     of.  Calls whose sizes are too large for the indices of its kernels are run by another program, which
     ``load_wider`` gives.  Where ``may_fail`` is false a call raises nothing once its first kernel has begun.
@@ -63,8 +62,7 @@ class TritonProgram:
 
     def __init__(
         self,
-        compute: Compute,
-        finish: Finish,
+        functions: HostFunctions,
         device: Device,
         generated: GeneratedProgram,
         *,
@@ -78,8 +76,7 @@ class TritonProgram:
         self.extern_count = generated.extern_count
         asserts = generated.checks_indices and not device.asserts_later
         self.may_fail = generated.calls_may_raise or asserts
-        self._compute = compute
-        self._finish = finish
+        self._functions = functions
         self._constants = generated.constants
         self._device = device
         self._scalars = generated.scalars
@@ -93,7 +90,13 @@ class TritonProgram:
             counts = len(host.returned), len(host.donated)
             is_dynamic = generated.is_dynamic
             self._replays = Replays(
-                compute, steps, *counts, is_dynamic, copied_bytes, device.gpu, host.written
+                functions.compute,
+                steps,
+                *counts,
+                is_dynamic,
+                copied_bytes,
+                device.gpu,
+                host.written,
             )
 
     @property
@@ -141,6 +144,12 @@ class TritonProgram:
         is_replayable = donates or not self.generated.printed.host.donated
         with self._device.turn, self._device.guard():
             stream = self._device.stream()
+            given = inputs
+            prepared: tuple[torch.Tensor, ...] = ()
+            if self._functions.prepare is not None:
+                given = [] if self._load_wider is None else [*inputs]
+                sent, prepared = self._functions.prepare(inputs, self._constants)
+                inputs += sent
             self._move(inputs, self._scalars)
             constants: Sequence[torch.Tensor] = self._constants
             if self._constant_scalars:
@@ -153,12 +162,13 @@ class TritonProgram:
                         inputs, constants, stream, inputs_donated=inputs_donated
                     )
                 else:
-                    buffers = self._compute(inputs, constants, stream)
+                    buffers = self._functions.compute(inputs, constants, stream)
             except IndicesTooLarge:
                 buffers = None  # the other program runs when nothing holds the inputs any more
             if buffers is None:
-                return self._wider_program()._run(inputs, donates, inputs_donated)
-            return self._finish(inputs, constants, stream, buffers)
+                return self._wider_program()._run(given, donates, inputs_donated)
+            inputs += prepared
+            return self._functions.finish(inputs, constants, stream, buffers)
 
     def _move(self, tensors: list[Any], scalars: tuple[int, ...], sign: int = 0) -> None:
         """Move those of ``tensors`` at the positions ``scalars`` to the device.

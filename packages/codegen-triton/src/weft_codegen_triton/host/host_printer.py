@@ -1,10 +1,12 @@
 """Prints the host program: a Python module whose function ``compute`` runs the steps of a schedule in order.
 
-``compute(inputs, constants, stream)`` runs all steps but the tail and gives tensors: those of ``returned``
-buffers first, which a recording copies for the caller or shares with it, then those of ``donated`` ones,
-which it may donate, then those that the tail needs.  It takes inputs that nothing needs after it out of the
-list ``inputs``, and drops each when its last reader has run.  ``finish(inputs, constants, stream, buffers)``
-runs the tail on them and gives the results.  A CUDA graph records the first function only.  It raises
+``prepare(inputs, constants)``, where there is one, runs the head.  It gives tensors that ``compute`` takes
+after ``inputs``, then those that only ``finish`` takes, after these.  ``compute(inputs, constants, stream)``
+runs all steps but head and tail and gives tensors: those of ``returned`` buffers first, which a recording
+copies for the caller or shares with it, then those of ``donated`` ones, which it may donate, then those that
+the tail needs.  It takes inputs that nothing needs after it out of the list ``inputs``, and drops each when
+its last reader has run.  ``finish(inputs, constants, stream, buffers)`` runs the tail on them and gives the
+results.  A CUDA graph records ``compute`` only, which raises
 IndicesTooLarge for sizes that kernels have too few bits for.
 """
 
@@ -47,7 +49,11 @@ from weft_codegen_triton.host.expressions import (
 from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
 from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchArgument, LaunchPrinter
 from weft_codegen_triton.host.regions import every_step, print_branch, print_loop, read_within
-from weft_codegen_triton.host.steps_of_each_call import static_bytes, tail_length
+from weft_codegen_triton.host.steps_of_each_call import (
+    head_length,
+    static_bytes,
+    tail_length,
+)
 from weft_codegen_triton.kernel.aligned_sizes import (
     SIZE_MULTIPLE,
     aligned_products,
@@ -80,7 +86,8 @@ class PrintedHost:
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
     ``returned`` and ``donated`` name the buffers that ``compute`` gives and that results are made of, the
-    latter private ones; ``tail_steps`` counts the steps that ``finish`` runs.  ``may_not_fit``: indices may
+    latter private ones; ``head_steps`` and ``tail_steps`` count the
+    steps that ``prepare`` and ``finish`` run.  ``may_not_fit``: indices may
     be too large.  ``aligned`` are the sizes, or products of them, that kernels would have multiples of 16;
     ``begins_aligned``: they are where the graph was made.  ``written`` are the positions of ``inputs`` that
     kernels write to.
@@ -93,6 +100,7 @@ class PrintedHost:
     constants: tuple[str, ...]
     returned: tuple[str, ...]
     donated: tuple[str, ...]
+    head_steps: int
     tail_steps: int
     may_not_fit: bool
     aligned: tuple[sympy.Expr, ...]
@@ -138,6 +146,7 @@ class _HostPrinter(HostWalk):
         }
         self.kernel_launches = launches
         self.lines: list[str] = []
+        self.prepared: list[str] = []  # buffers that are handed on after the inputs
         self.result_numbers: Mapping[str, int] = {}  # of the buffers that ``compute`` gives
         self.is_beside_recordings = False  # where matmuls that are being printed run
         self.moved: list[str] = []  # what is written, maybe in a copy that is aligned
@@ -182,29 +191,34 @@ class _HostPrinter(HostWalk):
         steps = self.schedule.steps
         private = self.schedule.private
         copied = set() if self.schedule.gives_gradients else set(self.returned) - private
-        edge = len(steps) - tail_length(self.schedule, copied)
-        touched = self._touched_before(edge)
+        head = head_length(self.schedule)
+        edge = max(head, len(steps) - tail_length(self.schedule, copied))
+        prepare, later = self._prepare(head, edge) if head else ([], [])
+        touched = self._touched(steps[head:edge]) - self._touched(steps[:head])
         returned = tuple(n for n in self.returned if n in touched and n not in private)
         donated = tuple(n for n in self.returned if n in touched and n in private)
         self.result_numbers = {name: number for number, name in enumerate(returned)}
         self._bind()
         self._compare_bounds()
         self._compare_sizes()
-        self._take(edge)
-        self._align(steps[:edge])
-        self._reserve(steps[:edge])
+        self._take(head, edge)
+        self._align(steps[head:edge])
+        self._reserve(steps[head:edge])
         self._arena()
-        self._steps(0, edge)
+        self._steps(head, edge)
         self._copy_back()
         early = returned + donated
-        carried = [n for n in self.tensors if n not in early and self._is_carried(n, edge)]
+        known = {*early, *self.prepared}
+        carried = [n for n in self.tensors if n not in known and self._is_carried(n, edge)]
         uses_arena = bool(self.schedule.memory.offsets) and edge < len(steps)
         given = [*(self.tensor(n) for n in early), *(self.tensors[n] for n in carried)]
         self.emit(f"return {self._tuple([*given, *(['arena'] if uses_arena else [])])}")
         compute, self.lines = self.lines, []
+        self.prepared += later
         self._finish(edge, [*early, *carried], uses_arena)
         source = "\n".join(
             [
+                *prepare,
                 "def compute(inputs, constants, stream):",
                 *compute,
                 "",
@@ -222,6 +236,7 @@ class _HostPrinter(HostWalk):
             self.constants,
             returned,
             donated,
+            head,
             len(steps) - edge,
             bool(self.bounds),
             self.aligned,
@@ -252,12 +267,28 @@ class _HostPrinter(HostWalk):
     def loop(self, loop: Loop) -> None:
         print_loop(self, loop)
 
-    def _touched_before(self, edge: int) -> set[str]:
-        """The buffers that steps before ``edge`` read or write."""
-        found: set[str] = set()
-        for step in self.schedule.steps[:edge]:
-            found.update((*item_reads(step), *item_writes(step)))
-        return found
+    def _touched(self, steps: Iterable[Step]) -> set[str]:
+        """The buffers that ``steps`` read or write."""
+        return {name for step in steps for name in (*item_reads(step), *item_writes(step))}
+
+    def _prepare(self, head: int, edge: int) -> tuple[list[str], list[str]]:
+        """The function that runs the first ``head`` steps, and the buffers that only ``finish`` takes of it.
+
+        Those that steps before ``edge`` read are noted.
+        """
+        self._bind()
+        self._take(0, head)
+        self._steps(0, head)
+        made = [n for s in self.schedule.steps[:head] for n in item_writes(s)]
+        needed = [n for n in made if self.last_uses[n] >= head]
+        read = self._touched(self.schedule.steps[head:edge])
+        self.prepared = [n for n in needed if n in read]
+        later = [n for n in needed if n not in read]
+        first, second = (self._tuple(self.tensors[n] for n in ns) for ns in (self.prepared, later))
+        self.emit(f"return {first}, {second}")
+        lines, self.lines = self.lines, []
+        self.tensors, self.pointers, self.held = {}, {}, {}
+        return ["def prepare(inputs, constants):", *lines, "", ""], later
 
     def _is_carried(self, name: str, edge: int) -> bool:
         """Whether the tail needs a tensor that a step before it has made."""
@@ -295,6 +326,7 @@ class _HostPrinter(HostWalk):
                 names.append(entry.symbol.name if entry.input is None else "_")
             else:
                 names.append(self._named(entry))
+        names += map(self._named, self.prepared)
         if names:
             self.emit(f"{self._tuple(names)} = inputs")
         if self.constants:
@@ -323,8 +355,11 @@ class _HostPrinter(HostWalk):
             sizes = " | ".join(map(print_size, self.aligned))
             self.emit(f"{IS_ALIGNED} = ({sizes}) % {SIZE_MULTIPLE} == 0")
 
-    def _take(self, edge: int) -> None:
-        """Take the inputs that only steps before ``edge`` read out of their list, to be dropped in time."""
+    def _take(self, start: int, edge: int) -> None:
+        """Take the inputs whose last reader is from ``start`` to ``edge`` out of their list.
+
+        They are dropped in time.
+        """
         lasting = {o.buffer for o in self.schedule.outputs if isinstance(o, BufferView)}
         lasting.update(symbol.input for symbol in self.schedule.symbols if symbol.input is not None)
         taken = {
@@ -332,7 +367,7 @@ class _HostPrinter(HostWalk):
             for position, name in enumerate(self.inputs)
             if isinstance(name, str)
             and name not in lasting
-            and self.last_uses.get(name, edge) < edge
+            and start <= self.last_uses.get(name, edge) < edge
         }
         if taken:
             self.emit(f"for position in {tuple(taken.values())}:")

@@ -1,21 +1,46 @@
-"""The last steps of a program, which make its large results or copy others to the CPU: run anew at each call.
+"""Steps of a program that are run anew at each call: before a recording is replayed, and after it.
 
-What a recording computes must be copied for the caller.  Steps that come after it write straight into memory
-of the caller's, and their launches cost nothing while the recording runs.
+The first ones compute on the CPU and send what they give to the GPU, as an optimizer's counts of steps.  The
+last ones make large results, or copy others to the CPU.  What a recording computes must be copied for the
+caller.  Steps that come after it write straight into memory of the caller's, and their launches cost nothing
+while the recording runs.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection
 
-from weft_loop_ir import Region, Schedule, copied_results, item_reads, item_writes
+from weft_loop_ir import (
+    ExternCall,
+    Region,
+    Schedule,
+    Step,
+    copied_results,
+    devices_of,
+    item_reads,
+    item_writes,
+)
 
 LARGE = 4 << 20
 """Bytes of a result whose copy costs more than a launch."""
 MAX_STEPS = 8
 BYTES_PER_STEP = 8 << 20
 """Of large results: copying so many takes as long as the host needs for one more step."""
+
+
+def head_length(schedule: Schedule) -> int:
+    """How many of the first steps read what is on the CPU only, beside a GPU where kernels run."""
+    devices = devices_of(schedule)
+
+    def reads_elsewhere(step: Step) -> bool:
+        if not isinstance(step, ExternCall):
+            return False
+        read = {schedule.buffers[name].layout.device for name in item_reads(step)}
+        return bool(read) and read.isdisjoint(devices)
+
+    return sum(1 for _ in itertools.takewhile(reads_elsewhere, schedule.steps))
 
 
 def tail_length(schedule: Schedule, returned: Collection[str]) -> int:

@@ -16,6 +16,7 @@ from weft_codegen_triton.rewriting.convolution_bias import separate_biases, sum_
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.repeated_heads import share_heads
+from weft_codegen_triton.rewriting.scalar_lanes import compute_side_by_side
 from weft_codegen_triton.rewriting.scalars import move_scalars
 from weft_codegen_triton.rewriting.small_sums import widen_small_sums
 from weft_codegen_triton.rewriting.turned_joins import join_turned
@@ -23,7 +24,8 @@ from weft_codegen_triton.rewriting.turned_joins import join_turned
 
 def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Apply every pass to ``graph``, a functional ATen graph with fake values, in place."""
-    move_scalars(graph)
+    if not compute_side_by_side(graph):
+        move_scalars(graph)
     join_turned(graph)
     share_heads(graph)
     draw_in_kernels(graph)
