@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from weft_functionalize import FunctionalGraph, HeldValues, OutputKind
+from weft_functionalize import FunctionalGraph, HeldValues, OutputDescriptor, OutputKind
 
 Key = tuple[bool, int]
 """Whether a tensor is an argument, not a result, and its position among them."""
+
+
+def held_inputs(outputs: Iterable[OutputDescriptor]) -> frozenset[int]:
+    """The inputs that are held for the gradients of any of the ``outputs``."""
+    return frozenset(index for d in outputs for held in d.held for index in held.inputs)
 
 
 @dataclass(frozen=True)

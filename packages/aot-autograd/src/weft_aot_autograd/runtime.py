@@ -190,9 +190,7 @@ class CompiledFunction(torch.autograd.Function):
             count_writes(plan.written_results, results)
         if ctx.random_state is not None:
             ctx.random_state.note_end()
-        saved = [
-            arguments[index] if is_argument else results[index] for is_argument, index in plan.saved
-        ]
+        saved = plan.to_save(results, arguments, packs)
         apart = plan.numbers if packs else plan.private
         ctx.apart = {k: saved[k] for k in apart}
         saved = [value for k, value in enumerate(saved) if k not in apart]

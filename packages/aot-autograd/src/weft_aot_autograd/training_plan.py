@@ -15,7 +15,7 @@ from ._torch import keeps_graph
 from .derivation import Derivation
 from .expected_backward import ExpectedBackward
 from .given_gradients import GivenGradients
-from .held_plan import HeldPlan
+from .held_plan import HeldPlan, held_inputs
 from .joint_graph import PartitionedGraph
 from .missing_derivatives import MissingDerivatives
 from .partial_backward import is_linear, partial_backward
@@ -285,6 +285,15 @@ class Plan:
             (output, functional.lifted.get(index), order.get(index, 0))
             for output, index in functional.mutated_inputs.items()
         )
+        held = held_inputs(functional.outputs)
+        # The new values that eager's autograd holds are in memory that others may write to by ``.data``.
+        self.held_news = {
+            output: (lifted, position)
+            for (output, index), (_, lifted, position) in zip(
+                functional.mutated_inputs.items(), self.mutated, strict=True
+            )
+            if index in held and (lifted is not None or index in order)
+        }
         self.written_results = functional.written_results
         self.recorded_writes = self._differentiated & functional.mutated_inputs.keys()
 
@@ -349,6 +358,23 @@ class Plan:
             for output, lifted, position in self.mutated
             if results[output] is (arguments[position] if lifted is None else lifted)
         }
+
+    def to_save(self, results: Sequence[Any], arguments: Sequence[Any], packs: bool) -> list[Any]:
+        """What a call saves for backward: of its ``arguments``, and of the ``results`` of forward.
+
+        The new value of an argument that eager's autograd holds is saved where it will be.  ``packs``: hooks
+        see what is saved, before it is there.
+        """
+        saved = []
+        for is_argument, index in self.saved:
+            value = arguments[index] if is_argument else results[index]
+            if not is_argument and index in self.held_news and not packs:
+                lifted, position = self.held_news[index]
+                given = arguments[position] if lifted is None else lifted
+                if given is not value and given.stride() == value.stride():
+                    value = given.data  # to which no writes are counted
+            saved.append(value)
+        return saved
 
     def is_unreached(self, present: Set[int]) -> bool:
         """Whether no output has a gradient, so that no input has one and nothing saved matters.

@@ -88,7 +88,8 @@ def plan_outputs(
             reached=recorder.history.reached(recorded.value),
             writes=_counted_writes(recorded.value, recorder),
         )
-        index = plan.add(recorded.node, None, described)
+        is_kept = recorder.history.holds(recorded.value) and dense_order(recorded.value) is not None
+        index = plan.add(recorded.node, recorded.value if is_kept else None, described)
         if described.requires_grad:
             plan.differentiated[index] = [recorded.value]
     _UserOutputs(plan, recorder, aliases, outputs, written).add_all()

@@ -87,6 +87,8 @@ def normalize(
     one_thread = torch.autograd.set_multithreading_enabled(False)  # others know no modes
     with gradients, one_thread, fake_mode, quiet, transforms, recorder.history.versions_saved():
         outputs = interpreter.run(example_inputs, shared)
+    for tensor, number in recorder.saved:
+        recorder.history.check_unseen_writes(tensor, number)
     recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
     return NormalizedGraph(recorder, fake_mode, outputs)
 
@@ -243,8 +245,10 @@ class _RegionRunner:
     def record(
         self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]
     ) -> tuple[Any, ...]:
-        with recorder.history.observed():
-            return _Interpreter(module, recorder).run(values)
+        with recorder.history.observed() as saved:
+            results = _Interpreter(module, recorder).run(values)
+        recorder.saved += saved
+        return results
 
     def inline(
         self, module: torch.fx.GraphModule, recorder: AtenRecorder, values: Sequence[Any]

@@ -152,6 +152,9 @@ class AtenRecorder(TorchDispatchMode):
         self.effort = RegionEffort.LEAST
         self.observe: StepObserver | None = None
         self.history = GradientHistory()  # its inputs are numbered as ``inputs``
+        # What regions save, as this block's, and in a region what it saves itself; each with the number
+        # of the first write behind that.
+        self.saved: list[tuple[torch.Tensor, int]] = []
         self._module = module
         self._nodes: TensorMap[torch.fx.Node] = TensorMap()
         self._detached: TensorMap[torch.Tensor] = TensorMap()  # what each was detached from

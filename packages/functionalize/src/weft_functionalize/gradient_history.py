@@ -10,7 +10,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from ._torch import (
     nodes_of_autograd_made,
     number_of_node,
     saved_tensor_hooks_enabled,
+    share_version,
     storage_identity,
 )
 from .tensor_map import TensorMap
@@ -60,7 +61,7 @@ class Held:
 
 @dataclass(frozen=True)
 class _Saved:
-    """A tensor that autograd saves, with its version, and how often its memory was written to by then."""
+    """A tensor that autograd saves, with its version, and how many writes there were by then."""
 
     tensor: torch.Tensor
     version: int
@@ -74,6 +75,15 @@ class _Pack:
 
     def __init__(self, saved: _Saved) -> None:
         self.saved = saved
+
+
+@dataclass(frozen=True)
+class _Write:
+    """An operator's write to ``tensor``, the ``number``-th of all."""
+
+    tensor: torch.Tensor
+    window: Window
+    number: int
 
 
 # By a leaf that stands for what a region gives: the nodes of its sources, the certain ones and all.
@@ -134,13 +144,15 @@ class GradientHistory:
         self.made: Made = TensorMap() if made is None else made
         self._held: dict[int, torch.Tensor] = {}  # by storage, which lives as long as this
         self._held_in_regions: set[int] = set()
+        self._saved_in_region: list[tuple[torch.Tensor, int]] = []  # that is being recorded
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
         self._saved: dict[int, _Saved] = {}  # the last, by how many nodes there were
         self._packs: dict[
             int, weakref.WeakSet[_Pack]
         ] = {}  # by storage, while backward may want them
-        self._writes: dict[int, list[Window]] = {}  # by storage
+        self._writes: dict[int, list[_Write]] = {}  # by storage
+        self.write_count = 0
         self._following: dict[_Function, tuple[_Function, ...]] = {}
         self._known_behind: dict[bool, dict[_Function, frozenset[int]]] = {}  # by whether certain
         self._known_with = 0  # how much was made then
@@ -160,11 +172,34 @@ class GradientHistory:
 
     def note_write(self, tensor: torch.Tensor) -> None:
         """An operator has written to ``tensor``, whether autograd was told or not."""
-        self._writes.setdefault(storage_identity(tensor), []).append(Window.of_tensor(tensor))
+        write = _Write(tensor, Window.of_tensor(tensor), self.write_count)
+        self._writes.setdefault(storage_identity(tensor), []).append(write)
+        self.write_count += 1
+
+    def hand_on_writes(self, inside: torch.Tensor, outside: torch.Tensor, since: int) -> None:
+        """A region has written to ``inside``, if it has ``since`` that number; it stands for ``outside``."""
+        found = self._writes.get(storage_identity(inside), [])
+        is_counted = not inside.is_inference()
+        for k, write in enumerate(found):
+            if write.number < since:
+                continue
+            told = is_counted and share_version(inside, write.tensor)
+            if storage_identity(inside) != storage_identity(outside):
+                self.note_write(outside if told else outside.data)  # whose versions are others
+            elif told:
+                found[k] = replace(write, tensor=outside)
+
+    def check_unseen_writes(self, tensor: torch.Tensor, since: int) -> None:
+        """:raises Unsupported: autograd was not told of a write to ``tensor``, ``since`` that number."""
+        for write in self._writes.get(storage_identity(tensor), ()):
+            if write.number < since or not write.window.may_meet(Window.of_tensor(tensor)):
+                continue
+            if not share_version(tensor, write.tensor):
+                raise _written_by_data(tensor)
 
     def _save_version(self, tensor: torch.Tensor) -> _Pack:
         version = -1 if tensor.is_inference() else tensor._version
-        saved = _Saved(tensor, version, len(self._writes.get(storage_identity(tensor), ())))
+        saved = _Saved(tensor, version, self.write_count)
         self._saved[nodes_of_autograd_made()] = saved
         pack = _Pack(saved)
         self._packs.setdefault(storage_identity(tensor), weakref.WeakSet()).add(pack)
@@ -187,13 +222,10 @@ class GradientHistory:
             raise RuntimeError(
                 f"{_WRITTEN}: {list(tensor.shape)} is at version {tensor._version}; expected {version}"
             )
-        since = self._writes.get(storage_identity(tensor), [])[saved.writes :]
+        writes = self._writes.get(storage_identity(tensor), [])
+        since = [write.window for write in writes if write.number >= saved.writes]
         if since and any(map(Window.of_tensor(tensor).may_meet, since)):
-            raise Unsupported(
-                "write by .data to what autograd has saved",
-                f"shape {tuple(tensor.shape)}",
-                "write before the value is used, or to a clone()",
-            )
+            raise _written_by_data(tensor)
         return tensor
 
     def _saved_by(self, function: _Function) -> tuple[list[torch.Tensor], str]:
@@ -213,18 +245,26 @@ class GradientHistory:
             return found, str(raised)
 
     @contextlib.contextmanager
-    def observed(self) -> Iterator[None]:
-        """Note the tensors that autograd saves meanwhile: in a region, which results do not lead to."""
+    def observed(self) -> Iterator[list[tuple[torch.Tensor, int]]]:
+        """Note the tensors that autograd saves meanwhile: in a region, which results do not lead to.
+
+        Gives a list that has them afterwards, each with how many writes there were by then.
+        """
+        found: list[tuple[torch.Tensor, int]] = []
         if not saved_tensor_hooks_enabled():
-            yield
+            yield found
             return
-        with torch.autograd.graph.saved_tensors_hooks(
-            _unheld(self._hold_in_region), lambda tensor: tensor
-        ):
-            yield
+        before, self._saved_in_region = self._saved_in_region, found
+        hooks = _unheld(self._hold_in_region), lambda tensor: tensor
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(*hooks):
+                yield found
+        finally:
+            self._saved_in_region = before
 
     def _hold_in_region(self, tensor: torch.Tensor) -> torch.Tensor:
         self._held_in_regions.add(self._hold(tensor))
+        self._saved_in_region.append((tensor, self.write_count))
         return tensor
 
     def _hold(self, tensor: torch.Tensor) -> int:
@@ -542,6 +582,14 @@ def _saved_tensors(function: _Function) -> tuple[list[torch.Tensor], str]:
         parts = value if isinstance(value, tuple) else (value,)
         found += [item for item in parts if isinstance(item, torch.Tensor)]
     return found, error
+
+
+def _written_by_data(tensor: torch.Tensor) -> Unsupported:
+    return Unsupported(
+        "write by .data to what autograd has saved",
+        f"shape {tuple(tensor.shape)}",
+        "write before the value is used, or to a clone()",
+    )
 
 
 _WRITTEN = (

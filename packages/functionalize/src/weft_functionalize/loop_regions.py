@@ -41,6 +41,7 @@ from .region_operands import (
 from .region_recorder import Tie
 from .region_sharing import ONE_OF_SEVERAL, MaybeOne, conflicts, may_be_one, storage_of
 from .region_ties import End, flag_inside, flag_tensor, identity_inside
+from .saved_in_regions import note_saved_in_loop
 from .tensor_ssa.block_propagation import set_region_clobbers, set_region_writes
 from .tensor_ssa.layout import same_layout
 from .tensor_ssa.region_aliases import NeedsMoreEffort
@@ -164,6 +165,8 @@ class _Loop:
             else _final_integer(parent, k, counts)
             for k, v in layouts.items()
         }
+        left = [results.get(k) for k in range(self.count)]
+        note_saved_in_loop(parent, body, inputs, values, left)
         final = {tie: fresh(parent, f) for tie, f in zip(flags, following, strict=True)}
         versions = [fresh(parent, body.recorder.inputs[inputs[p]].value) for p in written]
         arguments = (

@@ -71,6 +71,7 @@ class RegionRecorder(AtenRecorder):
         super().__init__(module, parent.fake_mode)
         self.effort, self.observe = parent.effort, parent.observe
         self.history = parent.history
+        self.first_write = parent.history.write_count
         self.own_history = GradientHistory(parent.history.made)
         self.parent = parent
         self.views = views

@@ -39,6 +39,7 @@ from .region_operands import (
 )
 from .region_sharing import ONE_OF_SEVERAL, MaybeOne, conflicts, may_be_one, storage_of
 from .region_ties import flag_inside, identity_inside
+from .saved_in_regions import note_saved_in_branches
 from .scan_regions import record_scan
 from .tensor_ssa.block_propagation import set_region_writes
 from .tensor_ssa.region_aliases import NeedsMoreEffort
@@ -220,6 +221,7 @@ class _Branch:
                 layouts, self.branches[0].outputs, sources, strict=True
             )
         ]
+        note_saved_in_branches(parent, self.branches, self.orders, values, made)
         flags = {pair: fresh(parent, predicate) for pair in given}
         versions = [
             fresh(parent, self.branches[0].recorder.inputs[self.orders[0][p]].value)

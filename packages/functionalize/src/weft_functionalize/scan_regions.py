@@ -22,6 +22,7 @@ from .region_operands import (
     record_block,
     share_taken,
 )
+from .saved_in_regions import note_saved_in_branches
 from .unsupported import Unsupported
 
 
@@ -59,6 +60,8 @@ def record_scan(
     results = [_like(parent, row, row.dim()) for row in rows]
     given = zip(results, sources, left, strict=True)
     parent.give_gradients(*((made, s) for made, s, value in given if value.requires_grad))
+    given_values = [*rows, *rows, *additional, *taken]
+    note_saved_in_branches(parent, [block], [order], given_values, results)
     arguments = (
         parent.add_region("combine", converted),
         tuple(operand_node(parent, row) for row in rows),

@@ -9,6 +9,7 @@ import torch
 import torch.fx
 from weft_functionalize import NumberNodes, OutputKind, symbols_given_by, symbols_of
 
+from ..held_plan import held_inputs
 from ..joint_graph import JointGraph, PartitionedGraph
 from ..passes.collectives import starts
 from ..passes.storage_origins import is_view
@@ -62,11 +63,16 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
 
 
 def _held_outputs(joint: JointGraph, sides: Sides) -> set[torch.fx.Node]:
-    """Results that eager's autograd holds, and so reads in backward as ``y.data.mul_(2)`` has left them."""
+    """Results that eager's autograd holds, and so reads in backward as ``y.data.mul_(2)`` has left them.
+
+    An argument's new value is one.
+    """
+    inputs = held_inputs(joint.outputs)
     held = {
         sides.outputs[descriptor.graph_index]
         for descriptor in joint.outputs
-        if descriptor.graph_index is not None and descriptor.kind is not OutputKind.MUTATED_INPUT
+        if descriptor.graph_index is not None
+        and (descriptor.kind is not OutputKind.MUTATED_INPUT or descriptor.input_index in inputs)
     }
     return {node for node in held - sides.exposed if _capacity(node, sides) is not None}
 
