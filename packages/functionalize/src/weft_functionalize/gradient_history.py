@@ -172,7 +172,9 @@ class GradientHistory:
 
     def note_write(self, tensor: torch.Tensor) -> None:
         """An operator has written to ``tensor``, whether autograd was told or not."""
-        write = _Write(tensor, Window.of_tensor(tensor), self.write_count)
+        # It counts the same versions, and holds nothing that backward needs.
+        alone = tensor.detach()
+        write = _Write(alone, Window.of_tensor(tensor), self.write_count)
         self._writes.setdefault(storage_identity(tensor), []).append(write)
         self.write_count += 1
 
