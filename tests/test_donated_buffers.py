@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import os
 import random
-import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -19,17 +17,14 @@ import pytest
 import torch
 import weft
 from torch import nn
+from weft_codegen_triton import TritonCodegen, TritonOptions
+from weft_codegen_triton.runtime import donations, replays
+from weft_codegen_triton.runtime.cuda_graph import GraphRecording
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+from tests.triton_interpreter import require_interpreter
 
-from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
-from weft_codegen_triton.runtime import donations, replays  # noqa: E402
-from weft_codegen_triton.runtime.cuda_graph import GraphRecording  # noqa: E402
-from weft_codegen_triton.runtime.interpreter import InterpretedDevice  # noqa: E402
+require_interpreter()
 
 T = torch.Tensor
 

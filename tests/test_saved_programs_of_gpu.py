@@ -17,14 +17,11 @@ import weft
 from torch import nn
 from torch.nn import functional as F
 from weft.saved_file import read_file, write_file
+from weft_codegen_triton import TritonCodegen, TritonOptions
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+from tests.triton_interpreter import require_interpreter
 
-from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
+require_interpreter()
 
 T = torch.Tensor
 

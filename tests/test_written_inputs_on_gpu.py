@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,27 +11,23 @@ import torch
 import weft
 import weft.registry
 from torch import Tensor, nn
+from weft_codegen_triton import TritonCodegen, TritonOptions
+from weft_codegen_triton.runtime import replays
+from weft_codegen_triton.runtime.interpreter import InterpretedDevice
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
-
-from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
-from weft_codegen_triton.runtime import replays  # noqa: E402
-from weft_codegen_triton.runtime.interpreter import InterpretedDevice  # noqa: E402
-
-from tests.test_written_inputs import (  # noqa: E402
+from tests.test_written_inputs import (
     INPUTS,
     PROGRAMS,
     Kept,
     Normalised,
     copied,
 )
-from tests.test_written_inputs import (  # noqa: E402
+from tests.test_written_inputs import (
     test_what_training_writes_to as check_training,
 )
+from tests.triton_interpreter import require_interpreter
+
+require_interpreter()
 
 
 class Recording:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
+from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+from tests.triton_interpreter import require_interpreter
 
-from weft_codegen_triton import TritonCodegen, TritonOptions, TritonProgram  # noqa: E402
+require_interpreter()
 
 
 @dataclass

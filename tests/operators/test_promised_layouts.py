@@ -6,26 +6,21 @@ that is so in all of them.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import weft
+import weft_loop_ir
+from torch.fx.experimental.proxy_tensor import make_fx
+from weft_codegen_cpp import CppCodegen, CppOptions
+from weft_codegen_triton import TritonCodegen, TritonOptions
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+from tests.triton_interpreter import require_interpreter
 
-import weft  # noqa: E402
-import weft_loop_ir  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-from weft_codegen_cpp import CppCodegen, CppOptions  # noqa: E402
-from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
+require_interpreter()
 
 T = torch.Tensor
 

@@ -6,24 +6,19 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
+import weft_loop_ir
+from torch.fx.experimental.proxy_tensor import make_fx
+from weft_codegen_triton import TritonCodegen, TritonOptions
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+from tests.operators.random_chains import random_chain
+from tests.triton_interpreter import require_interpreter
 
-import weft_loop_ir  # noqa: E402
-from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
-from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
-
-from tests.operators.random_chains import random_chain  # noqa: E402
+require_interpreter()
 
 COUNT = int(os.environ.get("WEFT_CHAINS", "6"))
 FIRST = int(os.environ.get("WEFT_CHAINS_SEED", "5000"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import operator
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,24 +12,17 @@ import pytest
 import torch
 import torch.fx
 import weft
-
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
-
-from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
-from weft_codegen_triton.codegen import is_recordable  # noqa: E402
-from weft_codegen_triton.gpu import REFERENCE  # noqa: E402
-from weft_codegen_triton.program_loops.find_loops import (  # noqa: E402
+from weft_codegen_triton import TritonCodegen, TritonOptions
+from weft_codegen_triton.codegen import is_recordable
+from weft_codegen_triton.gpu import REFERENCE
+from weft_codegen_triton.program_loops.find_loops import (
     ProgramLoop,
     put_loops_into_programs,
 )
-from weft_loop_ir import Branch, Loop, Schedule, all_items  # noqa: E402
+from weft_loop_ir import Branch, Loop, Schedule, all_items
 
-from tests.regions import iterative_programs  # noqa: E402
-from tests.regions.iterative_programs import (  # noqa: E402
+from tests.regions import iterative_programs
+from tests.regions.iterative_programs import (
     bounded_walk,
     dominant,
     down_to_one,
@@ -40,7 +31,10 @@ from tests.regions.iterative_programs import (  # noqa: E402
     power_iteration,
     sinkhorn,
 )
-from tests.regions.test_native_regions import check, hop, loops, while_graph  # noqa: E402
+from tests.regions.test_native_regions import check, hop, loops, while_graph
+from tests.triton_interpreter import require_interpreter
+
+require_interpreter()
 
 CODEGEN = TritonCodegen(TritonOptions(interpret=True))
 

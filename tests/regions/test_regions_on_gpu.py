@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,20 +10,16 @@ import pytest
 import torch
 import torch.fx
 import weft
+from weft_codegen_triton import TritonCodegen, TritonOptions
+from weft_codegen_triton.codegen import is_recordable
+from weft_loop_ir import Schedule
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+from tests.regions import test_loops_in_kernels as programs
+from tests.regions import test_loops_until as until
+from tests.regions.test_native_regions import check, hop, loops, while_graph
+from tests.triton_interpreter import require_interpreter
 
-from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
-from weft_codegen_triton.codegen import is_recordable  # noqa: E402
-from weft_loop_ir import Schedule  # noqa: E402
-
-from tests.regions import test_loops_in_kernels as programs  # noqa: E402
-from tests.regions import test_loops_until as until  # noqa: E402
-from tests.regions.test_native_regions import check, hop, loops, while_graph  # noqa: E402
+require_interpreter()
 
 CODEGEN = TritonCodegen(TritonOptions(interpret=True))
 

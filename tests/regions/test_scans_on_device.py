@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,16 +9,12 @@ import pytest
 import torch
 import weft
 from torch.utils import _pytree as pytree
+from weft_codegen_triton import TritonCodegen, TritonOptions
 
-if "triton" not in sys.modules:
-    os.environ["TRITON_INTERPRET"] = "1"
-triton = pytest.importorskip("triton")
-if not triton.knobs.runtime.interpret:
-    pytest.skip("Triton is imported already, to compile", allow_module_level=True)
+from tests.regions.scan_programs import COMBINATIONS, program
+from tests.triton_interpreter import require_interpreter
 
-from weft_codegen_triton import TritonCodegen, TritonOptions  # noqa: E402
-
-from tests.regions.scan_programs import COMBINATIONS, program  # noqa: E402
+require_interpreter()
 
 T = torch.Tensor
 CODEGEN = TritonCodegen(TritonOptions(interpret=True))

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,15 @@ def verified() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TritonCodegen, "print", verifying)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_interpreter() -> None:
+    """Kernels run in an interpreter that remembers what it is asked over and over."""
+    if find_spec("triton") is not None:
+        from quick_interpreter import make_interpreter_quick
+
+        make_interpreter_quick()
 
 
 @pytest.fixture

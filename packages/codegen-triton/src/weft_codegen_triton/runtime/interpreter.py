@@ -23,7 +23,6 @@ from weft_codegen_triton.kernel.aligned_sizes import SIZE_MULTIPLE
 from weft_codegen_triton.kernel.dtypes import POINTER_TYPES
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.launch_list import Launches, LaunchList
-from weft_codegen_triton.runtime.remembering_interpreter import remember_types
 
 DTYPES = {name: dtype for dtype, name in POINTER_TYPES.items()}
 
@@ -46,14 +45,12 @@ class InterpretedDevice:
             raise DeviceUnavailable("Triton, whose interpreter is asked for, is missing") from error
         if not triton.knobs.runtime.interpret:
             raise DeviceUnavailable("set TRITON_INTERPRET=1 before Triton is imported")
-        from triton.runtime.interpreter import ScanOps, interpreter_builder
+        from triton.runtime.interpreter import interpreter_builder
 
         interpreter_builder.options = dataclasses.replace(
             interpreter_builder.options, debug=True, sanitize_overflow=False
         )  # debug: assertions are checked
         mend_interpreter(type(interpreter_builder))
-        ScanOps.generic_scan = _scan
-        remember_types()
         self.turn = threading.RLock()
         self._folder = folder
 
@@ -171,28 +168,6 @@ _MENDED = {
     "get_all_ones_value": _ones_without_sign,
 }
 """Operations of the interpreter that are wrong or fail where compiled kernels are right."""
-
-
-def _scan(operation: Any, values: Any) -> list[Any]:
-    """A scan in as many steps as its length has bits; the interpreter's own takes one for each element."""
-    arrays = [value.handle.data for value in values]
-    axis, length = operation.axis, arrays[0].shape[operation.axis]
-    distance = 1
-    while distance < length:
-        before = [a.take([max(k - distance, 0) for k in range(length)], axis) for a in arrays]
-        given = [
-            operation.to_tensor(a, value.dtype)
-            for side in (before, arrays)
-            for a, value in zip(side, values, strict=True)
-        ]
-        made = operation.combine_fn.fn(*given)
-        later = (slice(None),) * axis + (slice(distance, None),)
-        arrays = [a.copy() for a in arrays]
-        for array, tensor in zip(arrays, made if isinstance(made, tuple) else (made,), strict=True):
-            data = tensor.handle.data
-            array[later] = data[later] if data.shape else data
-        distance *= 2
-    return [operation.to_tensor(a, v.dtype) for a, v in zip(arrays, values, strict=True)]
 
 
 class InterpretedKernel:

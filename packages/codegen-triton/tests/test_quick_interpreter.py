@@ -1,4 +1,4 @@
-"""What is remembered for Triton's interpreter is what it would have worked out anew."""
+"""What the tests remember for Triton's interpreter is what it would have worked out anew."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import math
 import pytest
 import triton.language as tl
 from triton.language import core
-from weft_codegen_triton.runtime.remembering_interpreter import remember_types
 
-remember_types()
 ELEMENTS = (tl.int1, tl.int32, tl.uint32, tl.bfloat16, core.pointer_type(tl.int32))
 SHAPES = ([1], [4], [4, 1], [1, 4], [2, 2, 8])
 
