@@ -153,7 +153,7 @@ def context() -> Any:
             return x * 2
 
     result = Keeps.apply(torch.ones(1, requires_grad=True))
-    assert result.requires_grad
+    contexts[0].result = result  # which dies with what is saved: torch 2.11 and 2.12 refuse it then
     return contexts[0]
 
 
