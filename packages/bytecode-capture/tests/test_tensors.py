@@ -279,7 +279,7 @@ def own_generator(x):
 
 
 def new_data(x):
-    x.data = x.data * 2
+    x.data = x.data.flatten()[:1]
     return x + 1
 
 

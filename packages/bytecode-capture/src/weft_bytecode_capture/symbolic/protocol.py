@@ -310,6 +310,8 @@ class Leaves(Protocol):
 
     def parameter(self, evaluator: Evaluator, tensor: Any, requires_grad: bool) -> Any: ...
 
+    def give_memory(self, evaluator: Evaluator, leaf: Any, value: Any) -> bool: ...
+
 
 class Graph(Protocol):
     """One frame's graph, as it is built."""
@@ -334,6 +336,7 @@ class Graph(Protocol):
     rules: Any  # the GradientRules
     present_values: Any
     marked_inputs: Any  # the MarkedInputs
+    changed_leaves: Any  # the ChangedLeaves
 
     @property
     def fake_mode(self) -> FakeTensorMode: ...

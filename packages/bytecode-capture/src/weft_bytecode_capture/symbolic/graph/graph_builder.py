@@ -47,6 +47,7 @@ from ..variables.constant import ConstantVariable
 from ..variables.graph_arguments import given_tensors, graph_argument, with_dtype
 from .answers import Given, guard_absolute_place, guard_leaf, require_held
 from .changed_layouts import changed_in_place
+from .changed_leaves import ChangedLeaves
 from .data_dependence import (
     decide_count,
     refuse_unchecked_window,
@@ -136,6 +137,7 @@ class GraphBuilder:
         """The root frame's instruction that each node comes from."""
         self.marked_leaves = MarkedLeaves(self.graph)
         self.new_leaves = NewLeaves()
+        self.changed_leaves = ChangedLeaves()
         self.marked_inputs = MarkedInputs()
         self.present_values = PresentValues(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol

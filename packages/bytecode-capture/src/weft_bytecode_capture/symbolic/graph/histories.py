@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeGuard
 
@@ -177,11 +177,20 @@ def guard_without_hooks(
     evaluator.guard(AttributeSource(source, kind), _IsEmpty())
 
 
-def computed_from(evaluator: Evaluator, nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
-    """The nodes that ``nodes`` were computed from, by way of writes too, and these themselves."""
+def computed_from(
+    evaluator: Evaluator,
+    nodes: Iterable[torch.fx.Node],
+    among: Container[torch.fx.Node] | None = None,
+) -> set[torch.fx.Node]:
+    """The nodes that ``nodes`` were computed from, by way of writes too, and these themselves.
+
+    ``among``: the nodes to follow; of others their values alone count.
+    """
     found = set(nodes)
     wanted = storages(leaves(node_values(found)))
     for node in reversed(evaluator.graph.outermost.nodes):
+        if among is not None and node not in among:
+            continue
         if node in found or (writes(node) and not _written(node).isdisjoint(wanted)):
             found.update((node, *node.all_input_nodes))
             wanted |= storages(leaves(node_values(node.all_input_nodes)))

@@ -27,7 +27,7 @@ from .storages import leaves, node_values, storages, version_of
 
 
 @dataclass(frozen=True)
-class _Kind:
+class LeafKind:
     """What a leaf is, besides its memory."""
 
     is_parameter: bool
@@ -48,7 +48,7 @@ class _Kind:
 class _Layout:
     """Makes leaves whose elements are written later; called with numbers that sizes and strides depend on."""
 
-    kind: _Kind
+    kind: LeafKind
     dtype: torch.dtype
     device: torch.device
     extents: tuple[tuple[Callable[..., int], ...], ...]
@@ -83,7 +83,7 @@ class NewLeaves:
 
     def become(self, evaluator: Evaluator, tensor: TensorVariable) -> bool:
         """Let a tensor of the graph be a leaf from now on; False where a graph cannot have it so."""
-        leaf = self._leaf(evaluator, tensor, _Kind(False))
+        leaf = self._leaf(evaluator, tensor, LeafKind(False))
         if leaf is None:
             return False
         tensor.node, tensor.fake = leaf.node, leaf.fake
@@ -98,7 +98,7 @@ class NewLeaves:
 
         :raises Unsupported: a graph cannot have it.
         """
-        leaf = self._leaf(evaluator, tensor, _Kind(True, requires_grad))
+        leaf = self._leaf(evaluator, tensor, LeafKind(True, requires_grad))
         if leaf is None:
             raise Unsupported("construction of an instance", f"Parameter({tensor!r})")
         if self._given(evaluator, tensor) is None:
@@ -109,6 +109,18 @@ class NewLeaves:
             tensor.node, tensor.fake = view.node, view.fake
         self.made.append(leaf)
         return leaf
+
+    def give_memory(
+        self, evaluator: Evaluator, leaf: TensorVariable, value: TensorVariable
+    ) -> bool:
+        """``leaf.data = value``: another leaf stands for it from now on; False as above."""
+        kind = LeafKind(isinstance(leaf.fake, torch.nn.Parameter), leaf.fake.requires_grad)
+        made = self._leaf(evaluator, value, kind)
+        if made is None:
+            return False
+        leaf.node, leaf.fake = made.node, made.fake
+        leaf.loaded_instead = made.loaded_instead
+        return True
 
     def check(self, outputs: Iterable[torch.Tensor]) -> None:
         """
@@ -122,7 +134,7 @@ class NewLeaves:
                 raise BreakEarlier(leaf.position, Unsupported(KIND, "others have its memory too"))
 
     def _leaf(
-        self, evaluator: Evaluator, tensor: TensorVariable, kind: _Kind
+        self, evaluator: Evaluator, tensor: TensorVariable, kind: LeafKind
     ) -> TensorVariable | None:
         if not _can_be(evaluator, tensor):
             return None
@@ -153,7 +165,7 @@ class NewLeaves:
         self._shared.append(_Shared(rows, is_copy, root.index))
 
     def _sharing(
-        self, evaluator: Evaluator, given: tuple[Source, torch.Tensor], kind: _Kind
+        self, evaluator: Evaluator, given: tuple[Source, torch.Tensor], kind: LeafKind
     ) -> TensorVariable:
         source, known = given
         with evaluator.graph.fake_mode, torch.no_grad():
@@ -207,7 +219,7 @@ def _has_others(evaluator: Evaluator, fake: torch.Tensor) -> bool:
     return storage_identity(fake) in storages(others)
 
 
-def _source(evaluator: Evaluator, tensor: TensorVariable, kind: _Kind) -> Source | None:
+def _source(evaluator: Evaluator, tensor: TensorVariable, kind: LeafKind) -> Source | None:
     """Where code finds a new tensor of the same layout; None for a part of a tensor from outside."""
     fake, shapes = tensor.fake, evaluator.graph.shapes
     if storage_identity(fake) in storages(known for _, _, known in evaluator.graph.given):

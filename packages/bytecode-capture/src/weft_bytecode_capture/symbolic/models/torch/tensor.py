@@ -53,6 +53,7 @@ from .tensor_subscripts import (
 from .torch_values import SizeVariable, StructSequenceVariable
 
 if TYPE_CHECKING:
+    from ...graph.changed_leaves import ChangedLeaf
     from ...regions.elements import ElementCopy
 
 # Of the attributes of tensors that guards hold, what the iterations of a loop may change.
@@ -81,6 +82,7 @@ class TensorVariable(WithAttributes):
 
     is_regional = False  # what a region is given or gives: which object it is may depend on data
     element: ElementCopy | None = None  # of what the graph has a copy in its place
+    changed: ChangedLeaf | None = None  # how a leaf from outside is no more what it was
 
     def __init__(self, node: torch.fx.Node, fake: torch.Tensor, source: Source | None) -> None:
         self._node = node
@@ -92,6 +94,8 @@ class TensorVariable(WithAttributes):
     def node(self) -> torch.fx.Node:
         if self.element is not None:
             self.element.check_read()
+        if self.changed is not None:
+            self.changed.check_read()
         return self._node
 
     @node.setter
@@ -180,8 +184,9 @@ class TensorVariable(WithAttributes):
         if name in HELD_ATTRIBUTES:
             return evaluator.wrap_result(self._held_attribute(evaluator, name))
         if name in _TENSOR_ATTRIBUTES:
+            read = self.changed.memory_of(self) if name == "data" and self.changed else self
             return evaluator.graph.call_function(
-                evaluator, getattr, [self, ConstantVariable(name)], {}
+                evaluator, getattr, [read, ConstantVariable(name)], {}
             )
         if name == "grad":
             return self._gradient(evaluator)
@@ -284,6 +289,10 @@ class TensorVariable(WithAttributes):
             return
         if name == "data" and value is self:
             return  # as module.to() does where there is nothing to convert
+        if name in ("data", "grad") and self.source is None:
+            evaluator.graph.marked_leaves.require_none_among([self.node])
+        if name == "data" and evaluator.graph.changed_leaves.give_memory(evaluator, self, value):
+            return
         if name == "grad" and self._takes_gradient(evaluator, value):
             self.write_attribute(evaluator, name, value)
             return
@@ -320,6 +329,8 @@ class TensorVariable(WithAttributes):
         wanted = (
             arguments[0] if arguments else keywords.get("requires_grad", ConstantVariable(True))
         )
+        if evaluator.graph.changed_leaves.let_require(evaluator, self, wanted):
+            return True
         if not wanted.is_constant() or wanted.as_constant() is not True:
             return False
         if self.source is not None:

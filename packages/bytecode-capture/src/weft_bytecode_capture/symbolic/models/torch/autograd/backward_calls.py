@@ -7,7 +7,7 @@ some it is added in place.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.fx
@@ -82,7 +82,7 @@ def _backward(
         given |= {"grad_outputs": grad_tensors, "allow_unused": ConstantVariable(True)}
         gradients = gradients_of(evaluator, given).iterate(evaluator)
         read = storages(fake for _, fake in tensors_among(evaluator, [grad_tensors, *gradients]))
-        read |= _differentiated(evaluator, history)
+        read |= _differentiated(evaluator, (node for node, _ in results))
         _accumulate(evaluator, found, gradients, read)
         return _NONE
     except BreakEarlier:
@@ -150,16 +150,16 @@ def _guard_without_hooks(evaluator: Evaluator, source: Source, tensor: torch.Ten
     guard_without_hooks(evaluator, source, tensor, "_post_accumulate_grad_hooks")
 
 
-def _differentiated(evaluator: Evaluator, history: Container[torch.fx.Node]) -> set[int]:
-    """The storages of all that operators of ``history`` took and gave where gradients were on."""
+def _differentiated(evaluator: Evaluator, results: Iterable[torch.fx.Node]) -> set[int]:
+    """The storages of all that operators took and gave where gradients were on, on the way to ``results``."""
+    recorded = set[torch.fx.Node]()
     mode = evaluator.graph.modes.gradients_on_entry
-    nodes = set[torch.fx.Node]()
     for node in evaluator.graph.outermost.nodes:
         if node.target is set_grad_enabled:
             mode = bool(node.args[0])
-        elif mode and node in history:
-            nodes.update((node, *node.all_input_nodes))
-    return storages(leaves(node_values(nodes)))
+        elif mode:
+            recorded.add(node)
+    return storages(leaves(node_values(computed_from(evaluator, results, recorded))))
 
 
 def _accumulate(
