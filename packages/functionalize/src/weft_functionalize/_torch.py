@@ -146,6 +146,14 @@ def leaving_transforms(graph: torch.fx.Graph) -> Iterator[None]:
         raise
 
 
+def copy_all(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy the second of each pair to the first, of which autograd isn't told, in few calls."""
+    if pairs:
+        targets, values = zip(*pairs, strict=True)
+        with torch.no_grad():
+            torch._foreach_copy_(targets, values)
+
+
 def resized_shape(shape: Sequence[Any], factors: Sequence[float]) -> list[Any]:
     """The last sizes of an image that is resized by ``factors``."""
     found: list[Any] = upsample_compute_output_size(shape, None, factors)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import expression_of, lazily_negated, refuse_writes
+from ._torch import copy_all, expression_of, lazily_negated, refuse_writes
 from .functional_graph import (
     Constant,
     FunctionalGraph,
@@ -192,16 +192,23 @@ class _Runtime:
     ) -> None:
         """Give the mutated inputs their new values, and tell autograd of those that have them already."""
         written, recorded = [], []
+        plain = []
         for output_index, input_index, unrecorded, count in writes:
-            tensor = every[input_index]
+            tensor, value = every[input_index], computed[output_index]
             uncounted = count
             if count and not unrecorded and torch.is_grad_enabled():
                 recorded.append(tensor)
-            if computed[output_index] is not tensor:
-                with torch.set_grad_enabled(not unrecorded):
-                    (tensor if count else tensor.data).copy_(computed[output_index])
+            if value is not tensor:
+                if not count:
+                    tensor = tensor.data
+                if unrecorded:
+                    plain.append((tensor, value))
+                else:
+                    with torch.enable_grad():
+                        tensor.copy_(value)
                 uncounted = count - 1
             written += [tensor] * uncounted
+        copy_all(plain)
         torch.autograd.graph.increment_version(written)
         for tensor in recorded:
             # A view's node is made anew when it is asked for after that, and torch crashes where the first to
@@ -421,10 +428,10 @@ def _storage_as(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _overlaps(every: Sequence[Any], mutated: frozenset[int]) -> bool:
     """Whether a mutated input shares storage with any other input."""
     tensors = {k: value for k, value in enumerate(every) if isinstance(value, torch.Tensor)}
-    written = {*_storages(map(tensors.pop, mutated))}
-    written.discard(0)
-    if len(written) < sum(1 for index in mutated if every[index].numel()):
-        return True
+    found = [address for address in _storages(map(tensors.pop, mutated)) if address]
+    written = {*found}
+    if len(written) < len(found) and len(written) < sum(every[k].numel() > 0 for k in mutated):
+        return True  # not only empty ones share
     return not written.isdisjoint(_storages(tensors.values()))  # of hundreds, at each call
 
 

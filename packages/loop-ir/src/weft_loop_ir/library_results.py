@@ -25,10 +25,11 @@ def settle(
     """
     if result is None:
         return torch.empty_strided(size, stride, dtype=dtype, device=device)
-    if tuple(result.shape) != size:
+    if result.shape != size:
         raise RuntimeError(f"an operator gave {tuple(result.shape)} where {size} was expected")
     copy = copy or result.dtype != dtype  # some meta functions and kernels disagree
-    same = all(n <= 1 or s == t for n, s, t in zip(size, stride, result.stride(), strict=True))
+    own = result.stride()
+    same = own == stride or all(n <= 1 or s == t for n, s, t in zip(size, stride, own, strict=True))
     if same and not copy and not result.is_conj() and not result.is_neg():
         return result
     return torch.empty_strided(size, stride, dtype=dtype, device=result.device).copy_(result)
