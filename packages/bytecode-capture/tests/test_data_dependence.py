@@ -57,6 +57,11 @@ def float_as_operand(x, counts):
     return x * total, -total * 2.0 + 1, x + abs(total) / 4
 
 
+def number_as_power(x, counts):
+    n, total = counts[0].item(), x[0].item()
+    return x**n, counts**n, x**total, total ** x.abs(), (n + 1) ** x
+
+
 def number_as_size(x, counts):
     n = int(counts.max())
     return torch.zeros(n, 3), x[:n] + 1, x[n:].sum()
@@ -126,7 +131,14 @@ def resized(x, counts):
     return bigger, torch.nn.functional.pad(bigger, (0, height, 0, 2))
 
 
-ONE_GRAPH = [number_as_operand, float_as_operand, number_as_size, number_kept, element]
+ONE_GRAPH = [
+    number_as_operand,
+    float_as_operand,
+    number_as_power,
+    number_as_size,
+    number_kept,
+    element,
+]
 ONE_GRAPH += [several_numbers, write_to_a_part, masked, positions, column_and_row]
 ONE_GRAPH += [repeated, unique, looked_up, resized]
 

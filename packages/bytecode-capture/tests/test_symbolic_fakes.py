@@ -106,7 +106,7 @@ NEW: dict[str, Callable[[Tensor], Tensor]] = {
     "of another dtype": lambda x: x.double(),
     "turned around": lambda x: x.permute(3, 1, 0, 2) + 1,
     "together": lambda x: torch.cat([x, x[:, 1:]], 1),
-    "matrices": lambda x: x @ x.mT,
+    "matrices": lambda x: torch.bmm(x[:, 0], x[:, 1].mT),
     "sizes": lambda x: x.new_zeros(x.shape[0] + 1, x.shape[1]),
     "reduced": lambda x: x.amax((1, 3)),
     "compared": lambda x: x < 1,

@@ -94,6 +94,13 @@ def test_special_floats_have_graphs_of_their_own() -> None:
     assert compiled.count == 5  # the first, any finite one, NaN and the infinities
 
 
+def test_powers_have_one_graph() -> None:
+    compiled = Compiled(lambda x, power: (x**power, power ** x.abs()))
+    for power in (0.3, 0.7, 1.0, 2.0, 0.5, 3.0):
+        compiled.check(X.abs(), power)
+    assert compiled.count == 2
+
+
 def test_a_zero_keeps_its_sign() -> None:
     compiled = Compiled(lambda x, rate: (x * 0 + rate, math.copysign(1.0, rate)))
     for rate in (0.5, -0.0, 0.0, -0.0):

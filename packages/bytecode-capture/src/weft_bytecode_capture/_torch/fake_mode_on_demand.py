@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .fakes import FakeForm, FakeLayout
 from .symbols import import_what_fake_tensors_need
 
-_KNOWN_CONSTRUCTORS = ("2.13", "2.14", "2.15")
+_KNOWN_CONSTRUCTORS = ("2.11", "2.12", "2.13", "2.14", "2.15")
 """The torch versions whose fake modes have the attributes below; others make theirs by themselves."""
 
 

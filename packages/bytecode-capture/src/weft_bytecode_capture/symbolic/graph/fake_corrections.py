@@ -248,7 +248,8 @@ _LAYOUTS: dict[OpOverload, Layout] = {
 # What operators give for sizes that are symbols, where torch's meta functions give less.
 #
 # For sizes that depend on data torch has answers of its own since 2.13; before, a write to rows whose number
-# data gives would end the graph, and a slice of them would have a new symbol for its size.
+# data gives would end the graph, and so would a power of such a number, and a slice of them would have a new
+# symbol for its size.
 
 
 Rule = Callable[..., torch.Tensor | None]
@@ -310,6 +311,21 @@ def _counted(start: Any, end: Any, step: Any = 1, **others: Any) -> torch.Tensor
     return torch.empty(((end - start + step - sign) // step,), **others)
 
 
+def _power(base: Any, exponent: Any) -> torch.Tensor | None:
+    """That of another number of its kind: before torch 2.13 each is asked whether it is 1, 2 or a half."""
+    return torch.pow(_some_number(base), _some_number(exponent))
+
+
+def _some_number(value: Any) -> Any:
+    if isinstance(value, torch.SymFloat):
+        return 3.5
+    return 3 if isinstance(value, torch.SymInt) else value
+
+
+def _has_symbolic_numbers(args: Sequence[Any]) -> bool:
+    return any(isinstance(n, torch.SymInt | torch.SymFloat) for n in args)
+
+
 def _has_symbols(args: Sequence[Any]) -> bool:
     """Whether numbers among the arguments are symbols, and none depends on data."""
     return any(isinstance(n, torch.SymInt) for n in args) and not _has_sizes_of_data(args)
@@ -342,6 +358,8 @@ if not FAKES_TAKE_SIZES_OF_DATA:
         aten.select_scatter.default: (_with_same_strides, _has_sizes_of_data),
         aten.slice_scatter.default: (_with_same_strides, _has_sizes_of_data),
         aten.slice.Tensor: (_slice, _has_sizes_of_data),
+        aten.pow.Tensor_Scalar: (_power, _has_symbolic_numbers),
+        aten.pow.Scalar: (_power, _has_symbolic_numbers),
     }
 
 
