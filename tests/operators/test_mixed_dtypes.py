@@ -44,3 +44,15 @@ def test_losses(loss: Callable[..., Any], dtypes: tuple[torch.dtype, torch.dtype
         assert found[1:] == expected[1:]
     else:
         torch.testing.assert_close(found[1], expected[1])
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(torch.bool, torch.float32), (torch.int64, torch.float32, torch.float64)]
+)
+def test_vectors_without_elements_joined(dtypes: tuple[torch.dtype, ...]) -> None:
+    def function(*parts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.cat(parts), torch.hstack(parts)
+
+    parts = [torch.zeros(0, dtype=dtype) for dtype in dtypes]
+    for found, wanted in zip(weft.compile(function)(*parts), function(*parts), strict=True):
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)

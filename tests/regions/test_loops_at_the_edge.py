@@ -62,3 +62,52 @@ def test_two_loops_whose_one_turn_the_size_of_a_step_decides() -> None:
         assert torch.equal(torch.cat(found), torch.cat(wanted))
         gradients = [torch.autograd.grad(torch.cat(r).sum(), x)[0] for r in (found, wanted)]
         torch.testing.assert_close(*gradients)
+
+
+def test_an_empty_loop_in_a_branch_that_ends_another() -> None:
+    seen: list[int] = []
+
+    def function(x: torch.Tensor, flag: bool, n: int) -> torch.Tensor:
+        total = x
+        for _ in range(n % 9):
+            while len(seen) < 6 and seen.append(0) is None:
+                pass
+            try:
+                total = x.sum() + total
+            finally:
+                if flag and total.sum() > 0:
+                    break  # noqa: B012
+        return total
+
+    for n in (1, 5):
+        found, left = weft.compile(function)(torch.ones(3), True, n), list(seen)
+        seen.clear()
+        torch.testing.assert_close(found, function(torch.ones(3), True, n))
+        assert seen == left
+        seen.clear()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_rows_are_written_to_where_no_gradients_are_recorded(
+    is_inside: bool, dynamic: bool | None
+) -> None:
+    """Autograd refuses writes to one of the views that ``unbind`` gives, as iteration does."""
+
+    def function(x: torch.Tensor) -> tuple[str, torch.Tensor]:
+        rows, told = x.floor(), ""
+        try:
+            for row in rows:
+                if is_inside:
+                    row.mul_(2)
+            row.mul_(2)
+        except RuntimeError as error:
+            told = str(error).rpartition("is a view")[2]
+        return told, rows
+
+    compiled = weft.compile(function, dynamic=dynamic)
+    for requires_grad in (True, False):
+        x = torch.linspace(-3, 5, 75).view(25, 3).requires_grad_(requires_grad)
+        found, wanted = compiled(x), function(x)
+        assert found[0] == wanted[0] and bool(found[0]) == requires_grad
+        torch.testing.assert_close(found[1], wanted[1])

@@ -25,10 +25,9 @@ aten = torch.ops.aten
 
 @register_lowering(aten.cat.default)
 def cat(context: LoweringContext, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
-    parts = [t for t in tensors if t.size != (0,)]  # eager skips these whatever the others' rank
+    # eager skips those without elements whatever the others' rank, but for their dtypes
+    parts = [t for t in tensors if t.size != (0,)] or tensors
     check_supported(*(part.dtype for part in tensors))
-    if not parts:
-        return context.copy_of(tensors[0])
     return join(context, parts, normalize_dim(dim, len(parts[0].size)))
 
 

@@ -195,7 +195,14 @@ class TensorRowsVariable(RangeIteratorVariable):
     def element(self, evaluator: Evaluator, index: Variable) -> Variable:
         """The row number ``index``."""
         arguments = [ConstantVariable(0), index]
-        return evaluator.call_method(self.tensor, "select", *arguments)
+        from ..torch.tensor import TensorVariable
+
+        row = evaluator.call_method(self.tensor, "select", *arguments)
+        if isinstance(row, TensorVariable) and row.fake.requires_grad and row.fake._is_view():
+            # Autograd lets nobody write to one of several views that an operator gives.
+            row.fake = row.fake.unsqueeze(0).unbind(0)[0]
+            row.node.meta["example_value"] = row.fake
+        return row
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(_rows_from, self.tensor, self.position)

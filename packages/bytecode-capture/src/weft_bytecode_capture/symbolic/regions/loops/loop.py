@@ -158,6 +158,8 @@ def roll_loop(evaluator: Frame, instruction: DecodedInstruction, iterator: Varia
     ):
         return False
     values = counted[1].values
+    if values is not None and not values:  # it is over
+        return False
     is_short = values is not None and len(values) < evaluator.state.options.rolled_loop_length
     if is_short and not evaluator.state.cache.regions.is_kept_short(place):
         return False
