@@ -21,6 +21,7 @@ from .joint_graph import (
 )
 from .joint_tracing import trace_joint
 from .partition import BackwardSegment, PartitionOptions, partition, segment_backward
+from .row_blocks import RowBlockOptions, forward_in_blocks, joint_in_blocks
 from .runtime import TrainingProgram
 from .tracing import trace_inference
 from .unsupported import Unsupported
@@ -38,6 +39,7 @@ __all__ = [
     "PartitionOptions",
     "PartitionedGraph",
     "ReducedGradients",
+    "RowBlockOptions",
     "SavedDescriptor",
     "TangentDescriptor",
     "TrainingProgram",
@@ -46,7 +48,9 @@ __all__ = [
     "default_decompositions",
     "exact_decompositions",
     "expected_backward",
+    "forward_in_blocks",
     "gradient_program",
+    "joint_in_blocks",
     "partition",
     "segment_backward",
     "trace_inference",

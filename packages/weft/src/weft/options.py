@@ -22,6 +22,9 @@ class CompileOptions:
     ``recompile_limit``: entries a code object may have before it runs eagerly, of objects that are alive.
     ``activation_memory_budget``: bytes kept for backward as a fraction (0 to 1) of what is kept by default;
     less is recomputed in backward.
+    ``row_block_bytes``: a matrix of at least so many bytes (in float32), which a matmul makes and the rest
+    only reads row by row, as a loss does logits, is computed in blocks of rows, with its gradient, and never
+    held whole; None: none is.
     ``keep_control_flow``: branches and loops on tensors' values and long loops stay in the graph, where
     every stage takes them; elsewhere loops are unrolled and branches break the graph.
     ``freezing``: where no gradients are recorded, parameters are taken for constants: what depends on them
@@ -53,6 +56,7 @@ class CompileOptions:
 
     recompile_limit: int = 8
     activation_memory_budget: float = 1.0
+    row_block_bytes: int | None = 1 << 28
     keep_control_flow: bool = True
     freezing: bool = False
     guard_libraries: bool = False
@@ -67,7 +71,7 @@ class CompileOptions:
     mode: str = "default"
 
 
-_OPTIONAL: Mapping[str, type] = {"cache_limit": int, "shared_cache": str}
+_OPTIONAL: Mapping[str, type] = {"cache_limit": int, "shared_cache": str, "row_block_bytes": int}
 """Types of options that may be None."""
 
 
@@ -130,7 +134,7 @@ def _checked(key: str, value: object, defaults: CompileOptions) -> object:
             f"Unexpected type of attr {key}, got {type(value).__name__} "
             f"should be {expected.__name__}"
         )
-    if key == "cache_limit" and isinstance(value, int) and value < 0:
+    if key in ("cache_limit", "row_block_bytes") and isinstance(value, int) and value < 0:
         raise RuntimeError(f"Unexpected value of attr {key}, got {value}")
     if key == "numerics" and value not in get_args(Numerics):
         raise RuntimeError(

@@ -200,12 +200,18 @@ class Pipeline:
     def _inference_graph(self, functional: FunctionalGraph) -> torch.fx.GraphModule:
         traced = weft_aot_autograd.trace_inference(functional, decompositions=self._decompositions)
         forward = traced.graph_module
+        if not self._exact and weft_aot_autograd.forward_in_blocks(
+            forward.graph, self._row_block_options()
+        ):
+            forward.recompile()
         if not self.options.freezing:
             for codegen in self._rewriting(forward):
                 codegen.rewrite(forward)
         return forward
 
     def _training_graphs(self, joint: JointGraph, dump: GraphDump) -> PartitionedGraph:
+        if not self._exact:
+            weft_aot_autograd.joint_in_blocks(joint, self._row_block_options())
         self._rewrite_joint(joint)
         dump.graph("3_joint", joint.graph_module)
         return weft_aot_autograd.partition(joint, options=self._partition_options())
@@ -217,6 +223,9 @@ class Pipeline:
 
     def _partition_options(self) -> weft_aot_autograd.PartitionOptions:
         return weft_aot_autograd.PartitionOptions(self.options.activation_memory_budget)
+
+    def _row_block_options(self) -> weft_aot_autograd.RowBlockOptions:
+        return weft_aot_autograd.RowBlockOptions(min_bytes=self.options.row_block_bytes)
 
     # -- programs ----------------------------------------------------------------------------------------
 

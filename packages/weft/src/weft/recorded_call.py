@@ -78,6 +78,7 @@ class _RecordingBackend:
     def __init__(self, options: CompileOptions, recorder: _Recorder) -> None:
         chosen = CompileOptions(
             activation_memory_budget=options.activation_memory_budget,
+            row_block_bytes=options.row_block_bytes,
             cache_limit=options.cache_limit,
             numerics=options.numerics,
             mode=options.mode,

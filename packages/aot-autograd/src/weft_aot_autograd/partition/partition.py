@@ -22,6 +22,7 @@ from .operator_classes import classify
 from .options import PartitionOptions
 from .recompute_policy import (
     COMPUTED_IN_BACKWARD,
+    COMPUTED_IN_FORWARD,
     REPEATABLE,
     is_materialized,
     may_recompute,
@@ -54,7 +55,11 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
     saved = _cut(sides, recomputable)
     if options.activation_memory_budget < 1:
         repeatable = {
-            n for n in sides.forward if n.op == "call_function" and classify(n) in REPEATABLE
+            n
+            for n in sides.forward
+            if n.op == "call_function"
+            and classify(n) in REPEATABLE
+            and not n.meta.get(COMPUTED_IN_FORWARD)
         }
         least = _cut(sides, repeatable)
         kept = values_to_keep(sides, saved, least, options.activation_memory_budget)

@@ -15,6 +15,9 @@ from .sides import Sides
 COMPUTED_IN_BACKWARD = "computed_in_backward"
 """Set in the ``meta`` of a node that was put into a joint graph, or computed anew, for backward alone."""
 
+COMPUTED_IN_FORWARD = "computed_in_forward"
+"""Set in the ``meta`` of a node that forward computes for backward, which keeps it."""
+
 
 class Recompute(enum.Enum):
     """The ruling on a class."""
@@ -59,6 +62,8 @@ def may_recompute(node: torch.fx.Node, sides: Sides) -> bool:
     """Whether the table lets backward compute the forward node ``node``, again or in forward's stead."""
     if node.op != "call_function":
         return node.op == "get_attr"
+    if node.meta.get(COMPUTED_IN_FORWARD):
+        return False
     if node.meta.get(COMPUTED_IN_BACKWARD) or isinstance(node.meta["val"], torch.SymFloat):
         return True  # programs give no such numbers: backward reads data again
     kind = classify(node)
