@@ -118,7 +118,10 @@ class _Blocks:
         others = dict.fromkeys(self.tangents, 0 if unit else 1)
         for node in self.order:
             if node in region.dims or node in region.over_rows:
-                reads = [levels.get(n, others.get(n, 0)) for n in region.operands(node)]
+                reads = [
+                    levels[n] + (n in region.over_rows) if n in levels else others[n]
+                    for n in region.operands(node)
+                ]
                 levels[node] = max(reads, default=0)
             elif node not in others:
                 reads = [levels[n] + 1 if n in levels else others[n] for n in node.all_input_nodes]
@@ -290,10 +293,10 @@ def _ancestors(nodes: Sequence[Node], among: Collection[Node]) -> set[Node]:
 def _sort(
     graph: torch.fx.Graph, order: Mapping[Node, int], keys: Mapping[Node, tuple[int, int]]
 ) -> None:
-    """Put each node behind its arguments, else in ``order``, new ones by their ``keys``."""
+    """Put each node behind its arguments, else in ``order``, new ones by their ``keys``, sizes first."""
     (output,) = graph.find_nodes(op="output")
     nodes = [n for n in graph.nodes if n is not output and n.op != "placeholder"]
-    key = {n: (*keys[n], 1) if n in keys else (order[n], 0, 0) for n in nodes}
+    key = {n: keys[n] if n in keys else (order.get(n, -1), -1) for n in nodes}
     missing = {n: sum(a.op != "placeholder" for a in n.all_input_nodes) for n in nodes}
     ready = [(key[n], k, n) for k, n in enumerate(nodes) if not missing[n]]
     number = {n: k for k, n in enumerate(nodes)}

@@ -159,14 +159,12 @@ def _pull_in_wide(region: Region) -> None:
             if operand in region.dims or not isinstance(demand, Rows):
                 continue
             is_own = is_cheap(operand) or all(user in region.dims for user in operand.users)
-            if is_own and _is_of_wide(region, operand, demand.dims, known):
-                if _add(region, operand, demand.dims):
-                    pending.append(operand)
+            is_own = is_own and _is_of_wide(region, operand, demand.dims, known)
+            if is_own and _add(region, operand, demand.dims):
+                pending.append(operand)
 
 
-def _is_of_wide(
-    region: Region, node: Node, dims: int, known: dict[tuple[Node, int], bool]
-) -> bool:
+def _is_of_wide(region: Region, node: Node, dims: int, known: dict[tuple[Node, int], bool]) -> bool:
     """Whether ``node``, outside of the region, is wide or computed row by row of what is."""
     if node.op != "call_function":
         return False
