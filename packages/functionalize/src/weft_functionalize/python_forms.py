@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ._torch import OpOverload, resized_shape, without_onednn, without_python_forms
+from .recurrent_layers import call_by_layers
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -74,8 +75,12 @@ def call_as_kernels_compute(
 ) -> Any:
     """What ``interpolate`` gives by factors, or of integers, of symbolic sizes; NotImplemented for others.
 
-    And what ``lstm`` gives where it trains, step by step.
+    And what recurrent networks give with dropout between their layers, and ``lstm`` where it trains, step
+    by step.
     """
+    result = call_by_layers(function, args, kwargs, _called)
+    if result is not NotImplemented:
+        return result
     if function is torch.lstm and torch.is_grad_enabled() and _needs_gradients(args):
         with without_onednn():
             return function(*args, **kwargs)
@@ -116,6 +121,11 @@ def call_as_kernels_compute(
     factors = [float(factor) for factor in factors]
     with without_python_forms():
         return operator(tensor, resized_shape(tensor.shape, factors), *corners, *factors)
+
+
+def _called(function: Callable[..., Any], *args: Any) -> Any:
+    result = call_as_kernels_compute(function, args, {})
+    return function(*args) if result is NotImplemented else result
 
 
 def _are_known(factors: Any) -> bool:
