@@ -9,6 +9,7 @@ import math
 import pytest
 import torch
 import weft
+import weft_aot_autograd
 from own_gradients import Cubed, Once
 from weft.plain_data import NotPlain, decode, encode
 from weft.saved_file import read_file, write_file
@@ -204,6 +205,23 @@ def test_training_goes_on_where_it_is_loaded(dynamic, tmp_path) -> None:
         torch.testing.assert_close(program.weights[name], reference.get_buffer(name))
     with pytest.raises(weft.SavedProgramError, match="requires gradients"):
         program(torch.randn(6, 4))
+
+
+def test_which_backward_was_saved_is_known(tmp_path, monkeypatch) -> None:
+    """A loss beside other results: the backward in the file is that of the loss alone."""
+
+    def function(x):
+        logits = (x * 2).tanh() @ x.t()
+        return logits.square().mean(), logits
+
+    x = torch.randn(2, 3, requires_grad=True)
+    weft.save(weft.compile(function), tmp_path / "p", [x], training=True)
+    monkeypatch.delattr(weft_aot_autograd, "expected_backward")
+    run = weft.load(tmp_path / "p")
+    for asked in (0, 1):
+        (wanted,) = torch.autograd.grad(function(x)[asked].sum(), x)
+        (found,) = torch.autograd.grad(run(x)[asked].sum(), x)
+        torch.testing.assert_close(found, wanted)
 
 
 def test_given_parameters_get_the_gradients(tmp_path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import weft
+import weft_aot_autograd
 from own_gradients import Cubed, Once
 from torch import nn
 from weft._torch import rely_on
@@ -348,6 +349,24 @@ def test_gradients_that_the_program_wrote(tmp_path) -> None:
         with_gradients_of_its_own(y).backward()
         torch.testing.assert_close(x.grad, y.grad)
         assert programs.counts["hit"] == hits, programs.counts
+
+
+def loss_and_logits(x):
+    logits = (x * 2).tanh() @ x.t()
+    return logits.square().mean(), logits
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_which_backward_was_compiled_is_kept(asked, tmp_path, monkeypatch) -> None:
+    """It is not looked for again; what is asked for besides is compiled when it is."""
+    x = torch.randn(2, 3, requires_grad=True)
+    (wanted,) = torch.autograd.grad(loss_and_logits(x)[asked].sum(), x)
+    for hits in (0, 1):
+        run, programs, _ = compiled(loss_and_logits, tmp_path)
+        (found,) = torch.autograd.grad(run(x)[asked].sum(), x)
+        torch.testing.assert_close(found, wanted)
+        assert programs.counts["hit"] == hits, programs.counts
+        monkeypatch.delattr(weft_aot_autograd, "expected_backward", raising=False)
 
 
 def test_other_gradients_are_another_program(tmp_path) -> None:

@@ -6,8 +6,9 @@ Their gradients are hardly ever there: with zeros for them backward would add, c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch.fx
 from weft_functionalize import FunctionalGraph, symbols_of
 
 from .given_gradients import GivenGradients
@@ -22,6 +23,10 @@ class ExpectedBackward:
 
     missing: frozenset[int]
     segment: BackwardSegment
+
+    def with_graph(self, graph_module: torch.fx.GraphModule) -> ExpectedBackward:
+        """The same with another graph, as an empty one beside a program that is kept."""
+        return replace(self, segment=replace(self.segment, graph_module=graph_module))
 
 
 def expected_backward(

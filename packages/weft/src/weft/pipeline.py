@@ -18,6 +18,7 @@ import weft_loop_ir
 from weft_aot_autograd import (
     CompiledGradients,
     CompileGradients,
+    ExpectedBackward,
     GradientFunction,
     JointGraph,
     PartitionedGraph,
@@ -242,7 +243,7 @@ class Pipeline:
             program = compilation.compiler.compile(
                 forward, functional.lifted, written=functional.mutated_inputs
             )
-        self._keep(compilation, functional, (program,), None)
+        self._keep(compilation, functional, (program,))
         compilation.record.finish()
         return weft_functionalize.wrap(functional, program)
 
@@ -304,7 +305,7 @@ class Pipeline:
         finally:
             forward = forward_begun()
         if bucket_bytes is None:
-            self._keep(compilation, functional, (forward, backward), partitioned)
+            self._keep(compilation, functional, (forward, backward), partitioned, expected)
         compilation.record.finish()
         training = weft_aot_autograd.TrainingProgram(
             functional,
@@ -388,7 +389,8 @@ class Pipeline:
         compilation: _Compilation,
         functional: FunctionalGraph,
         programs: tuple[CompiledProgram, ...],
-        partitioned: PartitionedGraph | None,
+        partitioned: PartitionedGraph | None = None,
+        expected: ExpectedBackward | None = None,
     ) -> None:
         """Keep what a captured graph has become for other processes."""
         if self._warm_start is None or compilation.description is None:
@@ -399,6 +401,7 @@ class Pipeline:
                 functional,
                 programs,
                 partitioned,
+                expected,
                 compilation.compiler.device_types,
                 compilation.record.fallbacks,
             )

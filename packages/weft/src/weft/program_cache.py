@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_aot_autograd import PartitionedGraph
+from weft_aot_autograd import ExpectedBackward, PartitionedGraph
 from weft_functionalize import FunctionalGraph, InputDescriptor, OutputDescriptor, SharedBase
 from weft_loop_ir.disk_cache import (
     DamagedEntry,
@@ -44,11 +44,13 @@ DAMAGES = (
 class KeptTraining:
     """What a :class:`~weft_aot_autograd.TrainingProgram` needs besides forward's program.
 
-    ``partitioned`` has no graph of forward, ``generated`` is the code generator's for backward.
+    ``partitioned`` has no graph of forward, ``generated`` is the code generator's for backward: that of
+    ``expected``, which has no graph either, or of the whole.
     """
 
     partitioned: PartitionedGraph
     generated: Any
+    expected: ExpectedBackward | None = None
 
 
 @dataclass(frozen=True)

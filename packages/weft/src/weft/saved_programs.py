@@ -36,7 +36,7 @@ from .saved_file import SavedProgramError, read_file, write_file
 from .saved_weights import SavedWeights, load_weights
 from .trees import unflatten
 
-VERSION = 5
+VERSION = 6
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and named arguments."""
@@ -271,10 +271,9 @@ class _Program:
         program: Any = _load_code(path, codegen, entry.generated, codes[0])
         if entry.training is not None:
             backward = _load_code(path, codegen, entry.training.generated, codes[1])
-            partitioned = entry.training.partitioned
-            expected = weft_aot_autograd.expected_backward(functional, partitioned)
+            kept = entry.training
             program = weft_aot_autograd.TrainingProgram(
-                functional, partitioned, program, backward, expected=expected
+                functional, kept.partitioned, program, backward, expected=kept.expected
             )
         self._run = weft_functionalize.wrap(functional, program)
 

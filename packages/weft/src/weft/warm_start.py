@@ -13,7 +13,7 @@ import torch
 import torch.fx
 import weft_aot_autograd
 import weft_functionalize
-from weft_aot_autograd import CompileGradients, PartitionedGraph
+from weft_aot_autograd import CompileGradients, ExpectedBackward, PartitionedGraph
 from weft_functionalize import Constant, FunctionalGraph, InputKind, symbols_of
 from weft_loop_ir import Codegen, CompiledProgram
 
@@ -104,7 +104,7 @@ class WarmStart:
             backward,
             compile_later,
             compile_gradients,
-            expected=weft_aot_autograd.expected_backward(functional, partitioned),
+            expected=entry.training.expected,
         )
         run = weft_functionalize.wrap(functional, training)
         return LoadedGraph(run, (program, backward), entry.fallbacks, codegen)
@@ -115,10 +115,14 @@ class WarmStart:
         functional: FunctionalGraph,
         programs: Sequence[CompiledProgram],
         partitioned: PartitionedGraph | None,
+        expected: ExpectedBackward | None,
         device_types: Collection[str],
         fallbacks: Mapping[str, int],
     ) -> None:
-        """Keep the program of the graph so described, or its two if ``partitioned``, if that is possible."""
+        """Keep the program of the graph so described, or its two if ``partitioned``, if that is possible.
+
+        The second is that of the backward ``expected``, or of the whole.
+        """
         refusal = _refusal(functional, programs, device_types)
         if refusal is not None:
             self._programs.skip(refusal)
@@ -126,7 +130,11 @@ class WarmStart:
         generated = [program.generated for program in programs]  # type: ignore[attr-defined]
         training = None
         if partitioned is not None:
-            training = KeptTraining(replace(partitioned, forward=empty_graph()), generated[1])
+            training = KeptTraining(
+                replace(partitioned, forward=empty_graph()),
+                generated[1],
+                expected and expected.with_graph(empty_graph()),
+            )
         entry = CachedProgram(
             next(iter(device_types)),
             generated[0],
