@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -41,7 +41,8 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "UnsupportedOperatorException",
-    "apply_to_results",
+    "apply_to_plain",
+    "are_any_wrapped",
     "core_aten_decompositions",
     "core_decomposition",
     "custom_formula",
@@ -180,7 +181,12 @@ def attached_hooks(tensor: torch.Tensor) -> dict[int, Any]:
     return cast("dict[int, Any]", hooks)
 
 
-def apply_to_results(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+def are_any_wrapped(tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether any is the wrapper of a transform, which may be over."""
+    return any(map(torch._C._functorch.is_functorch_wrapped_tensor, tensors))
+
+
+def apply_to_plain(function: type[torch.autograd.Function], *arguments: Any) -> Any:
     """``function.apply`` where the tensors are no leftovers of transforms, for which it looks at each."""
     if torch._C._are_functorch_transforms_active():
         return function.apply(*arguments)

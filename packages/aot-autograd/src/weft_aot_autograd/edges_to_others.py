@@ -14,6 +14,9 @@ goes there too::
 Backward of the compiled function takes results' gradients all the way to the arguments' old values.  So
 nothing goes along the new edge, as a rule.  Only where somebody sees it, it is the other's gradient, by the
 captured graph in eager; what was sent is then taken off what comes back to the compiled function.
+
+The keys of a model's last layer lead through those of each layer before.  Such a node has edges only to the
+nearest others, through which the rest is reached: what it has for the rest waits there.
 """
 
 from __future__ import annotations
@@ -27,35 +30,38 @@ from typing import Any
 import torch
 from weft_functionalize import OutputKind, run_again
 
-from ._torch import apply_to_results, attached_hooks, will_visit
+from ._torch import apply_to_plain, attached_hooks, will_visit
 from .derivation import gradients_of
 from .kept_inputs import kept_inputs
 from .random_state import numbers_of_forward
 from .saved_values import check_version, is_unchanged
+from .sent_gradients import SentGradients
 from .training_plan import Plan
 
 
 def lead_through(
-    results: Sequence[torch.Tensor], outputs: Sequence[int], others: Mapping[int, torch.Tensor]
+    results: Sequence[torch.Tensor],
+    outputs: Sequence[int],
+    others: Sequence[int],
+    nearest: Mapping[int, torch.Tensor],
 ) -> Sequence[torch.Tensor]:
     """The ``results`` of one compiled function that are its ``outputs``, with edges to ``others``.
 
-    These are by the output that they are, or whose value an argument among them has been given.
+    These are the outputs that they are, or whose value an argument among them has been given.  Those that are
+    not among ``nearest`` are led to by some that are, which this function has given.
     """
     node: Any = results[0].grad_fn
     node = getattr(node, "compiled", node)
     plan: Plan | None = getattr(node, "plan", None)
-    tensors = [tensor for tensor in others.values() if tensor.requires_grad]
-    if len(tensors) < len(others) or plan is None or not plan.runs_again:
+    if plan is None or not plan.runs_again:
         return results
     known: dict[int, _Watch] = node.values.watches
-    for output, tensor in others.items():
+    for output, tensor in nearest.items():
         if output not in known:
             known[output] = _Watch(tensor)
-    watches = [known[output] for output in others]
-    leaf = _never_asked_for()
-    made: tuple[torch.Tensor, ...] = apply_to_results(
-        ThroughOthers, node, tuple(others), outputs, watches, leaf, *tensors, *results
+    leaf, tensors = _never_asked_for(), nearest.values()
+    made: tuple[torch.Tensor, ...] = apply_to_plain(
+        ThroughOthers, node, others, tuple(nearest), outputs, leaf, *tensors, *results
     )
     return made
 
@@ -101,12 +107,12 @@ class ThroughOthers(torch.autograd.Function):
         ctx: Any,
         compiled: Any,
         others: Sequence[int],
+        nearest: Sequence[int],
         outputs: Sequence[int],
-        watches: Sequence[_Watch],
         leaf: torch.Tensor,
         *tensors: torch.Tensor,
     ) -> tuple[torch.Tensor, ...]:
-        ctx.compiled, ctx.others, ctx.outputs, ctx.watches = compiled, others, outputs, watches
+        ctx.compiled, ctx.others, ctx.nearest, ctx.outputs = compiled, others, nearest, outputs
         values = compiled.values
         if values.autocast is None:
             values.autocast = [
@@ -114,15 +120,13 @@ class ThroughOthers(torch.autograd.Function):
                 for kind in compiled.plan.device_types
             ]
         ctx.set_materialize_grads(False)
-        return tuple(tensor.detach() for tensor in tensors[len(others) :])
+        return tuple(tensor.detach() for tensor in tensors[len(nearest) :])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
-        sent: list[Any] = [None] * len(ctx.others)
-        if all(gradient is None for gradient in gradients):
-            return (*[None] * _LEADING, *sent, *gradients)
+        sent: SentGradients = ctx.compiled.values.sent
         known = {k: g for k, g in zip(ctx.outputs, gradients, strict=True) if g is not None}
-        given = ctx.compiled.values.sent.taken_off(known)
+        given = sent.taken_off(known) if known else known
         seen = _seen(ctx) if given else []
         if any(seen):
             with _casting(ctx.compiled.values.autocast):
@@ -130,11 +134,11 @@ class ThroughOthers(torch.autograd.Function):
             wanted = [results[output] for output in ctx.others]
             keep = torch.is_grad_enabled()
             found = gradients_of(results, [*given], [*given.values()], wanted, create_graph=keep)
-            sent = [g if is_seen else None for g, is_seen in zip(found, seen, strict=True)]
-        for output, gradient in zip(ctx.others, sent, strict=True):
-            if gradient is not None:
-                ctx.compiled.values.sent.note(output, gradient)
-        return (*[None] * _LEADING, *sent, *gradients)
+            for output, gradient, is_seen in zip(ctx.others, found, seen, strict=True):
+                if is_seen and gradient is not None:
+                    sent.note(output, gradient)
+        to_others = sent.handed_on(ctx.nearest) if sent.are_any else (None,) * len(ctx.nearest)
+        return (*(None,) * _LEADING, *to_others, *gradients)
 
 
 def _seen(ctx: Any) -> list[bool]:
@@ -143,10 +147,14 @@ def _seen(ctx: Any) -> list[bool]:
     ``torch.autograd.grad`` may have been asked for one where it visits its node; that it has is certain if
     it visits nothing behind.
     """
+    known: Mapping[int, _Watch] = ctx.compiled.values.watches
+    watches = [known[output] for output in ctx.others]
     if will_visit(_node_behind_all()):
-        return [watch.sees() for watch in ctx.watches]
+        return [watch.sees() for watch in watches]
+    nodes = _nodes_of_others(ctx)
     seen, is_certain = [], False
-    for watch, (node, _) in zip(ctx.watches, ctx.next_functions[1:], strict=False):
+    for output, watch in zip(ctx.others, watches, strict=True):
+        node = nodes[output]
         is_visited = watch.is_there and will_visit(node)
         seen.append(watch.sees() or is_visited)
         behind = (function for function, _ in node.next_functions if function is not None)
@@ -154,6 +162,21 @@ def _seen(ctx: Any) -> list[bool]:
     if is_certain or not any(seen) or _may_run_again(ctx.compiled):
         return seen
     return [False] * len(seen)
+
+
+def _nodes_of_others(ctx: Any) -> Mapping[int, Any]:
+    """The nodes of what :class:`ThroughOthers` leads through, by output."""
+    nodes: dict[int, Any] = {}
+    pending = [ctx]
+    while pending:
+        through = pending.pop()
+        functions = through.next_functions[1:]  # behind the leaf
+        for output, (node, _) in zip(through.nearest, functions, strict=False):
+            if output not in nodes:
+                nodes[output] = node
+                if getattr(node, "compiled", None) is ctx.compiled and hasattr(node, "nearest"):
+                    pending.append(node)
+    return nodes
 
 
 @contextlib.contextmanager

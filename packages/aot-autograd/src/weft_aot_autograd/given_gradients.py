@@ -18,6 +18,8 @@ class GivenGradients:
     def __init__(self, partitioned: PartitionedGraph, arguments: Sequence[int]) -> None:
         flags = partitioned.flags
         self._arguments = arguments
+        self._reached_by: dict[int, Sequence[int]] = {}
+        self._absent: dict[frozenset[int], frozenset[int]] = {}  # where no data decides
         self.flags_index = None if flags is None else flags.output_index
         positions = {} if flags is None else flags.positions
         outputs = [tangent.output_index for tangent in partitioned.tangents]
@@ -67,7 +69,10 @@ class GivenGradients:
 
     def reached_by(self, output: int) -> Sequence[int]:
         """The arguments that an output leads to, in some calls at least; all where that is not known."""
-        return [a for a, outputs in self._reaching or () if output in outputs] or self._arguments
+        if output not in self._reached_by:
+            reached = [a for a, outputs in self._reaching or () if output in outputs]
+            self._reached_by[output] = reached or self._arguments
+        return self._reached_by[output]
 
     def leading_to(self, arguments: Set[int]) -> frozenset[int]:
         """The outputs that lead to any of the arguments, in some calls at least."""
@@ -81,16 +86,22 @@ class GivenGradients:
             return frozenset()
         return frozenset(a for a, outputs in self._reaching if given.isdisjoint(outputs))
 
-    def absent(self, given: Set[int], flags: torch.Tensor | None) -> frozenset[int]:
+    def absent(self, given: frozenset[int], flags: torch.Tensor | None) -> frozenset[int]:
         """The arguments that eager gives no gradient where the outputs ``given`` have one."""
         if self._reaching is None or (flags is None and len(given) == len(self._outputs)):
             return frozenset()
-        values: list[bool] = [] if flags is None else flags.tolist()
+        if flags is not None:
+            return self._not_given(given, flags.tolist())
+        if given not in self._absent:
+            self._absent[given] = self._not_given(given, ())
+        return self._absent[given]
+
+    def _not_given(self, given: frozenset[int], flags: Sequence[bool]) -> frozenset[int]:
         return frozenset(
             argument
-            for argument, outputs in self._reaching
+            for argument, outputs in self._reaching or ()
             if not any(
-                output in given and (flag is None or values[flag])
+                output in given and (flag is None or flags[flag])
                 for output, flag in outputs.items()
             )
         )

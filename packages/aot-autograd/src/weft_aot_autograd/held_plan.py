@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from weft_functionalize import FunctionalGraph, HeldValues, OutputDescriptor, OutputKind
 
+from .saved_layout import gather
+
 Key = tuple[bool, int]
 """Whether a tensor is an argument, not a result, and its position among them."""
 
@@ -58,6 +60,7 @@ class HeldPlan:
         keys = frozenset[Key]().union(*(held.tensors for held in every))
         as_they_are = {(True, k) for k in kept if k not in self.writes_to_come}
         self.kept = tuple(kept[k] for _, k in sorted(keys & as_they_are))
+        self.take_kept = gather(self.kept)
         self.watched = tuple(sorted(keys - as_they_are))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .saved_values import check_version, is_unchanged, version_of, written_over
+from .saved_values import check_version, is_unchanged, versions_of, written_over
 from .separate_edges import leads_to_any
 from .training_plan import Plan
 
@@ -23,14 +23,14 @@ class _Watch:
 
     value: torch.Tensor
     version: int
-    shape: tuple[int, ...]
+    shape: torch.Size
 
 
-def watch(tensor: torch.Tensor, writes: int) -> _Watch:
+def watch(tensor: torch.Tensor, writes: int, without_memory: torch.Tensor) -> _Watch:
     """Watch a tensor to which the call has yet to write so often."""
     value = tensor.detach()
-    value.data = torch.empty(0, device=tensor.device)  # the count of writes stays the tensor's
-    return _Watch(value, version_of(value) + writes, tuple(tensor.shape))
+    value.data = without_memory  # the count of writes stays the tensor's
+    return _Watch(value, value._version + writes, tensor.shape)
 
 
 def watch_held(
@@ -41,11 +41,15 @@ def watch_held(
     Without those of the arguments that are kept as they are.
     """
     watched = {}
+    empty: dict[torch.device, torch.Tensor] = {}
     for is_argument, position in plan.held.watched:
         tensor = arguments[position] if is_argument else results[position]
         if not tensor.is_inference():
             writes = plan.held.writes_to_come.get(position, 0) if is_argument else 0
-            watched[is_argument, position] = watch(tensor, writes)
+            device = tensor.device
+            if device not in empty:
+                empty[device] = torch.empty(0, device=device)
+            watched[is_argument, position] = watch(tensor, writes, empty[device])
     return watched
 
 
@@ -58,12 +62,14 @@ def check_held(ctx: Any, present: frozenset[int]) -> None:
     held = plan.held
     if ctx.watched is None:  # hooks were given what was saved: eager does not look at versions then
         return
-    changed = {
-        (True, plan.kept[position])
-        for position in held.kept
-        if not is_unchanged(ctx.kept[position], ctx.versions[position])
-    }
-    changed |= {key for key, w in ctx.watched.items() if not is_unchanged(w.value, w.version)}
+    changed: set[tuple[bool, int]] = set()
+    if versions_of(held.take_kept(ctx.kept)) != [*held.take_kept(ctx.versions)]:
+        changed = {
+            (True, plan.kept[position])
+            for position in held.kept
+            if not is_unchanged(ctx.kept[position], ctx.versions[position])
+        }
+    changed |= {key for key, w in ctx.watched.items() if w.value._version != w.version}
     if not changed and not held.has_errors:
         return
     for position in sorted(present):

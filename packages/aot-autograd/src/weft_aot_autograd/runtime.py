@@ -10,7 +10,14 @@ import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph, count_writes
 
-from ._torch import behind_backward, keeps_graph, packs_saved_tensors, stands_for_another
+from ._torch import (
+    apply_to_plain,
+    are_any_wrapped,
+    behind_backward,
+    keeps_graph,
+    packs_saved_tensors,
+    stands_for_another,
+)
 from .backward_by_operators import backward_by_operators
 from .derivation import Derivation
 from .differentiable_backward import CompileGradients, DifferentiableBackward
@@ -24,7 +31,7 @@ from .partition import BackwardSegment
 from .random_state import RandomState
 from .replay import run_operators
 from .saved_values import forget_inputs, is_kept, release, take_saved, versions_of
-from .separate_edges import led_to, separate_edges
+from .separate_edges import led_to
 from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
 
 
@@ -115,16 +122,17 @@ def _applied(
     passed = [*arguments]
     for k in without_edges:
         passed[k] = arguments[k].detach()
-    edges = separate_edges(
-        plan.partly_reached, plan.gradients_device, arguments, plan.recorded_writes
-    )
+    edges = plan.partly_reached.separate_edges(arguments)
     tickets = {}
     if edges is not None:
         tickets = edges.open(arguments)
         passed = edges.cut(passed)
     values.arguments, values.separate_edges = tuple(arguments), edges
     values.overwritten = arguments_before(plan, arguments)
-    results: tuple[Any, ...] = CompiledFunction.apply(plan, values, later, *passed)  # type: ignore[no-untyped-call]
+    if are_any_wrapped(plan.take_tensor_inputs(passed)):
+        results: tuple[Any, ...] = CompiledFunction.apply(plan, values, later, *passed)  # type: ignore[no-untyped-call]
+    else:
+        results = apply_to_plain(CompiledFunction, plan, values, later, *passed)
     if edges is None:
         return results
     nodes = [r.grad_fn for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
@@ -180,7 +188,10 @@ class CompiledFunction(torch.autograd.Function):
         if values.arguments is not None:
             arguments, values.arguments = values.arguments, None
         overwritten, values.overwritten = values.overwritten, {}
-        ctx.kept = [overwritten.get(k, arguments[k]) for k in plan.kept]
+        ctx.kept = plan.take_kept(arguments)
+        if overwritten:
+            pairs = zip(plan.kept, ctx.kept, strict=True)
+            ctx.kept = tuple(overwritten.get(k, value) for k, value in pairs)
         ctx.versions = versions_of(ctx.kept)
         ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
@@ -190,13 +201,11 @@ class CompiledFunction(torch.autograd.Function):
             count_writes(plan.written_results, results)
         if ctx.random_state is not None:
             ctx.random_state.note_end()
-        saved = plan.to_save(results, arguments, packs)
-        apart = plan.numbers if packs else plan.private
-        ctx.apart = {k: saved[k] for k in apart}
-        saved = [value for k, value in enumerate(saved) if k not in apart]
+        to_save = results if packs else plan.results_to_save(results, arguments)
+        ctx.apart, saved = plan.saved_layout(is_packed=packs).divided(arguments, to_save)
         ctx.save_for_backward(*saved)
         ctx.saved_versions = versions_of(saved)
-        ctx.layouts = [tangent.layout(results[tangent.output_index]) for tangent in plan.tangents]
+        ctx.layouts = plan.tangent_layouts(results)
         ctx.watched = None if packs else watch_held(plan, arguments, results)
         index = plan.given.flags_index
         ctx.flags = None if index is None else results[index]
@@ -207,6 +216,8 @@ class CompiledFunction(torch.autograd.Function):
         if constants:
             ctx.mark_non_differentiable(*(results[index] for index in constants))
         returned = results[: plan.returned_count]
+        if not written:
+            return tuple(returned)
         # autograd would make a view of an argument that it is given back
         return tuple(None if k in written else result for k, result in enumerate(returned))
 
@@ -269,10 +280,12 @@ def _take_known(ctx: Any, gradients: tuple[Any, ...], present: frozenset[int]) -
     plan: Plan = ctx.plan
     part, ctx.values.known = _saved_for(ctx, present)
     known = ctx.values.known
-    for tangent, layout in zip(plan.tangents, ctx.layouts, strict=True):
-        is_read = part is None or len(known) in part.reads
-        gradient = gradients[tangent.output_index]
-        known.append(tangent.prepare(gradient, layout) if is_read else None)
+    first = len(known)
+    known += [None] * len(plan.tangents)
+    every = range(len(plan.tangents))
+    for k in every if part is None else (p - first for p in part.inputs if p >= first):
+        tangent = plan.tangents[k]
+        known[first + k] = tangent.prepare(gradients[tangent.output_index], ctx.layouts[k])
     return part
 
 

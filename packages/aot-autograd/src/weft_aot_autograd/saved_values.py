@@ -71,15 +71,16 @@ def _is_packed(ctx: Any) -> bool:
 def _take_first(ctx: Any, needed: Collection[int] | None) -> list[Any]:
     """The saved values where no backward has let go of any."""
     try:
-        tensors = iter(ctx.saved_tensors)
+        tensors = ctx.saved_tensors
     except RuntimeError:
         if needed is None or _is_packed(ctx):
             raise
-        tensors = iter(_needed_tensors(ctx, frozenset(needed)))
+        tensors = _needed_tensors(ctx, frozenset(needed))
     apart = ctx.apart
     if apart is None:  # an earlier backward came to an error
         raise RuntimeError("Trying to backward through the graph a second time")
-    return [apart[k] if k in apart else next(tensors) for k in range(len(ctx.plan.saved))]
+    plan: Plan = ctx.plan
+    return plan.saved_layout(is_packed=_is_packed(ctx)).together(apart, tensors)
 
 
 def _take_remaining(ctx: Any, present: frozenset[int], needed: Collection[int] | None) -> list[Any]:
@@ -121,8 +122,8 @@ def release(ctx: Any, present: frozenset[int]) -> None:
 def forget_inputs(ctx: Any) -> None:
     """Let go of what forward was given, once backward can run no more: autograd may hold ``ctx`` for long."""
     if ctx.remaining is not None and ctx.plan.is_over(ctx.remaining.released):
-        ctx.kept = [None] * len(ctx.kept)
-        ctx.versions = versions_of(ctx.kept)
+        ctx.kept = (None,) * len(ctx.kept)
+        ctx.versions = [0] * len(ctx.kept)
 
 
 def _held(ctx: Any, kept: Set[int]) -> dict[int, tuple[Any, int]]:
@@ -131,7 +132,7 @@ def _held(ctx: Any, kept: Set[int]) -> dict[int, tuple[Any, int]]:
     held = {k: (value, version_of(value)) for k, value in apart.items() if k in kept}
     if kept <= held.keys():
         return held
-    positions = [k for k in range(len(ctx.plan.saved)) if k not in apart]
+    positions = ctx.plan.saved_layout(is_packed=_is_packed(ctx)).in_autograd
     if _is_packed(ctx):
         taken = ctx.taken or _take_first(ctx, None)
         values = {k: taken[k].detach() for k in positions if k in kept}

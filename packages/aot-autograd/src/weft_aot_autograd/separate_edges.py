@@ -23,6 +23,7 @@ or nodes of several devices take turns, they have it compute what is known.
 from __future__ import annotations
 
 import functools
+import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from typing import Any
 import torch
 
 from ._torch import backward_number, behind_backward, hooks_of, will_visit
+from .saved_layout import gather
 from .spared_hooks import spare
 
 Compute = Callable[[Mapping[int, Any]], None]
@@ -139,23 +141,34 @@ class SeparateEdges:
         return will_visit(node.next_functions[number][0])
 
 
-def separate_edges(
-    partly_reached: Mapping[int, Set[int]],
-    device: torch.device,
-    arguments: Sequence[Any],
-    written: Set[int],
-) -> SeparateEdges | None:
-    """For those of the arguments ``partly_reached`` that were computed and require gradients, if any.
+_IS_LEAF = operator.attrgetter("is_leaf")
+
+
+class PartlyReached:
+    """The arguments that not all results lead to, ``reached`` by some each.
 
     ``device``: where the gradients are computed.  ``written``: the results that autograd records as written
     to arguments.  The nodes of these writes are not visited for the sake of a leaf that they don't lead to.
     """
-    reaching = {
-        k: outputs
-        for k, outputs in partly_reached.items()
-        if arguments[k].requires_grad and (not arguments[k].is_leaf or not written <= outputs)
-    }
-    return SeparateEdges(reaching, device) if reaching else None
+
+    def __init__(
+        self, reached: Mapping[int, Set[int]], device: torch.device, written: Set[int]
+    ) -> None:
+        self._reached, self._device, self._written = reached, device, written
+        self._take = gather(tuple(reached))
+        self._leaves_need_none = all(written <= outputs for outputs in reached.values())
+
+    def separate_edges(self, arguments: Sequence[Any]) -> SeparateEdges | None:
+        """For those of the arguments that were computed and require gradients, if any."""
+        if self._leaves_need_none and all(map(_IS_LEAF, self._take(arguments))):
+            return None  # parameters, mostly hundreds
+        reaching = {
+            k: outputs
+            for k, outputs in self._reached.items()
+            if arguments[k].requires_grad
+            and (not arguments[k].is_leaf or not self._written <= outputs)
+        }
+        return SeparateEdges(reaching, self._device) if reaching else None
 
 
 def led_to(ctx: Any, positions: Iterable[int]) -> list[int]:

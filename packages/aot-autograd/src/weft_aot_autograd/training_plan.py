@@ -22,8 +22,9 @@ from .partial_backward import is_linear, partial_backward
 from .partition import BackwardSegment
 from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter, run_operators
+from .saved_layout import SavedLayout, gather
 from .sent_gradients import SentGradients
-from .separate_edges import SeparateEdges, leads_to_any
+from .separate_edges import PartlyReached, SeparateEdges, leads_to_any
 
 Program = Callable[..., Sequence[Any]]
 
@@ -70,7 +71,7 @@ class Segment:
         make: Callable[[], Program] | None = None,
     ) -> None:
         self.inputs = segment.inputs
-        self.reads = frozenset(segment.inputs)
+        self._take_inputs = gather(self.inputs)
         self._program, self._make = program, make
         self.arguments = tuple(gradients[k] for k in segment.gradients)
 
@@ -83,7 +84,7 @@ class Segment:
         if self._program is None:
             assert self._make is not None
             self._program = self._make()
-        inputs = [values.known[k] for k in self.inputs]
+        inputs = [*self._take_inputs(values.known)]
         if is_last:
             values.known = None
         call = getattr(self._program, "call_donated", None)
@@ -95,7 +96,7 @@ class Segment:
         count = len(self.arguments)
         if values.known is not None:
             values.known.extend(results[count:])
-        if not values.absent:
+        if values.absent.isdisjoint(self.arguments):
             return results[:count]
         return [
             None if k in values.absent else gradient
@@ -220,15 +221,18 @@ class Plan:
         self.argument_count = len(order)
         self.edges = self._edges()
         self.tensor_inputs = tuple(k for k in self.edges if k >= self.lifted_count)
+        self.take_tensor_inputs = gather(self.tensor_inputs)
         # Arguments that have edges of their own, if they were computed; backward in segments has others.
-        self.partly_reached = self.given.partly_reached() if len(self.segments) == 1 else {}
+        reached = self.given.partly_reached() if len(self.segments) == 1 else {}
         devices = (tangent.device for tangent in self.tangents)
-        self.gradients_device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
+        device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
+        self.partly_reached = PartlyReached(reached, device, self._recorded_writes)
         self._partitioned, self._compile_later = partitioned, compile_later
         self._partial: dict[tuple[frozenset[int], frozenset[int], bool], Segment | None] = {}
         self.repeated = RepeatedBackward(partitioned)
         self._kept_for_others: dict[frozenset[int], Set[int]] = {}
         self._is_over: dict[frozenset[int], bool] = {}
+        self._stages: dict[tuple[frozenset[int], bool], Segment | None] = {}
         self._is_linear = is_linear(functional)
         self._leads_apart = len(self.tangents) > 1 and bool(self.given.partly_reached())
         self.warned = False
@@ -273,10 +277,14 @@ class Plan:
             if not is_argument and index >= self.output_count
         )
         self.private = self.numbers.union(only_kept)  # what nobody but backward has
+        self._saved_layout = SavedLayout(self.saved, len(order), self.private)
+        self._packed_layout = SavedLayout(self.saved, len(order), self.numbers)
         self.tangents = tuple(
             _tangent(partitioned, position, tangent.output_index)
             for position, tangent in enumerate(partitioned.tangents)
         )
+        layouts = [tangent.fixed for tangent in self.tangents]
+        self._fixed_layouts = None if None in layouts else layouts
         self.returned_count = self.output_count - (partitioned.flags is not None)
         self.constants = tuple(
             i for i in range(self.returned_count) if i not in self._differentiated
@@ -295,7 +303,7 @@ class Plan:
             if index in held and (lifted is not None or index in order)
         }
         self.written_results = functional.written_results
-        self.recorded_writes = self._differentiated & functional.mutated_inputs.keys()
+        self._recorded_writes = self._differentiated & functional.mutated_inputs.keys()
 
     def _edges(self) -> dict[int, int]:
         """The edges of the function's node in autograd's graph, by the positions of the tensor arguments.
@@ -334,6 +342,7 @@ class Plan:
             if self.replayable and index not in mutated & free
         )
         self.position_kept = {k: position for position, k in enumerate(self.kept)}
+        self.take_kept = gather(self.kept)
         # Those of the arguments kept that are written to, and whether their values are read before.
         self.overwritten = {
             k: index not in unread
@@ -359,22 +368,29 @@ class Plan:
             if results[output] is (arguments[position] if lifted is None else lifted)
         }
 
-    def to_save(self, results: Sequence[Any], arguments: Sequence[Any], packs: bool) -> list[Any]:
-        """What a call saves for backward: of its ``arguments``, and of the ``results`` of forward.
+    def results_to_save(self, results: Sequence[Any], arguments: Sequence[Any]) -> Sequence[Any]:
+        """Forward's ``results`` as they are saved, where no hooks see what is saved before it is there.
 
-        The new value of an argument that eager's autograd holds is saved where it will be.  ``packs``: hooks
-        see what is saved, before it is there.
+        The new value of an argument that eager's autograd holds is saved where it will be.
         """
-        saved = []
-        for is_argument, index in self.saved:
-            value = arguments[index] if is_argument else results[index]
-            if not is_argument and index in self.held_news and not packs:
-                lifted, position = self.held_news[index]
-                given = arguments[position] if lifted is None else lifted
-                if given is not value and given.stride() == value.stride():
-                    value = given.data  # to which no writes are counted
-            saved.append(value)
-        return saved
+        if not self.held_news:
+            return results
+        found = [*results]
+        for output, (lifted, position) in self.held_news.items():
+            given = arguments[position] if lifted is None else lifted
+            if given is not results[output] and given.stride() == results[output].stride():
+                found[output] = given.data  # to which no writes are counted
+        return found
+
+    def saved_layout(self, *, is_packed: bool) -> SavedLayout:
+        """Where saved values are; ``is_packed``: hooks are given what autograd saves."""
+        return self._packed_layout if is_packed else self._saved_layout
+
+    def tangent_layouts(self, results: Sequence[Any]) -> Sequence[Layout | None]:
+        """The layout that the gradient of each result with one has to have."""
+        if self._fixed_layouts is not None:
+            return self._fixed_layouts
+        return [tangent.layout(results[tangent.output_index]) for tangent in self.tangents]
 
     def is_unreached(self, present: Set[int]) -> bool:
         """Whether no output has a gradient, so that no input has one and nothing saved matters.
@@ -396,8 +412,11 @@ class Plan:
         """
         if not self._leads_apart:
             return frozenset()
-        reached = {k: self.given.reached_by(self.tangents[k].output_index) for k in present}
-        return frozenset(k for k, arguments in reached.items() if not leads_to_any(ctx, arguments))
+        return frozenset(
+            k
+            for k in present
+            if not leads_to_any(ctx, self.given.reached_by(self.tangents[k].output_index))
+        )
 
     def kept_for_others(self, released: frozenset[int]) -> Set[int]:
         """The saved values that a later backward may read, of other tangents than those ``released``."""
@@ -414,12 +433,18 @@ class Plan:
             self._is_over[released] = all(self.repeated.meets(released, {k}) for k in every)
         return self._is_over[released]
 
-    def partial_stage(self, present: Set[int], *, is_repeated: bool) -> Segment | None:
+    def partial_stage(self, present: frozenset[int], *, is_repeated: bool) -> Segment | None:
         """Backward for the tangents that are there; None where that is the whole, or as good.
 
         An output that has gradients in some calls only may do without: backward is made for that.
         ``is_repeated``: only what the tangents that are there need can be read.
         """
+        key = present, is_repeated
+        if key not in self._stages:
+            self._stages[key] = self._choose_stage(present, is_repeated)
+        return self._stages[key]
+
+    def _choose_stage(self, present: frozenset[int], is_repeated: bool) -> Segment | None:
         if not self._is_linear:
             return None
         missing = frozenset(
@@ -481,8 +506,10 @@ class Plan:
 
     def absent(self, gradients: Sequence[Any], flags: torch.Tensor | None) -> frozenset[int]:
         """The arguments that eager gives no gradient, by the outputs' gradients and what data decided."""
-        given = {t.output_index for t in self.tangents if gradients[t.output_index] is not None}
-        return self.given.absent(given, flags)
+        given = (t.output_index for t in self.tangents)
+        return self.given.absent(
+            frozenset(output for output in given if gradients[output] is not None), flags
+        )
 
 
 def _tangent(partitioned: PartitionedGraph, position: int, output_index: int) -> Tangent:

@@ -102,8 +102,8 @@ class _Runtime:
     ) -> None:
         self._compiled = compiled
         self._source = plain_run(functional.source)
-        self._constants = tuple((i, constants[i]) for i in sorted(functional.lifted))
-        self._size = len(functional.inputs)
+        every = range(len(functional.inputs))
+        self._given = [constants[i] if i in functional.lifted else None for i in every]
         self._users = functional.user_input_indices
         self._specialized = tuple(
             (d.position or 0, d.specialized_value)
@@ -120,6 +120,7 @@ class _Runtime:
         self._mutated = frozenset(index for _, index, *_ in self._write_back)
         counts = getattr(compiled, "counts_writes", False)
         self._written_results = () if counts else functional.written_results
+        self._input_of = {output: index for output, index, *_ in self._write_back}
         self._groups = _by_ways(functional)
         self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
@@ -218,24 +219,41 @@ class _Runtime:
     def _write_and_lead(self, every: Sequence[Any], computed: Sequence[Any]) -> Sequence[Any]:
         """Write; gives what was computed, with histories that lead through one another as in eager."""
         lead = getattr(self._compiled, "lead_through", None)
+        if lead is None:
+            self._write(
+                [write for group in self._groups for write in group.writes], every, computed
+            )
+            return computed
         computed = [*computed]
-        input_of = {output: index for output, index, *_ in self._write_back}
+        led: set[int] = set()  # results that lead through others
+        without: set[int] = set()  # others without a history
         for group in self._groups:
-            recorded = [k for k in group.outputs if computed[k].requires_grad]
-            if lead is not None and group.through and recorded:
-                others = {
-                    k: every[input_of[k]] if k in input_of else computed[k] for k in group.through
-                }
-                led = lead([computed[k] for k in recorded], recorded, others)
-                for k, tensor in zip(recorded, led, strict=True):
-                    computed[k] = tensor
-            self._write(group.writes, every, computed)
+            if group.through and without.isdisjoint(group.through):
+                recorded = [k for k in group.outputs if computed[k].requires_grad]
+                if recorded:
+                    nearest = group.nearest if led.issuperset(group.between) else group.through
+                    others = {k: self._other(k, every, computed) for k in nearest}
+                    results = [computed[k] for k in recorded]
+                    made = lead(results, recorded, group.through, others)
+                    if made is not results:
+                        led.update(k for k in recorded if k not in self._input_of)
+                        for k, tensor in zip(recorded, made, strict=True):
+                            computed[k] = tensor
+            if group.writes:
+                self._write(group.writes, every, computed)
+            for k in group.led_through:
+                if not self._other(k, every, computed).requires_grad:
+                    without.add(k)
         return computed
 
+    def _other(self, output: int, every: Sequence[Any], computed: Sequence[Any]) -> torch.Tensor:
+        """What has the history of an output: the input that was given its value, or itself."""
+        index = self._input_of.get(output)
+        tensor: torch.Tensor = computed[output] if index is None else every[index]
+        return tensor
+
     def _all_inputs(self, inputs: Sequence[Any]) -> list[Any]:
-        every: list[Any] = [None] * self._size
-        for index, tensor in self._constants:
-            every[index] = tensor
+        every = [*self._given]
         for index, value in zip(self._users, inputs, strict=True):
             every[index] = value
         return every
@@ -249,28 +267,51 @@ class _Runtime:
 
 @dataclass(frozen=True)
 class _Group:
-    """Outputs whose histories lead through the same others, and what is to be written of them."""
+    """Outputs whose histories lead through the same others, and what is to be written of them.
+
+    Of these others ``nearest`` are led through by no other of them; those ``between`` lead through some
+    themselves.  ``led_through`` are the outputs that any leads through, those for which ``through`` is empty
+    among them.
+    """
 
     through: tuple[int, ...]
     outputs: tuple[int, ...]
     writes: tuple[_Write, ...]
+    nearest: tuple[int, ...]
+    between: frozenset[int]
+    led_through: tuple[int, ...]
 
 
 def _by_ways(functional: FunctionalGraph) -> list[_Group]:
     """The outputs in groups, each behind those that it leads through."""
     writes: dict[frozenset[int], list[_Write]] = {}
     outputs: dict[frozenset[int], list[int]] = {}
+    ways: dict[int, frozenset[int]] = {}
     for d in functional.outputs:
         if d.kind is OutputKind.MUTATED_INPUT and None not in (d.graph_index, d.input_index):
             write = d.graph_index or 0, d.input_index or 0, not d.requires_grad, d.writes
             writes.setdefault(d.through, []).append(write)
-        if d.graph_index is not None and d.through:
-            outputs.setdefault(d.through, []).append(d.graph_index)
-    return [
-        _Group(tuple(sorted(way)), tuple(outputs.get(way, ())), tuple(writes.get(way, ())))
-        # what leads through another output has more of these to lead through
-        for way in sorted({frozenset[int](), *writes, *outputs}, key=len)
-    ]
+        if d.graph_index is not None:
+            ways[d.graph_index] = d.through
+            if d.through:
+                outputs.setdefault(d.through, []).append(d.graph_index)
+    met = frozenset[int]().union(*ways.values())
+    groups = []
+    # what leads through another output has more of these to lead through
+    for way in sorted({frozenset[int](), *writes, *outputs}, key=len):
+        between = frozenset(k for k in way if ways.get(k))
+        beyond = frozenset[int]().union(*(ways[k] for k in between))
+        groups.append(
+            _Group(
+                tuple(sorted(way)),
+                tuple(outputs.get(way, ())),
+                tuple(writes.get(way, ())),
+                tuple(sorted(way - beyond)),
+                between,
+                tuple(k for k in sorted(met) if ways.get(k) == way),
+            )
+        )
+    return groups
 
 
 # Gives a user output: from all inputs of the graph (behind them, where inputs are shared, all that the
