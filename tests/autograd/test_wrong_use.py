@@ -160,7 +160,7 @@ def test_integers_that_eager_lets_require_gradients() -> None:
         assert outcome(compiled) == expected
 
 
-@pytest.mark.parametrize("kind", ["masked_fill_", "index_fill_"])
+@pytest.mark.parametrize("kind", ["masked_fill_", "index_fill_", "fill_"])
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
 def test_numbers_with_gradients_for_integers_are_refused(
     kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +172,8 @@ def test_numbers_with_gradients_for_integers_are_refused(
         y = places.to(dtype).clone()
         if kind == "masked_fill_":
             y.masked_fill_(places > 1, value)
+        elif kind == "fill_":
+            y.fill_(value)
         else:
             y.index_fill_(0, places[:1], value)
         return y * x

@@ -131,3 +131,22 @@ def test_probabilities_out_of_range(number: float) -> None:
         with pytest.raises(RuntimeError) as found:
             weft.compile(program)(*operands)
         assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")
+def test_what_an_error_says_of_a_graph_that_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kept loop writes to an argument that shares memory with the other: no program is compiled."""
+    monkeypatch.delenv("WEFT_STRICT", raising=False)
+
+    def function(x: Tensor, y: Tensor, k: Tensor) -> Tensor:
+        for _ in range(25):
+            y.mul_(1.1)
+        return x.gather(0, k[:, None])
+
+    told = []
+    for call in (function, weft.compile(function)):
+        x = torch.ones(5, 3)
+        with pytest.raises(RuntimeError) as error:
+            call(x, x.t(), torch.tensor([0, 9]))
+        told.append(str(error.value))
+    assert told[1] == told[0]

@@ -52,3 +52,26 @@ def _seen(call: Callable[[Tensor], Tensor], x: Tensor) -> object:
         found.shape,
         [round(number, 4) for number in found.double().flatten().tolist()],
     )
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+@pytest.mark.filterwarnings("ignore::weft.WeftWarning")
+def test_resized_where_another_argument_varies(
+    dtype: torch.dtype, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch computes by others as soon as any size or number varies, not that of the image only."""
+    monkeypatch.delenv("WEFT_STRICT", raising=False)
+
+    def function(x: Tensor, number: float) -> tuple[float, str]:
+        try:
+            F.interpolate(x, size=(5, 3), mode=mode)
+            told = ""
+        except RuntimeError as error:
+            told = type(error).__name__
+        return number, told
+
+    x = torch.arange(42).view(1, 3, 2, 7).to(dtype)
+    compiled = weft.compile(function)
+    for number in (0.5, 0.7, 0.9):
+        assert compiled(x, number) == function(x, number)

@@ -22,6 +22,10 @@ OWN_FORMULA = "own_formula"
 class GradientModeInterpreter(torch.fx.Interpreter):
     """An interpreter that runs each node in the gradient mode in which the program ran it."""
 
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        super().__init__(module)
+        self.extra_traceback = False  # errors say what eager's say
+
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if isinstance(target, OpOverload):
             return call_differentiably(target, args, kwargs)

@@ -20,6 +20,10 @@ def plain_run(graph_module: torch.fx.GraphModule) -> Callable[..., Any]:
 
 
 class _Run(torch.fx.Interpreter):
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        super().__init__(module)
+        self.extra_traceback = False  # errors say what eager's say
+
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         region = _REGIONS.get(target)
         return super().call_function(target, args, kwargs) if region is None else region(*args)

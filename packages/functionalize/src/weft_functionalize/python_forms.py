@@ -98,9 +98,8 @@ def call_as_kernels_compute(
     given = named.arguments
     tensor, factors = given["input"], given["scale_factor"]
     sizes = tensor.shape[2:]
-    if all(isinstance(n, int) for n in sizes) and _are_known(factors):
-        return NotImplemented
-    if factors is None and not _holds_integers(tensor):
+    is_known = all(isinstance(n, int) for n in sizes) and _are_known(factors)
+    if (is_known or factors is None) and not _holds_integers(tensor):
         return NotImplemented
     if given.get("recompute_scale_factor") or given.get("antialias"):
         return NotImplemented

@@ -131,6 +131,8 @@ class _Rewrite:
             if self._node.target in RRELU:
                 values = scale_at_random(self._emit, self._node)
             elif special is not None:
+                if self._node.target is aten.fill_.Tensor:
+                    self._require_floats(variables)
                 values = [special(self._emit, self._node)]
                 if self._node.target in _DRAWS and variables[0].meta["val"].requires_grad:
                     values = [_without_gradient(self._emit, variables[0], values[0])]
