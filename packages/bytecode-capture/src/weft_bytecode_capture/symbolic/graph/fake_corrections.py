@@ -64,15 +64,31 @@ def as_kernel_lies(target: Any, result: Any) -> Any:
 def as_kernel_computes(operator: Any, args: Sequence[Any], result: Any) -> Any:
     """A fake result of the dtype that eager computes.
 
-    Of a bool to the power of a bool a bool, and of attention in float64 row statistics in float64, where
-    torch 2.11 promises float32.
+    Of a bool to the power of a bool a bool, of attention in float64 row statistics in float64, where torch
+    2.11 promises float32, and on the CPU statistics in float32 of a norm of 16 bits whose parameters are,
+    and norms of a float16 weight in float32.
     """
+    if operator in _NORMS:
+        return _with_wide_statistics(args, result)
+    if operator is aten._weight_norm_interface.default and result[0].device.type == "cpu":
+        weight, norms = result
+        return weight, norms.float() if norms.dtype == torch.float16 else norms
     if operator is aten._scaled_dot_product_flash_attention_for_cpu.default:
         output, statistics = result
         return (output, statistics.double()) if output.dtype == torch.float64 else result
     if operator is not aten.pow.Tensor_Scalar or type(args[1]) is not bool:
         return result
     return result.to(args[0].dtype) if args[0].dtype == torch.bool else result
+
+
+def _with_wide_statistics(args: Sequence[Any], result: Any) -> Any:
+    output, *statistics = result
+    parameters = [value for value in args[1:] if isinstance(value, torch.Tensor)]
+    is_wide = any(value.dtype == torch.float32 for value in parameters)
+    if not is_wide or output.device.type != "cpu":
+        return result
+    halves = (torch.float16, torch.bfloat16)
+    return output, *(t.float() if t.dtype in halves else t for t in statistics)
 
 
 def _by_element(given: Given, promised: torch.Tensor) -> torch.Tensor:
@@ -185,6 +201,20 @@ def _stacked(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
         return None
     rows = promised.movedim(dim, 0)
     return torch.empty_like(rows, memory_format=torch.contiguous_format).movedim(0, dim)
+
+
+_NORMS = frozenset(
+    (
+        aten.native_batch_norm.default,
+        aten._native_batch_norm_legit.default,
+        aten._native_batch_norm_legit.no_stats,
+        aten._native_batch_norm_legit_functional.default,
+        aten._batch_norm_with_update.default,
+        aten._batch_norm_with_update_functional.default,
+        aten.native_group_norm.default,
+        aten.native_layer_norm.default,
+    )
+)
 
 
 _LAYOUTS: dict[OpOverload, Layout] = {
