@@ -31,7 +31,7 @@ CALLS = 30
 Results = dict[tuple[str, str, str], dict[str, float]]
 
 
-def compile_with(compiler: str, model: torch.nn.Module) -> Any:
+def compile_with(compiler: str, model: Callable[..., Any]) -> Any:
     """``model`` compiled by ``compiler``, which may end in ``:mode``."""
     name, _, mode = compiler.partition(":")
     if name == "torch.compile":
