@@ -337,6 +337,7 @@ class Graph(Protocol):
     present_values: Any
     marked_inputs: Any  # the MarkedInputs
     changed_leaves: Any  # the ChangedLeaves
+    hooks: Any  # the TensorHooks
 
     @property
     def fake_mode(self) -> FakeTensorMode: ...

@@ -73,6 +73,7 @@ from .repeated_calls import RepeatedCalls
 from .size_nodes import needed_inputs, size_node
 from .sizes_in_tensors import with_sizes_read
 from .storages import Layout, guard_overlap, node_values, storages, version_of
+from .tensor_hooks import TensorHooks
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
 
@@ -138,6 +139,7 @@ class GraphBuilder:
         self.marked_leaves = MarkedLeaves(self.graph)
         self.new_leaves = NewLeaves()
         self.changed_leaves = ChangedLeaves()
+        self.hooks = TensorHooks()
         self.marked_inputs = MarkedInputs()
         self.present_values = PresentValues(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol

@@ -18,7 +18,7 @@ from ..._torch import (
     written_operands,
 )
 from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
-from ...gradient_rule import GradientRule
+from ...gradient_rule import GradientRule, replace_gradient
 from .modes import MODE_CALLS
 from .storages import UNCOUNTED, storages, version_of
 
@@ -69,7 +69,7 @@ def writes(node: torch.fx.Node) -> bool:
         return True  # what is written to it escapes the version counters
     if node.target in REGION_OPERATORS:
         return any(writes(inner) for region in region_graphs(node) for inner in region.nodes)
-    if node.target is torch._check:
+    if node.target in (torch._check, replace_gradient):
         return False
     return (
         node.op.startswith("call_")

@@ -264,6 +264,7 @@ class TensorVariable(WithAttributes):
         return wrap_graph_result(evaluator, None, value)
 
     def _gradient(self, evaluator: Evaluator) -> Variable:
+        evaluator.graph.hooks.check_read(self)
         if "grad" in self.attributes:
             return self.attributes["grad"]
         if self.source is None:

@@ -30,6 +30,7 @@ from ...containers.sequences import TupleVariable
 from ...table import model
 from ..tensor import TensorVariable
 from .gradient_calls import BACKWARD, gradients_of, tensors_among
+from .hooks import call_hooks
 
 _NONE: Variable = ConstantVariable(None)
 _FALSE: Variable = ConstantVariable(False)
@@ -80,6 +81,9 @@ def _backward(
             _require_plain(evaluator, leaf)
         given = {"outputs": tensors, "inputs": TupleVariable(found), "retain_graph": retain_graph}
         given |= {"grad_outputs": grad_tensors, "allow_unused": ConstantVariable(True)}
+        if not inputs.is_none() and evaluator.graph.hooks.behind([fake for _, fake in results]):
+            raise _refusal("inputs, and tensors with hooks")
+        call_hooks(evaluator, given, found)
         gradients = gradients_of(evaluator, given).iterate(evaluator)
         read = storages(fake for _, fake in tensors_among(evaluator, [grad_tensors, *gradients]))
         read |= _differentiated(evaluator, (node for node, _ in results))

@@ -74,7 +74,11 @@ _SEVERAL = ("outputs", "inputs", "grad_outputs")
 
 @model(torch.autograd.grad)
 def _gradients(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable) -> Variable:
-    return gradients_of(evaluator, _by_name(torch.autograd.grad, arguments, keywords))
+    given = _by_name(torch.autograd.grad, arguments, keywords)
+    outputs = [given["outputs"]] if "outputs" in given else []
+    if evaluator.graph.hooks.behind([fake for _, fake in tensors_among(evaluator, outputs)]):
+        raise _refusal("by tensors with hooks")
+    return gradients_of(evaluator, given)
 
 
 def gradients_of(evaluator: Evaluator, given: Keywords) -> Variable:

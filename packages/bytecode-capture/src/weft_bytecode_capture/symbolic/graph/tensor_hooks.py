@@ -1,0 +1,115 @@
+"""Hooks of tensors that the graph computes: ``h.register_hook(f)``, ``h.retain_grad()``.
+
+They run in ``backward`` inside the function, each as a call there.  A tensor of which a gradient may be asked
+outside breaks the graph before its first hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...unsupported import BreakEarlier, Unsupported
+from ..models.torch.tensor import TensorVariable
+from ..protocol import Evaluator
+from ..variables.base import Variable
+from .storages import version_of
+
+KIND = "hook of a tensor"
+
+
+@dataclass(eq=False)
+class HookedTensor:
+    """One tensor with its hooks, in their order; ``retains``: its gradient is kept after them."""
+
+    tensor: TensorVariable
+    position: int  # of the root frame's instruction
+    version: int
+    hooks: dict[object, Variable] = field(default_factory=dict)
+    retains: bool = False
+    is_replaced: bool = False  # its gradient is another for good, by what a hook gave
+
+    @property
+    def is_asked(self) -> bool:
+        return self.retains or bool(self.hooks)
+
+
+class TensorHooks:
+    """Those of one evaluation."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, HookedTensor] = {}
+        self._unsettled: frozenset[int] = frozenset()  # leaves whose gradients are being computed
+
+    @contextmanager
+    def running(self, leaves: Iterable[TensorVariable]) -> Iterator[None]:
+        """While a hook runs: eager has given some of ``leaves`` their gradients, and others not."""
+        self._unsettled = frozenset(map(id, leaves))
+        try:
+            yield
+        finally:
+            self._unsettled = frozenset()
+
+    def check_read(self, tensor: TensorVariable) -> None:
+        """
+        :raises Unsupported: a hook asks for a leaf's gradient.
+        """
+        if id(tensor) in self._unsettled:
+            raise Unsupported(KIND, "which asks for the gradient of a leaf")
+
+    def of(self, evaluator: Evaluator, tensor: TensorVariable) -> HookedTensor | None:
+        """The hooks of a tensor, to add to; None where a graph cannot have any."""
+        graph, fake, root = evaluator.graph, tensor.fake, evaluator.state.root
+        if graph.is_in_region or graph.transforms.active or evaluator.state.overrides.modes:
+            return None
+        if type(tensor) is not TensorVariable or tensor.source is not None or root is None:
+            return None
+        if tensor.is_regional or tensor.element is not None or tensor.node in graph.marked_leaves:
+            return None
+        if not fake.requires_grad or fake.is_leaf:
+            return None
+        hooked = HookedTensor(tensor, root.index, version_of(fake))
+        return self._tensors.setdefault(id(fake), hooked)
+
+    def behind(self, results: Iterable[torch.Tensor]) -> list[HookedTensor]:
+        """Those with hooks that autograd's graph of ``results`` leads to."""
+        asked = [hooked for hooked in self._tensors.values() if hooked.is_asked]
+        if not asked:
+            return []
+        nodes = _nodes_behind(results)
+        return [hooked for hooked in asked if hooked.tensor.fake.grad_fn in nodes]
+
+    def check(self, outputs: Iterable[torch.Tensor]) -> None:
+        """
+        :raises BreakEarlier: a gradient of one of ``outputs`` would reach a tensor with hooks.
+        """
+        for output in outputs:
+            if not output.requires_grad:
+                continue
+            for hooked in self.behind([output]):
+                if not _is_let_go(output, hooked.tensor.fake):
+                    error = Unsupported(KIND, f"{hooked.tensor!r}, whose gradient is asked outside")
+                    raise BreakEarlier(hooked.position, error)
+
+
+def _nodes_behind(results: Iterable[torch.Tensor]) -> set[Any]:
+    pending: list[Any] = [result.grad_fn for result in results if result.grad_fn is not None]
+    found = set(pending)
+    while pending:
+        following = {node for node, _ in pending.pop().next_functions if node is not None}
+        pending += following - found
+        found |= following
+    return found
+
+
+def _is_let_go(output: torch.Tensor, fake: torch.Tensor) -> bool:
+    """Whether a backward has let go of what leads from ``output`` to ``fake``: eager raises for another."""
+    try:
+        torch.autograd.grad(output, fake, torch.ones_like(output), retain_graph=True)
+    except RuntimeError:
+        return True
+    return False
