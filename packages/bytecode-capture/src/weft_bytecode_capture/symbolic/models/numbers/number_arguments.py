@@ -46,6 +46,16 @@ def call_with_numbers(
         if len(given) == len(arguments) + len(keywords) and given.keys() <= rule.accepted:
             with contextlib.suppress(_NotTaken):
                 return rule.run(_Call(evaluator, name, full != name, given))
+    flags = [v for v in (*arguments, *keywords.values()) if number_kind(v) is bool]
+    decided = {id(v): ConstantVariable(v.truth(evaluator)) for v in flags if has_number([v])}
+    if decided:  # `is_causal=(mask == causal).all()`, as this call's
+        arguments = [decided.get(id(value), value) for value in arguments]
+        keywords = {name: decided.get(id(value), value) for name, value in keywords.items()}
+        if isinstance(target, str):
+            return evaluator.graph.call_method(
+                evaluator, target, arguments[0], arguments[1:], keywords
+            )
+        return evaluator.graph.call_function(evaluator, target, arguments, keywords)
     described = ", ".join(map(repr, (*arguments, *keywords.values())))
     raise Unsupported("argument of an operator", f"{full}({described})")
 
