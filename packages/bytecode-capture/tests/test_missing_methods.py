@@ -1,8 +1,10 @@
 """Operations on objects that have no method for them raise what CPython raises."""
 
 import collections
+import contextlib
 import enum
 import operator
+import types
 
 import pytest
 import torch
@@ -102,3 +104,48 @@ def test_a_handler_of_type_errors_is_used():
         return x + len(found), found
 
     check(function, [(X, [1, "2", [], None, {}, "a"])])
+
+
+def attributes(x, make):
+    value, messages = make(x), []
+    try:
+        value.nothing  # noqa: B018 - what it raises
+    except AttributeError as error:
+        messages.append(str(error))
+    try:
+        value.nothing = 1
+        messages.append(value.nothing)
+    except AttributeError as error:
+        messages.append(str(error))
+    return x + 1, messages
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: collections.deque([x]),
+        lambda x: collections.OrderedDict(),
+        lambda x: collections.Counter(),
+        lambda x: x.size(),
+        lambda x: x.max(0),
+        lambda x: x.device,
+        lambda x: torch.finfo(x.dtype),
+        lambda x: types.SimpleNamespace(),
+        lambda x: contextlib.nullcontext(),
+        lambda x: [x],
+        lambda x: range(3),
+        lambda x: Plain(),
+    ],
+)
+def test_missing_attributes(make):
+    check(attributes, [(X, make)])
+
+
+def test_a_missing_attribute_of_a_class():
+    def ask(x, kind):
+        try:
+            return kind.nothing
+        except AttributeError as error:
+            return x + 1, str(error)
+
+    check(ask, [(X, kind) for kind in (collections.deque, Plain, int, torch.Size)])

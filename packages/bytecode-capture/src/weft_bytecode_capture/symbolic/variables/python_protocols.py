@@ -68,6 +68,14 @@ def is_made_by_statement(kind: type) -> bool:
     return kind.__flags__ & (_IMMUTABLE_CLASS | _HEAP_CLASS) == _HEAP_CLASS
 
 
+def name_in_errors(kind: type) -> str:
+    """A class as CPython's messages name it: one of an extension with its module, ``collections.deque``."""
+    module = module_of(kind)
+    if is_made_by_statement(kind) or module == "builtins":
+        return kind.__name__
+    return f"{module}.{kind.__name__}"
+
+
 COMPARISONS = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 """The comparisons, and what each is with its operands swapped."""
 

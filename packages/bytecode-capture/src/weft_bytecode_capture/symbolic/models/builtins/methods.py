@@ -13,7 +13,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate
-from ...variables.python_protocols import find_raw, no_attribute
+from ...variables.python_protocols import find_raw, name_in_errors, no_attribute
 from ..table import method_model, model_of
 
 
@@ -71,7 +71,7 @@ def call_method_of(
     """Call a method of a builtin class on an object of it."""
     raw = find_raw(kind, name)
     if raw is None:
-        no_attribute(evaluator, kind.__name__, name)
+        no_attribute(evaluator, name_in_errors(kind), name)
     model = model_of(raw)
     if model is None:
         raise Unsupported("method of a builtin type", f"{kind.__name__}.{name}")
@@ -124,7 +124,7 @@ def method_of(evaluator: Evaluator, variable: Variable, name: str) -> Variable:
     if name == "__class__":
         return evaluator.wrap_known(kind)
     if find_raw(kind, name) is None:
-        no_attribute(evaluator, kind.__name__, name)
+        no_attribute(evaluator, name_in_errors(kind), name)
     if name == "__doc__":
         return evaluator.wrap_constant(kind.__doc__)
     return BuiltinMethodVariable(variable, name)

@@ -21,6 +21,7 @@ from ...variables.python_protocols import (
     COMPARISONS,
     find_raw,
     has_finalizer,
+    name_in_errors,
     no_attribute,
     owner_of,
     storage_of,
@@ -122,7 +123,7 @@ class SequenceVariable(ContainerVariable):
         return kind(item.printable(evaluator) for item in self.items(evaluator))
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        no_attribute(evaluator, self.kind.__name__, name)
+        no_attribute(evaluator, name_in_errors(self.python_type()), name)
 
     def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
         if isinstance(key, SliceVariable):

@@ -22,7 +22,7 @@ from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import find_raw, module_of, resolution_order
+from ...variables.python_protocols import find_raw, module_of, name_in_errors, resolution_order
 from ..builtins.descriptors import BuiltinClassMethodVariable, known_descriptor
 from ..functions.bound_methods import BoundDescriptorVariable, BoundMethodVariable
 
@@ -193,7 +193,9 @@ def guard_default(
 def raise_no_attribute(evaluator: Evaluator, kind: type, name: str, more: str = "") -> NoReturn:
     guard_absent(evaluator, kind, name)
     evaluator.raise_error(
-        AttributeError, f"{kind.__name__!r} object has no attribute {name!r}{more}", name=name
+        AttributeError,
+        f"{name_in_errors(kind)!r} object has no attribute {name!r}{more}",
+        name=name,
     )
 
 

@@ -33,6 +33,7 @@ from ...variables.python_protocols import (
     find_raw,
     is_made_by_statement,
     module_of,
+    name_in_errors,
     no_attribute,
     resolution_order,
     special_name,
@@ -123,7 +124,8 @@ class ClassVariable(Variable):
             present = self.written[name] is not None
         if not present:
             evaluator.raise_error(
-                AttributeError, f"type object {self.value.__name__!r} has no attribute {name!r}"
+                AttributeError,
+                f"type object {name_in_errors(self.value)!r} has no attribute {name!r}",
             )
         self._write(evaluator, name, None)
 
@@ -171,7 +173,7 @@ class ClassVariable(Variable):
         guard_absent(evaluator, self.value, name)
         return evaluator.raise_error(
             AttributeError,
-            f"type object {self.value.__name__!r} has no attribute {name!r}",
+            f"type object {name_in_errors(self.value)!r} has no attribute {name!r}",
             name=name,
         )
 
