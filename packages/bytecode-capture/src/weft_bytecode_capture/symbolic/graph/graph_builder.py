@@ -54,7 +54,7 @@ from .data_dependence import (
     require_selected_inside,
     require_small,
 )
-from .fake_corrections import as_kernel_lies
+from .fake_corrections import as_kernel_lies, with_undefined
 from .fake_mode import OperandCheck, RememberingFakeMode
 from .histories import GradientRules, as_given, raise_for_view
 from .hoisting import placed
@@ -509,7 +509,8 @@ class GraphBuilder:
         """The same by torch; where it raises, other sizes are tried, or eager decides."""
         try:
             with self.fake_mode, self.shapes.rules(), errors_unlogged():
-                return as_kernel_lies(target, run_call(kind, target, fakes, keywords))
+                result = as_kernel_lies(target, run_call(kind, target, fakes, keywords))
+                return with_undefined(target, fakes, keywords, result)
         except Exception as error:
             # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
             raise_for_view(evaluator, error, (fakes, keywords))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from weft_guards import Source, TypeIs
 from ....frame.emitter import Emitter
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_constant_types, register_wrapper
+from ...variables.builder import register_constant_types, register_predicate, register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import pure_call
 from ..containers.sequences import TupleVariable
@@ -72,9 +73,7 @@ class StructSequenceVariable(TupleVariable):
     def __init__(self, kind: Any, items: list[Variable]) -> None:
         super().__init__(items)
         self._type = kind
-        self._fields = [
-            name for name, raw in vars(kind).items() if type(raw).__name__ == "member_descriptor"
-        ]
+        self._fields = _fields(kind)
 
     def python_type(self) -> type:
         kind: type = self._type
@@ -85,10 +84,36 @@ class StructSequenceVariable(TupleVariable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         if name in self._fields:
-            return self._items[self._fields.index(name)]
+            return self.items(evaluator)[self._fields.index(name)]
         return super().get_attribute(evaluator, name)
+
+    @classmethod
+    def plain(cls, items: Sequence[Variable]) -> Variable:
+        return TupleVariable(items)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(self._type)
         super().reconstruct(emitter)
         emitter.call(1)
+
+
+def _fields(kind: type) -> list[str]:
+    return [name for name, raw in vars(kind).items() if type(raw).__name__ == "member_descriptor"]
+
+
+def _is_named_result(value: Any) -> bool:
+    """Whether it is a tuple of which every field has a name and a place."""
+    kind = type(value)
+    if not isinstance(value, tuple) or not hasattr(kind, "n_sequence_fields"):
+        return False
+    return bool(kind.n_fields == kind.n_sequence_fields == len(_fields(kind)))
+
+
+@register_predicate(_is_named_result, priority=1)
+def _wrap_named_result(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    """``x.max(0)`` that a function is given, or that lives across a break."""
+    evaluator.guard(source, TypeIs(type(value)))
+    variable = StructSequenceVariable(type(value), [])
+    variable.source = source
+    variable.leave_unread(value)
+    return variable
