@@ -22,7 +22,6 @@ nearest others, through which the rest is reached: what it has for the rest wait
 from __future__ import annotations
 
 import contextlib
-import functools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -36,6 +35,7 @@ from .kept_inputs import kept_inputs
 from .random_state import numbers_of_forward
 from .saved_values import check_version, is_unchanged
 from .sent_gradients import SentGradients
+from .separate_edges import goes_to_all_leaves, never_asked_for
 from .training_plan import Plan
 
 
@@ -43,12 +43,13 @@ def lead_through(
     results: Sequence[torch.Tensor],
     outputs: Sequence[int],
     others: Sequence[int],
-    nearest: Mapping[int, torch.Tensor],
+    nearest: Sequence[int],
+    tensors: Sequence[torch.Tensor],
 ) -> Sequence[torch.Tensor]:
     """The ``results`` of one compiled function that are its ``outputs``, with edges to ``others``.
 
-    These are the outputs that they are, or whose value an argument among them has been given.  Those that are
-    not among ``nearest`` are led to by some that are, which this function has given.
+    Those that are not among ``nearest`` are led to by some that are, which this function has given.  The
+    nearest are ``tensors``: outputs, or arguments that have been given their values.
     """
     node: Any = results[0].grad_fn
     node = getattr(node, "compiled", node)
@@ -56,26 +57,14 @@ def lead_through(
     if plan is None or not plan.runs_again:
         return results
     known: dict[int, _Watch] = node.values.watches
-    for output, tensor in nearest.items():
+    for output, tensor in zip(nearest, tensors, strict=True):
         if output not in known:
             known[output] = _Watch(tensor)
-    leaf, tensors = _never_asked_for(), nearest.values()
+    leaf = never_asked_for()
     made: tuple[torch.Tensor, ...] = apply_to_plain(
-        ThroughOthers, node, others, tuple(nearest), outputs, leaf, *tensors, *results
+        ThroughOthers, node, others, nearest, outputs, leaf, *tensors, *results
     )
     return made
-
-
-@functools.cache
-def _never_asked_for() -> torch.Tensor:
-    """A leaf that a backward visits only if it goes to all leaves, since nobody can ask for it."""
-    return torch.empty(0, requires_grad=True)
-
-
-@functools.cache
-def _node_behind_all() -> Any:
-    """The node of that leaf."""
-    return torch.autograd.graph.get_gradient_edge(_never_asked_for()).node
 
 
 class _Watch:
@@ -149,7 +138,7 @@ def _seen(ctx: Any) -> list[bool]:
     """
     known: Mapping[int, _Watch] = ctx.compiled.values.watches
     watches = [known[output] for output in ctx.others]
-    if will_visit(_node_behind_all()):
+    if goes_to_all_leaves():
         return [watch.sees() for watch in watches]
     nodes = _nodes_of_others(ctx)
     seen, is_certain = [], False

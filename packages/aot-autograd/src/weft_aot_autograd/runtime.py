@@ -184,19 +184,17 @@ class CompiledFunction(torch.autograd.Function):
         ctx.plan, ctx.values = plan, values
         ctx.set_materialize_grads(False)
         ctx.remaining = ctx.taken = None
-        ctx.hooks = hooked(plan, arguments)
+        passed = arguments
         if values.arguments is not None:
             arguments, values.arguments = values.arguments, None
-        overwritten, values.overwritten = values.overwritten, {}
-        ctx.kept = plan.take_kept(arguments)
-        if overwritten:
-            pairs = zip(plan.kept, ctx.kept, strict=True)
-            ctx.kept = tuple(overwritten.get(k, value) for k, value in pairs)
-        ctx.versions = versions_of(ctx.kept)
+        if plan.writes:
+            _note_arguments(ctx, passed, arguments)
         ctx.random_state = RandomState(plan.cuda_devices) if plan.random else None
         packs = packs_saved_tensors()  # then others see what is saved, and may keep it
         forward = plan.forward if packs else plan.donating_forward
         results = forward(*arguments[plan.lifted_count :])
+        if not plan.writes:  # while a GPU is at work
+            _note_arguments(ctx, passed, arguments)
         if plan.written_results:
             count_writes(plan.written_results, results)
         if ctx.random_state is not None:
@@ -270,6 +268,21 @@ class CompiledFunction(torch.autograd.Function):
         first = plan.segments[0]
         computed = first.run(ctx.values, is_last=len(plan.segments) == 1)
         return placed(plan, first.arguments, computed)
+
+
+def _note_arguments(ctx: Any, passed: Sequence[Any], arguments: Sequence[Any]) -> None:
+    """Keep in the context what backward may have to know of the ``arguments``, as they are before any write.
+
+    ``passed`` are those that autograd sees, where others stand for some.
+    """
+    plan: Plan = ctx.plan
+    ctx.hooks = hooked(plan, passed)
+    overwritten, ctx.values.overwritten = ctx.values.overwritten, {}
+    ctx.kept = plan.take_kept(arguments)
+    if overwritten:
+        pairs = zip(plan.kept, ctx.kept, strict=True)
+        ctx.kept = tuple(overwritten.get(k, value) for k, value in pairs)
+    ctx.versions = versions_of(ctx.kept)
 
 
 def _take_known(ctx: Any, gradients: tuple[Any, ...], present: frozenset[int]) -> Segment | None:

@@ -171,6 +171,23 @@ class PartlyReached:
         return SeparateEdges(reaching, self._device) if reaching else None
 
 
+@functools.cache
+def never_asked_for() -> torch.Tensor:
+    """A leaf that a backward visits only if it goes to all leaves, since nobody can ask for it."""
+    return torch.empty(0, requires_grad=True)
+
+
+@functools.cache
+def _node_behind_all() -> Any:
+    """The node of that leaf."""
+    return torch.autograd.graph.get_gradient_edge(never_asked_for()).node
+
+
+def goes_to_all_leaves() -> bool:
+    """Whether the backward that is running visits all that there is behind the results it began with."""
+    return will_visit(_node_behind_all())
+
+
 def led_to(ctx: Any, positions: Iterable[int]) -> list[int]:
     """Which of the arguments at ``positions`` the backward that is running goes on to from the function."""
     return [*_led_to(ctx, positions)]

@@ -24,7 +24,7 @@ from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter, run_operators
 from .saved_layout import SavedLayout, gather
 from .sent_gradients import SentGradients
-from .separate_edges import PartlyReached, SeparateEdges, leads_to_any
+from .separate_edges import PartlyReached, SeparateEdges, goes_to_all_leaves, leads_to_any
 
 Program = Callable[..., Sequence[Any]]
 
@@ -325,6 +325,7 @@ class Plan:
         free = _without_influence(functional, self._differentiated, _influences)
         unread = _without_influence(functional, self._differentiated, _values_read)
         mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
+        self.writes = bool(mutated) or bool(functional.written_results)
         # What no gradient depends on need not be kept, unless its size or its history counts.
         counts = {
             i
@@ -410,7 +411,7 @@ class Plan:
 
         ``torch.autograd.grad`` of some arguments asks for these alone: eager visits no node of such a result.
         """
-        if not self._leads_apart:
+        if not self._leads_apart or goes_to_all_leaves():
             return frozenset()
         return frozenset(
             k

@@ -122,6 +122,8 @@ class _Runtime:
         self._written_results = () if counts else functional.written_results
         self._input_of = {output: index for output, index, *_ in self._write_back}
         self._groups = _by_ways(functional)
+        met = frozenset(k for group in self._groups for k in group.through)
+        self._recorded = met.union(*(group.outputs for group in self._groups))
         self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
         reader = _number_readers(functional)
@@ -225,32 +227,27 @@ class _Runtime:
             )
             return computed
         computed = [*computed]
+        inputs = self._input_of
+        recorded = {k for k in self._recorded if computed[k].requires_grad}
+        met = recorded - inputs.keys()  # outputs with a history that may be led through
         led: set[int] = set()  # results that lead through others
-        without: set[int] = set()  # others without a history
         for group in self._groups:
-            if group.through and without.isdisjoint(group.through):
-                recorded = [k for k in group.outputs if computed[k].requires_grad]
-                if recorded:
-                    nearest = group.nearest if led.issuperset(group.between) else group.through
-                    others = {k: self._other(k, every, computed) for k in nearest}
-                    results = [computed[k] for k in recorded]
-                    made = lead(results, recorded, group.through, others)
-                    if made is not results:
-                        led.update(k for k in recorded if k not in self._input_of)
-                        for k, tensor in zip(recorded, made, strict=True):
-                            computed[k] = tensor
+            outputs = [k for k in group.outputs if k in recorded]
+            if outputs and group.through and met.issuperset(group.through):
+                nearest = group.nearest if led.issuperset(group.between) else group.through
+                others = [every[inputs[k]] if k in inputs else computed[k] for k in nearest]
+                results = [computed[k] for k in outputs]
+                made = lead(results, outputs, group.through, nearest, others)
+                if made is not results:
+                    led.update(outputs)
+                    for k, tensor in zip(outputs, made, strict=True):
+                        computed[k] = tensor
             if group.writes:
                 self._write(group.writes, every, computed)
-            for k in group.led_through:
-                if not self._other(k, every, computed).requires_grad:
-                    without.add(k)
+                given = {output for output, *_ in group.writes}
+                led -= given
+                met.update(k for k in given if every[inputs[k]].requires_grad)
         return computed
-
-    def _other(self, output: int, every: Sequence[Any], computed: Sequence[Any]) -> torch.Tensor:
-        """What has the history of an output: the input that was given its value, or itself."""
-        index = self._input_of.get(output)
-        tensor: torch.Tensor = computed[output] if index is None else every[index]
-        return tensor
 
     def _all_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         every = [*self._given]
@@ -270,8 +267,7 @@ class _Group:
     """Outputs whose histories lead through the same others, and what is to be written of them.
 
     Of these others ``nearest`` are led through by no other of them; those ``between`` lead through some
-    themselves.  ``led_through`` are the outputs that any leads through, those for which ``through`` is empty
-    among them.
+    themselves.
     """
 
     through: tuple[int, ...]
@@ -279,7 +275,6 @@ class _Group:
     writes: tuple[_Write, ...]
     nearest: tuple[int, ...]
     between: frozenset[int]
-    led_through: tuple[int, ...]
 
 
 def _by_ways(functional: FunctionalGraph) -> list[_Group]:
@@ -295,7 +290,6 @@ def _by_ways(functional: FunctionalGraph) -> list[_Group]:
             ways[d.graph_index] = d.through
             if d.through:
                 outputs.setdefault(d.through, []).append(d.graph_index)
-    met = frozenset[int]().union(*ways.values())
     groups = []
     # what leads through another output has more of these to lead through
     for way in sorted({frozenset[int](), *writes, *outputs}, key=len):
@@ -308,7 +302,6 @@ def _by_ways(functional: FunctionalGraph) -> list[_Group]:
                 tuple(writes.get(way, ())),
                 tuple(sorted(way - beyond)),
                 between,
-                tuple(k for k in sorted(met) if ways.get(k) == way),
             )
         )
     return groups

@@ -509,7 +509,8 @@ Run run_of(Program *program, const Frame *frame)
     return run;
 }
 
-#define STACK_REGISTERS 64
+/* A model has hundreds; asking malloc for as much would have it tidy up each time. */
+#define STACK_REGISTERS 1024
 
 int program_holds(Program *program, const Frame *frame)
 {
