@@ -191,3 +191,43 @@ def test_a_write_is_not_visited_for_leaves_that_it_does_not_lead_to(is_view: boo
         second = torch.autograd.grad([result.sum(), x.sum()], weight)[0].item()
         told.append((first, second, x.tolist()))
     assert told[1] == told[0]
+
+
+def _of_a_view_without_gradients(x: Tensor) -> Tensor:
+    """Has a history that leads nowhere: autograd takes the view for a leaf."""
+    with torch.no_grad():
+        part = x.split(2, 0)[-1]
+    return torch.where(part > 0, part, part)
+
+
+def leads_nowhere_alone(x: Tensor) -> tuple[Tensor, ...]:
+    return (_of_a_view_without_gradients(x),)
+
+
+def leads_nowhere_beside_another(x: Tensor) -> tuple[Tensor, ...]:
+    return _of_a_view_without_gradients(x), x.sin()
+
+
+@pytest.mark.parametrize("program", [leads_nowhere_alone, leads_nowhere_beside_another])
+def test_what_follows_a_result_that_leads_nowhere(
+    program: Callable[[Tensor], tuple[Tensor, ...]],
+) -> None:
+    """Nothing behind it is visited for what it was not computed from: neither hooks nor errors there."""
+
+    def seen(function: Callable[[Tensor], tuple[Tensor, ...]]) -> Any:
+        x = torch.linspace(0.1, 2, 3, requires_grad=True)
+        first, *others = function(x)
+        assert first.requires_grad and not first.is_leaf
+        follows = first.softmax(0)
+        told: list[str] = []
+        follows.register_hook(lambda gradient: told.append("visited"))
+        result = follows.neg()
+        held = result.exp()
+        with torch.no_grad():
+            held.mul_(2)  # which backward would refuse
+        roots = [held.sum(), *(other.sum() for other in others)]
+        return torch.autograd.grad(roots, x, allow_unused=True), told
+
+    found, wanted = seen(weft.compile(program, fullgraph=True)), seen(program)
+    assert found[1] == wanted[1] == []
+    torch.testing.assert_close(found[0], wanted[0])

@@ -17,7 +17,8 @@ FURTHER_VALUES = """
     torch.randn({s})  torch.zeros_like({a})  {a}.new_zeros({s})  torch.empty_like({a}).fill_({f})
     torch.where({a}>0,{a},{b})  {a}.view(-1)  {a}.view({s},-1)  {a}.as_strided(({s},),(1,))
     {a}.nonzero()  {a}[{a}>{f}]  torch.unique({a})  {a}.to_sparse().to_dense()
-    {a}.repeat({n},*[1]*({a}.dim()-1))  {a}.topk(1,{d})[0]  {a}.kthvalue(1,{d})[1]  {a}.median({d})[0]
+    {a}.repeat({n},*[1]*({a}.dim()-1))  {a}.topk(1,{d})[0]  {a}.kthvalue(1,{d})[1]
+    {a}.contiguous().median({d})[0]
     torch.bucketize({a},torch.arange(3.0))  torch.searchsorted(torch.arange(4.0),{a})
     {a}.heaviside({b})  {a}.var({d},correction=0)  torch.std_mean({a},{d})[1]  {a}.cummax({d})[0]
     {a}.diff(dim={d})  {a}.logcumsumexp({d})  F.one_hot({a}.long().abs()%4,4)

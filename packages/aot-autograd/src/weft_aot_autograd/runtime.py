@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -122,6 +122,9 @@ def _applied(
     passed = [*arguments]
     for k in without_edges:
         passed[k] = arguments[k].detach()
+    if plan.leads_nowhere:
+        # Results have a history all the same, of which eager's backward visits nothing.
+        passed = [torch.empty(0, requires_grad=True) if _requires_grad(a) else a for a in passed]
     edges = plan.partly_reached.separate_edges(arguments)
     tickets = {}
     if edges is not None:
@@ -133,12 +136,14 @@ def _applied(
         results: tuple[Any, ...] = CompiledFunction.apply(plan, values, later, *passed)  # type: ignore[no-untyped-call]
     else:
         results = apply_to_plain(CompiledFunction, plan, values, later, *passed)
-    if edges is None:
-        return results
-    nodes = [r.grad_fn for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
-    if not nodes:  # as data has decided
-        return results
-    return edges.join(tickets, results, functools.partial(_compute_early, nodes[0]))
+    if edges is not None:
+        nodes = [r.grad_fn for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
+        if nodes:  # none, as data may decide
+            compute = functools.partial(_compute_early, nodes[0])
+            results = edges.join(tickets, results, compute)
+    if plan.given.leading_nowhere and not plan.leads_nowhere:
+        return lead_nowhere(results, plan.given.leading_nowhere)
+    return results
 
 
 def _compute_early(ctx: Any, given: Mapping[int, Any]) -> None:
@@ -168,6 +173,28 @@ def _unreached(plan: Plan) -> tuple[int, ...]:
         return ()
     reached = {*plan.gradients, *plan.missing.arguments}
     return tuple(k for k in range(len(plan.argument_indices)) if k not in reached)
+
+
+def lead_nowhere(results: Sequence[Any], positions: Set[int]) -> tuple[Any, ...]:
+    """The ``results``, those at the ``positions`` with a history that leads to no argument."""
+    return tuple(
+        LeadingNowhere.apply((result.detach(),), torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
+        if k in positions and _requires_grad(result)
+        else result
+        for k, result in enumerate(results)
+    )
+
+
+class LeadingNowhere(torch.autograd.Function):
+    """Gives the tensor in a tuple, which is no input to autograd, a history of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, values: tuple[torch.Tensor], leaf: torch.Tensor) -> torch.Tensor:
+        return values[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None]:
+        return None, None
 
 
 _LEADING = 3

@@ -216,6 +216,7 @@ class Plan:
         self._examine_results(functional, partitioned, order)
         self.gradients = tuple(order[g.input_index] for g in partitioned.gradients)
         self.given = GivenGradients(partitioned, self.gradients)
+        self.leads_nowhere = not self.gradients and not self.missing.arguments
         self._expected: tuple[frozenset[int], Segment] | None = None
         self._set_segments(partitioned, backward, compile_later, expected)
         self.argument_count = len(order)
