@@ -211,3 +211,63 @@ def test_a_hook_in_each_call_is_one_program():
     compiled = capture(hooked)
     reports = [len(compiled(torch.ones(2)).reports) for _ in range(12)]
     assert sum(reports) <= 2
+
+
+class Trainer:
+    def __init__(self, factor):
+        self.factor, self.seen = factor, []
+
+    def scaled(self, x):
+        self.factor += 1
+        self.seen.append(x.shape[0])
+        return x * self.factor
+
+    def __call__(self, x):
+        return x - self.factor
+
+
+def by_proxy(x, owner):
+    owner.added = x
+    owner.factor += 0.5
+    try:
+        owner.nothing  # noqa: B018 - what it raises
+    except AttributeError as error:
+        message = str(error)
+    y = owner.scaled(x) + owner(x) * owner.factor
+    del owner.added
+    return y, message, hasattr(owner, "added"), owner.__class__.__name__
+
+
+def test_what_proxies_stand_for_is_read_and_written():
+    """As a trainer does in the hooks of its model; another object, and one behind a function."""
+    results = []
+    for compiled in (by_proxy, _compiled(by_proxy)):
+        one, two = Trainer(1.0), Trainer(5.0)
+        proxies = [weakref.proxy(one)] * 2 + [
+            weakref.proxy(two),
+            weakref.proxy(one, lambda _: None),
+        ]
+        found = [compiled(torch.ones(2), proxy) for proxy in proxies]
+        results.append((found, one.factor, two.factor, one.seen, hasattr(one, "added")))
+    assert repr(results[0]) == repr(results[1])
+
+
+def test_a_proxy_of_what_is_gone_raises_as_in_eager():
+    compiled, owner = compile_frames(by_proxy, run_graph), Trainer(1.0)
+    proxy = weakref.proxy(owner)
+    compiled(torch.ones(2), proxy)
+    del owner
+    with pytest.raises(ReferenceError, match="weakly-referenced object no longer exists"):
+        compiled(torch.ones(2), proxy)
+
+
+def test_a_proxy_keeps_its_classes():
+    owner = Trainer(1.0)
+    proxy = weakref.proxy(owner)
+
+    def ask(x, given):
+        return x, isinstance(given, Trainer), type(given), given
+
+    found = compile_frames(ask, run_graph)(torch.ones(2), proxy)
+    assert found[1:3] == (True, weakref.CallableProxyType)
+    assert found[3] is proxy

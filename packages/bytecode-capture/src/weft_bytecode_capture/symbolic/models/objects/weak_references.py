@@ -59,6 +59,55 @@ def _wrap_weak_reference(evaluator: Evaluator, value: Any, source: Source) -> Va
     return WeakReferenceVariable(value, source)
 
 
+class WeakProxyVariable(OpaqueVariable):
+    """A weak proxy: attributes and calls are those of what it refers to, which is known to live.
+
+    It has two classes, its own and the one that ``isinstance`` is told: questions about them are left to
+    CPython.
+    """
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return self._referent(evaluator).get_attribute(evaluator, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        self._referent(evaluator).set_attribute(evaluator, name, value)
+
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        self._referent(evaluator).delete_attribute(evaluator, name)
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        return self._referent(evaluator).call(evaluator, arguments, keywords)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        return self._referent(evaluator).call_method(evaluator, name, arguments, keywords)
+
+    def _referent(self, evaluator: Evaluator) -> Variable:
+        assert self.source is not None
+        found = proxied(self.value)
+        if found is None:
+            raise Unsupported("dead weak reference", repr(self))
+        evaluator.guard(self.source, TypeIs(type(self.value)))
+        require_kept(evaluator, found)
+        return evaluator.builder.wrap(found, ConvertedSource(self.source, proxied))
+
+
+def proxied(proxy: Any) -> Any:
+    """What a weak proxy stands for; None once it is gone, or where it does not tell."""
+    try:
+        found = getattr(proxy.__init__, "__self__", None)
+    except ReferenceError:
+        return None
+    return found if any(known is proxy for known in weakref.getweakrefs(found)) else None
+
+
+@register_wrapper(weakref.ProxyType)
+@register_wrapper(weakref.CallableProxyType)
+def _wrap_weak_proxy(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    return WeakProxyVariable(value, source)
+
+
 # Weak references that the frame makes.
 
 
