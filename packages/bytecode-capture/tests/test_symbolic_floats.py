@@ -94,6 +94,33 @@ def test_special_floats_have_graphs_of_their_own() -> None:
     assert compiled.count == 5  # the first, any finite one, NaN and the infinities
 
 
+SUMS: dict[str, Callable[[float, float], object]] = {
+    "constants": lambda a, b: sum([0.1] * 10),
+    "constants from a float": lambda a, b: sum([1e16, 1.0, -1e16, True, 3], 0.1),
+    "complex": lambda a, b: sum([0.1j] * 10 + [0.1, 1]),
+    "one": lambda a, b: sum([a]),
+    "two": lambda a, b: sum([a, b]),
+    "two after numbers": lambda a, b: sum([2, a, True, 3, b]),
+    "two from zero": lambda a, b: sum((a, b), 0.0),
+    "of a generator": lambda a, b: sum(n for n in (a, b) if n > 0),
+    "of constants, then one": lambda a, b: sum([1, 2, a]),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_are_cpythons(name: str) -> None:
+    compiled = Compiled(lambda x, a, b: (x * a, SUMS[name](a, b)))
+    for a, b in ((0.1, 0.7), (0.3, 1e16), (1e-9, 0.2), (2.5, 1e30)):
+        compiled.check(X, a, b)
+
+
+def test_longer_sums_break_the_graph_where_cpython_makes_up_for_rounding() -> None:
+    compensates = sum([0.1] * 10) == 1.0  # since 3.12
+    compiled = Compiled(lambda x, a: (x * a, sum([a, 1e16, a, -1e16])), fullgraph=not compensates)
+    for a in (0.1, 0.7, 0.3):
+        compiled.check(X, a)
+
+
 def test_powers_have_one_graph() -> None:
     compiled = Compiled(lambda x, power: (x**power, power ** x.abs()))
     for power in (0.3, 0.7, 1.0, 2.0, 0.5, 3.0):

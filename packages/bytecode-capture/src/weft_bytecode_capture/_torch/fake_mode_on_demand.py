@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -114,7 +115,10 @@ class FakeModeOnDemand(FakeTensorMode):
     @functools.cached_property
     def avoid_device_init(self) -> bool:
         """As torch's own, which asks for every device each time that the mode is entered."""
-        return bool(super().avoid_device_init)
+        avoids = bool(super().avoid_device_init)
+        if avoids and _GUARD_ENDS_WITH_THREAD:
+            _make_lasting_guard()
+        return avoids
 
     def __getattr__(self, name: str) -> Any:
         if name != "shape_env":
@@ -181,6 +185,36 @@ class FakeModeOnDemand(FakeTensorMode):
             return _view(self, func, *args)
         import_what_fake_tensors_need()
         return super().dispatch(func, types, args, kwargs)
+
+
+def _make_lasting_guard() -> None:
+    """Have a thread that lives on make the guard of devices that torch puts where there are none.
+
+    Modes make it when they are entered first, and torch 2.11 frees it with the thread that did: what
+    enters one afterwards is a segmentation fault.
+    """
+    with _MAKING:
+        if _MADE.is_set():
+            return
+        if threading.current_thread() is threading.main_thread():
+            _make_guard()
+        else:
+            threading.Thread(target=_make_guard_and_live_on, daemon=True).start()
+            _MADE.wait()
+
+
+def _make_guard() -> None:
+    torch._C._ensureCUDADeviceGuardSet()
+    _MADE.set()
+
+
+def _make_guard_and_live_on() -> None:
+    _make_guard()
+    threading.Event().wait()
+
+
+_GUARD_ENDS_WITH_THREAD = torch.__version__ < "2.12" and torch.backends.cuda.is_built()
+_MAKING, _MADE = threading.Lock(), threading.Event()
 
 
 def _is_symbolic(argument: Any) -> bool:

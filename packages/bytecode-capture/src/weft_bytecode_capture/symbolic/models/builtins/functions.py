@@ -171,17 +171,42 @@ def _sum(evaluator: Evaluator, iterable: Variable, /, start: Variable | None = N
     if issubclass(total.python_type(), (str, bytes, bytearray)):
         evaluator.pure(sum, (), total.python_type()())  # raises
     iterator = iterable.iterator(evaluator)
-    floats = 0
+    numbers: list[Variable] = []
     while (element := iterator.next_or_none(evaluator)) is not None:
-        floats += element.python_type() is float
-        if floats and _COMPENSATED_SUM:
-            raise Unsupported("sum of floats", repr(iterable))
+        if _COMPENSATED_SUM and total.python_type() in _ROUNDED and _is_number(element):
+            numbers.append(element)
+            continue
+        total = _with_numbers(evaluator, total, numbers)
+        numbers = []
         total = evaluator.binary_operation("add", total, element)
-    return total
+    return _with_numbers(evaluator, total, numbers)
 
 
-# 3.12 compensates rounding errors; adding one by one rounds as 3.11 does.
 _COMPENSATED_SUM = sum([0.1] * 10) == 1.0
+"""Whether what rounding loses of floats is added at the end: since 3.12, of complex numbers since 3.14."""
+_ROUNDED = (float, complex)
+
+
+def _is_number(value: Variable) -> bool:
+    return value.python_type() in _ROUNDED or issubclass(value.python_type(), int)
+
+
+def _with_numbers(evaluator: Evaluator, total: Variable, numbers: list[Variable]) -> Variable:
+    """``total``, a float or a complex number, and ``numbers``, as CPython adds them.
+
+    Nothing is to be made up for where the only float comes last: its sum is the exact one, rounded.
+    """
+    if total.is_constant() and all(number.is_constant() for number in numbers) and numbers:
+        values = [number.as_constant() for number in numbers]
+        return evaluator.wrap_constant(evaluator.pure(sum, values, total.as_constant()))
+    if total.is_constant() and total.as_constant() == 0 and numbers:
+        first, *numbers = numbers
+        total = evaluator.binary_operation("add", total, first)
+    if any(number.python_type() in _ROUNDED for number in numbers[:-1]):
+        raise Unsupported("sum of floats", f"{len(numbers) + 1} numbers")
+    for number in numbers:
+        total = evaluator.binary_operation("add", total, number)
+    return total
 
 
 @models(min, max)
