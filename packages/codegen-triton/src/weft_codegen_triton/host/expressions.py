@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sympy
-from weft_loop_ir import IndexSpelling, NumberSpelling, SizeFloat, print_index, print_number
+from weft_loop_ir import (
+    BufferView,
+    IndexSpelling,
+    Layout,
+    NumberSpelling,
+    SizeFloat,
+    print_index,
+    print_number,
+)
 
 from weft_codegen_triton.kernel.index_bounds import Bound
 
@@ -72,3 +80,8 @@ def print_bound(bound: Bound, names: Mapping[sympy.Expr, str]) -> str:
 def print_tuple(expressions: Iterable[Any]) -> str:
     """Several sizes as a Python tuple."""
     return "(" + "".join(f"{print_size(e)}, " for e in expressions) + ")"
+
+
+def print_strided(tensor: str, of: Layout | BufferView, offset: str) -> str:
+    """A view of ``tensor`` with the sizes and strides of ``of``."""
+    return f"as_strided({tensor}, {print_tuple(of.size)}, {print_tuple(of.stride)}, {offset})"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import sympy
+import torch
 from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat
 
 from weft_codegen_triton.host.expressions import print_size, print_tuple
@@ -14,6 +15,12 @@ from weft_codegen_triton.host.expressions import print_size, print_tuple
 def returns_alias(call: ExternCall) -> bool:
     """Whether a result may share memory with an argument."""
     return any(r.alias_info is not None for r in call.operator._schema.returns)
+
+
+def returns_list(call: ExternCall) -> bool:
+    """Whether the operator gives a list, whose items are buffers."""
+    returns = call.operator._schema.returns
+    return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
 
 
 def print_argument(

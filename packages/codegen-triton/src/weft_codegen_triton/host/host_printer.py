@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import sympy
-import torch
 from weft_loop_ir import (
     Branch,
     BufferKind,
@@ -26,7 +25,6 @@ from weft_loop_ir import (
     ExternCall,
     HostWalk,
     Item,
-    Layout,
     Loop,
     Region,
     Schedule,
@@ -44,9 +42,15 @@ from weft_codegen_triton.host.expressions import (
     print_bound,
     print_magnitude,
     print_size,
+    print_strided,
     print_tuple,
 )
-from weft_codegen_triton.host.extern_calls import print_argument, print_settle, returns_alias
+from weft_codegen_triton.host.extern_calls import (
+    print_argument,
+    print_settle,
+    returns_alias,
+    returns_list,
+)
 from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchArgument, LaunchPrinter
 from weft_codegen_triton.host.regions import every_step, print_branch, print_loop, read_within
 from weft_codegen_triton.host.steps_of_each_call import (
@@ -456,7 +460,7 @@ class _HostPrinter(HostWalk):
         if name not in self.tensors:
             layout = self.buffers[name].layout
             offset = sympy.expand(self.schedule.memory.offsets[name] / layout.dtype.itemsize)
-            view = _strided(f"arena_{str(layout.dtype)[6:]}", layout, print_size(offset))
+            view = print_strided(f"arena_{str(layout.dtype)[6:]}", layout, print_size(offset))
             self.emit(f"{self._named(name)} = {view}")
         return self.tensors[name]
 
@@ -484,7 +488,9 @@ class _HostPrinter(HostWalk):
         memory = self.schedule.memory
         if name in memory.reused:
             source, layout = self.tensors[memory.reused[name]], self.buffers[name].layout
-            view = _strided(f"{source}.view({layout.dtype})", layout, f"{source}.storage_offset()")
+            view = print_strided(
+                f"{source}.view({layout.dtype})", layout, f"{source}.storage_offset()"
+            )
             self.emit(f"{self._named(name)} = {view}")
             return
         self.emit(f"{self._named(name)} = {self._empty(name)}")
@@ -566,7 +572,7 @@ class _HostPrinter(HostWalk):
             self._named(n) if n is not None and n in used else f"unused{k}"
             for k, n in enumerate(call.outputs)
         ]
-        is_tuple = len(call.operator._schema.returns) > 1 or _returns_list(call)
+        is_tuple = len(call.operator._schema.returns) > 1 or returns_list(call)
         left = self._tuple(targets) if is_tuple else (targets or ["unused"])[0]
         function = self.constant(call.operator)
         if needs_check(call, self.schedule, ALIGNMENT):
@@ -592,7 +598,7 @@ class _HostPrinter(HostWalk):
         offset = f"{tensor}.storage_offset()"
         if view.offset != 0:
             offset += f" + {print_size(view.offset)}"
-        return _strided(tensor, view, offset)
+        return print_strided(tensor, view, offset)
 
     def _results(self) -> None:
         self.emit(f"return {self._tuple(map(self._argument, self.schedule.outputs))}")
@@ -607,10 +613,6 @@ def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[
                 yield known
 
 
-def _strided(tensor: str, of: Layout | BufferView, offset: str) -> str:
-    return f"as_strided({tensor}, {print_tuple(of.size)}, {print_tuple(of.stride)}, {offset})"
-
-
 def _is_matmul(step: Step) -> bool:
     """Whether ``step`` is a call of the library of matmuls."""
     return isinstance(step, ExternCall) and step.out_variant is not None
@@ -621,8 +623,3 @@ def _blocks(count: sympy.Expr, block: int) -> LaunchArgument:
     if count.is_Integer:
         return "", -(-int(count) // block)
     return f"-(-{print_size(count)} // {block})", 0
-
-
-def _returns_list(call: ExternCall) -> bool:
-    returns = call.operator._schema.returns
-    return len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
