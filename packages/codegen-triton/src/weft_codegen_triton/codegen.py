@@ -59,7 +59,8 @@ from weft_codegen_triton.errors import DeviceUnavailable
 from weft_codegen_triton.exported import PortableProgram, export_program
 from weft_codegen_triton.generated import GeneratedProgram, PrintedProgram
 from weft_codegen_triton.gpu import REFERENCE, Gpu
-from weft_codegen_triton.host.host_printer import KernelLaunch, print_host
+from weft_codegen_triton.host.host_printer import print_host
+from weft_codegen_triton.host.printed_host import KernelLaunch
 from weft_codegen_triton.host.regions import every_step
 from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE, SymbolicIndices

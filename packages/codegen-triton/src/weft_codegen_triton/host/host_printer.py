@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -51,7 +50,8 @@ from weft_codegen_triton.host.extern_calls import (
     returns_alias,
     returns_list,
 )
-from weft_codegen_triton.host.launches import IS_ALIGNED, Launch, LaunchArgument, LaunchPrinter
+from weft_codegen_triton.host.launches import IS_ALIGNED, LaunchArgument, LaunchPrinter
+from weft_codegen_triton.host.printed_host import KernelLaunch, PrintedHost
 from weft_codegen_triton.host.regions import every_step, print_branch, print_loop, read_within
 from weft_codegen_triton.host.steps_of_each_call import (
     head_length,
@@ -81,45 +81,6 @@ MIN_SEGMENT = 10 << 20
 
 MAX_MATMULS_BESIDE_RECORDINGS = 2
 """Matmuls of the tail for which it changes streams, which takes the host some 15 µs each."""
-
-
-@dataclass(frozen=True)
-class PrintedHost:
-    """``source`` is the module.  ``objects`` are globals that it needs besides its own imports.
-
-    ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
-    ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
-    ``returned`` and ``donated`` name the buffers that ``compute`` gives and that results are made of, the
-    latter private ones; ``head_steps`` and ``tail_steps`` count the
-    steps that ``prepare`` and ``finish`` run.  ``may_not_fit``: indices may
-    be too large.  ``aligned`` are the sizes, or products of them, that kernels would have multiples of 16;
-    ``begins_aligned``: they are where the graph was made.  ``written`` are the positions of ``inputs`` that
-    kernels write to.
-    """
-
-    source: str
-    objects: Mapping[str, Any]
-    launches: Mapping[str, tuple[Launch, ...]]
-    inputs: tuple[str | SymbolInput, ...]
-    constants: tuple[str, ...]
-    returned: tuple[str, ...]
-    donated: tuple[str, ...]
-    head_steps: int
-    tail_steps: int
-    may_not_fit: bool
-    aligned: tuple[sympy.Expr, ...]
-    begins_aligned: bool
-    written: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class KernelLaunch:
-    """A launch of ``function``, for a kernel (or several merged) called ``name``."""
-
-    function: str
-    printed: PrintedKernel
-    name: str
-    origins: tuple[str, ...]
 
 
 def print_host(
