@@ -188,6 +188,59 @@ def test_modules_hooks_are_eagers() -> None:
     assert not log.graph_breaks
 
 
+def halved(model: nn.Module, seen: list[Any]) -> None:
+    for parameter in model.parameters():
+        parameter.register_hook(lambda g: g * 0.5)
+        parameter.register_hook(lambda g: g.clamp(-0.1, 0.1))
+
+
+def told(model: nn.Module, seen: list[Any]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.register_hook(lambda g, name=name: seen.append((name, g)))
+
+
+def stepped(model: nn.Module, seen: list[Any]) -> None:
+    """Each parameter is updated as soon as it has its gradient."""
+    for parameter in model.parameters():
+        optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
+
+        def update(_: Tensor, optimizer: Any = optimizer) -> None:
+            optimizer.step()
+            optimizer.zero_grad()
+
+        parameter.register_post_accumulate_grad_hook(update)
+
+
+@pytest.mark.parametrize("backend", [by_operators, "eager"])
+@pytest.mark.parametrize("register", [halved, told, stepped])
+def test_hooks_of_parameters_are_eagers(register: Any, backend: Any) -> None:
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    models, seen = [copy.deepcopy(first) for _ in range(2)], [list[Any](), list[Any]()]
+    for model, own in zip(models, seen, strict=True):
+        register(model, own)
+
+    def step(model: nn.Module, x: Tensor) -> Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    compiled, log = weft.compile(step, backend=backend), weft.CompileLog()
+    for _ in range(3):
+        x = torch.randn(3, 4)
+        with weft.observe(log):
+            torch.testing.assert_close(compiled(models[1], x), step(models[0], x))
+        for own, other in zip(*(m.parameters() for m in models), strict=True):
+            torch.testing.assert_close(other, own)
+            torch.testing.assert_close(other.grad, own.grad)
+            if own.grad is not None and other.grad is not None:
+                own.grad.mul_(2)  # which what a hook has kept does not see
+                other.grad.mul_(2)
+    assert [name for name, _ in seen[1]] == [name for name, _ in seen[0]]
+    torch.testing.assert_close([g for _, g in seen[1]], [g for _, g in seen[0]])
+    assert not log.graph_breaks
+
+
 def test_an_error_of_a_hook_is_eagers() -> None:
     def run(x: Tensor, weight: Tensor) -> Tensor:
         h = x * weight

@@ -81,3 +81,16 @@ def replace_gradient(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
     The target of a node that stands between two calls of ``torch.autograd.grad``.
     """
     tensor.register_hook(lambda _: gradient)
+
+
+def gradients_past_hooks(inputs: Sequence[torch.Tensor], **given: Any) -> tuple[Any, ...]:
+    """``torch.autograd.grad`` of leaves whose hooks are not called: the graph has what they do."""
+    hooks: list[dict[Any, Any]] = [t._backward_hooks for t in inputs if t._backward_hooks]
+    kept = [dict(own) for own in hooks]
+    for own in hooks:
+        own.clear()
+    try:
+        return tuple(torch.autograd.grad(inputs=inputs, **given))
+    finally:
+        for own, before in zip(hooks, kept, strict=True):
+            own.update(before)

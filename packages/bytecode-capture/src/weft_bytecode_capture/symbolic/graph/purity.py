@@ -18,7 +18,7 @@ from ..._torch import (
     written_operands,
 )
 from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
-from ...gradient_rule import GradientRule, replace_gradient
+from ...gradient_rule import GradientRule, gradients_past_hooks, replace_gradient
 from .modes import MODE_CALLS
 from .storages import UNCOUNTED, storages, version_of
 
@@ -242,7 +242,7 @@ def _is_pure_packet(packet: OpOverloadPacket, names: re.Pattern[str]) -> bool:
     )
 
 
-_OF_TRANSFORMS = frozenset({*LEVEL_WRAPPERS, torch.autograd.grad})
+_OF_TRANSFORMS = frozenset({*LEVEL_WRAPPERS, torch.autograd.grad, gradients_past_hooks})
 """What function transforms call that changes nothing."""
 
 

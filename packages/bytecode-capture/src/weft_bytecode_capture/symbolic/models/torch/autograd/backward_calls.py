@@ -7,11 +7,12 @@ some it is added in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.fx
-from weft_guards import Source
+from weft_guards import AttributeSource, Source
 
 from ....._torch import (
     is_process_group_made,
@@ -30,7 +31,7 @@ from ...containers.sequences import TupleVariable
 from ...table import model
 from ..tensor import TensorVariable
 from .gradient_calls import BACKWARD, gradients_of, tensors_among
-from .hooks import call_hooks
+from .hooks import autograds_order, call_hooks, call_with_leaf, hooked_gradient
 
 _NONE: Variable = ConstantVariable(None)
 _FALSE: Variable = ConstantVariable(False)
@@ -77,17 +78,23 @@ def _backward(
             raise _refusal("nothing requires gradients")
         if is_process_group_made():
             raise _refusal("data parallel modules may have hooks where gradients are added up")
-        for leaf in found:
-            _require_plain(evaluator, leaf)
+        hooks = [_hooks(evaluator, leaf) for leaf in found]
         given = {"outputs": tensors, "inputs": TupleVariable(found), "retain_graph": retain_graph}
         given |= {"grad_outputs": grad_tensors, "allow_unused": ConstantVariable(True)}
         if not inputs.is_none() and evaluator.graph.hooks.behind([fake for _, fake in results]):
             raise _refusal("inputs, and tensors with hooks")
         call_hooks(evaluator, given, found)
-        gradients = gradients_of(evaluator, given).iterate(evaluator)
+        order = autograds_order(evaluator, given, found) if any(hooks) else []
+        gradients = gradients_of(evaluator, given, calls_hooks=any(hooks)).iterate(evaluator)
+        for place in order:
+            before, row = hooks[place].before, gradients[place]
+            gradients[place] = hooked_gradient(evaluator, before, row, found)
         read = storages(fake for _, fake in tensors_among(evaluator, [grad_tensors, *gradients]))
         read |= _differentiated(evaluator, (node for node, _ in results))
-        _accumulate(evaluator, found, gradients, read)
+        copied = {place for place in order if hooks[place].before}  # which a hook may have kept
+        _accumulate(evaluator, found, gradients, read, copied)
+        for place in order:
+            call_with_leaf(evaluator, hooks[place].after, found[place])
         return _NONE
     except BreakEarlier:
         raise
@@ -137,7 +144,18 @@ def _leaf_fakes(results: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return found
 
 
-def _require_plain(evaluator: Evaluator, leaf: TensorVariable) -> None:
+@dataclass(frozen=True)
+class _Hooks:
+    """The hooks of a leaf: those that are given its gradient, and those that are called once it has it."""
+
+    before: Sequence[Variable] = ()
+    after: Sequence[Variable] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.after)
+
+
+def _hooks(evaluator: Evaluator, leaf: TensorVariable) -> _Hooks:
     """
     :raises Unsupported: more happens at a leaf than that its gradient is kept.
     """
@@ -145,13 +163,21 @@ def _require_plain(evaluator: Evaluator, leaf: TensorVariable) -> None:
         raise _refusal(f"a gradient for {leaf!r}")
     for source, tensor, fake in evaluator.graph.given:
         if fake is leaf.fake:
-            _guard_without_hooks(evaluator, source, tensor)
+            guard_leaf(evaluator, source, tensor)
+            kinds = ("_backward_hooks", "_post_accumulate_grad_hooks")
+            return _Hooks(*(_hooks_of_kind(evaluator, source, tensor, kind) for kind in kinds))
+    return _Hooks()
 
 
-def _guard_without_hooks(evaluator: Evaluator, source: Source, tensor: torch.Tensor) -> None:
-    guard_leaf(evaluator, source, tensor)
-    guard_without_hooks(evaluator, source, tensor)
-    guard_without_hooks(evaluator, source, tensor, "_post_accumulate_grad_hooks")
+def _hooks_of_kind(
+    evaluator: Evaluator, source: Source, tensor: torch.Tensor, kind: str
+) -> Sequence[Variable]:
+    hooks = getattr(tensor, kind)
+    if not hooks:
+        guard_without_hooks(evaluator, source, tensor, kind)
+        return ()
+    known = evaluator.builder.wrap(hooks, AttributeSource(source, kind))
+    return known.call_method(evaluator, "values", [], {}).iterate(evaluator)
 
 
 def _differentiated(evaluator: Evaluator, results: Iterable[torch.fx.Node]) -> set[int]:
@@ -171,12 +197,16 @@ def _accumulate(
     found: Sequence[TensorVariable],
     gradients: Sequence[Variable],
     read: set[int],
+    copied: Container[int],
 ) -> None:
-    """Give each leaf its gradient; ``read``: the storages that backward may read."""
+    """Give each leaf its gradient; ``read``: the storages that backward may read.
+
+    ``copied``: the places of gradients that leaves get copies of.
+    """
     graph = evaluator.graph
     holders = _holders(evaluator, gradients)
     with graph.modes.without_gradients():
-        for leaf, gradient in zip(found, gradients, strict=True):
+        for place, (leaf, gradient) in enumerate(zip(found, gradients, strict=True)):
             if not isinstance(gradient, TensorVariable):
                 continue
             if gradient.fake.layout is not torch.strided:
@@ -185,7 +215,11 @@ def _accumulate(
             if isinstance(kept, TensorVariable):
                 _add(evaluator, kept, gradient, read)
             else:
-                own = _own(evaluator, gradient, leaf, holders)
+                own = (
+                    _copy(evaluator, gradient, leaf)
+                    if place in copied
+                    else _own(evaluator, gradient, leaf, holders)
+                )
                 leaf.set_attribute(evaluator, "grad", own)
 
 

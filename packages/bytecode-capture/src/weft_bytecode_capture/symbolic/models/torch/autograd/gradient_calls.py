@@ -16,6 +16,7 @@ import torch.fx
 from weft_guards import AttributeSource, IsObject
 
 from ....._torch.transforms import is_of_level
+from .....gradient_rule import gradients_past_hooks
 from .....unsupported import BreakEarlier, Unsupported
 from ....graph.answers import guard_leaf
 from ....graph.histories import (
@@ -81,18 +82,20 @@ def _gradients(evaluator: Evaluator, /, *arguments: Variable, **keywords: Variab
     return gradients_of(evaluator, given)
 
 
-def gradients_of(evaluator: Evaluator, given: Keywords) -> Variable:
-    """What ``torch.autograd.grad`` gives for arguments by name."""
+def gradients_of(evaluator: Evaluator, given: Keywords, *, calls_hooks: bool = False) -> Variable:
+    """What ``torch.autograd.grad`` gives for arguments by name.
+
+    ``calls_hooks``: the caller sees to the hooks of tensors from outside.
+    """
     listed = {name: _listed(evaluator, given[name]) for name in _SEVERAL if name in given}
     tensors = list(tensors_among(evaluator, listed.values()))
     asked = list(tensors_among(evaluator, [v for n, v in listed.items() if n == "inputs"]))
     try:
         if not any(is_of_level(fake) for _, fake in tensors):
-            _check(evaluator, given, listed, asked)
+            _check(evaluator, given, listed, asked, calls_hooks)
         with torch.autograd.set_multithreading_enabled(False):  # other threads know no modes
-            found = evaluator.graph.call_function(
-                evaluator, torch.autograd.grad, [], {**given, **listed}
-            )
+            function = gradients_past_hooks if calls_hooks else torch.autograd.grad
+            found = evaluator.graph.call_function(evaluator, function, [], {**given, **listed})
         _require_no_leaves(evaluator, found, tensors)
         return found
     except BreakEarlier:
@@ -112,6 +115,7 @@ def _check(
     given: Keywords,
     listed: Keywords,
     asked: list[tuple[torch.fx.Node, torch.Tensor]],
+    calls_hooks: bool,
 ) -> None:
     """
     :raises Unsupported: a graph's gradients would not be eager's.
@@ -135,7 +139,8 @@ def _check(
     ids = {id(fake) for _, fake in asked}
     asked_outside = [row for row in graph.given if id(row[2]) in ids and row[1].requires_grad]
     for source, tensor, _ in asked_outside:
-        guard_without_hooks(evaluator, source, tensor)
+        if not calls_hooks:
+            guard_without_hooks(evaluator, source, tensor)
         if not tensor.is_leaf:
             if tensor.retains_grad:
                 raise _refusal("of a tensor that retains its gradient")

@@ -77,23 +77,33 @@ def call_hooks(evaluator: Evaluator, given: Keywords, leaves: Sequence[TensorVar
     if any(h.is_replaced or version_of(h.tensor.fake) != h.version for h in hooked):
         raise Unsupported(BACKWARD, "backward: by a tensor with hooks, again or after a write")
     kept = {**given, "retain_graph": ConstantVariable(True)}
-    for one in _in_order(evaluator, given, hooked, leaves):
+    tensors = [one.tensor for one in hooked]
+    for place in _in_order(evaluator, given, tensors, leaves):
+        one = hooked[place]
         asked = {**kept, "inputs": TupleVariable([one.tensor])}
         (gradient,) = gradients_of(evaluator, asked).iterate(evaluator)
-        with evaluator.graph.modes.without_gradients(), evaluator.graph.hooks.running(leaves):
-            _call(evaluator, one, gradient)
+        hooks = list(one.hooks.values())
+        _keep(evaluator, one, gradient, hooked_gradient(evaluator, hooks, gradient, leaves))
+
+
+def autograds_order(
+    evaluator: Evaluator, given: Keywords, leaves: Sequence[TensorVariable]
+) -> list[int]:
+    """The places of the leaves that a gradient reaches, as autograd comes to them."""
+    return _in_order(evaluator, given, leaves, leaves)
 
 
 def _in_order(
     evaluator: Evaluator,
     given: Keywords,
-    hooked: Sequence[HookedTensor],
+    tensors: Sequence[TensorVariable],
     leaves: Sequence[TensorVariable],
-) -> list[HookedTensor]:
-    """Those that a gradient reaches, as autograd comes to them."""
-    found: list[HookedTensor] = []
+) -> list[int]:
+    """The places of those of ``tensors`` that a gradient reaches, as autograd comes to them."""
+    found: list[int] = []
     handles = [
-        one.tensor.fake.register_hook(lambda _, one=one: found.append(one)) for one in hooked
+        tensor.fake.register_hook(lambda _, place=place: found.append(place))
+        for place, tensor in enumerate(tensors)
     ]
     outputs, seeds = (
         [fake for _, fake in tensors_among(evaluator, [given[name]])]
@@ -117,24 +127,49 @@ def _in_order(
     return found
 
 
-def _call(evaluator: Evaluator, hooked: HookedTensor, gradient: Variable) -> None:
+def hooked_gradient(
+    evaluator: Evaluator,
+    hooks: Sequence[Variable],
+    gradient: Variable,
+    leaves: Sequence[TensorVariable],
+) -> Variable:
+    """What hooks make of a gradient, one after the other; ``leaves`` have none of theirs for sure."""
     assert isinstance(gradient, TensorVariable)
-    first = gradient
-    for hook in list(hooked.hooks.values()):
-        version = version_of(gradient.fake)
-        try:
-            result = hook.call(evaluator, [gradient], {})
-        except CapturedException as error:
-            raise Unsupported(KIND, f"which raises {error.exception!r}") from error
-        if version_of(gradient.fake) != version:
-            raise Unsupported(KIND, "which writes to the gradient")
-        if not result.is_none():
-            gradient = _alike(result, gradient)
+    with evaluator.graph.modes.without_gradients(), evaluator.graph.hooks.running(leaves):
+        for hook in hooks:
+            version = version_of(gradient.fake)
+            try:
+                result = hook.call(evaluator, [gradient], {})
+            except CapturedException as error:
+                raise Unsupported(KIND, f"which raises {error.exception!r}") from error
+            if version_of(gradient.fake) != version:
+                raise Unsupported(KIND, "which writes to the gradient")
+            if not result.is_none():
+                gradient = _alike(result, gradient)
+    return gradient
+
+
+def call_with_leaf(evaluator: Evaluator, hooks: Sequence[Variable], leaf: TensorVariable) -> None:
+    """Call the hooks of a leaf that has its gradient now."""
+    with evaluator.graph.modes.without_gradients():
+        for hook in hooks:
+            try:
+                result = hook.call(evaluator, [leaf], {})
+            except CapturedException as error:
+                raise Unsupported(KIND, f"which raises {error.exception!r}") from error
+            if not result.is_none():
+                raise Unsupported(KIND, f"which gives {result!r}")
+
+
+def _keep(evaluator: Evaluator, hooked: HookedTensor, first: Variable, last: Variable) -> None:
+    """Note what a tensor's hooks have made of its gradient."""
+    assert isinstance(last, TensorVariable)
     if hooked.retains:
-        _retain(evaluator, hooked.tensor, gradient)
-    if gradient is not first:
+        with evaluator.graph.modes.without_gradients():
+            _retain(evaluator, hooked.tensor, last)
+    if last is not first:
         hooked.is_replaced = True
-        nodes = (hooked.tensor.node, gradient.node)
+        nodes = (hooked.tensor.node, last.node)
         evaluator.graph.add_call(evaluator, replace_gradient, nodes)
 
 
