@@ -259,9 +259,14 @@ def test_only_what_is_large_beside_the_rest_is_in_blocks() -> None:
         assert joint_in_blocks(joint_of(mean_loss, *inputs), options) == count
 
 
-def test_blocks_are_as_many_as_their_bytes_ask_for() -> None:
-    for nbytes, matmuls in ((COLUMNS * 4 * 64, 12), (COLUMNS * 4 * 8, 24), (1, 48)):
-        joint = joint_of(mean_loss, *operands((64,)))
-        joint_in_blocks(joint, RowBlockOptions(1, 0, block_bytes=nbytes))
-        nodes = joint.graph_module.graph.nodes
-        assert sum(n.target in (aten.mm.default, aten.addmm.default) for n in nodes) == matmuls
+@pytest.mark.parametrize(
+    ("block_rows", "count"), [(64, 4), (16, 4), (12, 5), (10, 6), (8, 8), (1, 8)]
+)
+def test_how_many_blocks_there_are(block_rows: int, count: int) -> None:
+    joint = joint_of(mean_loss, *operands((64,)))
+    joint_in_blocks(joint, RowBlockOptions(1, 0, block_rows=block_rows))
+    matmuls = (aten.mm.default, aten.addmm.default)
+    nodes = joint.graph_module.graph.nodes
+    rows = [n.meta["val"].shape[0] for n in nodes if n.target is aten._log_softmax.default]
+    assert sum(rows) == 64 and len(rows) >= count and max(rows) - min(rows) < len(rows)
+    assert sum(n.target in matmuls for n in nodes) == 3 * len(rows)

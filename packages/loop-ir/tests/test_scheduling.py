@@ -608,3 +608,25 @@ def test_branches_of_few_elements_run_both_sides(tracing: str, rows: int, is_bra
     ):
         (result,) = weft_loop_ir.evaluate(schedule, [other])
         torch.testing.assert_close(result, clamped(other))
+
+
+def test_a_row_is_written_over_the_one_that_it_is_computed_from() -> None:
+    def function(x: Any, w: Any, chosen: Any) -> Any:
+        scores = x @ w
+        picked = scores.gather(1, chosen)
+        return (scores.log_softmax(-1) * 2 + 1) @ w.t(), picked
+
+    def across(x: Any, w: Any, chosen: Any) -> Any:
+        scores = x @ w
+        return (scores.log_softmax(-1) + scores.flip(-1)) @ w.t(), scores.flip(0).amax(1)
+
+    inputs = (torch.randn(32, 16), torch.randn(16, 64), torch.randint(0, 64, (32, 1)))
+    sizes = []
+    for program in (function, across):
+        for reuse_rows in (False, True):
+            schedule = scheduled(program, inputs, ScheduleOptions(reuse_rows=reuse_rows))
+            sizes.append(sum(int(n) == 0 for n in schedule.memory.offsets.values()))
+            run = evaluate(schedule, inputs)
+            for got, want in zip(run, program(*inputs), strict=True):
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert sizes[1] > sizes[0] and sizes[3] == sizes[2]

@@ -109,7 +109,7 @@ class CppCodegen(Codegen):
     """
 
     device_type = "cpu"
-    schedule_options = ScheduleOptions(parallel_kernels=256, split_short_rows=64)
+    schedule_options = ScheduleOptions(parallel_kernels=256, split_short_rows=64, reuse_rows=True)
     writes_inputs = True
     checks_first = True
 

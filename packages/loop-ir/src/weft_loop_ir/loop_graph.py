@@ -33,6 +33,7 @@ class LoopNode:
 
     A pointwise node has no ``reduction_loops``.  In a reduction node every store is of a reduction's
     result, at an index over ``loops``, but in a scan, whose stores are of what follows from ``ops.scan``.
+    Nodes of different ``block`` are not fused.
     """
 
     name: str
@@ -40,6 +41,7 @@ class LoopNode:
     reduction_loops: tuple[LoopVariable, ...]
     body: LoopBody
     origins: tuple[str, ...]
+    block: int = 0
 
     @functools.cached_property
     def reads(self) -> tuple[str, ...]:

@@ -254,9 +254,9 @@ class _Writing:
 def block_bounds(region: Region, options: RowBlockOptions) -> Bounds:
     """Blocks of as many rows each, but for a rest that the last one has as well."""
     rows = region.rows
-    nbytes = size_hint(rows) * region.columns * 4
-    count = max(options.blocks, -(-nbytes // options.block_bytes))
-    count = min(count, options.max_blocks)
+    is_cpu = region.root.meta["val"].device.type == "cpu"
+    least = options.block_rows if is_cpu else options.gpu_block_rows
+    count = max(options.blocks, min(size_hint(rows) // least, options.max_blocks))
     if isinstance(rows, int):
         count = next((n for n in range(count, 2 * count) if rows % n == 0), count)
     each = rows // count

@@ -18,6 +18,9 @@ from .rules import rule_of
 aten = torch.ops.aten
 Node = torch.fx.Node
 
+ROW_BLOCK = "row_block"
+"""Key of a node's ``meta``: which block it is of.  Who lowers the graph doesn't fuse one with others."""
+
 Bounds = Sequence[tuple[Size, Size]]
 """Where each block begins, and how many rows it has."""
 
@@ -80,8 +83,9 @@ class BlockWriter:
         """Compute ``nodes``, in order, block by block; gives ``outputs`` and ``sums``, which are of them."""
         parts: dict[Node, list[torch.Tensor]] = {n: [] for n in outputs}
         totals: dict[Node, torch.Tensor] = {}
-        for start, count in self.bounds:
+        for number, (start, count) in enumerate(self.bounds):
             block: dict[Node, torch.Tensor] = {}
+            begin = len(self.recorder.added)
             for node in nodes:
                 self.recorder.provenance = node
                 if node in self.region.over_rows:
@@ -93,6 +97,8 @@ class BlockWriter:
                 block[node] = rule.run(node, self.region.dims[node], count, given.__getitem__)
                 if node in parts:
                     parts[node].append(block[node])
+            for added in self.recorder.added[begin:]:
+                added.meta[ROW_BLOCK] = (self.region.root.name, nodes[-1].name, number)
         found: dict[Node, torch.Tensor] = {}
         for node, blocks in parts.items():
             self.recorder.provenance = node

@@ -96,6 +96,7 @@ class LoweringContext:
         self.nodes: list[LoopNode | ExternCall | Region] = []
         self.open_blocks = [self.nodes]  # the innermost last
         self.node: torch.fx.Node | None = None
+        self.row_block = 0  # what is appended now is fused with nothing of another one
         self.operator_names: dict[
             str, str
         ] = {}  # of the nodes that loop nests are made of, in order
@@ -316,7 +317,7 @@ class LoweringContext:
         """Append the node whose body ``ops`` has recorded."""
         body = ops.body()
         names = tuple(sorted(origins))
-        self.nodes.append(LoopNode(body.writes[0], loops, reduction_loops, body, names))
+        self.nodes.append(LoopNode(body.writes[0], loops, reduction_loops, body, names, self.row_block))
 
     def reduce(
         self,
@@ -387,8 +388,12 @@ class LoweringContext:
         fakes: Any,
         reason: str,
         out_variant: OpOverload | None = None,
+        into: str | None = None,
     ) -> Any:
-        """Append a call of ``operator``; ``fakes`` (a FakeTensor, or a sequence) says what it returns."""
+        """Append a call of ``operator``; ``fakes`` (a FakeTensor, or a sequence) says what it returns.
+
+        ``into``: the buffer that its one result overwrites.
+        """
         assert self.node is not None
         call_arguments = tuple(self.extern_argument(a) for a in arguments)
         call_keywords = {key: self.extern_argument(a) for key, a in keywords.items()}
@@ -401,7 +406,10 @@ class LoweringContext:
             )
             if wanted and not is_view_operator(operator):
                 _check_promise(operator, fake)
-            results.append(self._extern_result(operator, fake) if wanted else None)
+            if into is not None:
+                results.append(self.buffer_tensor(into))
+            else:
+                results.append(self._extern_result(operator, fake) if wanted else None)
         names = tuple(None if r is None else r.storage.buffer for r in results)
         given = enumerate(fakes if several else (fakes,))
         defines = self.data.sizes_given_by(

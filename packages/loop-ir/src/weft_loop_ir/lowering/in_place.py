@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
+from weft_loop_ir.ir import ExternCall
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
+from weft_loop_ir.lowering.contractions import OUT_VARIANTS
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.lowering.windows import selected, sliced
@@ -110,6 +112,43 @@ def overwrite_in_place(
     part, source = _part_of_part(driver, node, part, source)
     _store(driver.context, base, source, part.stride, part.offset)
     return driver.context.buffer_tensor(buffer_of(base))
+
+
+def add_in_place(
+    driver: Driver, node: torch.fx.Node, arguments: Sequence[Any], keywords: dict[str, Any]
+) -> TensorValue | None:
+    """Lower the addition of a matmul to what matmuls have summed up so far as an update of that sum.
+
+    None where it isn't one.  A gradient of a weight that many matmuls add up is written once for each then,
+    in one memory, which a copy of the sum would be too.
+    """
+    out_variant = _ADDING.get(node.target)
+    if out_variant is None or not isinstance(arguments[0], TensorValue):
+        return None
+    total, *factors = arguments
+    name = total.storage.buffer
+    layout = node.meta["val"]
+    if name is None or name not in driver.sums or not _is_whole(total):
+        return None
+    same = total.stride == storage_stride(layout) and total.dtype == layout.dtype
+    same = same and len(total.size) == layout.dim()
+    is_read = any(name == f.storage.buffer or name in f.cost.reads for f in factors)
+    if not same or is_read or not _release_old_version(driver, node, total):
+        return None
+    context = driver.context
+    result: TensorValue = context.extern(
+        node.target, arguments, keywords, layout, "library", out_variant, into=name
+    )
+    return result
+
+
+def note_sum(driver: Driver, node: torch.fx.Node, result: Any) -> None:
+    """Note the memory that a call of a library for a matmul makes: a later one may add to it."""
+    if node.target not in OUT_VARIANTS or not isinstance(result, TensorValue):
+        return
+    name, last = result.storage.buffer, driver.context.nodes[-1:]
+    if name is not None and any(isinstance(n, ExternCall) and n.outputs == (name,) for n in last):
+        driver.sums.add(name)
 
 
 def _is_whole(tensor: TensorValue) -> bool:
@@ -242,6 +281,12 @@ def _release_old_version(driver: Driver, node: torch.fx.Node, base: TensorValue)
         driver.context.realize(tensor)
     return True
 
+
+# By operator: what writes its sum into given memory.
+_ADDING: dict[Any, Any] = {
+    aten.addmm.default: aten.addmm.out,
+    aten.baddbmm.default: aten.baddbmm.out,
+}
 
 # By operator: what finds the part of the base that it replaces.
 _WINDOWS: dict[Any, Any] = {

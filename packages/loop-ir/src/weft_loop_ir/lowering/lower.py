@@ -28,7 +28,7 @@ from weft_loop_ir.lowering.context import LoweringContext, LoweringOptions, stor
 from weft_loop_ir.lowering.data_dependence import ASSERTION, READ
 from weft_loop_ir.lowering.devices import check_loops, device_of_loops, is_elsewhere
 from weft_loop_ir.lowering.eager_numerics import is_eagers
-from weft_loop_ir.lowering.in_place import overwrite_in_place
+from weft_loop_ir.lowering.in_place import add_in_place, note_sum, overwrite_in_place
 from weft_loop_ir.lowering.regions import lower_region
 from weft_loop_ir.lowering.registry import (
     KNOWN_NUMBERS,
@@ -37,6 +37,7 @@ from weft_loop_ir.lowering.registry import (
     TAKES_FLOATS,
     NoLowering,
 )
+from weft_loop_ir.lowering.row_blocks import Block, enter_block
 from weft_loop_ir.lowering.sharing import realize_if_last, realize_if_shared
 from weft_loop_ir.lowering.tensors import Cost, Storage, TensorValue, whole
 from weft_loop_ir.lowering.views import strided_window
@@ -95,6 +96,8 @@ class Driver:
         self.counters: frozenset[sympy.Symbol] = frozenset()  # of the loops around this block
         self.carried: frozenset[str] = frozenset()  # buffers that the block may overwrite in place
         self.versions: set[str] = set()  # buffers that the block itself has made for that
+        self.sums: set[str] = set()  # those that the block's matmuls have made in a library
+        self.row_block: Block = Block(None)
         self.device = device_of_loops(graph_module.graph)
         self.elsewhere: dict[torch.fx.Node, bool] = {}  # what was found of each node
 
@@ -114,6 +117,7 @@ class Driver:
 
     def lower_node(self, node: torch.fx.Node) -> None:
         """Lower an attribute or a call: ``values[node]`` becomes what it gives."""
+        self.row_block = enter_block(self, self.row_block, node)
         if node.op == "get_attr":
             self.values[node] = self._attribute(node)
         elif node.op == "call_function":
@@ -232,9 +236,12 @@ class Driver:
         if writes_argument(node.target):
             raise ValueError(f"node {node.name}: {node.target} writes to its argument")
         overwritten = overwrite_in_place(self, node, arguments)
+        if overwritten is None:
+            overwritten = add_in_place(self, node, arguments, keywords)
         if overwritten is not None:
             return overwritten
         result = self._apply(node, node.target, arguments, keywords)
+        note_sum(self, node, result)
         given = isinstance(result, TensorValue) and any(result is a for a in arguments)
         shares = is_view_operator(node.target) or node.target is torch.ops.aten._unsafe_view.default
         if given and not shares:

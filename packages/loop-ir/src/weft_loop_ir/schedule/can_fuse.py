@@ -54,7 +54,7 @@ def fuse(first: Group, second: Group, options: ScheduleOptions) -> Group | None:
 
     Dependencies through third groups are the caller's to check.
     """
-    if not (first.is_fusible and second.is_fusible):
+    if not (first.is_fusible and second.is_fusible) or first.block != second.block:
         return None
     if len(first.members) + len(second.members) > options.max_members:
         return None
@@ -306,6 +306,7 @@ def _fused_over(
         first.writes | second.writes,
         first.has_scan or second.has_scan,
         first.instructions + second.instructions,
+        first.block,
     )
 
 

@@ -92,7 +92,7 @@ def _check_of(node: LoopNode, name: str) -> LoopNode | None:
         return None
     used = body.free_symbols
     loops = tuple(v for v in node.all_loops if v.symbol in used or not v.size.is_positive)
-    return LoopNode(name, loops, (), body, node.origins)
+    return LoopNode(name, loops, (), body, node.origins, node.block)
 
 
 def _unchecked(body: LoopBody) -> LoopBody:

@@ -53,7 +53,7 @@ class Group:
     """Members over loops of extents ``outer + inner``; ``has_reduction`` gives ``inner`` its meaning.
 
     ``has_scan``: that is one loop, which a member scans along.  ``instructions`` counts all members', those
-    on numbers of 8 bytes as :data:`WIDE_INSTRUCTION`.
+    on numbers of 8 bytes as :data:`WIDE_INSTRUCTION`.  ``block`` is all members'.
     """
 
     outer: tuple[Extent, ...]
@@ -66,6 +66,7 @@ class Group:
     writes: frozenset[str]
     has_scan: bool = False
     instructions: int = 1
+    block: int = 0
 
     @property
     def loops(self) -> tuple[Extent, ...]:
@@ -126,6 +127,7 @@ def group_of_node(node: LoopNode, order: int) -> Group:
         frozenset(node.writes),
         node.is_scan,
         _count_instructions(node.body),
+        node.block,
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import sympy
 
-from weft_loop_ir.bodies import Load, Store
+from weft_loop_ir.bodies import Indirect, Load, Store
 from weft_loop_ir.data_symbols import defined_symbols, layout_symbols
 from weft_loop_ir.expressions import FloorDiv, integer
 from weft_loop_ir.ir import (
@@ -19,6 +19,7 @@ from weft_loop_ir.ir import (
     MemoryPlan,
     ParallelKernels,
     Region,
+    Stage,
     Step,
 )
 from weft_loop_ir.loop_graph import Item, all_items, extern_writes, item_reads, item_writes
@@ -177,7 +178,8 @@ def plan_memory(
             current += 1
         source = None
         if options.reuse_memory:
-            source = _in_place_source(flat[first], name, first, lives, buffers, sources)
+            safe = _overwrites_rows if options.reuse_rows else _overwrites_safely
+            source = _in_place_source(flat[first], name, first, lives, buffers, sources, safe)
         if source is None:
             if name not in alone:
                 offsets[name] = arena.allocate(sizes[name])
@@ -322,11 +324,9 @@ def _in_place_source(
     lives: Mapping[str, Lifetime],
     buffers: Mapping[str, Buffer],
     sources: set[str],
+    is_safe: Callable[[Kernel, str, str], bool],
 ) -> str | None:
-    """The one of ``sources`` that dies here and that the kernel may overwrite with ``name``, if there is one.
-
-    The kernel reads it in one stage, at the one index at which it stores ``name``, and before that store.
-    """
+    """The one of ``sources`` that dies here and that the kernel may overwrite with ``name``; None: none is."""
     excluded: set[str] = set()
     last = position
     if isinstance(step, ParallelKernels):
@@ -345,12 +345,13 @@ def _in_place_source(
             continue
         if storage_elements(buffers[source]) != storage_elements(buffers[name]):
             continue
-        if _overwrites_safely(step, source, name):
+        if is_safe(step, source, name):
             return source
     return None
 
 
 def _overwrites_safely(kernel: Kernel, source: str, name: str) -> bool:
+    """Whether ``source`` is read in one stage, at the one index at which ``name`` is stored, before that."""
     both = {source, name}
     touching = [s for s in kernel.stages if both & {*s.body.reads, *s.body.writes}]
     if len(touching) != 1:
@@ -366,3 +367,65 @@ def _overwrites_safely(kernel: Kernel, source: str, name: str) -> bool:
         return False
     loops = kernel.outer + touching[0].inner
     return all(v.symbol in store.index.free_symbols or v.size == 1 for v in loops)
+
+
+def _overwrites_rows(kernel: Kernel, source: str, name: str) -> bool:
+    """Whether an outer iteration reads ``source`` in its own row only, and stores ``name`` there last.
+
+    Where it stores, it reads no other element of the row any more.
+    """
+    if _overwrites_safely(kernel, source, name):
+        return True
+    *before, last = [s for s in kernel.stages if {source, name} & {*s.body.reads, *s.body.writes}]
+    accesses = [a for a in last.body.accesses() if a.buffer in (source, name)]
+    stores = [a for a in accesses if isinstance(a, Store)]
+    if len(stores) != 1 or accesses[-1] is not stores[0] or stores[0].mode is not None:
+        return False
+    index, is_last = stores[0].index, stores[0] in last.body.instructions
+    if not is_last or any(name in s.body.writes for s in before) or last.is_sequential:
+        return False
+    if any(a.index != index or (isinstance(a, Store) and a.buffer != name) for a in accesses):
+        return False
+    if any(v.symbol not in index.free_symbols and v.size != 1 for v in last.inner):
+        return False
+    row = _row_of(kernel, index)
+    if row is None:
+        return False
+    start, length = row
+    return all(
+        _is_within(sympy.expand(a.index - start), length, stage)
+        for stage in (*before, last)
+        for a in stage.body.accesses()
+        if a.buffer in (source, name)
+    )
+
+
+def _row_of(kernel: Kernel, index: sympy.Expr) -> tuple[sympy.Expr, int] | None:
+    """Where the row of an outer iteration begins, and how long it may be to meet no other; None: unknown."""
+    start: sympy.Expr = sympy.S.Zero
+    reach = None
+    for variable in reversed(kernel.outer):  # from the narrowest on
+        step = index.coeff(variable.symbol)
+        if not step.is_Integer or step <= 0:
+            return None
+        if reach is not None and not (reach.is_Integer and step >= reach):
+            return None
+        start += step * variable.symbol
+        reach = step * variable.size
+    if reach is None or sympy.expand(index - start).free_symbols & {v.symbol for v in kernel.outer}:
+        return None
+    return start, int(index.coeff(kernel.outer[-1].symbol))
+
+
+def _is_within(place: sympy.Expr, length: int, stage: Stage) -> bool:
+    """Whether a place in a row is one of its first ``length``, whatever the stage's loops and data are."""
+    sizes = {v.symbol: v.size for v in stage.inner}
+    sizes |= {i.symbol: i.size for i in stage.body.walk() if isinstance(i, Indirect)}
+    greatest = place
+    for symbol in place.free_symbols:
+        step, size = place.coeff(symbol), sizes.get(symbol)
+        if size is None or not (step.is_Integer and step > 0 and size.is_Integer):
+            return False
+        greatest = greatest.subs(symbol, size - 1)
+    least = place.subs(dict.fromkeys(place.free_symbols, 0))
+    return bool(least.is_Integer and greatest.is_Integer and least >= 0 and greatest < length)

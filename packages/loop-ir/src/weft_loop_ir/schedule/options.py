@@ -48,6 +48,8 @@ class ScheduleOptions:
     keeps every branch.
     ``reuse_memory``: the memory plan may let buffers take memory that others have left, and a kernel's
     result that of an operand.
+    ``reuse_rows``: and where a kernel reads a row several times before it writes one in its place, as that of
+    a softmax: for programs that run an outer iteration's loop nests one after another, in one thread.
     ``reuse_results``: kernels may overwrite results that calls have allocated.
     ``own_bytes``: intermediates of at least so many bytes are allocated one by one; None: all lie in
     the arena.
@@ -84,6 +86,7 @@ class ScheduleOptions:
     expanded_bytes: int = 1 << 26
     selected_elements: int = 16
     reuse_memory: bool = True
+    reuse_rows: bool = False
     reuse_results: bool = False
     own_bytes: int | None = None
     alignment: int = 64

@@ -346,7 +346,7 @@ def _node(
     origin: LoopNode,
 ) -> LoopNode:
     body = ops.body()
-    return LoopNode(body.writes[0], loops, reduction_loops, body, origin.origins)
+    return LoopNode(body.writes[0], loops, reduction_loops, body, origin.origins, origin.block)
 
 
 def _tail(joined: _Joined, partial: Buffer, dtype_of: Callable[[str], torch.dtype]) -> LoopNode:

@@ -208,7 +208,7 @@ class _Split:
         self, loops: tuple[LoopVariable, ...], along: LoopVariable, ops: BodyRecorder
     ) -> LoopNode:
         body = without_unused(ops.body())
-        return LoopNode(body.writes[0], loops, (along,), body, self.node.origins)
+        return LoopNode(body.writes[0], loops, (along,), body, self.node.origins, self.node.block)
 
 
 _Scanned = Callable[[BodyRecorder, Sequence[Value]], list[Value]]
