@@ -621,12 +621,41 @@ def test_a_row_is_written_over_the_one_that_it_is_computed_from() -> None:
         return (scores.log_softmax(-1) + scores.flip(-1)) @ w.t(), scores.flip(0).amax(1)
 
     inputs = (torch.randn(32, 16), torch.randn(16, 64), torch.randint(0, 64, (32, 1)))
-    sizes = []
-    for program in (function, across):
-        for reuse_rows in (False, True):
-            schedule = scheduled(program, inputs, ScheduleOptions(reuse_rows=reuse_rows))
-            sizes.append(sum(int(n) == 0 for n in schedule.memory.offsets.values()))
-            run = evaluate(schedule, inputs)
-            for got, want in zip(run, program(*inputs), strict=True):
-                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
-    assert sizes[1] > sizes[0] and sizes[3] == sizes[2]
+    for program, reuses in ((function, True), (across, False)):
+        plain, rows = (
+            scheduled(program, inputs, ScheduleOptions(reuse_rows=r)).memory for r in (False, True)
+        )
+        saved = int(plain.arena_bytes) - int(rows.arena_bytes)
+        assert saved == (4 * 32 * 64 if reuses else 0)
+
+
+def test_matmuls_add_to_what_matmuls_have_summed_up_in_its_memory() -> None:
+    def summed(x: Any, w: Any) -> Any:
+        total = x[:32].t() @ w[:32]
+        total = torch.addmm(total, x[32:64].t(), w[32:64], beta=2, alpha=3)
+        return torch.addmm(total, x[64:].t(), w[64:])
+
+    def read_again(x: Any, w: Any) -> Any:
+        first = x[:32].t() @ w[:32]
+        second = torch.addmm(first, x[32:64].t(), w[32:64])
+        return torch.addmm(second, first, second), first
+
+    inputs = (torch.randn(96, 48), torch.randn(96, 48))
+    for program, count in ((summed, 1), (read_again, 3)):
+        schedule = scheduled(program, inputs)
+        assert len({name for step in schedule.steps for name in item_writes(step)}) == count
+
+
+def test_blocks_of_rows_are_not_fused_and_end_one_after_another() -> None:
+    def function(x: Any) -> Any:
+        return [part.exp().sum(-1) * 2 for part in x.split(8)]
+
+    inputs = (torch.randn(32, 40),)
+    graph = make_fx(lambda x: tuple(function(x)), tracing_mode="fake")(*inputs)
+    plain = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    for node in graph.graph.nodes:
+        if node.target in (torch.ops.aten.exp.default, torch.ops.aten.mul.Tensor):
+            node.meta["row_block"] = node.meta["val"].dim(), node.name
+    apart = weft_loop_ir.schedule(weft_loop_ir.lower(graph))
+    assert len(kernels(plain)) < len(kernels(apart)) and len(kernels(apart)) >= 8
+    weft_loop_ir.verify(apart)

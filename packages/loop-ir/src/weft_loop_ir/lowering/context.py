@@ -317,7 +317,9 @@ class LoweringContext:
         """Append the node whose body ``ops`` has recorded."""
         body = ops.body()
         names = tuple(sorted(origins))
-        self.nodes.append(LoopNode(body.writes[0], loops, reduction_loops, body, names, self.row_block))
+        self.nodes.append(
+            LoopNode(body.writes[0], loops, reduction_loops, body, names, self.row_block)
+        )
 
     def reduce(
         self,
