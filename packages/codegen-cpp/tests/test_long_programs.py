@@ -148,3 +148,26 @@ def test_compilers_run_beside_the_caller(
     begun = CppCodegen(CppOptions(cache_directory=cache / "begun")).begin(schedule, {})
     with pytest.raises(CompileError):
         begun()
+
+
+def test_kernels_that_begin_elsewhere_in_a_buffer_are_one_function(codegen: CppCodegen) -> None:
+    def blocks(x: torch.Tensor, w: torch.Tensor, scales: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = []
+        for k in range(5):
+            part = x[8 * k : 8 * k + 8] @ w
+            results.append((part * scales[8 * k : 8 * k + 8, None]).log_softmax(-1) @ w.t())
+        return tuple(results)
+
+    x, w, scales = torch.randn(40, 48), torch.randn(48, 96), torch.rand(40)
+    program = compiled(codegen, blocks, x, w, scales)
+    assert len(re.findall(r"WEFT_KERNEL void \w+\(.*\) \{", program.source)) == 1
+    torch.testing.assert_close(program(x, w, scales), blocks(x, w, scales), rtol=1e-4, atol=1e-4)
+
+
+def test_an_offset_that_differs_between_accesses_stays(codegen: CppCodegen) -> None:
+    def windows(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = [x[k : k + 8] for k in (0, 8, 20)]
+        return tuple((r[:, :-1] * r[:, 1:]).softmax(-1) for r in rows)
+
+    x = torch.randn(30, 12)
+    torch.testing.assert_close(compiled(codegen, windows, x)(x), windows(x))

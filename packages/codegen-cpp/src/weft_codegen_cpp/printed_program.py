@@ -14,6 +14,7 @@ from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
 from weft_codegen_cpp.kernel.common_extents import with_common_extents
+from weft_codegen_cpp.kernel.common_offsets import with_common_offsets
 from weft_codegen_cpp.kernel.kernel_forms import kernel_form, used_buffers
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_cpp.options import CppOptions
@@ -74,7 +75,7 @@ def _print_kernels(
             known[key] = printed(kernel, out_of_line=False)
         return replace(known[key], name=kernel.name, buffers=used_buffers(kernel))
 
-    for kernel, values in _kernels(schedule):
+    for kernel, values in _kernels(schedule, dtypes):
         one = printed_once(kernel)
         users = alike.setdefault((one.fields, one.body), [])
         users.append(kernel)
@@ -91,15 +92,19 @@ def _print_kernels(
     return kernels, tuple(sources)
 
 
-def _kernels(schedule: Schedule) -> Iterator[tuple[Kernel, Mapping[sympy.Symbol, int]]]:
+def _kernels(
+    schedule: Schedule, dtypes: Mapping[str, torch.dtype]
+) -> Iterator[tuple[Kernel, Mapping[sympy.Symbol, int]]]:
     """Every kernel, with the values of symbols that stand for what the schedule knows."""
     seen: set[str] = set()
+    alone = [step for step in schedule.steps if isinstance(step, Kernel)]
+    begun = with_common_offsets(alone, dtypes)
     for step in all_items(schedule.steps):
         if isinstance(step, ParallelKernels):
             yield from with_common_extents(step.kernels)
             seen.update(kernel.name for kernel in step.kernels)
         elif isinstance(step, Kernel) and step.name not in seen:
-            yield step, {}
+            yield begun.get(step.name, (step, {}))
 
 
 def _shares_memory(kernel: Kernel, schedule: Schedule) -> bool:

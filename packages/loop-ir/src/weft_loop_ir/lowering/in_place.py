@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sympy
 import torch
 
+from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.ir import ExternCall
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
@@ -122,9 +123,11 @@ def add_in_place(
     None where it isn't one.  A gradient of a weight that many matmuls add up is written once for each then,
     in one memory, which a copy of the sum would be too.
     """
-    out_variant = _ADDING.get(node.target)
+    operator = node.target
+    out_variant = _ADDING.get(operator)
     if out_variant is None or not isinstance(arguments[0], TensorValue):
         return None
+    assert isinstance(operator, OpOverload)
     total, *factors = arguments
     name = total.storage.buffer
     layout = node.meta["val"]
@@ -137,7 +140,7 @@ def add_in_place(
         return None
     context = driver.context
     result: TensorValue = context.extern(
-        node.target, arguments, keywords, layout, "library", out_variant, into=name
+        operator, arguments, keywords, layout, "library", out_variant, into=name
     )
     return result
 

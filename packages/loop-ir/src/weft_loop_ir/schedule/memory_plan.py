@@ -326,7 +326,7 @@ def _in_place_source(
     sources: set[str],
     is_safe: Callable[[Kernel, str, str], bool],
 ) -> str | None:
-    """The one of ``sources`` that dies here and that the kernel may overwrite with ``name``; None: none is."""
+    """The one of ``sources`` that dies here and that the kernel may overwrite with ``name``, if any."""
     excluded: set[str] = set()
     last = position
     if isinstance(step, ParallelKernels):
