@@ -410,3 +410,40 @@ def test_arguments_are_let_go_of_with_the_last_backward() -> None:
         seen.append((row, w.grad))
     assert seen[0][0] == seen[1][0] == [False, False, False, True]
     torch.testing.assert_close(seen[1][1], seen[0][1])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: x * 2,
+        lambda x, n: (x / 3).sum(),
+        lambda x, n: x * n,
+        lambda x, n: n - 2 * x,
+        lambda x, n: x.expand(2, 3) * 1.0,
+        lambda x, n: (x.mean(), x.sum()),
+        lambda x, n: torch.add(x, x, alpha=2) - n,
+        lambda x, n: x.lerp(x, 0.3),
+        lambda x, n: torch.cat([x[1:], -x]),
+        lambda x, n: (x * 2, x + 1),
+        lambda x, n: (x.relu(), x + n),
+    ],
+)
+def test_a_second_backward_where_only_numbers_were_kept(function: Callable[..., Any]) -> None:
+    """Autograd keeps a number that a tensor is multiplied by as a tensor, which it frees; others it keeps."""
+    compiled, told = weft.compile(function), []
+    for called in (function, compiled):
+        answers = []
+        for number in (2.5, 3.5, 4.5):
+            x = torch.ones(3, requires_grad=True)
+            results = called(x, number)
+            for result in results if isinstance(results, tuple) else (results,):
+                result.sum().backward()
+                try:
+                    result.sum().backward()
+                    answers.append("again")
+                except RuntimeError as error:
+                    answers.append(str(error).partition(" (")[0])
+            assert x.grad is not None
+            answers.append(x.grad.tolist())
+        told.append(answers)
+    assert told[1] == told[0]

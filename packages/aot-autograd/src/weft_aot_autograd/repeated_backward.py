@@ -14,6 +14,14 @@ import torch
 
 from .joint_graph import PartitionedGraph
 
+aten = torch.ops.aten
+
+_BY_KEPT_NUMBERS = frozenset({aten.mul.Tensor, aten.div.Tensor})
+"""What autograd computes with a Python number that it kept as a tensor, and frees: of ``2 * x``, ``x / 3``.
+
+What it keeps as a number is an operand of other overloads: of ``x.mean()``.
+"""
+
 
 class RepeatedBackward:
     """Which tangents may come in a later backward, and the saved values that they need; both by position."""
@@ -31,11 +39,17 @@ class RepeatedBackward:
             return set()
         ways = self._ways
         possible = {k for k in others if not self.meets(released, {k})}
-        return {value for tangents, read in ways.items() if tangents & possible for value in read}
+        read = {v for tangents, values in ways.items() if tangents & possible for v in values}
+        return read - {self._number}
 
     def meets(self, released: Set[int], present: Set[int]) -> bool:
         """Whether gradients of ``present`` go where those of ``released`` did, and values are read there."""
         return any(tangents & released and tangents & present for tangents in self._ways)
+
+    @property
+    def _number(self) -> int:
+        """What stands for all numbers that autograd keeps, behind the positions of saved values."""
+        return len(self._partitioned.saved)
 
     @functools.cached_property
     def _ways(self) -> Mapping[frozenset[int], Set[int]]:
@@ -63,8 +77,14 @@ class RepeatedBackward:
                 values[node] = read
                 continue
             tangents[node] = leading
+            if node.target in _BY_KEPT_NUMBERS and not all(map(_is_tensor, node.args[:2])):
+                read |= 1 << self._number
             ways[leading] = ways.get(leading, 0) | read
         return {frozenset(_positions(t)): _positions(read) for t, read in ways.items() if read}
+
+
+def _is_tensor(operand: object) -> bool:
+    return isinstance(operand, torch.fx.Node) and isinstance(operand.meta["val"], torch.Tensor)
 
 
 def _positions(bits: int) -> set[int]:
