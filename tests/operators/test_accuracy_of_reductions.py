@@ -187,6 +187,8 @@ QUICK = [
     ("layer_norm", 1000, torch.float32, "rows", True),
     ("vector_norm 2", 1000, torch.float32, "rows", True),
     ("softmax", 1000, torch.float32, "rows", True),
+    ("batch_norm", 7, torch.float32, "gaps", True),
+    ("batch_norm", 1000, torch.float32, "columns", True),
 ]
 
 

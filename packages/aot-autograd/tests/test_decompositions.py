@@ -130,6 +130,45 @@ def test_batch_norm_for_inference(forward: Any) -> None:
     assert aten._native_batch_norm_legit_no_training.default in _targets(traced)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4), (2, 3, 4, 2)])
+def test_gradients_of_batch_norm(
+    shape: tuple[int, ...], affine: bool, train: bool, dtype: torch.dtype
+) -> None:
+    """Beside the kernel's, and the same of numbers whose deviation has no square in float32."""
+    gradient, x = (torch.randn(shape).to(dtype) for _ in range(2))
+    statistics = torch.randn(3), torch.rand(3) + 0.5
+    weight = torch.randn(3) if affine else None
+    kept = torch.float64 if dtype == torch.float64 else torch.float32
+    operator = aten.native_batch_norm_backward.default
+
+    def arguments(scale: float) -> tuple[Any, ...]:
+        mean, variance = statistics[0] * scale, statistics[1] * scale**2
+        saved = mean, statistics[1].double().rsqrt() / scale
+        own = [None if t is None else t.to(kept) for t in (weight, mean, variance, *saved)]
+        return gradient, (x.double() * scale).to(dtype), *own, train, 0.0, [True, affine, affine]
+
+    rule = weft_aot_autograd.default_decompositions()[operator]
+    for scale in (1.0, 2.0**70) if train else (1.0,):  # a running variance has to be a float32
+        exact = operator(*(_wide(t) for t in arguments(scale)))
+        eager = operator(*arguments(scale))
+        for got, kernel, expected in zip(rule(*arguments(scale)), eager, exact, strict=True):
+            assert (got is None) == (kernel is None)
+            if got is not None:
+                assert got.dtype == kernel.dtype and got.shape == kernel.shape
+                factor = scale if got.shape == shape else 1.0
+                near = 2e-2 if got.dtype == torch.bfloat16 else 2e-5
+                torch.testing.assert_close(
+                    got.double() * factor, expected.double() * factor, rtol=near, atol=near
+                )
+
+
+def _wide(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) else value
+
+
 def test_own_table(forward: Any) -> None:
     functional = weft_functionalize.functionalize(
         torch.fx.symbolic_trace(lambda x: torch.addcmul(x, x, x)), [torch.ones(2)]

@@ -153,6 +153,53 @@ def _inference_batch_norm(
     )
 
 
+def _native_batch_norm_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    save_mean: torch.Tensor | None,
+    save_invstd: torch.Tensor | None,
+    train: bool,
+    eps: float,
+    output_mask: list[bool],
+) -> Any:
+    """By the normalised input: torch's rule squares ``save_invstd``, and float32 does not hold its square.
+
+    Eager's kernel has such products in float64.
+    """
+    narrow = input.dtype in (torch.bfloat16, torch.float16)
+    compute = torch.float32 if narrow else input.dtype
+    mean, scale = (save_mean, save_invstd) if train else (running_mean, running_var)
+    if mean is None or scale is None or input.dim() < 2:
+        return NotImplemented
+    channels = [1, -1] + [1] * (input.dim() - 2)
+    dims = [dim for dim in range(input.dim()) if dim != 1]
+    mean, scale = (t.to(compute).reshape(channels) for t in (mean, scale))
+    scale = scale if train else torch.rsqrt(scale + eps)
+    wide = gradient.to(compute)
+    normalised = (input.to(compute) - mean) * scale
+    total = wide.sum(dims, keepdim=True)
+    product = (wide * normalised).sum(dims, keepdim=True)
+    if weight is not None:
+        scale = scale * weight.to(compute).reshape(channels)
+    if train:
+        count = input.numel() // input.shape[1]
+        wide = wide - normalised * (product / count) - total / count
+    kept = input.dtype if weight is None else weight.dtype
+    gradients = (
+        t.reshape(-1).to(kept) if wanted else None
+        for t, wanted in zip((product, total), output_mask[1:], strict=True)
+    )
+    return (wide * scale).to(input.dtype), *gradients
+
+
+def _batch_norm_backward(*arguments: Any) -> Any:
+    """``batch_norm_backward``, whose last argument is memory that only other kernels keep."""
+    return _native_batch_norm_backward(*arguments[:-1])
+
+
 def _inference_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
     """``native_dropout`` that drops nothing."""
     if train is not False:
@@ -326,7 +373,9 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     aten.logit_backward.default: _logit_backward,
     aten.logspace.default: _of_floats(aten.logspace.default),
+    aten.batch_norm_backward.default: _batch_norm_backward,
     aten.native_batch_norm.default: _inference_batch_norm,
+    aten.native_batch_norm_backward.default: _native_batch_norm_backward,
     aten.native_dropout.default: _inference_dropout,
     aten.nll_loss_backward.default: _nll_loss_backward,
     aten.scaled_dot_product_attention.default: _chosen_attention,
