@@ -118,6 +118,9 @@ class _Runtime:
             and d.input_index is not None
         )
         self._mutated = frozenset(index for _, index, *_ in self._write_back)
+        self._others: tuple[int, ...] | None = (
+            None  # tensors that are not mutated, once a call has shown
+        )
         counts = getattr(compiled, "counts_writes", False)
         self._written_results = () if counts else functional.written_results
         self._input_of = {output: index for output, index, *_ in self._write_back}
@@ -142,8 +145,19 @@ class _Runtime:
         if taken is None:
             return tuple(self._source(*inputs))
         every = self._all_inputs(taken)
-        if self._mutated and _overlaps(every, self._mutated):
+        if self._mutated and self._overlaps(every):
             return tuple(self._source(*inputs))
+        return self._run_program(inputs, taken, every)
+
+    def call_program(self, *inputs: Any) -> tuple[Any, ...]:
+        """A call of which :meth:`runs_program` is known to be true: what that has looked at is not again."""
+        taken = inputs if self._shared is None else self._shared.taken_inputs(inputs)
+        assert taken is not None
+        return self._run_program(inputs, taken, self._all_inputs(taken))
+
+    def _run_program(
+        self, inputs: Sequence[Any], taken: Sequence[Any], every: Sequence[Any]
+    ) -> tuple[Any, ...]:
         computed = self._compiled(*taken)
         if self._written_results:
             count_writes(self._written_results, computed)
@@ -169,7 +183,21 @@ class _Runtime:
         taken = inputs if self._shared is None else self._shared.taken_inputs(inputs)
         if taken is None:
             return False
-        return not (self._mutated and _overlaps(self._all_inputs(taken), self._mutated))
+        return not (self._mutated and self._overlaps(self._all_inputs(taken)))
+
+    def _overlaps(self, every: Sequence[Any]) -> bool:
+        """Whether a mutated input shares storage with any other input."""
+        if self._others is None:
+            tensors = (k for k, value in enumerate(every) if isinstance(value, torch.Tensor))
+            self._others = tuple(k for k in tensors if k not in self._mutated)
+        found = [a for a in _storages(map(every.__getitem__, self._mutated)) if a]
+        written = {*found}
+        if len(written) < len(found) and (
+            len(written) < sum(every[k].numel() > 0 for k in self._mutated)
+        ):
+            return True  # not only empty ones share
+        others = map(every.__getitem__, self._others)
+        return not written.isdisjoint(_storages(others))  # of hundreds, at each call
 
     @property
     def only_checks_indices(self) -> bool:
@@ -457,16 +485,6 @@ def _storage_as(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if base.dtype.is_complex and base.dtype.to_real() == dtype:
         return torch.view_as_real(torch.as_strided(base, (count,), (1,), 0)).view(-1)
     return torch.as_strided(base, (count * max(whole, 1),), (1,), 0).view(dtype)
-
-
-def _overlaps(every: Sequence[Any], mutated: frozenset[int]) -> bool:
-    """Whether a mutated input shares storage with any other input."""
-    tensors = {k: value for k, value in enumerate(every) if isinstance(value, torch.Tensor)}
-    found = [address for address in _storages(map(tensors.pop, mutated)) if address]
-    written = {*found}
-    if len(written) < len(found) and len(written) < sum(every[k].numel() > 0 for k in mutated):
-        return True  # not only empty ones share
-    return not written.isdisjoint(_storages(tensors.values()))  # of hundreds, at each call
 
 
 def _storages(tensors: Iterable[torch.Tensor]) -> Iterator[int]:

@@ -84,7 +84,7 @@ class Recovery:
         """``function``, which runs the graph; an exception leaves everything as it was.
 
         Nothing is copied for a call of which ``function.cannot_fail``, if it has that, says that it raises
-        nothing once it has changed something.
+        nothing once it has changed something; ``function.call_program`` then calls it, if it has that.
         """
         if self == Recovery():
             return function
@@ -99,11 +99,12 @@ class Recovery:
         self, module: torch.fx.GraphModule, function: Callable[..., Any]
     ) -> Callable[..., Any]:
         cannot_fail = getattr(function, "cannot_fail", None)
+        call_program = getattr(function, "call_program", function)
         attributes = [getattr(module, name) for name in self.attributes]
 
         def run(*arguments: Any) -> Any:
             if cannot_fail is not None and cannot_fail(*arguments):
-                return function(*arguments)
+                return call_program(*arguments)
             written = [*(arguments[i] for i in self.inputs), *attributes]
             with torch.no_grad():
                 copies = [tensor.clone() for tensor in written]
