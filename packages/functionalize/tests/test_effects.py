@@ -295,6 +295,31 @@ def test_inputs_that_overlap_in_a_call_run_eagerly() -> None:
     assert result.tolist() == [2.0, 2.0, 0.0]
 
 
+def test_calls_are_told_apart_before_and_called_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    import weft_functionalize.runtime
+
+    def program(x: Tensor, y: Tensor, n: int) -> Any:
+        x.add_(y)
+        return x * n, y[1:]
+
+    example = [torch.ones(3), torch.ones(3), 2]
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(program), example)
+    run: Any = wrap(functional, bind(functional, functional.graph_module))
+    memory = torch.arange(5.0)
+    for written, other in ((memory[:3], memory[2:]), (memory[:3], memory[:3])):
+        assert not run.runs_program(written, other, 2)
+    for begin in range(2):
+        given = [torch.arange(4.0)[begin:][:3].clone(), torch.ones(3), 2]
+        wanted = program(*(wanted_given := [given[0].clone(), *given[1:]]))
+        assert run.runs_program(*given)
+        with monkeypatch.context() as patch:
+            patch.delattr(weft_functionalize.runtime, "_storages")  # it is not looked at again
+            found = run.call_program(*given)
+        torch.testing.assert_close(tuple(found), wanted)
+        torch.testing.assert_close(given[0], wanted_given[0])
+        assert found[1].data_ptr() == given[1][1:].data_ptr()
+
+
 @pytest.mark.parametrize("of_input", [True, False])
 def test_one_of_several_views_is_not_to_be_written(of_input: bool) -> None:
     """Autograd refuses writes to what ``split``, ``chunk`` and ``unbind`` give, where it records them."""
