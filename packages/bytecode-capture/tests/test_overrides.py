@@ -193,6 +193,13 @@ def nested_modes(x):
     return y, z, mode.names, x + 1
 
 
+def modes_that_are_asked_for(x):
+    with Doubling(), Counting() as mode:
+        modes = torch.overrides._get_current_function_mode_stack()
+        innermost = torch.overrides._get_current_function_mode()
+    return x + 1, [type(m) for m in modes], innermost is mode
+
+
 def mode_and_class(x):
     with Counting() as mode:
         return UNIT * x, mode.names
@@ -201,6 +208,7 @@ def mode_and_class(x):
 PROGRAMS = [
     results_inherit, in_place, both_sides, made_inside, log_of_calls, indifferent, other_class,
     own_overridable_function, disabled_in_a_block, kinds, counting_mode, nested_modes, mode_and_class,
+    modes_that_are_asked_for,
 ]  # fmt: skip
 
 

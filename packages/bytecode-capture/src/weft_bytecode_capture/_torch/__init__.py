@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch._C import TensorBase, _functorch
+from torch._C import _get_function_stack_at as torch_function_mode_at
 from torch._C import _get_privateuse1_backend_name as private_backend_name
 from torch._C import _group_tensors_by_device_and_dtype as group_tensors
 from torch._C import _InferenceMode as InferenceMode
@@ -48,7 +49,7 @@ __all__ = [
     "is_autocast_available", "is_torch_function_mode_enabled", "log_api_usage_once",
     "optimizer_value", "optimizer_values", "pop_torch_function_mode", "private_backend_name",
     "push_torch_function_mode", "pytree", "set_grad_enabled", "suggested_format",
-    "torch_dispatch_modes", "torch_function_modes", "while_loop",
+    "torch_dispatch_modes", "torch_function_mode_at", "torch_function_modes", "while_loop",
 ]  # fmt: skip
 
 
@@ -176,7 +177,7 @@ def mode_of_the_program() -> str | None:
     Other than that of the default device, which operators are captured under.
     """
     for position in range(torch_function_modes()):
-        mode = torch._C._get_function_stack_at(position)
+        mode = torch_function_mode_at(position)
         if not isinstance(mode, DeviceContext):
             return type(mode).__qualname__
     if torch_dispatch_modes():

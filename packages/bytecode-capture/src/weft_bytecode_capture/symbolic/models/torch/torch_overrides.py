@@ -16,6 +16,7 @@ from ...._torch import (
     is_torch_function_mode_enabled,
     pop_torch_function_mode,
     push_torch_function_mode,
+    torch_function_mode_at,
     torch_function_modes,
 )
 from ....unsupported import Unsupported
@@ -116,6 +117,15 @@ def _pop_mode(evaluator: Evaluator) -> Variable:
 @model(torch_function_modes)
 def _count_modes(evaluator: Evaluator) -> Variable:
     return ConstantVariable(torch_function_modes() + len(evaluator.state.overrides.modes))
+
+
+@model(torch_function_mode_at)
+def _mode_at(evaluator: Evaluator, position: Variable, /) -> Variable:
+    modes = evaluator.state.overrides.modes
+    number = position.as_constant() - torch_function_modes() if position.is_constant() else -1
+    if not 0 <= number < len(modes):
+        raise Unsupported(OVERRIDE, "a mode from outside the captured function is asked for")
+    return modes[number]
 
 
 @model(is_torch_function_mode_enabled)
