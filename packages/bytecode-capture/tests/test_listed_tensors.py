@@ -1,5 +1,6 @@
 """``torch.tensor`` of lists that hold tensors of the graph: dtypes, nesting, devices."""
 
+import collections
 import random
 import warnings
 
@@ -118,3 +119,20 @@ def test_old_constructors_of_lists_of_tensors(make) -> None:
     assert type(found) is type(wanted) and str(found) == str(wanted)
     if isinstance(wanted, torch.Tensor):
         assert found.dtype == wanted.dtype and found.requires_grad == wanted.requires_grad
+
+
+@pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor])
+@pytest.mark.parametrize("value", [lambda x: 0.5, lambda x: x.sum(), lambda x: x.sum().item()])
+def test_of_deques(make, value) -> None:
+    def returns(x, outside):
+        found = collections.deque(maxlen=4)
+        for step in range(6):
+            found.appendleft(value(x) * step)
+        return make(found) + x, make(outside) * x, list(found)
+
+    outside = collections.deque([1.0, 2.0, 3.0, 4.0])
+    for _ in range(2):
+        captured = capture(returns)(torch.arange(4.0), outside)
+        torch.testing.assert_close(captured.result, returns(torch.arange(4.0), outside))
+        assert not captured.breaks
+        outside.rotate()

@@ -31,6 +31,7 @@ from ...variables.builder import (
 from ...variables.constant import OPERATORS, ConstantVariable, register_special
 from ...variables.python_protocols import pure_call
 from ..builtins.methods import BuiltinMethodVariable
+from ..containers.deques import DequeVariable
 from ..containers.sequences import ListVariable, TupleVariable
 from ..objects.classes import ClassVariable
 from ..objects.opaque import RefusedVariable
@@ -433,6 +434,9 @@ class ArrayConversionVariable(TorchFunctionVariable):
             return tensor.call_method(evaluator, "to", [], keywords) if keywords else tensor
         if self.value is torch.from_numpy:
             raise Unsupported(_NUMPY, f"{self!r}({', '.join(map(repr, arguments))})")
+        if type(first) is DequeVariable:  # a sequence like others to these functions
+            first = ListVariable(first.iterate(evaluator))
+            arguments = [first, *arguments[1:]]
         if first is not None and "dtype" not in keywords and _holds_scalar(evaluator, first):
             raise Unsupported(_NUMPY, f"{self!r}({first!r}), whose type NumPy's scalars decide")
         for made_of in (tensor_of_list, tensor_of_number):

@@ -12,6 +12,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.graph_arguments import with_dtype
 from ..containers.sequences import ListVariable, TupleVariable
+from ..numbers.data_numbers import DataFloatVariable
 from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.symbolic_range import depends_on_data
@@ -64,7 +65,8 @@ _MAX_NUMBERS = 64
 def _may_vary(numbers: list[Variable], dtype: torch.dtype) -> bool:
     """Whether some number varies, and a tensor of ``dtype`` is made of each as torch makes it of all."""
     varying = [number for number in numbers if isinstance(number, SymbolicNumberVariable)]
-    if not varying or any(map(depends_on_data, varying)):
+    integers = [number for number in varying if not isinstance(number, DataFloatVariable)]
+    if not varying or any(map(depends_on_data, integers)):
         return False
     kinds = {number.python_type() for number in numbers}
     return all(kind in _TAKEN and dtype in _TAKEN[kind] for kind in kinds)
