@@ -372,3 +372,21 @@ def test_views_that_leave_a_loop_or_branch(
         for result in (found, expected):
             assert result.requires_grad
             assert torch.autograd.grad(result.sum(), x, allow_unused=True) == (None,)
+
+
+def test_an_element_at_a_place_in_a_tensor_that_a_loop_gives() -> None:
+    """Eager's is a view, which requires gradients as its base does; the graph would have a copy."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            place = torch.zeros((), dtype=torch.int64)
+            while place < 3:
+                element = x[place]
+                place = place + 1
+        return element
+
+    x = torch.arange(12.0, requires_grad=True).view(4, 3)
+    found, wanted = weft.compile(program)(x), program(x)
+    assert (found.requires_grad, found.is_leaf) == (wanted.requires_grad, wanted.is_leaf)
+    assert found.requires_grad
+    torch.testing.assert_close(found, wanted)

@@ -77,6 +77,12 @@ class ElementCopy:
         self.is_put_back = True
         return True
 
+    def is_unrecorded_view(self) -> bool:
+        """Whether eager has a view that was made without gradients and requires some, as its base does."""
+        base = self.place[0].fake
+        with torch.no_grad():
+            return not self.fake.requires_grad and base.view_as(base).requires_grad
+
     def check(self) -> None:
         """Refuse a region in which the copy was written, and not put back."""
         if not self.is_put_back and version_of(self.fake) != self._version:

@@ -73,8 +73,12 @@ class Subgraph:
         for node in (*parameters, *taken):
             self._check(node.meta.get("example_value"))
         torch.fx.map_arg(results, lambda node: _check_recorded(node.meta.get("example_value")))
+        given: list[object] = []
+        torch.fx.map_arg(results, lambda node: given.append(node.meta.get("example_value")))
         for element in self._aliases.elements:
             element.check()
+            if any(element.fake is value for value in given) and element.is_unrecorded_view():
+                raise Unsupported(_UNRECORDED, "a result is an element read without gradients")
         anchor = self.graph._root
         for node in parameters:
             if anchor.next is not node:
@@ -121,7 +125,10 @@ def _check_recorded(value: object) -> None:
     except RuntimeError:  # its memory was written to since
         is_recorded = False
     if not is_recorded:
-        raise Unsupported("gradient through a region", "a result is a view made without gradients")
+        raise Unsupported(_UNRECORDED, "a result is a view made without gradients")
+
+
+_UNRECORDED = "gradient through a region"
 
 
 def _calls(graph: torch.fx.Graph) -> int:
