@@ -260,7 +260,7 @@ def test_only_what_is_large_beside_the_rest_is_in_blocks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("block_rows", "count"), [(64, 4), (16, 4), (12, 5), (10, 6), (8, 8), (1, 8)]
+    ("block_rows", "count"), [(64, 4), (16, 4), (12, 5), (10, 6), (8, 8), (1, 16)]
 )
 def test_how_many_blocks_there_are(block_rows: int, count: int) -> None:
     joint = joint_of(mean_loss, *operands((64,)))

@@ -13,11 +13,12 @@ class RowBlockOptions:
     what a step holds, while each block costs some launches.
     ``min_share``: what it has at least beside all inputs of the graph: a step holds these and their gradients
     anyway, so that less than a quarter of them hardly moves its peak.
-    ``blocks``: how many blocks there are at least; ``max_blocks``: at most.  With four, of eager's memory for
-    logits and gradient less than a quarter is left; of more than eight each costs the compiler time.
+    ``blocks``: how many blocks there are at least; ``max_blocks``: at most.  Each is a few library calls, and
+    equal ones share their kernels.
     ``block_rows``: how many rows a block has at least where there are more than ``blocks`` of them, on a CPU;
-    ``gpu_block_rows``: elsewhere.  The gradient of the weight is read and written for each block, which takes
-    a GPU a tenth of the time of the block's matmuls where it has 2048 rows, a CPU so where it has 256.
+    ``gpu_block_rows``: elsewhere.  The gradient of the weight is read and written for each block: on a CPU
+    that takes about a twentieth of the time of the block's matmuls from 128 rows on, on a GPU, which
+    multiplies faster beside its memory, a tenth from 2048 on (both by their rates, not measured).
     ``gradients_in_forward``: gradients of a loss are computed with it, where they are linear in the loss's
     own gradient, and multiplied by that in backward.  Else backward computes each block a second time.
     """
@@ -25,7 +26,7 @@ class RowBlockOptions:
     min_bytes: int | None = 1 << 28
     min_share: float = 0.25
     blocks: int = 4
-    max_blocks: int = 8
-    block_rows: int = 256
+    max_blocks: int = 16
+    block_rows: int = 128
     gpu_block_rows: int = 2048
     gradients_in_forward: bool = True
