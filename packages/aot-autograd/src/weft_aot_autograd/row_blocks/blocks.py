@@ -254,8 +254,10 @@ class _Writing:
 def block_bounds(region: Region, options: RowBlockOptions) -> Bounds:
     """Blocks of as many rows each, but for a rest that the last one has as well."""
     rows = region.rows
-    is_cpu = region.root.meta["val"].device.type == "cpu"
-    least = options.block_rows if is_cpu else options.gpu_block_rows
+    matrix = region.root.meta["val"]
+    least = options.gpu_block_rows
+    if matrix.device.type == "cpu":
+        least = options.block_rows * (2 if matrix.dtype.itemsize == 2 else 1)
     count = max(options.blocks, min(size_hint(rows) // least, options.max_blocks))
     if isinstance(rows, int):
         count = next((n for n in range(count, 2 * count) if rows % n == 0), count)
