@@ -361,3 +361,28 @@ def test_distinct_slices_lie_as_eagers(function: Any, dim: int | None) -> None:
         found = weft.compile(function)(operand, return_inverse=True, return_counts=True, dim=dim)
         assert [part.stride() for part in found] == [part.stride() for part in expected]
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.adaptive_avg_pool2d(x, 1),
+        lambda x: (F.adaptive_avg_pool2d(x, 1) * 2, x.mean((2, 3), keepdim=True)),
+        lambda x: (x.sum((2, 3), keepdim=True) + 1).as_strided((2, 1), (3, 7)),
+        lambda x: F.adaptive_max_pool2d(x, 1),
+    ],
+)
+def test_dims_of_one_element_in_training(function: Callable[[T], Any]) -> None:
+    """Their strides tell whether an image is channels-last; what results lead to is eager's too."""
+    compiled = weft.compile(function)
+    for columns in (4, 5):
+        told = []
+        for called in (function, compiled):
+            image = torch.arange(24.0 * columns).view(2, 3, 4, columns).sin()
+            x = image.to(memory_format=torch.channels_last).requires_grad_()
+            results = called(x)
+            parts = results if isinstance(results, tuple) else (results,)
+            sum((part * part).sum() for part in parts).backward()
+            told.append(([part.stride() for part in parts], [*parts, x.grad]))
+        assert told[1][0] == told[0][0]
+        torch.testing.assert_close(told[1][1], told[0][1])

@@ -12,6 +12,7 @@ import torch
 import torch.fx
 from weft_functionalize import (
     FunctionalGraph,
+    OutputKind,
     is_gradient_rule,
     is_unrecorded_view,
     known_equal,
@@ -313,6 +314,7 @@ class JointTrace:
         recorder = self.recorder
         order = sorted(gradients)
         results = [recorder.nodes_in(value) for value in outputs]  # some are sizes of data
+        self._stride_as_promised(results)
         results += self.owned([gradients[i] for i in order])
         with self.mode:
             recorder.finish(results)
@@ -325,6 +327,26 @@ class JointTrace:
             len(outputs),
             GradientFlags(len(outputs) - 1, positions) if positions else None,
         )
+
+    def _stride_as_promised(self, results: list[Any]) -> None:
+        """Give results the strides of dims of one element that eager's have.
+
+        Views that stand for ``as_strided`` have others: those of a pooled channels-last image.
+        """
+        (output,) = self.functional.graph_module.graph.find_nodes(op="output")
+        for descriptor in self.functional.outputs:
+            k = descriptor.graph_index
+            if k is None or descriptor.kind is not OutputKind.USER_OUTPUT:
+                continue
+            node, promised = results[k], output.args[0][k]
+            if not isinstance(node, torch.fx.Node) or not isinstance(promised, torch.fx.Node):
+                continue
+            found, wanted = node.meta["val"], promised.meta["val"]
+            if _differs_where_one(found, wanted):
+                with self.mode, torch.no_grad():
+                    value = found.detach().as_strided(wanted.shape, wanted.stride())
+                arguments = (node, list(wanted.shape), list(wanted.stride()))
+                results[k] = self.recorder.append(aten.as_strided.default, arguments, {}, value)
 
     def owned(self, gradients: list[torch.Tensor]) -> list[torch.fx.Node]:
         """The gradients' nodes, each in memory of its own: the engine may keep and write what it gets."""
@@ -343,6 +365,18 @@ class JointTrace:
             taken.add(storage)
             nodes.append(self.recorder.node_of(gradient))
         return nodes
+
+
+def _differs_where_one(found: Any, wanted: Any) -> bool:
+    """Whether two tensors of known layout have other strides in dims of one element, and those alone."""
+    if not isinstance(found, torch.Tensor) or not isinstance(wanted, torch.Tensor):
+        return False
+    numbers = (*found.shape, *found.stride(), *wanted.shape, *wanted.stride())
+    if any(type(number) is not int for number in numbers) or found.shape != wanted.shape:
+        return False
+    strides = list(zip(found.shape, found.stride(), wanted.stride(), strict=True))
+    same_else = all(mine == its for count, mine, its in strides if count != 1)
+    return same_else and found.stride() != wanted.stride()
 
 
 def _copy(gradient: torch.Tensor) -> torch.Tensor:
