@@ -245,6 +245,15 @@ def test_what_reads_all_rows_stays_whole(program: Program) -> None:
     assert [n.target for n in joint.graph_module.graph.nodes] == before
 
 
+def test_rows_are_taken_first_of_large_matrices_only() -> None:
+    for options, rows in ((RowBlockOptions(1 << 20, 0), 36), (FORCED, 32)):
+        joint = joint_of(of_next, *operands((4, 9)))
+        joint_in_blocks(joint, options)
+        matmuls = [n for n in joint.graph_module.graph.nodes if n.target is aten.mm.default]
+        wide = [n.meta["val"].shape[0] for n in matmuls if n.meta["val"].shape[1] == COLUMNS]
+        assert sum(wide) == rows
+
+
 def test_only_what_is_large_beside_the_rest_is_in_blocks() -> None:
     inputs = operands((64,))
     nbytes, others = 64 * COLUMNS * 8, 8 * HIDDEN * (64 + COLUMNS) + 64 * 8 + 8

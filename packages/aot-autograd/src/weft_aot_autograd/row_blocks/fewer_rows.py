@@ -31,7 +31,7 @@ def take_rows_first(graph: torch.fx.Graph, is_large: Callable[[Node], bool]) -> 
             if chain and is_large(chain[0]):
                 _slice_first(node, chain)
         elif node.target is aten.slice_scatter.default and is_zero(node.args[0]):
-            _shorten_readers(node)
+            _shorten_readers(node, is_large)
 
 
 def _chain_to_matmul(node: Node) -> list[Node]:
@@ -93,8 +93,8 @@ def _shortened(flat: torch.Tensor, where: Sequence[Any], shape: Sequence[Any]) -
     return short
 
 
-def _shorten_readers(node: Node) -> None:
-    """Have matmuls and sums read the rows of ``node`` that are not zeros."""
+def _shorten_readers(node: Node, is_large: Callable[[Node], bool]) -> None:
+    """Have matmuls and sums read the rows of ``node`` that are not zeros, where it is a large matrix."""
     part = node.args[1]
     assert isinstance(part, Node)
     copies: list[Node] = []
@@ -105,7 +105,7 @@ def _shorten_readers(node: Node) -> None:
     shape = shape_of(last)
     if len(shape) != 2 or not known_equal(shape[1], shape_of(node)[-1]):
         return
-    if _rows_sliced(node, node, shape[0]) is None:
+    if _rows_sliced(node, node, shape[0]) is None or not is_large(last):
         return
     readers = list(last.users)
     if not all(_is_shortened(reader, last) for reader in readers):
