@@ -25,6 +25,7 @@ BY_ONE: tuple[Callable[[Tensor], Any], ...] = (
     torch.fft.fftshift,
     torch.nan_to_num,
     lambda x: torch.pow(2.0, x),
+    lambda x: torch._standard_gamma(x + 1),
     lambda x: torch.isin(x, 0.5),
     lambda x: torch.roll(x, 2, 0),
     lambda x: torch.roll(x, 1, -1),

@@ -271,6 +271,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.nll_loss2d_forward.default: _contiguous,
     aten.rrelu_with_noise.default: _contiguous,
     aten.rrelu_with_noise_functional.default: _contiguous,
+    aten._standard_gamma.default: _contiguous,
     aten.normal.Tensor_Tensor: _contiguous,
     aten.normal.Tensor_float: _contiguous,
     aten.normal.float_Tensor: _contiguous,
@@ -365,6 +366,11 @@ def _some_number(value: Any) -> Any:
     return 3 if isinstance(value, torch.SymInt) else value
 
 
+def _gamma(concentration: torch.Tensor, generator: Any = None) -> torch.Tensor | None:
+    """Draws that have no meta function before torch 2.13."""
+    return torch.empty_like(concentration, memory_format=torch.contiguous_format)
+
+
 def _has_symbolic_numbers(args: Sequence[Any]) -> bool:
     return any(isinstance(n, torch.SymInt | torch.SymFloat) for n in args)
 
@@ -403,6 +409,7 @@ if not FAKES_TAKE_SIZES_OF_DATA:
         aten.slice.Tensor: (_slice, _has_sizes_of_data),
         aten.pow.Tensor_Scalar: (_power, _has_symbolic_numbers),
         aten.pow.Scalar: (_power, _has_symbolic_numbers),
+        aten._standard_gamma.default: (_gamma, has_symbols),
     }
 
 
