@@ -103,8 +103,8 @@ def _fields(kind: type) -> list[str]:
 
 def _is_named_result(value: Any) -> bool:
     """Whether it is a tuple of which every field has a name and a place."""
-    kind = type(value)
-    if not isinstance(value, tuple) or not hasattr(kind, "n_sequence_fields"):
+    kind: Any = type(value)
+    if not issubclass(kind, tuple) or not hasattr(kind, "n_sequence_fields"):
         return False
     return bool(kind.n_fields == kind.n_sequence_fields == len(_fields(kind)))
 
