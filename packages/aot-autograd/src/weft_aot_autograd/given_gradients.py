@@ -41,9 +41,6 @@ class GivenGradients:
         ):
             self._reaching = None
         self._outputs = outputs
-        # Outputs that have a history, but lead to no argument, where that is known.
-        is_known = self._reaching is not None
-        self.leading_nowhere = frozenset(o for o in outputs if is_known and not reached[o])
         # Outputs that have gradients in some calls only: by what flags.
         self._in_some: dict[int, set[int]] = {}
         for output in outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -141,8 +141,6 @@ def _applied(
         if nodes:  # none, as data may decide
             compute = functools.partial(_compute_early, nodes[0])
             results = edges.join(tickets, results, compute)
-    if plan.given.leading_nowhere and not plan.leads_nowhere:
-        return lead_nowhere(results, plan.given.leading_nowhere)
     return results
 
 
@@ -173,28 +171,6 @@ def _unreached(plan: Plan) -> tuple[int, ...]:
         return ()
     reached = {*plan.gradients, *plan.missing.arguments}
     return tuple(k for k in range(len(plan.argument_indices)) if k not in reached)
-
-
-def lead_nowhere(results: Sequence[Any], positions: Set[int]) -> tuple[Any, ...]:
-    """The ``results``, those at the ``positions`` with a history that leads to no argument."""
-    return tuple(
-        LeadingNowhere.apply((result.detach(),), torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call]
-        if k in positions and _requires_grad(result)
-        else result
-        for k, result in enumerate(results)
-    )
-
-
-class LeadingNowhere(torch.autograd.Function):
-    """Gives the tensor in a tuple, which is no input to autograd, a history of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, values: tuple[torch.Tensor], leaf: torch.Tensor) -> torch.Tensor:
-        return values[0]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, None]:
-        return None, None
 
 
 _LEADING = 3
