@@ -163,3 +163,39 @@ def test_what_it_costs_and_what_fast_does() -> None:
     eager, fast = log.graphs
     assert 0 < eager.kernel_count < 10
     assert eager.fallbacks and not fast.fallbacks
+
+
+VIEW_COPIES: tuple[Callable[[X], X], ...] = (
+    *(torch.diag, torch.diagonal_copy, torch.t_copy, torch.alias_copy, torch.detach_copy),
+    *(torch.corrcoef, torch.squeeze_copy, lambda x: torch.transpose_copy(x, 0, 1)),
+    lambda x: torch.permute_copy(x, (1, 0)),
+    lambda x: torch.select_copy(x, 1, 2),
+    lambda x: torch.slice_copy(x, 1, 0, 5, 2),
+    lambda x: torch.unsqueeze_copy(x, 1),
+    lambda x: torch.expand_copy(x[:1], (7, 7)),
+    lambda x: torch.view_copy(x, (49,)),
+    lambda x: torch.unfold_copy(x, 0, 3, 2),
+    lambda x: torch.narrow_copy(x, 1, 2, 3),
+    lambda x: x.t().contiguous(),
+)
+"""Views that are copied."""
+
+
+@pytest.mark.parametrize("dtype", [*FURTHER_DTYPES, torch.float32], ids=str)
+def test_copies_of_views(dtype: torch.dtype) -> None:
+    """Of complex numbers too, which loops don't hold."""
+    torch.manual_seed(0)
+    x = torch.randn(7, 7).mul(9).to(dtype)
+    functions = [
+        f
+        for f in VIEW_COPIES
+        if f is not torch.corrcoef or dtype in (torch.complex64, torch.float32)
+    ]
+
+    def every(x: X) -> list[X]:
+        return [function(x) for function in functions]
+
+    with torch.no_grad():
+        found, expected = weft.compile(every, numerics="eager")(x), every(x)
+    for position, (one, other) in enumerate(zip(found, expected, strict=True)):
+        assert same_bits(one, other), f"function {position}"
