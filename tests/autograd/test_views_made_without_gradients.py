@@ -390,3 +390,17 @@ def test_an_element_at_a_place_in_a_tensor_that_a_loop_gives() -> None:
     assert (found.requires_grad, found.is_leaf) == (wanted.requires_grad, wanted.is_leaf)
     assert found.requires_grad
     torch.testing.assert_close(found, wanted)
+
+
+def test_a_leaf_that_is_a_view_of_what_requires_no_gradients() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        other = x.sin()
+        while x.sum() < 50:
+            x = x * 1.5 + 0.5
+        return x, other
+
+    seen = []
+    for function in (program, weft.compile(program)):
+        x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_()
+        seen.append(torch.autograd.grad(function(x)[0].sum(), x)[0])
+    torch.testing.assert_close(seen[1], seen[0])

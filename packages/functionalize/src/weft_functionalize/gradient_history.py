@@ -491,7 +491,12 @@ class GradientHistory:
 def is_unrecorded_view(tensor: torch.Tensor) -> bool:
     """Whether this is a view that was made under ``no_grad``: it says that it requires a gradient if its base
     does, but autograd knows nothing of it."""
-    return tensor.requires_grad and tensor.grad_fn is None and tensor._is_view()
+    if not (tensor.requires_grad and tensor.grad_fn is None and tensor._is_view()):
+        return False
+    base = tensor._base
+    return (
+        base is None or base.requires_grad
+    )  # else it is a leaf: a view that was made to require gradients
 
 
 def with_its_history(tensor: torch.Tensor, detached: TensorMap[torch.Tensor]) -> torch.Tensor:
