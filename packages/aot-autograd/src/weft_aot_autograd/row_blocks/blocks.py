@@ -69,6 +69,8 @@ class _Blocks:
     def run(self) -> int:
         if self.options.min_bytes is None:
             return 0
+        if not any(n.target in _MATMULS and self._is_large(n) for n in self.graph.nodes):
+            return 0
         take_rows_first(self.graph, self._is_large)
         eliminate_dead_code(self.graph)
         roots = [n for n in self.graph.nodes if n.target in _MATMULS and self._is_large(n)]
