@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from weft_loop_ir import ExternCall, Schedule, is_on_several_devices, raises_by_value
 
 from weft_codegen_triton.host.regions import every_step, is_repeatable
-from weft_codegen_triton.host.steps_of_each_call import between_cpu_steps, tail_takes_copies
+from weft_codegen_triton.host.steps_of_each_call import head_length, tail_takes_copies
 
 NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Operators with these tags read a result back to the host."""
@@ -32,14 +34,14 @@ def calls_of(schedule: Schedule) -> list[ExternCall]:
 def is_recordable(schedule: Schedule) -> bool:
     """Whether calls of one size do the same work, without waiting for the device or for other processes.
 
-    What the CPU computes before and after the recording may be anything.
+    What comes before the recording, on the CPU, may be anything.
 
     A float that is passed would be recorded as it is in one call.  A process that records a collective
     while another one runs it waits for ever.
     """
     if any(not symbol.symbol.is_integer for symbol in schedule.symbols):
         return False
-    schedule = between_cpu_steps(schedule)
+    schedule = replace(schedule, steps=schedule.steps[head_length(schedule) :])
     if not is_repeatable(schedule) or not tail_takes_copies(schedule):
         return False
     if is_on_several_devices(schedule):

@@ -1,17 +1,16 @@
 """Steps of a program that are run anew at each call: before a recording is replayed, and after it.
 
 The first ones compute on the CPU and send what they give to the GPU, as an optimizer's counts of steps.  The
-last ones make large results, copy others to the CPU, or compute there.  What a recording computes must be
-copied for the caller.  Steps that come after it write straight into memory of the caller's, and their
-launches cost nothing while the recording runs.
+last ones make large results, or copy others to the CPU.  What a recording computes must be copied for the
+caller.  Steps that come after it write straight into memory of the caller's, and their launches cost nothing
+while the recording runs.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection
 
 from weft_loop_ir import (
     ExternCall,
@@ -33,11 +32,6 @@ BYTES_PER_STEP = 8 << 20
 
 def head_length(schedule: Schedule) -> int:
     """How many of the first steps read what is on the CPU only, beside a GPU where kernels run."""
-    return _count_on_cpu(schedule, schedule.steps)
-
-
-def _count_on_cpu(schedule: Schedule, steps: Iterable[Step]) -> int:
-    """How many ``steps`` read what is on the CPU only, before the first that doesn't."""
     devices = devices_of(schedule)
 
     def reads_elsewhere(step: Step) -> bool:
@@ -46,24 +40,10 @@ def _count_on_cpu(schedule: Schedule, steps: Iterable[Step]) -> int:
         read = {schedule.buffers[name].layout.device for name in item_reads(step)}
         return bool(read) and read.isdisjoint(devices)
 
-    return sum(1 for _ in itertools.takewhile(reads_elsewhere, steps))
-
-
-def between_cpu_steps(schedule: Schedule) -> Schedule:
-    """``schedule`` without what the CPU computes before and after all else."""
-    steps = schedule.steps[head_length(schedule) :]
-    last = _count_on_cpu(schedule, reversed(steps))
-    return replace(schedule, steps=steps[: len(steps) - last])
+    return sum(1 for _ in itertools.takewhile(reads_elsewhere, schedule.steps))
 
 
 def tail_length(schedule: Schedule, returned: Collection[str]) -> int:
-    """How many of the last steps run on the CPU, or make results that are better not copied."""
-    after_head = schedule.steps[head_length(schedule) :]
-    between = between_cpu_steps(schedule)
-    return _gpu_tail_length(between, returned) + len(after_head) - len(between.steps)
-
-
-def _gpu_tail_length(schedule: Schedule, returned: Collection[str]) -> int:
     """How many of the last steps write the large ones of ``returned``, as far as the last steps do."""
     large = {name for name in returned if static_bytes(schedule, name) >= LARGE}
     first: dict[str, int] = {}

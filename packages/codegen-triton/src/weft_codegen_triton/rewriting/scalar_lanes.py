@@ -173,18 +173,17 @@ class _Vectors:
         assert self.vectors[value].meta["val"].dtype == node.meta["val"].dtype
 
     def _return(self) -> None:
-        """Have the graph return numbers with memory of their own, made while the GPU is at work."""
+        """Have the graph return numbers with memory of their own."""
         output = self.graph.output_node()
         numbers: dict[Value, torch.fx.Node] = {}
         for node in self.made:
             if output in node.users:
                 value = self.values[node]
                 if value not in numbers:
-                    vector = self.vectors[value]
-                    numbers[value] = call_before(output, aten.unbind_copy.int, vector)
+                    numbers[value] = self._call(aten.unbind_copy.int, self.vectors[value])
                 all_numbers, place = numbers[value], self.lanes[node].place
                 fake = all_numbers.meta["val"][place]
-                number = insert_call(output, fake, operator.getitem, all_numbers, place)
+                number = insert_call(self.start, fake, operator.getitem, all_numbers, place)
                 output.replace_input_with(node, number)
 
     def _send(self) -> None:
