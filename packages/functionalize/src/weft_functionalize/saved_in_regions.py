@@ -45,8 +45,11 @@ def note_saved_in_loop(
 ) -> None:
     """The same for a loop's body, which begins with what it has left, at the same positions."""
     recorder, history = body.recorder, parent.history
-    for tensor, _ in recorder.saved:
-        history.check_unseen_writes(tensor, recorder.first_write)
+    begun_with = [i.value for i in recorder.inputs if isinstance(i.value, torch.Tensor)]
+    for tensor, number in recorder.saved:
+        # What an iteration has made is new in the next.
+        lasts = any(_lies_with(value, tensor) for value in begun_with)
+        history.check_unseen_writes(tensor, recorder.first_write if lasts else number)
         for left, begun in zip(body.outputs, recorder.inputs, strict=False):
             if isinstance(left, torch.Tensor) and _lies_with(left, tensor):
                 history.check_unseen_writes(begun.value, recorder.first_write)
