@@ -101,11 +101,20 @@ def _puts(given: Given) -> bool:
     return _holds(given["source"].numel() == given["index"].numel())
 
 
+def _spreads_around_mask(given: Given, mask: torch.Tensor) -> bool:
+    """Whether values broadcast to what a mask chooses, of which data says how many there are."""
+    place = next(k for k, index in enumerate(given["indices"]) if index is mask)
+    shape = given["self"].shape
+    chosen = [*shape[:place], None, *shape[place + mask.dim() :]]
+    pairs = zip(reversed(given["values"].shape), reversed(chosen), strict=False)
+    return all(b is None or a is b or _is_one(a) or _holds(a == b) for a, b in pairs)
+
+
 def _puts_at_indices(given: Given) -> bool:
     target, values = given["self"], given["values"]
     indices = [index for index in given["indices"] if index is not None]
     if any(index.dtype in (torch.bool, torch.uint8) for index in indices) or not indices:
-        return True  # how many elements there are depends on data
+        return len(indices) != 1 or _spreads_around_mask(given, indices[0])
     taken = aten.index.Tensor(target, given["indices"])
     return _spreads_to(values.shape, taken.shape)
 

@@ -70,6 +70,14 @@ def _backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Any, ...]:
 ctc_losses.register_autograd(_backward, setup_context=_save)
 
 
+def _integers(name: str, lengths: Any) -> Tensor:
+    if not isinstance(lengths, Tensor):
+        return torch.tensor(lengths)
+    if lengths.dtype == torch.bool or lengths.is_floating_point() or lengths.is_complex():
+        raise RuntimeError(f"{name} must be integral")
+    return lengths
+
+
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -80,10 +88,8 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Tensor:
     """The losses' mean, sum, or themselves."""
-    if not isinstance(input_lengths, Tensor):
-        input_lengths = torch.tensor(input_lengths)
-    if not isinstance(target_lengths, Tensor):
-        target_lengths = torch.tensor(target_lengths)
+    input_lengths = _integers("input_lengths", input_lengths)
+    target_lengths = _integers("target_lengths", target_lengths)
     batched = log_probs.dim() == 3
     if not batched:
         log_probs = log_probs.unsqueeze(1)
