@@ -148,6 +148,12 @@ class SourcelessShapeEnv(ShapeEnv):
         """As torch's, which puts in what symbols are known to be; and with multiples seen as such."""
         return super().replace(rounded_up(expr))
 
+    def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
+        """As torch's, but what data decides stays a symbol: a call checks that it is what was relied on."""
+        if tgt.is_number and free_unbacked_symbols(a):
+            return
+        super()._set_replacement(a, tgt, msg)
+
     def _get_stack_summary(
         self, is_debug: bool = False, framework_loc: str | None = None
     ) -> tuple[SLoc, str]:
