@@ -119,3 +119,10 @@ def one_hot(tensor: Tensor, num_classes: int) -> Tensor | None:
     classes = torch.arange(num_classes, device=tensor.device)
     known = classes.gather(0, tensor.reshape(-1)).view(tensor.shape)
     return (known.unsqueeze(-1) == classes).to(torch.int64)
+
+
+def one_hot_of_all(tensor: Tensor, num_classes: int = -1) -> Tensor | None:
+    """Where no count is given: with as many classes as the largest one says, which data does."""
+    if tensor.dtype != torch.int64 or tensor.numel() == 0:
+        return None
+    return torch.nn.functional.one_hot(tensor, int(tensor.max()) + 1)

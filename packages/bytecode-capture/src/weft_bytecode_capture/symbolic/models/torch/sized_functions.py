@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from ...polyfills import sized_functions as polyfills
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import Parameters, models
 from .tensor import TensorVariable
@@ -33,26 +34,39 @@ _POLYFILLS: dict[Any, Any] = {
 def _by_polyfill(
     function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
-    if _varies(evaluator, arguments, keywords):
-        polyfill = _POLYFILLS[function]
-        if Parameters.of(polyfill, False).take(len(arguments), keywords):
-            result = evaluator.wrap_known(polyfill).call(evaluator, list(arguments), keywords)
-            if not result.is_none():
-                return result
+    polyfill = None
+    if not _is_seen(evaluator, (*arguments, *keywords.values())):
+        if function is F.one_hot and not _has_count(*arguments, **keywords):
+            polyfill = polyfills.one_hot_of_all
+        elif _varies((*arguments, *keywords.values())):
+            polyfill = _POLYFILLS[function]
+    if polyfill is not None and Parameters.of(polyfill, False).take(len(arguments), keywords):
+        result = evaluator.wrap_known(polyfill).call(evaluator, list(arguments), keywords)
+        if not result.is_none():
+            return result
     called = torch.take_along_dim if function is torch.Tensor.take_along_dim else function
     return evaluator.graph.call_function(evaluator, called, arguments, keywords)
 
 
-def _varies(
-    evaluator: Evaluator, arguments: tuple[Variable, ...], keywords: dict[str, Variable]
-) -> bool:
-    """Whether a size of an operand, or one that is given, varies; and no mode or level sees the call."""
+def _is_seen(evaluator: Evaluator, given: tuple[Variable, ...]) -> bool:
+    """Whether a mode, a level or the class of an operand sees the call."""
     if evaluator.state.overrides.modes or evaluator.graph.transforms.active:
-        return False
-    given = (*arguments, *keywords.values())
-    if any(isinstance(a, TensorVariable) and type(a) is not TensorVariable for a in given):
-        return False
+        return True
+    return any(isinstance(a, TensorVariable) and type(a) is not TensorVariable for a in given)
+
+
+def _varies(given: tuple[Variable, ...]) -> bool:
+    """Whether a size of an operand, or one that is given, varies."""
     shapes = (a.fake.shape for a in given if isinstance(a, TensorVariable))
     return any(isinstance(a, SymbolicNumberVariable) for a in given) or any(
         isinstance(size, torch.SymInt) for shape in shapes for size in shape
     )
+
+
+def _has_count(
+    tensor: Variable | None = None, num_classes: Variable | None = None, **_: Variable
+) -> bool:
+    """Whether ``one_hot`` is told how many classes there are."""
+    if isinstance(num_classes, ConstantVariable):
+        return bool(num_classes.value != -1)
+    return num_classes is not None
