@@ -23,13 +23,11 @@ from .emit import BlockRecorder, BlockWriter, Bounds
 from .fewer_rows import take_rows_first
 from .options import RowBlockOptions
 from .region import Region, find_region
-from .rows import shape_of
+from .rows import MATMULS, shape_of
 from .unit_gradient import degrees
 
 aten = torch.ops.aten
 Node = torch.fx.Node
-
-_MATMULS = (aten.mm.default, aten.addmm.default)
 
 
 def forward_in_blocks(forward: torch.fx.Graph, options: RowBlockOptions | None = None) -> int:
@@ -69,11 +67,11 @@ class _Blocks:
     def run(self) -> int:
         if self.options.min_bytes is None:
             return 0
-        if not any(n.target in _MATMULS and self._is_large(n) for n in self.graph.nodes):
+        if not any(n.target in MATMULS and self._is_large(n) for n in self.graph.nodes):
             return 0
         take_rows_first(self.graph, self._is_large)
         eliminate_dead_code(self.graph)
-        roots = [n for n in self.graph.nodes if n.target in _MATMULS and self._is_large(n)]
+        roots = [n for n in self.graph.nodes if n.target in MATMULS and self._is_large(n)]
         count = 0
         for root in roots:
             if root.users and root.graph is self.graph:  # not computed in blocks of another one

@@ -11,7 +11,7 @@ import torch.fx
 
 from .._torch import OpOverload
 from ..recording import QUESTIONS, NodeRecorder
-from .region import OverRows, Region
+from .region import Region
 from .rows import Demand, Rows, Size, Whole, same_sizes, shape_of, trail
 from .rules import rule_of
 
@@ -153,7 +153,8 @@ class BlockWriter:
         is_short = node.meta["val"].dtype.itemsize == 2
         if sum_.right is None:
             dtype = torch.float32 if is_short else None
-            part = given[0].sum(self._along(node, sum_), dtype=dtype)
+            inner = (d - sum_.dims + 1 for d in sum_.along if d >= sum_.dims)
+            part = given[0].sum([0, *inner], dtype=dtype)
             return part if total is None else total + part
         left, right = given[0].t(), given[1]
         if is_short:
@@ -161,16 +162,11 @@ class BlockWriter:
             return part if total is None else total + part
         return left.mm(right) if total is None else total.addmm(left, right)
 
-    def _along(self, node: Node, sum_: OverRows) -> list[int]:
-        """The dimensions of a block that are added up."""
-        inner = [d for d in _summed(node, sum_) if d >= sum_.dims]
-        return [0, *(d - sum_.dims + 1 for d in inner)]
-
     def _finished(self, node: Node, total: torch.Tensor) -> torch.Tensor:
         sum_ = self.region.over_rows[node]
         if node.target in (aten.mean.default, aten.mean.dim):
             shape = shape_of(sum_.left)
-            total = total / math.prod(shape[d] for d in _summed(node, sum_))
+            total = total / math.prod(shape[d] for d in sum_.along)
         return _shaped(total.to(node.meta["val"].dtype), node)
 
 
@@ -183,9 +179,3 @@ def _shaped(value: torch.Tensor, node: Node) -> torch.Tensor:
 def _narrow(value: torch.Tensor, start: Size, count: Size) -> torch.Tensor:
     part: torch.Tensor = aten.slice.Tensor(value, 0, start, start + count)
     return part
-
-
-def _summed(node: Node, sum_: OverRows) -> list[int]:
-    rank = len(shape_of(sum_.left))
-    given: Any = node.args[1] if len(node.args) > 1 else None
-    return sorted(d % rank for d in given) if given else list(range(rank))

@@ -13,13 +13,12 @@ import torch.fx
 from weft_functionalize import known_equal
 
 from .emit import BlockRecorder
-from .rows import row_dims, shape_of
+from .rows import MATMULS, VIEWS, row_dims, shape_of
 from .unit_gradient import is_zero
 
 aten = torch.ops.aten
 Node = torch.fx.Node
 
-_VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default})
 _COPIES = frozenset({aten._to_copy.default, aten.clone.default})
 
 
@@ -38,17 +37,14 @@ def _chain_to_matmul(node: Node) -> list[Node]:
     """The matmul whose rows ``node`` takes, and what comes between; each has one reader."""
     chain: list[Node] = []
     while True:
-        (node, *_) = node.all_input_nodes if node.target not in _MATMULS else (node,)
+        (node, *_) = node.all_input_nodes if node.target not in MATMULS else (node,)
         chain.insert(0, node)
         if len(node.users) != 1:
             return []
-        if node.target in _MATMULS:
+        if node.target in MATMULS:
             return chain
-        if node.target not in _VIEWS | _COPIES:
+        if node.target not in VIEWS | _COPIES:
             return []
-
-
-_MATMULS = frozenset({aten.mm.default, aten.addmm.default})
 
 
 def _rows_sliced(node: Node, whole: Node, rows: Any) -> int | None:
@@ -99,7 +95,7 @@ def _shorten_readers(node: Node, is_large: Callable[[Node], bool]) -> None:
     assert isinstance(part, Node)
     copies: list[Node] = []
     last = node
-    while len(last.users) == 1 and next(iter(last.users)).target in _VIEWS | _COPIES:
+    while len(last.users) == 1 and next(iter(last.users)).target in VIEWS | _COPIES:
         last = next(iter(last.users))
         copies.append(last)
     shape = shape_of(last)

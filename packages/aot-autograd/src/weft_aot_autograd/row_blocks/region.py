@@ -15,13 +15,12 @@ import torch
 import torch.fx
 from weft_functionalize import known_equal, size_hint
 
-from .rows import Demand, Rows, Size, columns_hint, shape_of
+from .rows import TRANSPOSED, Demand, Rows, Size, columns_hint, shape_of
 from .rules import is_cheap, rule_of
 
 aten = torch.ops.aten
 Node = torch.fx.Node
 
-_TRANSPOSED = frozenset({aten.t.default, aten.transpose.int, aten.permute.default})
 _SUMS = frozenset({aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim})
 
 
@@ -29,12 +28,13 @@ _SUMS = frozenset({aten.sum.default, aten.sum.dim_IntList, aten.mean.default, at
 class OverRows:
     """What a node adds up over rows: ``left.T @ right``, or without ``right`` elements of ``left``.
 
-    ``left`` has ``dims`` dimensions of rows.
+    ``left`` has ``dims`` dimensions of rows; ``along`` are those that elements are added up along.
     """
 
     left: Node
     right: Node | None
     dims: int = 1
+    along: tuple[int, ...] = (0,)
 
     @property
     def operands(self) -> tuple[Node, ...]:
@@ -195,7 +195,7 @@ def _is_closed(region: Region) -> bool:
                 continue
             elif node is not region.root and not _follows(region, node):
                 continue  # pulled in, and computed for others as well
-            elif user.target in _TRANSPOSED:
+            elif user.target in TRANSPOSED:
                 if not all(_sums_over_rows(region, reader) for reader in user.users):
                     return False
             elif not _sums_over_rows(region, user):
@@ -228,7 +228,7 @@ def _product_over_rows(region: Region, node: Node) -> OverRows | None:
         return None
     turned, right = node.args
     assert isinstance(turned, Node) and isinstance(right, Node)
-    left = turned.args[0] if turned.target in _TRANSPOSED else None
+    left = turned.args[0] if turned.target in TRANSPOSED else None
     if not isinstance(left, Node) or len(shape_of(left)) != 2:
         return None
     both = (left, right)
@@ -247,5 +247,5 @@ def _sum_over_rows(region: Region, node: Node) -> OverRows | None:
     assert isinstance(operand, Node)
     rank = len(shape_of(operand))
     given: Any = node.args[1] if len(node.args) > 1 else None
-    along = {d % rank for d in given} if given else set(range(rank))
-    return OverRows(operand, None, dims) if along >= set(range(dims)) else None
+    along = sorted(d % rank for d in given) if given else range(rank)
+    return OverRows(operand, None, dims, (*along,)) if {*along} >= {*range(dims)} else None

@@ -15,6 +15,16 @@ import torch
 import torch.fx
 from weft_functionalize import known_equal, size_hint
 
+aten = torch.ops.aten
+
+MATMULS = frozenset({aten.mm.default, aten.addmm.default})
+VIEWS = frozenset({aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default})
+SQUEEZES = frozenset(
+    {aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.squeeze.default}
+)
+TRANSPOSED = frozenset({aten.t.default, aten.transpose.int, aten.permute.default})
+ZEROS = frozenset({aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default})
+
 Size = int | torch.SymInt
 
 

@@ -11,6 +11,10 @@ import torch.fx
 from .._torch import OpOverload
 from ..partition.operator_classes import OperatorClass, classify
 from .rows import (
+    MATMULS,
+    SQUEEZES,
+    VIEWS,
+    ZEROS,
     Demand,
     Rows,
     Size,
@@ -59,7 +63,7 @@ def rule_of(node: Node) -> Rule | None:
 
 def is_cheap(node: Node) -> bool:
     """Whether computing the node anew for each block costs little, others reading it elsewhere."""
-    return node.target not in (aten.mm.default, aten.addmm.default)
+    return node.target not in MATMULS
 
 
 def _filled(node: Node, values: Values, **changed: Any) -> torch.Tensor:
@@ -229,13 +233,7 @@ _RULES: Mapping[Any, Rule] = {
     aten.clone.default: POINTWISE,
     aten._to_copy.default: POINTWISE,
     aten.expand.default: _EXPANDED,
-    **dict.fromkeys(
-        (
-            *(aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default),
-            *(aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.squeeze.default),
-        ),
-        _VIEW,
-    ),
+    **dict.fromkeys(VIEWS | SQUEEZES, _VIEW),
     **dict.fromkeys(
         (
             *(aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default),
@@ -246,9 +244,7 @@ _RULES: Mapping[Any, Rule] = {
         ),
         _ALONG,
     ),
-    **dict.fromkeys(
-        (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default), _Filled()
-    ),
+    **dict.fromkeys(ZEROS, _Filled()),
     **dict.fromkeys((aten.ones.default, aten.ones_like.default), _Filled(value=1)),
     **dict.fromkeys((aten.full.default, aten.full_like.default), _Filled(1)),
     aten.new_full.default: _Filled(2),

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from .rows import SQUEEZES, TRANSPOSED, VIEWS, ZEROS
+
 aten = torch.ops.aten
 Node = torch.fx.Node
 
@@ -19,19 +21,17 @@ ANY = -1
 
 _SAME = frozenset(
     {
-        *(aten.neg.default, aten.expand.default, aten.view.default, aten._unsafe_view.default),
-        *(aten._reshape_alias.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims),
-        *(aten.squeeze.default, aten._to_copy.default, aten.clone.default, aten.alias.default),
-        *(aten.t.default, aten.permute.default, aten.transpose.int, aten.slice.Tensor),
-        *(aten.select.int, aten.sum.default, aten.sum.dim_IntList, aten.mean.default),
-        *(aten.mean.dim, aten.gather.default, aten.detach.default),
+        *(VIEWS | SQUEEZES | TRANSPOSED),
+        *(aten.neg.default, aten.expand.default, aten._to_copy.default, aten.clone.default),
+        *(aten.alias.default, aten.slice.Tensor, aten.select.int, aten.sum.default),
+        *(aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.gather.default),
+        aten.detach.default,
     }
 )
 _ADDED = frozenset({aten.add.Tensor, aten.sub.Tensor})
 _MULTIPLIED = frozenset(
     {aten.mul.Tensor, aten.mul.Scalar, aten.mm.default, aten.bmm.default, aten.div.Scalar}
 )
-_ZEROS = frozenset({aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default})
 _FILLED: Mapping[Any, int] = {
     aten.scalar_tensor.default: 0,
     aten.full.default: 1,
@@ -59,7 +59,7 @@ def _degree_of(argument: Any, found: Mapping[Node, int | None]) -> int | None:
 
 def is_zero(node: Node) -> bool:
     """Whether the node gives zeros."""
-    if node.target in _ZEROS:
+    if node.target in ZEROS:
         return True
     position = _FILLED.get(node.target)
     return position is not None and bool(node.args[position] == 0)
@@ -88,7 +88,7 @@ def _degree(node: Node, given: Sequence[int]) -> int | None:
         return given[0] if node.args[2:] in ((), (0,), (0.0,)) else None
     if target is aten.slice_scatter.default:
         return _common(given[:2])
-    if target in _ZEROS:
+    if target in ZEROS:
         return ANY
     return None
 
