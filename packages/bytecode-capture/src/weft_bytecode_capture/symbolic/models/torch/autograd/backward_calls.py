@@ -84,7 +84,7 @@ def _backward(
         if not inputs.is_none() and evaluator.graph.hooks.behind([fake for _, fake in results]):
             raise _refusal("inputs, and tensors with hooks")
         call_hooks(evaluator, given, found)
-        order = autograds_order(evaluator, given, found) if any(hooks) else []
+        order = autograds_order(evaluator, given, found, found) if any(hooks) else []
         gradients = gradients_of(evaluator, given, calls_hooks=any(hooks)).iterate(evaluator)
         for place in order:
             before, row = hooks[place].before, gradients[place]

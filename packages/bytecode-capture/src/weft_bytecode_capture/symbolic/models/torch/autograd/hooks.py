@@ -78,7 +78,7 @@ def call_hooks(evaluator: Evaluator, given: Keywords, leaves: Sequence[TensorVar
         raise Unsupported(BACKWARD, "backward: by a tensor with hooks, again or after a write")
     kept = {**given, "retain_graph": ConstantVariable(True)}
     tensors = [one.tensor for one in hooked]
-    for place in _in_order(evaluator, given, tensors, leaves):
+    for place in autograds_order(evaluator, given, tensors, leaves):
         one = hooked[place]
         asked = {**kept, "inputs": TupleVariable([one.tensor])}
         (gradient,) = gradients_of(evaluator, asked).iterate(evaluator)
@@ -87,13 +87,6 @@ def call_hooks(evaluator: Evaluator, given: Keywords, leaves: Sequence[TensorVar
 
 
 def autograds_order(
-    evaluator: Evaluator, given: Keywords, leaves: Sequence[TensorVariable]
-) -> list[int]:
-    """The places of the leaves that a gradient reaches, as autograd comes to them."""
-    return _in_order(evaluator, given, leaves, leaves)
-
-
-def _in_order(
     evaluator: Evaluator,
     given: Keywords,
     tensors: Sequence[TensorVariable],
@@ -138,10 +131,7 @@ def hooked_gradient(
     with evaluator.graph.modes.without_gradients(), evaluator.graph.hooks.running(leaves):
         for hook in hooks:
             version = version_of(gradient.fake)
-            try:
-                result = hook.call(evaluator, [gradient], {})
-            except CapturedException as error:
-                raise Unsupported(KIND, f"which raises {error.exception!r}") from error
+            result = _called(evaluator, hook, gradient)
             if version_of(gradient.fake) != version:
                 raise Unsupported(KIND, "which writes to the gradient")
             if not result.is_none():
@@ -153,12 +143,20 @@ def call_with_leaf(evaluator: Evaluator, hooks: Sequence[Variable], leaf: Tensor
     """Call the hooks of a leaf that has its gradient now."""
     with evaluator.graph.modes.without_gradients():
         for hook in hooks:
-            try:
-                result = hook.call(evaluator, [leaf], {})
-            except CapturedException as error:
-                raise Unsupported(KIND, f"which raises {error.exception!r}") from error
+            result = _called(evaluator, hook, leaf)
             if not result.is_none():
                 raise Unsupported(KIND, f"which gives {result!r}")
+
+
+def _called(evaluator: Evaluator, hook: Variable, given: TensorVariable) -> Variable:
+    """What a hook gives.
+
+    :raises Unsupported: it raises.
+    """
+    try:
+        return hook.call(evaluator, [given], {})
+    except CapturedException as error:
+        raise Unsupported(KIND, f"which raises {error.exception!r}") from error
 
 
 def _keep(evaluator: Evaluator, hooked: HookedTensor, first: Variable, last: Variable) -> None:
