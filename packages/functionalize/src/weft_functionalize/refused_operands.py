@@ -82,17 +82,8 @@ def check_operands(
             str(operator),
             "give it tensors of the dtypes that eager takes",
         )
-    if operator is torch.ops.aten.squeeze.dims:
-        _check_dims(*arguments)
     _check_slope(operator, arguments, keywords)
     check_by_kernel(operator, arguments, keywords)
-
-
-def _check_dims(tensor: torch.Tensor, dims: Sequence[int]) -> None:
-    """Refuse a dim that is named twice, which fakes whose sizes are symbols let pass."""
-    rank = max(tensor.dim(), 1)
-    if len({dim % rank for dim in dims}) < len(dims):
-        raise Unsupported("dim that is named twice", f"squeeze of {dims}", "name each dim once")
 
 
 def _check_slope(

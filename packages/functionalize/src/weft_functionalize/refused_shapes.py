@@ -67,7 +67,12 @@ def _spreads_to(size: Sequence[Any], target: Sequence[Any]) -> bool:
     if len(size) > len(target):
         return False
     pairs = zip(reversed(size), reversed(target), strict=False)
-    return all(a is b or _is_one(a) or _holds(a == b) for a, b in pairs)
+    return all(_spreads_along(own, wanted) for own, wanted in pairs)
+
+
+def _spreads_along(own: Any, wanted: Any) -> bool:
+    """Whether elements are as many as wanted, or one for all."""
+    return own is wanted or _is_one(own) or _holds(own == wanted)
 
 
 def _is_one(size: Any) -> bool:
@@ -107,7 +112,7 @@ def _spreads_around_mask(given: Given, mask: torch.Tensor) -> bool:
     shape = given["self"].shape
     chosen = [*shape[:place], None, *shape[place + mask.dim() :]]
     pairs = zip(reversed(given["values"].shape), reversed(chosen), strict=False)
-    return all(b is None or a is b or _is_one(a) or _holds(a == b) for a, b in pairs)
+    return all(wanted is None or _spreads_along(own, wanted) for own, wanted in pairs)
 
 
 def _puts_at_indices(given: Given) -> bool:
@@ -191,11 +196,17 @@ def _has_area(first: int) -> Callable[[Given], bool]:
     return fits
 
 
+def _names_dims_once(given: Given) -> bool:
+    """Whether no dim is named twice, which fakes whose sizes are symbols let pass."""
+    dims, rank = given.get("dim"), max(given["self"].dim(), 1)
+    return not isinstance(dims, list | tuple) or len({d % rank for d in dims}) == len(dims)
+
+
 def _rules() -> Iterator[tuple[str, Callable[[Given], bool]]]:
     yield from (("index_add", _adds_rows), ("index_reduce", _adds_rows))
     yield from (("index_select", _selects), ("put", _puts), ("index_put", _puts_at_indices))
     yield from (("as_strided", _within_storage), ("as_strided_copy", _within_storage))
-    yield "as_strided_scatter", _scatters_within_storage
+    yield from (("as_strided_scatter", _scatters_within_storage), ("squeeze", _names_dims_once))
     for name in ("select", "slice", "diagonal"):
         yield f"{name}_scatter", _scatters(getattr(aten, name))
     for name in ("_softmax_backward_data", "_log_softmax_backward_data"):
