@@ -148,9 +148,8 @@ class GradientHistory:
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
         self._saved: dict[int, _Saved] = {}  # the last, by how many nodes there were
-        self._packs: dict[
-            int, weakref.WeakSet[_Pack]
-        ] = {}  # by storage, while backward may want them
+        # By storage, while backward may want them.
+        self._packs: dict[int, weakref.WeakSet[_Pack]] = {}
         self._writes: dict[int, list[_Write]] = {}  # by storage
         self.write_count = 0
         self._following: dict[_Function, tuple[_Function, ...]] = {}
@@ -493,10 +492,8 @@ def is_unrecorded_view(tensor: torch.Tensor) -> bool:
     does, but autograd knows nothing of it."""
     if not (tensor.requires_grad and tensor.grad_fn is None and tensor._is_view()):
         return False
-    base = tensor._base
-    return (
-        base is None or base.requires_grad
-    )  # else it is a leaf: a view that was made to require gradients
+    base = tensor._base  # if it requires none this is a leaf, which was made to require gradients
+    return base is None or base.requires_grad
 
 
 def with_its_history(tensor: torch.Tensor, detached: TensorMap[torch.Tensor]) -> torch.Tensor:

@@ -118,9 +118,8 @@ class _Runtime:
             and d.input_index is not None
         )
         self._mutated = frozenset(index for _, index, *_ in self._write_back)
-        self._others: tuple[int, ...] | None = (
-            None  # tensors that are not mutated, once a call has shown
-        )
+        # The tensors that are not mutated, once a call has shown which there are.
+        self._others: tuple[int, ...] | None = None
         counts = getattr(compiled, "counts_writes", False)
         self._written_results = () if counts else functional.written_results
         self._input_of = {output: index for output, index, *_ in self._write_back}
