@@ -20,11 +20,10 @@ class PrintedHost:
     ``inputs`` and ``constants`` name the buffers (or symbols) of the arguments of its functions, in order.
     ``launches`` are the kernels that each of its functions ``launch0``, ``launch1``, ... launches.
     ``returned`` and ``donated`` name the buffers that ``compute`` gives and that results are made of, the
-    latter private ones; ``head_steps`` and ``tail_steps`` count the
-    steps that ``prepare`` and ``finish`` run.  ``may_not_fit``: indices may
-    be too large.  ``aligned`` are the sizes, or products of them, that kernels would have multiples of 16;
-    ``begins_aligned``: they are where the graph was made.  ``written`` are the positions of ``inputs`` that
-    kernels write to.
+    latter private ones; ``head_steps`` and ``tail_steps`` count the steps of ``prepare`` and of ``finish``.
+    ``may_not_fit``: indices may be too large.  ``aligned`` are the sizes, or products of them, that kernels
+    would have multiples of 16; ``begins_aligned``: they are where the graph was made.  ``written`` are the
+    positions of ``inputs`` that kernels write to.
     """
 
     source: str

@@ -23,6 +23,7 @@ import torch.fx
 from weft_loop_ir.rewriting.fakes import call_before, insert_call
 
 from weft_codegen_triton._torch import OpOverload, tree_leaves
+from weft_codegen_triton.rewriting.scalars import is_on_cpu
 
 aten = torch.ops.aten
 
@@ -53,10 +54,12 @@ def compute_side_by_side(graph: torch.fx.Graph) -> bool:
     Whether that could be done; else the graph is as it was.
     """
     made = [node for node in graph.nodes if node.op != "placeholder" and _is_on_cpu(node)]
-    results = graph.output_node().all_input_nodes
-    if not all(map(_is_elementwise, made)) or not any(node in results for node in made):
+    if not all(map(_is_elementwise, made)):
         return False
-    given = [node for node in graph.nodes if node.op == "placeholder" and _has_user(node, made)]
+    if {*made}.isdisjoint(graph.output_node().all_input_nodes):
+        return False
+    read = {source for node in made for source in node.all_input_nodes}
+    given = [node for node in graph.nodes if node.op == "placeholder" and node in read]
     devices = {user.meta["val"].device for user in _users_elsewhere(made)}
     lanes = _lanes(given, made)
     if lanes is None or len(devices) > 1:
@@ -66,10 +69,7 @@ def compute_side_by_side(graph: torch.fx.Graph) -> bool:
 
 
 def _is_on_cpu(node: torch.fx.Node) -> bool:
-    values = tree_leaves(node.meta.get("val"))
-    return node.op != "output" and any(
-        isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in values
-    )
+    return node.op != "output" and any(map(is_on_cpu, tree_leaves(node.meta.get("val"))))
 
 
 def _is_elementwise(node: torch.fx.Node) -> bool:
@@ -85,15 +85,11 @@ def _is_elementwise(node: torch.fx.Node) -> bool:
 
 def _is_number(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
-    return _is_float(value) and value.device.type == "cpu"
+    return _is_float(value) and is_on_cpu(value)
 
 
 def _is_float(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.dim() == 0 and value.is_floating_point()
-
-
-def _has_user(node: torch.fx.Node, nodes: list[torch.fx.Node]) -> bool:
-    return not node.users.keys().isdisjoint(nodes)
 
 
 def _users_elsewhere(nodes: list[torch.fx.Node]) -> Iterator[torch.fx.Node]:

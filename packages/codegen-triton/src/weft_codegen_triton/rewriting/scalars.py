@@ -37,7 +37,7 @@ def move_scalars(graph: torch.fx.Graph) -> None:
     devices = {value.device for _, value in tensors if value.device.type != "cpu"}
     scalars = [(node, value) for node, value in tensors if value.device.type == "cpu"]
     returned = [
-        node for node in graph.output_node().all_input_nodes if _is_on_cpu(node.meta.get("val"))
+        node for node in graph.output_node().all_input_nodes if is_on_cpu(node.meta.get("val"))
     ]
     if len(devices) != 1 or any(_stays(node, value) for node, value in scalars):
         return
@@ -71,7 +71,7 @@ def _is_unread_input(node: torch.fx.Node, graph: torch.fx.Graph) -> bool:
     return node.op == "placeholder" and node.graph is graph and not node.users
 
 
-def _is_on_cpu(value: object) -> bool:
+def is_on_cpu(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
 
