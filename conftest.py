@@ -8,10 +8,19 @@ import logging
 import pytest
 
 from tests.coverage import choice
-from tests.coverage.sampling import mark_like_others, mark_pairs
+from tests.coverage.sampling import Share, mark_like_others, mark_pairs
 
 PROBES = "tests.coverage.probes"
 """The plugin that measures what the list is made of."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--one-in",
+        type=Share.parse,
+        metavar="N[:K]",
+        help="run one test in N, by a hash of its name: those that leave K (0)",
+    )
 
 
 def pytest_pycollect_makeitem(
@@ -39,6 +48,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     mark_pairs(functions)
     if not config.pluginmanager.hasplugin(PROBES):
         mark_like_others(items, choice.read_list())
+    share: Share | None = config.getoption("--one-in")
+    if share is not None:
+        config.hook.pytest_deselected(items=[item for item in items if not share.has(item.nodeid)])
+        items[:] = [item for item in items if share.has(item.nodeid)]
 
 
 COLLECTED_OBJECTS = 100_000

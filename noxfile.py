@@ -447,7 +447,10 @@ def full(session: nox.Session) -> None:
     "python,torch", [(python, torch) for python, releases in MATRIX.items() for torch in releases]
 )
 def matrix(session: nox.Session, python: str, torch: str) -> None:
-    """Every test on a CPython and a torch: `nox -s "matrix(python='3.12', torch='2.15.0')"`."""
+    """Every test on a CPython and a torch: `nox -s "matrix(python='3.12', torch='2.15.0')"`.
+
+    With `-- --one-in=8` one in eight of them, with `-- --one-in=8:1` to `8:7` the others.
+    """
     environment = environment_with(session, python, torch)
     run_pytest(session, environment, str(ROOT / "packages"), str(ROOT / "tests"))
 

@@ -1,10 +1,15 @@
-"""Marks `slow` those cases that prove what others prove: of products of parameters, and of the list."""
+"""Marks `slow` those cases that prove what others prove: of products of parameters, and of the list.
+
+And one test in so many, which is what pairs of CPython and torch are tried on.
+"""
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -15,6 +20,25 @@ COMPILING = ("tests", *(f"packages/{name}" for name in ("weft", "codegen-cpp", "
 
 Case = tuple[tuple[str, int], ...]
 """Which value of each parameter a case has."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """One test in so many, by a hash of its name: the same on every CPython and torch."""
+
+    one_in: int
+    remainder: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """``8``, or ``8:3`` for another eighth.  Raises `ValueError` for what is no share."""
+        share = cls(*map(int, text.split(":", 1)))
+        if not 0 <= share.remainder < share.one_in:
+            raise ValueError(f"{share.remainder} is left by no division by {share.one_in}")
+        return share
+
+    def has(self, name: str) -> bool:
+        return zlib.crc32(name.encode()) % self.one_in == self.remainder
 
 
 def mark_pairs(functions: Mapping[str, Sequence[pytest.Function]]) -> None:

@@ -9,6 +9,7 @@ operands are asked about in smaller sizes; what the fake refuses too may then be
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -291,14 +292,25 @@ def _refusal_of_large(call: _Call) -> Exception | None:
 
 
 def _smaller_sizes(call: _Call) -> dict[int, int]:
-    """New sizes by the old ones, so that there are few elements; equal ones stay equal."""
+    """New sizes by the old ones, so that there are few elements; equal ones stay equal, unequal ones unequal.
+
+    But for sizes that are small already: there may be no more numbers below them.
+    """
     sizes = {size: size for tensor in call.tensors() for size in tensor.shape}
     while call.resized(sizes).elements() > _MAX_ELEMENTS:
         largest = max(sizes.values(), default=1)
         if largest == 1:
             break
-        sizes = {old: (largest + 1) // 2 if new == largest else new for old, new in sizes.items()}
+        smaller = _smaller_size(largest, set(sizes.values()))
+        sizes = {old: smaller if new == largest else new for old, new in sizes.items()}
     return sizes
+
+
+def _smaller_size(size: int, others: set[int]) -> int:
+    """About half of ``size``, and none of ``others`` where another is left: 1 would be spread."""
+    half = (size + 1) // 2
+    near = itertools.chain(range(half, 1, -1), range(half + 1, size))
+    return next((number for number in near if number not in others), half)
 
 
 def _resized(form: Any, sizes: Mapping[int, int]) -> Any:
