@@ -94,7 +94,9 @@ class GraphCompiler:
         self.device_types.add(device_type)
         codegen = self.codegens.of_device(device_type)
         if codegen.writes_inputs:
-            loop_graph = weft_loop_ir.write_back(loop_graph, written)
+            inputs = graph_module.graph.find_nodes(op="placeholder")
+            targets = {o: k for o, k in written.items() if not _is_lazy(inputs[k])}
+            loop_graph = weft_loop_ir.write_back(loop_graph, targets)
         if codegen.checks_first:
             loop_graph = weft_loop_ir.check_first(loop_graph)
         self.dump.text(f"4_loop_ir{suffix}.txt", lambda: weft_loop_ir.format_loop_graph(loop_graph))
@@ -110,6 +112,12 @@ class GraphCompiler:
         self.dump.text(f"6_generated{suffix}{extension}", program.source)
         self.record.count((program,), schedule.fallbacks, codegen)
         return program
+
+
+def _is_lazy(placeholder: torch.fx.Node) -> bool:
+    """Whether an input's memory holds conjugates, or negatives, of its values."""
+    fake = placeholder.meta.get("val")
+    return isinstance(fake, torch.Tensor) and (fake.is_conj() or fake.is_neg())
 
 
 def _device_type(program: LoopGraph | Schedule) -> str:

@@ -135,7 +135,7 @@ class Driver:
             name = safe_buffer_name(node.name, self.context.buffers)
             self.inputs.append(name)
             self._define_symbols(value, name, position)
-            return self._input_buffer(name, kind, value)
+            return self._resolved(self._input_buffer(name, kind, value), value)
         if isinstance(value, torch.SymInt):
             expression = to_expression(value)
             symbol = (
@@ -180,9 +180,6 @@ class Driver:
     def _input_buffer(self, name: str, kind: BufferKind, fake: torch.Tensor) -> TensorValue:
         if fake.layout != torch.strided:
             raise Unsupported("sparse tensor", f"input {name}", "Keep it out of the graph.")
-        if fake.is_conj() or fake.is_neg():
-            hint = "Its memory holds other values: pass it through resolve_conj().resolve_neg()."
-            raise Unsupported("lazy conjugate or negative", f"input {name}", hint)
         size = tuple(to_expression(s) for s in fake.shape)
         stride = tuple(to_expression(s) for s in fake.stride())
         device = torch.device(fake.device)
@@ -200,7 +197,16 @@ class Driver:
             return value  # a subgraph of a higher-order operator
         name = safe_buffer_name(node.name, self.context.buffers)
         self.constants[name] = value
-        return self._input_buffer(name, BufferKind.CONSTANT, value)
+        return self._resolved(self._input_buffer(name, BufferKind.CONSTANT, value), value)
+
+    def _resolved(self, tensor: TensorValue, source: torch.Tensor) -> TensorValue:
+        """``tensor`` as it is read: the memory of a lazy conjugate or negative holds other values."""
+        if not (source.is_conj() or source.is_neg()):
+            return tensor
+        clone = torch.ops.aten.clone.default
+        fake = torch.empty_like(source)
+        found: TensorValue = self.context.extern(clone, [tensor], {}, fake, "a lazy conjugate")
+        return found
 
     # -- calls -----------------------------------------------------------------------------------------
 
