@@ -9,6 +9,8 @@ import pytest
 import torch
 import weft
 
+from tests.staged_backend import by_operators
+
 # Each writes to a window of the (rows, 2) tensor ``o``; ``x`` is what ``o`` is computed of.
 WRITES: dict[str, Callable[[Any, Any], Any]] = {
     "number": lambda o, x: o.as_strided((2,), (1,)).add_(2.0),
@@ -131,3 +133,21 @@ def test_windows_of_parts_of_memory(place: str, name: str, monkeypatch: pytest.M
     torch.testing.assert_close(found[1], found[0])
     torch.testing.assert_close(found[2], found[0])
     weft.reset()
+
+
+def test_windows_of_arguments_that_begin_inside_their_memory() -> None:
+    """A view is that of the version which it was made of, whose memory begins elsewhere."""
+
+    def program(x: Any) -> Any:
+        row = x.as_strided((x.shape[1],), (1,))
+        x.mul_(2.0)
+        again = row.as_strided((2, 2), (1, 2))
+        row.add_(1)
+        return row.fmod(3), again * 2, again
+
+    for first, dynamic in ((2, False), (3, True)):
+        found = []
+        for function in (weft.compile(program, dynamic=dynamic, backend=by_operators), program):
+            x = torch.arange(20.0)[first : first + 10].view(5, 2)
+            found.append((function(x.t()), x._base))
+        torch.testing.assert_close(*found)

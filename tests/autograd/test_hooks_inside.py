@@ -268,3 +268,18 @@ def test_hooks_run_outside_where_backward_is() -> None:
     for called in (run, weft.compile(run, backend=by_operators)):
         called(torch.ones(2), torch.ones(2, requires_grad=True)).backward()
     torch.testing.assert_close(seen[1], seen[0])
+
+
+def test_a_gradient_of_one_row_reaches_a_hook() -> None:
+    """Autograd makes zeros for the rows of which none is asked."""
+    seen: list[Tensor] = []
+
+    def run(x: Tensor, weight: Tensor) -> Tensor:
+        h = x * weight
+        h.register_hook(lambda g: seen.append(g))
+        first, _ = h.unbind()
+        return first.exp()
+
+    for called in (run, weft.compile(run, backend=by_operators)):
+        called(torch.ones(2, 2), torch.ones(2, requires_grad=True)).sum().backward()
+    torch.testing.assert_close(seen[1], seen[0])

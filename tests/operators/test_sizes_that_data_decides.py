@@ -18,6 +18,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "squeeze in place": lambda x: x.nonzero().squeeze_() + 1,
     "squeeze of where": lambda x: torch.where(x)[0].squeeze(),
     "squeezed and written": lambda x: _written(x.nonzero().squeeze()),
+    "squeeze of one element at most": lambda x: _halves(torch.unique(x[:1] > 1)),
     "squeezed index": lambda x: x[x.nonzero().squeeze()],
     "squeezed list": lambda x: x.nonzero().squeeze().tolist(),
     "squeezed sum": lambda x: x[x > 0].view(1, -1).squeeze().sum(-1),
@@ -54,6 +55,11 @@ def _by_range(x: Tensor) -> Tensor:
     y = x.expand(2, -1).t().clone()
     y[range(len(x)), (x > 1).long()] = 0
     return y[range(len(x))]
+
+
+def _halves(one: Tensor) -> Any:
+    """That there is an element is known, too, from here on."""
+    return one.chunk(2)[-1] | True, one.squeeze() | False, one.squeeze_(0)
 
 
 def _written(x: Tensor) -> Tensor:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import itertools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 import torch
 from weft_bytecode_capture import capture
 
-from . import state_of_containers, state_of_objects, state_outside_frames
+from . import state_of_containers, state_of_objects, state_outside_frames, state_programs
 from .state_programs import PROGRAMS, StateProgram
 
 Tensor = torch.Tensor
@@ -198,3 +198,36 @@ def test_state_is_eagers_in_all_regions(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     check(capsys, one, loop, inside, LENGTHS)
+
+
+def sent_in_a_branch(x: Tensor, n: int) -> Tensor:
+    numbers = state_programs.counting_by_send()
+    next(numbers)
+    if torch.equal(x, x):
+        n = numbers.send(n)
+        if x.sum() > 0 or n > 2:
+            pass
+        else:
+            pass
+    return x * n
+
+
+def drawn_in_a_loop(x: Tensor, n: int) -> Tensor:
+    numbers = state_programs.counting()
+    y = x
+    for _ in range(4):
+        for _ in range(3):
+            n = next(numbers)
+            y = y + n
+        if torch.equal(y, x):
+            break
+    return y
+
+
+def test_generators_that_regions_try_are_put_back() -> None:
+    """Where a region is tried and not kept, it has changed no generator's frame."""
+    for function in (sent_in_a_branch, drawn_in_a_loop):
+        compiled = capture(function)
+        for fill in (1.0, -1.0, torch.nan):
+            x = torch.full((3,), fill)
+            torch.testing.assert_close(compiled(x, 3).result, function(x, 3), equal_nan=True)

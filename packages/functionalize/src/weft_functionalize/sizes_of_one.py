@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ._torch import OpOverload, is_data_dependent
+from ._torch import OpOverload, is_data_dependent, known_equal
 
 _LEAVE_OUT = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
 
@@ -23,5 +23,8 @@ def check_sizes_of_one(operator: OpOverload, arguments: Sequence[Any]) -> None:
     tensor, dims = arguments[0], arguments[1:]
     given = dims[0] if dims else range(tensor.dim())
     for dim in [given] if isinstance(given, int) else given:
-        if -tensor.dim() <= dim < tensor.dim() and is_data_dependent(tensor.shape[dim]):
-            torch._check(tensor.shape[dim] != 1)
+        if not -tensor.dim() <= dim < tensor.dim():
+            continue
+        size = tensor.shape[dim]
+        if is_data_dependent(size) and not known_equal(size, 1):
+            torch._check(size != 1)

@@ -120,6 +120,11 @@ def is_known_one(number: torch.SymInt) -> bool:
     return statically_known_true(number == 1)
 
 
+def is_always_one(size: int | torch.SymInt) -> bool:
+    """Whether a size is 1 in every call, as that of what data chooses of one element, one at least."""
+    return bool(statically_known_true(size == 1))
+
+
 def is_symbolic_number(value: Any) -> bool:
     """Whether ``value`` is a symbolic integer, float or bool."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)

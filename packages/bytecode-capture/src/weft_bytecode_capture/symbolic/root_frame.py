@@ -367,7 +367,7 @@ class _Capture:
         )
         state.graph.new_leaves.check(tensors)
         state.graph.changed_leaves.check()
-        state.graph.hooks.check(tensors)
+        state.graph.hooks.check(tensors, state.graph.fake_mode)
         asked = isinstance(ending, Break) and asks_for_histories(self.frame.code)
         if asked or self.frame.separate_histories:
             self._require_one_history(outputs)

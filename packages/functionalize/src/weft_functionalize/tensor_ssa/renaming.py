@@ -6,6 +6,8 @@ where they change, and operators that depend on strides get what they were trace
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import torch
 import torch.fx
 
@@ -52,24 +54,25 @@ class _Renaming:
             node.graph.erase_node(node)
             return
         used = node.all_input_nodes
-        if any(argument in self.version for argument in used):
+        renamed = {self.version[argument] for argument in used if argument in self.version}
+        if renamed:
             # All at once: a version may be an argument that has a newer version itself.
             node.args = torch.fx.map_arg(node.args, self._latest)
             node.kwargs = torch.fx.map_arg(node.kwargs, self._latest)
             used = node.all_input_nodes
         if node.op == "call_function" and any(argument in self._changed for argument in used):
-            self._recompute(node)
+            self._recompute(node, renamed)
 
     def _latest(self, variable: torch.fx.Node) -> torch.fx.Node:
         return self.version.get(variable, variable)
 
-    def _recompute(self, node: torch.fx.Node) -> None:
+    def _recompute(self, node: torch.fx.Node, renamed: Set[torch.fx.Node]) -> None:
         if isinstance(node.target, HigherOrderOperator) or is_gradient_rule(node.target):
             self._restore_argument_layouts(node)  # its blocks are converted for those
             return
         traced = self._traced[node] = node.meta["val"]
         if node.target is aten.as_strided.default:
-            self._read_strided(node)
+            self._read_strided(node, renamed)
             return
         if isinstance(node.target, OpOverload) and _depends_on_strides(node.target):
             self._restore_argument_layouts(node)
@@ -89,13 +92,14 @@ class _Renaming:
                 copy = with_placement_of(self._emit, argument, self._changed[argument])
                 node.replace_input_with(argument, copy)
 
-    def _read_strided(self, node: torch.fx.Node) -> None:
+    def _read_strided(self, node: torch.fx.Node, renamed: Set[torch.fx.Node]) -> None:
+        """Read what was traced; a view that was made of this very version has its placement already."""
         base = node.args[0]
         assert isinstance(base, torch.fx.Node)
-        self._emit.before(node)
-        self._replace(
-            node, emit_as_strided(self._emit, base, self._changed[base], node.meta["val"])
-        )
+        traced = self._changed[base] if base in renamed else self._traced.get(base)
+        if traced is not None:
+            self._emit.before(node)
+            self._replace(node, emit_as_strided(self._emit, base, traced, node.meta["val"]))
 
     def _copy_before_view(self, node: torch.fx.Node) -> None:
         """The new version's strides do not allow the view that was traced: view a contiguous copy."""

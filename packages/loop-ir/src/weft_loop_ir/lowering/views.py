@@ -10,6 +10,7 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir._torch import is_always_one
 from weft_loop_ir.expressions import to_expression
 from weft_loop_ir.lowering.context import LoweringContext
 from weft_loop_ir.lowering.registry import register_lowering
@@ -242,7 +243,10 @@ def squeeze(context: LoweringContext, tensor: TensorValue, dims: Any = None) -> 
     else:
         given = [dims] if isinstance(dims, int) else dims
         chosen = [normalize_dim(d, rank) for d in given]
-    return remove_dims(tensor, [d for d in chosen if d < rank and tensor.size[d] == 1])
+    (traced,) = context.call.all_input_nodes
+    sizes = traced.meta["val"].shape  # by which the result's rank was found
+    ones = [d for d in chosen if d < rank and (tensor.size[d] == 1 or is_always_one(sizes[d]))]
+    return remove_dims(tensor, ones)
 
 
 @register_lowering(aten.unsqueeze.default)

@@ -7,7 +7,7 @@ outside breaks the graph before its first hook.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,15 +83,18 @@ class TensorHooks:
         nodes = _nodes_behind(results)
         return [hooked for hooked in asked if hooked.tensor.fake.grad_fn in nodes]
 
-    def check(self, outputs: Iterable[torch.Tensor]) -> None:
+    def check(self, outputs: Iterable[torch.Tensor], mode: AbstractContextManager[Any]) -> None:
         """
+        :param mode: of fake tensors: autograd makes zeros for results that no gradient reaches.
         :raises BreakEarlier: a gradient of one of ``outputs`` would reach a tensor with hooks.
         """
         for output in outputs:
             if not output.requires_grad:
                 continue
             for hooked in self.behind([output]):
-                if not _is_let_go(output, hooked.tensor.fake):
+                with mode:
+                    is_let_go = _is_let_go(output, hooked.tensor.fake)
+                if not is_let_go:
                     error = Unsupported(KIND, f"{hooked.tensor!r}, whose gradient is asked outside")
                     raise BreakEarlier(hooked.position, error)
 

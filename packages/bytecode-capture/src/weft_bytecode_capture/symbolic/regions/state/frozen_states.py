@@ -39,12 +39,19 @@ FRAME_STATE = (
 """What a suspended frame goes on with."""
 
 
+def owned_attributes(variable: Variable) -> list[tuple[Any, dict[str, Any]]]:
+    """The objects that a variable's state is kept in, each with its attributes by name, as they are."""
+    found = {name: value for name, value in vars(variable).items() if name not in _NOTES}
+    if not isinstance(variable, GeneratorVariable):
+        return [(variable, found)]
+    frame = found.pop("frame")
+    return [(variable, found), (frame, {name: getattr(frame, name) for name in FRAME_STATE})]
+
+
 def attributes(variable: Variable) -> dict[str, Any]:
     """What a variable's state is made of, by name, as it is."""
-    found = {name: value for name, value in vars(variable).items() if name not in _NOTES}
-    if isinstance(variable, GeneratorVariable):
-        found["frame"] = tuple(getattr(variable.frame, name) for name in FRAME_STATE)
-    return found
+    (_, found), *frames = owned_attributes(variable)
+    return {**found, **{f"frame.{name}": value for _, f in frames for name, value in f.items()}}
 
 
 def frozen_state(variable: Variable) -> dict[str, Any]:

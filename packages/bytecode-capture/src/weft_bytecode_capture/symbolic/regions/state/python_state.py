@@ -16,15 +16,15 @@ from ...models.torch.tensor import TensorVariable
 from ...protocol import Frame, State
 from ...variables.base import Variable
 from .containers import Opens, is_container, opened, opens_none, parts, shape, with_parts
-from .frozen_states import attributes, frozen_state, held_variables, is_same, variables_in
+from .frozen_states import frozen_state, held_variables, is_same, owned_attributes, variables_in
 
 
 @dataclass
 class _State:
-    """An object's state: a copy to compare, and its containers as they were."""
+    """An object's state: a copy to compare, and what its owners' attributes were."""
 
     frozen: dict[str, Any]
-    held: dict[str, Any]
+    held: list[tuple[Any, str, Any]]
 
 
 class ObjectStates:
@@ -73,7 +73,7 @@ class ObjectStates:
         reached = {id(variable) for variable in _reachable(evaluator)}
         for variable, state in self.changed():
             if isinstance(variable, IteratorVariable) and id(variable) not in reached:
-                _restore(variable, state)
+                _restore(state)
 
     def take_back(self) -> list[tuple[Variable, Variable]]:
         """Put back the containers that changed; each with a copy of what it was."""
@@ -81,7 +81,7 @@ class ObjectStates:
         for variable, state in self.changed():
             if is_container(variable):
                 found.append((variable, with_parts(variable, parts(variable))))
-                _restore(variable, state)
+                _restore(state)
         return found
 
     def changed(self) -> list[tuple[Variable, _State]]:
@@ -129,24 +129,25 @@ def _reachable(evaluator: Frame) -> Iterator[Variable]:
 
 def _state(variable: Variable) -> _State:
     """What the object is now."""
-    held = {
-        name: value.copy() if type(value) in (dict, list, set) else value
-        for name, value in attributes(variable).items()
-    }
+    held = [
+        (owner, name, value.copy() if type(value) in (dict, list, set) else value)
+        for owner, found in owned_attributes(variable)
+        for name, value in found.items()
+    ]
     return _State(frozen_state(variable), held)
 
 
-def _restore(variable: Variable, state: _State) -> None:
+def _restore(state: _State) -> None:
     """Put a container or an iterator back into the state that :func:`_state` has found."""
-    for name, value in vars(variable).items():
-        before = state.held.get(name, value)
+    for owner, name, before in state.held:
+        value = getattr(owner, name)
         if type(value) is list:
             value[:] = before
         elif type(value) in (dict, set):
             value.clear()
             value.update(before)
         elif before is not value:
-            setattr(variable, name, before)
+            setattr(owner, name, before)
 
 
 def held_by_locals(evaluator: Frame) -> set[int]:
