@@ -139,3 +139,19 @@ def test_results_may_be_written_to(name: str, is_inside: bool) -> None:
     torch.testing.assert_close(
         *(torch.autograd.grad(result.square().sum(), given) for result in (found, expected))
     )
+
+
+def test_operands_may_be_written_to() -> None:
+    """Eager's matmuls save copies in float32, where the library's kernels save operands in 16 bits."""
+
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        result = F.scaled_dot_product_attention(x, x, x)
+        x.mul_(2)
+        return result
+
+    found = []
+    for function in (weft.compile(attend), attend):
+        leaf = torch.linspace(0, 1, 2 * L * E, dtype=torch.bfloat16).view(2, L, E).requires_grad_()
+        result = function(leaf * 1)
+        found.append((result, *torch.autograd.grad(result.sum(), leaf)))
+    torch.testing.assert_close(*found)

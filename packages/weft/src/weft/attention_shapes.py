@@ -119,6 +119,11 @@ def _write_out(node: Node, given: dict[str, Any]) -> None:
     node.graph.erase_node(node)
 
 
+def _is_written_with_gradients(value: torch.Tensor) -> bool:
+    """Whether the graph writes to an operand, be it before attention or behind it."""
+    return value.requires_grad and value._version > 0
+
+
 def _batch(given: dict[str, Any]) -> list[int] | None:
     """The batch dims of all operands; None where nothing is to be done, or it can't be said."""
     values = [_value(given.get(name)) for name in OPERANDS]
@@ -127,6 +132,8 @@ def _batch(given: dict[str, Any]) -> list[int] | None:
         return None
     if given.get("dropout_p", 0) != 0 or given.get("enable_gqa", False):
         return None
+    if any(_is_written_with_gradients(value) for value in values if value is not None):
+        return None  # the library's operator saves it, where eager's matmuls save copies
     sizes = [value.shape[:-2] for value in values if value is not None]
     if sizes[0] == sizes[1] == sizes[2] and len(sizes[0]) == BATCH:
         return None
