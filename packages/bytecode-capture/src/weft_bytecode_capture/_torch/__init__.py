@@ -134,11 +134,16 @@ MODULE_CALL = torch.nn.Module._call_impl.__code__
 """The code of a module's call, around its ``forward``."""
 
 
-LIST_UPDATES: dict[Any, str] = {
-    torch._foreach_addcdiv_: "addcdiv_",
-    torch._foreach_addcmul_: "addcmul_",
+LIST_FUNCTIONS: dict[Any, str] = {
+    getattr(torch, f"_foreach_{name}{end}"): f"{method}{end}"
+    for name, method in {
+        **{name: name for name in ("add", "sub", "mul", "div", "lerp", "addcdiv", "addcmul")},
+        **{name: "clamp_min" for name in ("clamp_min", "maximum")},
+        **{name: "clamp_max" for name in ("clamp_max", "minimum")},
+    }.items()
+    for end in ("", "_")
 }
-"""Functions that update each tensor of a list by a number, and the method that updates one."""
+"""Functions of lists of tensors and of numbers, and the method of one tensor."""
 
 
 unscale_gradients: Callable[..., None] = torch._amp_foreach_non_finite_check_and_unscale_

@@ -57,6 +57,10 @@ class Variable:
             raise Unsupported("type of value unknown", repr(self))
         return kind
 
+    def operand_type(self) -> type:
+        """A type that does for the object what its own does where it is an operand."""
+        return self.python_type()
+
     def is_constant(self) -> bool:
         """Whether :meth:`as_constant` gives the Python object itself, an immutable constant."""
         return False

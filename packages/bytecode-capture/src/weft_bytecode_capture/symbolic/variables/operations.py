@@ -114,7 +114,7 @@ def _plain_operation(
         result = right.binary_operation(evaluator, operator, left, True)
         if result is not None:
             return result
-    left_type, right_type = left.python_type(), right.python_type()
+    left_type, right_type = left.operand_type(), right.operand_type()
     derived = right_type is not left_type and left_type in resolution_order(right_type)
     reflected_first = derived and (
         operator in COMPARISONS or _overrides(right_type, left_type, f"__r{operator}__")

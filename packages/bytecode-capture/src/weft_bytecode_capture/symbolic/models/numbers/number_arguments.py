@@ -10,6 +10,7 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -20,7 +21,13 @@ from ...variables.base import Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import COMPARISONS
 from ..torch.tensor import TensorVariable, tensor_of
-from .tensor_number import TensorNumberVariable, cast_tensor, number_in_tensor, number_kind
+from .tensor_number import (
+    TensorNumberVariable,
+    cast_tensor,
+    example_of,
+    number_in_tensor,
+    number_kind,
+)
 
 
 def has_number(arguments: Iterable[Variable]) -> bool:
@@ -117,7 +124,9 @@ class _Call:
             elif kind is None:
                 raise _NotTaken
             else:
-                example = kind(1)
+                example = example_of(tensor.fake, kind)
+                if example is None:
+                    raise _NotTaken
             with self.evaluator.graph.fake_mode:
                 own = torch.result_type(tensor.fake, example)
             dtype = torch.promote_types(dtype, own)
@@ -155,7 +164,7 @@ def _arithmetic(call: _Call) -> Variable:
 def _scaled(call: _Call, tensor: TensorVariable, other: Variable, alpha: Variable) -> Variable:
     """``tensor + alpha * other``, or the difference, rounded once."""
     dtype = call.promoted(tensor, other)
-    is_number = number_kind(alpha) in (int, float)
+    is_number = number_kind(alpha) in (int, float, Real)
     if not dtype.is_floating_point or not is_number or not isinstance(other, TensorVariable):
         raise _NotTaken
     wide = dtype if dtype in _EXACT else torch.float32
@@ -167,15 +176,18 @@ def _scaled(call: _Call, tensor: TensorVariable, other: Variable, alpha: Variabl
 
 
 def _three_tensors(call: _Call) -> Variable:
-    """``addcmul`` and ``addcdiv``."""
-    target, first, second = (call.tensor(name) for name in ("input", "tensor1", "tensor2"))
-    dtype = target.fake.dtype
-    if dtype not in _EXACT or not dtype == first.fake.dtype == second.fake.dtype:
+    """``addcmul`` and ``addcdiv``, rounded once."""
+    tensors = [call.tensor(name) for name in ("input", "tensor1", "tensor2")]
+    dtype = tensors[0].fake.dtype
+    if not dtype.is_floating_point or any(tensor.fake.dtype is not dtype for tensor in tensors):
         raise _NotTaken
-    value = call.number(call.get("value"), dtype)
+    wide = dtype if dtype in _EXACT else torch.float32
+    value = call.number(call.get("value"), wide)
+    target, first, second = (cast_tensor(call.evaluator, tensor, wide) for tensor in tensors)
     function = torch.mul if call.name == "addcmul" else torch.div
     made = call.function(function, call.function(torch.mul, first, value), second)
-    return call.result(target, call.function(torch.add, target, made))
+    made = call.function(torch.add, target, made)
+    return call.result(tensors[0], cast_tensor(call.evaluator, made, dtype))
 
 
 def _lerp(call: _Call) -> Variable:
@@ -240,7 +252,10 @@ def _full(call: _Call) -> Variable:
     if kind is None:
         raise _NotTaken
     options = {n: v for n, v in call.given.items() if n not in ("input", "size", "fill_value")}
-    if call.name in ("full", "tensor"):
+    if call.name in ("full", "tensor", "as_tensor"):
+        if kind is Real and not call.find("dtype"):
+            raise _NotTaken
+        kind = float if kind is Real else kind
         dtype = {float: torch.get_default_dtype(), int: torch.int64, bool: torch.bool}[kind]
         options["dtype"] = call.find("dtype") or ConstantVariable(dtype)
     size = call.find("size") or call.evaluator.wrap_result(())
@@ -313,4 +328,5 @@ _RULES: dict[str, _Rule] = {
     "full_like": _Rule(_full, ("input", "fill_value"), (*_CREATION, "memory_format")),
     "new_full": _Rule(_full, ("input", "size", "fill_value"), _CREATION),
     "tensor": _Rule(_full, ("fill_value",), ("dtype", "device")),
+    "as_tensor": _Rule(_full, ("fill_value",), ("dtype", "device")),
 }

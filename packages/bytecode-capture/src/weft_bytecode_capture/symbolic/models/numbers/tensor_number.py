@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from numbers import Real
 from typing import Any
 
 import torch
@@ -25,7 +26,12 @@ from .symbolic_number import SymbolicNumberVariable
 _USE = "use of a number that the graph computes"
 _MAX_INTEGER = 2**62 - 1  # that a loop may begin with
 _MAX_STEP = 2**31  # no loop runs long enough for steps of this size to leave int64
-_DTYPES: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool}
+_DTYPES: dict[type, torch.dtype] = {
+    int: torch.int64,
+    float: torch.float64,
+    Real: torch.float64,
+    bool: torch.bool,
+}
 _COMPARISONS: dict[str, Callable[..., Any]] = {name: getattr(torch, name) for name in COMPARISONS}
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "add": torch.add,
@@ -41,15 +47,34 @@ class TensorNumberVariable(NumberVariable):
     """An int, float or bool whose value only the graph knows: ``tensor`` is one without dimensions.
 
     It is int64, float64 or bool.  ``is_step``: an integer that constants were added to only, which no loop
-    brings out of int64.  What Python would raise, or compute in whole numbers of any size, is unsupported.
+    brings out of int64.  What Python would raise, or compute in whole numbers of any size, is unsupported,
+    but for numbers that are ``unchecked``: with these it is infinity or nan, as torch computes it.
+
+    A ``kind`` of :class:`numbers.Real`: data say whether it is an int or a float, as in
+    ``0 if rho <= 5 else rho``.  A float64 holds it exactly, whichever it is.
     """
 
     rank = 5
 
-    def __init__(self, tensor: TensorVariable, kind: type, is_step: bool = True) -> None:
+    def __init__(
+        self, tensor: TensorVariable, kind: type, is_step: bool = True, unchecked: bool = False
+    ) -> None:
         self.tensor = tensor
         self.kind = kind
         self.is_step = is_step
+        self.unchecked = unchecked
+
+    def python_type(self) -> type:
+        if self.kind is Real:
+            raise Unsupported(_USE, f"type of {self!r}")
+        return super().python_type()
+
+    def operand_type(self) -> type:
+        return float if self.kind is Real else self.kind
+
+    def held_in(self, tensor: TensorVariable) -> TensorNumberVariable:
+        """A number of this kind, of which ``tensor`` has the value."""
+        return TensorNumberVariable(tensor, self.kind, self.is_step, self.unchecked)
 
     def truth(self, evaluator: Evaluator) -> bool:
         found = evaluator.assumed(self)
@@ -81,8 +106,11 @@ class TensorNumberVariable(NumberVariable):
         if plain == "truediv" and reflected:  # as torch computes it
             reciprocal = evaluator.graph.call_method(evaluator, "reciprocal", tensor, (), {})
             return evaluator.binary_operation("mul", reciprocal, self)
+        example = example_of(tensor.fake, self.kind)
+        if example is None:
+            raise Unsupported(_USE, f"{operator} of {tensor!r} and {self!r}")
         with evaluator.graph.fake_mode:
-            dtype = torch.result_type(tensor.fake, self.kind(1))
+            dtype = torch.result_type(tensor.fake, example)
         if dtype not in _HALVES or plain in _rounding(tensor.fake.device):
             number = cast_tensor(evaluator, self.tensor, dtype)
             return tensor.binary_operation(evaluator, operator, number, reflected)
@@ -98,13 +126,15 @@ class TensorNumberVariable(NumberVariable):
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         if not arguments and not keywords:
-            if name == "__float__" or (name == "__int__" and self.kind is not float):
+            if name == "__float__" or (name == "__int__" and self.kind in (int, bool)):
                 kind = float if name == "__float__" else int
                 converted = cast_tensor(evaluator, self.tensor, _DTYPES[kind])
-                return TensorNumberVariable(converted, kind, self.is_step)
+                return TensorNumberVariable(converted, kind, self.is_step, self.unchecked)
             if name in ("__neg__", "__abs__") and self.kind is float:
                 function = torch.neg if name == "__neg__" else torch.abs
-                return _number(evaluator, function, [self.tensor], float)
+                made = _number(evaluator, function, [self.tensor], float)
+                made.unchecked = self.unchecked
+                return made
         raise Unsupported(_USE, f"{self!r}.{name}")
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -131,10 +161,10 @@ def number_operation(
     if None in kinds:
         pass
     elif operator in _COMPARISONS:
-        made = _compared(evaluator, operator, pair, float if float in kinds else int)
+        made = _compared(evaluator, operator, pair, int if kinds <= {int, bool} else float)
     elif float in kinds or operator == "truediv":
         made = _float_result(evaluator, operator, pair)
-    else:
+    elif Real not in kinds:
         made = _whole_result(evaluator, operator, pair)
     if made is None:
         raise Unsupported(_USE, f"{operator} of {pair[0]!r} and {pair[1]!r}")
@@ -220,22 +250,57 @@ def number_by(
     evaluator: Evaluator, outcome: Variable, first: Variable, second: Variable
 ) -> TensorNumberVariable | None:
     """One of two numbers of a type, by a comparison in the graph; None for other values."""
-    kinds = {number_kind(first), number_kind(second)}
-    if isinstance(outcome, DataBooleanVariable) and kinds == {float}:
+    pair = first, second
+    if isinstance(outcome, DataBooleanVariable) and {*map(number_kind, pair)} == {float}:
         test = tested_tensor(evaluator, outcome)
         assert isinstance(test, TensorVariable)
         outcome = TensorNumberVariable(test, bool)
-    if not isinstance(outcome, TensorNumberVariable) or len(kinds) > 1 or kinds == {None}:
+    kind = common_kind(evaluator, pair)
+    if not isinstance(outcome, TensorNumberVariable) or kind is None:
         return None
-    one, other = (number_in_tensor(evaluator, variable) for variable in (first, second))
-    assert one is not None and other is not None
-    chosen = _number(evaluator, torch.where, [outcome.tensor, one.tensor, other.tensor], one.kind)
-    chosen.is_step = one.is_step and other.is_step
-    return chosen
+    one, other = (number_of_kind(evaluator, variable, kind) for variable in pair)
+    return like_both(
+        one, other, tensor_of(evaluator, torch.where, outcome.tensor, one.tensor, other.tensor)
+    )
+
+
+def like_both(
+    one: TensorNumberVariable, other: TensorNumberVariable, tensor: TensorVariable
+) -> TensorNumberVariable:
+    """What ``tensor`` holds, which is either of two numbers of a kind."""
+    is_step, unchecked = one.is_step and other.is_step, one.unchecked or other.unchecked
+    return TensorNumberVariable(tensor, one.kind, is_step, unchecked)
+
+
+def common_kind(evaluator: Evaluator, pair: tuple[Variable, Variable]) -> type | None:
+    """The kind of a number that is either of a pair; None where no tensor holds both, or one is no number."""
+    kinds = {number_kind(variable) for variable in pair}
+    if len(kinds) == 1:
+        return kinds.pop()
+    whole = [variable for variable in pair if number_kind(variable) is int]
+    are_exact = all(is_invariant(v) and _is_within(evaluator, v, 2**53) for v in whole)
+    return Real if kinds <= {int, float, Real} and are_exact else None
+
+
+def number_of_kind(evaluator: Evaluator, variable: Variable, kind: type) -> TensorNumberVariable:
+    """A number as a tensor of the graph at hand, as one of ``kind``, which :func:`common_kind` gave."""
+    number = number_in_tensor(evaluator, variable)
+    assert number is not None
+    tensor = cast_tensor(evaluator, number.tensor, _DTYPES[kind])
+    return TensorNumberVariable(tensor, kind, number.is_step, number.unchecked)
+
+
+def example_of(tensor: torch.Tensor, kind: type) -> Any:
+    """A number of ``kind`` beside ``tensor``; None where its type would decide the dtype of a result."""
+    if kind is not Real:
+        return kind(1)
+    return 1.0 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else None
 
 
 def number_kind(variable: Variable) -> type | None:
-    """The type of a number that a tensor can hold; None for anything else."""
+    """The type of a number that a tensor can hold, ``Real`` for an int or a float; None for anything else."""
+    if isinstance(variable, TensorNumberVariable):
+        return variable.kind
     if isinstance(variable, NumberVariable):
         return variable.python_type()
     if type(variable) is not ConstantVariable:
@@ -323,7 +388,7 @@ def _compared(
 
 def _is_exact(evaluator: Evaluator, variable: Variable) -> bool:
     """Whether a float64 holds the number: Python compares integers with floats exactly."""
-    is_integer = variable.python_type() is int and is_invariant(variable)
+    is_integer = number_kind(variable) is int and is_invariant(variable)
     return not is_integer or _is_within(evaluator, variable, 2**53)
 
 
@@ -331,14 +396,21 @@ def _float_result(
     evaluator: Evaluator, operator: str, pair: tuple[Variable, Variable]
 ) -> Variable | None:
     """Arithmetic on floats; None for what raises at some floats."""
-    if operator == "pow":
+    unchecked = any(isinstance(v, TensorNumberVariable) and v.unchecked for v in pair)
+    if operator == "pow" and not unchecked:
         return _power(evaluator, pair)
-    if operator not in _ARITHMETIC:
+    if operator not in _ARITHMETIC and operator != "pow":
         return None
-    if operator == "truediv" and not _is_never_zero(evaluator, pair[1]):
-        return None
+    if not isinstance(pair[1], TensorNumberVariable) or not pair[1].unchecked:
+        if operator == "truediv" and not _is_never_zero(evaluator, pair[1]):
+            return None
+    if operator == "pow" and is_invariant(pair[0]) and not _holds(evaluator, "ge", pair[0], 0):
+        return None  # complex, or not, as the exponent says
+    function = _ARITHMETIC.get(operator, torch.pow)
     arguments = [_operand(evaluator, variable, float) for variable in pair]
-    return _number(evaluator, _ARITHMETIC[operator], _tensor_first(evaluator, arguments), float)
+    made = _number(evaluator, function, _tensor_first(evaluator, arguments), float)
+    made.unchecked = unchecked
+    return made
 
 
 def _tensor_first(evaluator: Evaluator, arguments: Arguments) -> list[Variable]:

@@ -35,7 +35,7 @@ def call_on_entry(evaluator: Evaluator, result: TensorVariable) -> bool:
     sources = {given: _source(evaluator, given) for given in computed if _is_given(given)}
     if any(source is None for source in sources.values()):
         return False
-    if not all(given in sources or _is_movable(given) for given in computed[:-1]):
+    if not all(given in sources or is_movable(given) for given in computed[:-1]):
         return False  # whether the call itself writes, as with max_norm, the versions tell
     call = _frame_hook.disabled(function_of(computed, node))
     source = CalledSource(call, tuple(filter(None, sources.values())))
@@ -68,7 +68,7 @@ def _source(evaluator: Evaluator, node: torch.fx.Node) -> Source | None:
     return None
 
 
-def _is_movable(node: torch.fx.Node) -> bool:
+def is_movable(node: torch.fx.Node) -> bool:
     """Whether a node computes the same before the graph as in it."""
     depends_on_data = "data_dependent" in node.meta or "checks" in node.meta
     return not depends_on_data and only_computes(node)

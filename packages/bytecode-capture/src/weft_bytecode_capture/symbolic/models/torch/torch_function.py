@@ -10,7 +10,6 @@ import torch
 from weft_guards import IsObject, Source
 
 from ...._torch import (
-    LIST_UPDATES,
     MODULE_CALL,
     NATIVE_FUNCTIONS,
     OpOverload,
@@ -18,8 +17,6 @@ from ...._torch import (
     TensorBase,
     group_tensors,
     is_autocast_available,
-    optimizer_value,
-    optimizer_values,
     private_backend_name,
     python_of_script,
     torch_dispatch_modes,
@@ -376,40 +373,6 @@ def undropped(
     trains = training is None or training.as_constant()
     is_empty = any(type(size) is int and size == 0 for size in operand.fake.shape)
     return None if trains and dropped > 0 and not is_empty else operand
-
-
-# What optimizers call with numbers that are tensors: step counts stay in the graph, learning rates may.
-
-
-@model(optimizer_value, optimizer_values)
-def _optimizer_value(evaluator: Evaluator, x: Variable) -> Variable:
-    """By it optimizers read a number that may be a tensor's; a tensor stays one, as exact as the number.
-
-    Their function for lists leaves a list alone.
-    """
-    return x.call_method(evaluator, "double", [], {}) if isinstance(x, TensorVariable) else x
-
-
-@models(*LIST_UPDATES)
-def _list_update(
-    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
-) -> Variable:
-    """A ``torch._foreach`` update; one with a tensor for each element's number is done element by element.
-
-    Operators on lists want numbers, or all of them in one tensor.
-    """
-    if len(arguments) < 4 or not _has_tensors(evaluator, arguments[-1]):
-        return TorchFunctionVariable(function, None).call(evaluator, [*arguments], keywords)
-    columns = [argument.iterate(evaluator) for argument in arguments]
-    for tensor, left, right, value in zip(*columns, strict=True):
-        tensor.call_method(evaluator, LIST_UPDATES[function], [left, right], {"value": value})
-    return evaluator.wrap_constant(None)
-
-
-def _has_tensors(evaluator: Evaluator, numbers: Variable) -> bool:
-    return isinstance(numbers, (ListVariable, TupleVariable)) and any(
-        isinstance(number, TensorVariable) for number in numbers.iterate(evaluator)
-    )
 
 
 # Functions of ``torch.jit.script``: the Python that they were compiled from is evaluated in their place.

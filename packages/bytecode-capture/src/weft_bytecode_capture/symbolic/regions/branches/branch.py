@@ -22,11 +22,13 @@ from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
 from ...models.numbers.tensor_number import (
     TensorNumberVariable,
     as_predicate,
-    number_in_tensor,
-    number_kind,
+    common_kind,
+    like_both,
+    number_of_kind,
     tested_tensor,
 )
-from ...models.torch.tensor import TensorVariable
+from ...models.torch.calls_on_entry import is_movable
+from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
@@ -245,7 +247,7 @@ class Conditional:
     def _join(self, true: BranchEnd, false: BranchEnd) -> None:
         evaluator = self.evaluator
         self._kept = self._containers_of_both(true, false)
-        make_numbers_alike(evaluator, true, false, self._opens)
+        numbers = make_numbers_alike(evaluator, true, false, self._opens)
         joined = Joined(self._opens)
         if self.meeting == EXIT:
             assert true.result is not None and false.result is not None
@@ -272,7 +274,12 @@ class Conditional:
             for slot, value in true.elements.items()
         }
         containers = self._join_containers(true, false, joined)
-        values = emit_branch(evaluator, self.place, self.predicate, true, false, joined)
+        if all(left in numbers and right in numbers for left, right in joined.pairs):
+            values = chosen_numbers(evaluator, self.predicate, true, false, joined.pairs)
+        else:
+            values = None
+        if values is None:
+            values = emit_branch(evaluator, self.place, self.predicate, true, false, joined)
         if result is not None:
             evaluator.result = joined.resolve(result, values)
         for slot, value in elements.items():
@@ -316,11 +323,13 @@ class Conditional:
 
 def make_numbers_alike(
     evaluator: Frame, true: BranchEnd, false: BranchEnd, opens: Opens = opens_none
-) -> None:
+) -> set[TensorVariable]:
     """Put numbers in which the branches of a conditional differ into tensors, each in its branch's graph.
 
-    A container that holds one gets a copy: the other branch may have it too, in another place.
+    A container that holds one gets a copy: the other branch may have it too, in another place.  What is given
+    are the tensors.
     """
+    made: set[TensorVariable] = set()
     copies: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # with the originals, by identity
 
     def copied(branch: int, container: Any, held: list[Any]) -> Any:
@@ -338,17 +347,16 @@ def make_numbers_alike(
         if opens(left) and opens(right) and shape(left) == shape(right):
             pairs = list(map(alike, parts(left), parts(right)))
             return copied(0, left, [a for a, _ in pairs]), copied(1, right, [b for _, b in pairs])
-        kind = number_kind(left)
-        if kind is None or kind is not number_kind(right):
+        kind = common_kind(evaluator, (left, right))
+        if kind is None:
             return left, right
         numbers = []
         for branch, value in ((true, left), (false, right)):
             with branch.subgraph.active():
-                numbers.append(number_in_tensor(evaluator, value))
+                numbers.append(number_of_kind(evaluator, value, kind))
         first, second = numbers
-        assert first is not None and second is not None
-        is_step = first.is_step and second.is_step
-        return TensorNumberVariable(first.tensor, kind, is_step), second
+        made.update(number.tensor for number in numbers)
+        return like_both(first, second, first.tensor), second
 
     true.result, false.result = alike(true.result, false.result)
     pairs = list(map(alike, true.stack, false.stack))
@@ -362,6 +370,50 @@ def make_numbers_alike(
     for mine, theirs in branches:
         for key in mine.keys() & theirs.keys():
             mine[key], theirs[key] = alike(mine[key], theirs[key])
+    return made
+
+
+_MAX_CHOSEN = 32  # nodes of either branch that compute a number
+
+
+def chosen_numbers(
+    evaluator: Frame,
+    predicate: TensorVariable,
+    true: BranchEnd,
+    false: BranchEnd,
+    pairs: Sequence[tuple[TensorVariable, TensorVariable]],
+) -> list[TensorVariable] | None:
+    """The numbers in which two branches differ that do little but compute them: both are, and one is chosen.
+
+    None where they do more.
+    """
+    graph = evaluator.graph.graph
+    copies: list[dict[torch.fx.Node, torch.fx.Node]] = []
+    devices = {tensor.fake.device for pair in pairs for tensor in pair}
+    if not pairs or devices != {predicate.fake.device}:
+        return None
+    branches = [branch.subgraph.graph.nodes for branch in (true, false)]
+    if any(len(nodes) > _MAX_CHOSEN or not all(map(_gives_number, nodes)) for nodes in branches):
+        return None
+    for nodes in branches:
+        copies.append({})
+        for node in nodes:
+            known = copies[-1]
+            copies[-1][node] = graph.node_copy(node, lambda given: known.get(given, given))
+    chosen = []
+    for pair in pairs:
+        sides = [
+            TensorVariable(copied.get(side.node, side.node), side.fake, None)
+            for copied, side in zip(copies, pair, strict=True)
+        ]
+        chosen.append(tensor_of(evaluator, torch.where, predicate, *sides))
+    return chosen
+
+
+def _gives_number(node: torch.fx.Node) -> bool:
+    value = node.meta.get("example_value")
+    is_number = isinstance(value, torch.Tensor) and value.dim() == 0 and not value.requires_grad
+    return is_number and node.op.startswith("call_") and is_movable(node)
 
 
 def emit_branch(

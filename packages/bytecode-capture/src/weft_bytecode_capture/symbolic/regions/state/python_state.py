@@ -11,7 +11,7 @@ from ...models.containers.sequences import TupleVariable
 from ...models.functions.cells import CellVariable
 from ...models.iterators.builtin_iterators import IteratorVariable
 from ...models.numbers.symbolic_number import SymbolicNumberVariable
-from ...models.numbers.tensor_number import TensorNumberVariable
+from ...models.numbers.tensor_number import TensorNumberVariable, number_kind
 from ...models.torch.tensor import TensorVariable
 from ...protocol import Frame, State
 from ...variables.base import Variable
@@ -201,7 +201,7 @@ def rebuilt(
     """The structure of ``variable`` with the next of ``items`` for each leaf; notes containers ``made``."""
     if type(variable) is TensorNumberVariable:
         tensor: Any = next(items)
-        return TensorNumberVariable(tensor, variable.kind, variable.is_step)
+        return variable.held_in(tensor)
     is_opened = opens(variable)
     if type(variable) is not TupleVariable and not is_opened:
         return next(items)
@@ -213,7 +213,7 @@ def rebuilt(
 
 def same_structure(left: Variable, right: Variable, opens: Opens = opens_none) -> bool:
     if TensorNumberVariable in (type(left), type(right)):
-        return type(left) is type(right) and left.python_type() is right.python_type()
+        return type(left) is type(right) and number_kind(left) is number_kind(right)
     ends = [type(v) is TupleVariable or opens(v) for v in (left, right)]
     if not all(ends):
         return not any(ends)

@@ -236,7 +236,7 @@ class CarriedSlots:
             value = place.bound
             if isinstance(value, TensorNumberVariable):
                 taken = self._first(value.tensor)
-                place.result = TensorNumberVariable(taken, value.kind, value.is_step)
+                place.result = value.held_in(taken)
             elif isinstance(value, TensorVariable):
                 place.result = self._first(value)
             elif value is not None:
