@@ -13,6 +13,8 @@ import weft
 from torch import Tensor, nn
 from weft.report import CompileLog, observe
 
+from .staged_backend import by_operators
+
 
 def network() -> nn.Module:
     torch.manual_seed(0)
@@ -232,3 +234,24 @@ def test_a_whole_step_breaks_only_at_backward() -> None:
         torch.testing.assert_close(got, train(plain, first, x))
         check_same(first, second)
         assert len([g for g in log.graphs if g.kernel_count]) <= (2 if number < 2 else 0)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+def test_branches_on_counts_of_steps_are_in_the_graph(
+    foreach: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step is rectified, or averaged, from some step on: the graph chooses, and no other is compiled."""
+    kinds: dict[Any, dict[str, Any]] = {
+        torch.optim.RAdam: {"betas": (0.6, 0.7), "weight_decay": 0.1},
+        torch.optim.ASGD: {"t0": 2.0, "lambd": 0.1},
+        torch.optim.NAdam: {"decoupled_weight_decay": True, "weight_decay": 0.1},
+    }
+    # Writes in branches are there for the stages that follow, which make values of them.
+    monkeypatch.setattr(weft.api, "foreign_backend", lambda backend: backend)
+    for kind, options in kinds.items():
+        pair = Pair(functools.partial(kind, lr=0.1, foreach=foreach, **options))
+        pair.compiled_step = weft.compile(pair.second.step, backend=by_operators)
+        for number in range(4):
+            log = pair.step()
+            assert not log.graph_breaks
+            assert len(log.conversions) <= (number < 2)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 import weft_loop_ir
+from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.recordable import is_recordable
 from weft_codegen_triton.rewriting.scalar_lanes import compute_side_by_side
@@ -58,8 +60,19 @@ def nadam(given: Tensors, numbers: Tensors) -> Tensors:
     return [*found, *counts, *made]
 
 
+def rectified(given: Tensors, steps: Tensors) -> Tensors:
+    """A comparison chooses one of two numbers."""
+    counts = [step + 1 for step in steps]
+    scales = [
+        torch.where(count > 1.2, torch.full((), 2.0) / count, torch.full((), 0.5))
+        for count in counts
+    ]
+    return [*(g * scale for g, scale in zip(given, scales, strict=True)), *counts]
+
+
 @pytest.mark.parametrize(
-    ("function", "matrices", "numbers"), [(adam, 6, 3), (adam, 2, 1), (nadam, 3, 6)]
+    ("function", "matrices", "numbers"),
+    [(adam, 6, 3), (adam, 2, 1), (nadam, 3, 6), (rectified, 3, 3)],
 )
 def test_numbers_are_computed_in_vectors(
     codegen: TritonCodegen, function: Callable[..., Any], matrices: int, numbers: int
@@ -119,3 +132,25 @@ def test_others_are_left_as_they_are(function: Callable[..., Any]) -> None:
     before = str(graph.graph)
     assert not compute_side_by_side(graph.graph)
     assert str(graph.graph) == before
+
+
+def test_a_number_of_the_call_is_one_for_all_lanes() -> None:
+    """A learning rate that varies, which a schedule sets."""
+
+    def update(given: Tensors, steps: Tensors, rate: float) -> Tensors:
+        counts = [step + 1 for step in steps]
+        return [*(g - rate / count for g, count in zip(given, counts, strict=True)), *counts]
+
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        shapes, source = mode.shape_env, ConstantSource("rate")
+        symbol = shapes.create_symbol(0.5, source, DimDynamic.DYNAMIC)
+        rate = shapes.create_symfloatnode(symbol, hint=0.5, source=source)
+        fakes = [torch.empty(4, 4, device="cuda") for _ in range(2)]
+        graph = make_fx(update)(fakes, [torch.empty(()) for _ in range(2)], rate)
+    assert compute_side_by_side(graph.graph)
+    graph.recompile()
+    given, steps = [torch.randn(4, 4) for _ in range(2)], [torch.tensor(3.0), torch.tensor(4.0)]
+    for one, other in zip(
+        without_gpu(graph)(given, steps, 0.5), update(given, steps, 0.5), strict=True
+    ):
+        torch.testing.assert_close(one, other)

@@ -138,8 +138,8 @@ LIST_FUNCTIONS: dict[Any, str] = {
     getattr(torch, f"_foreach_{name}{end}"): f"{method}{end}"
     for name, method in {
         **{name: name for name in ("add", "sub", "mul", "div", "lerp", "addcdiv", "addcmul")},
-        **{name: "clamp_min" for name in ("clamp_min", "maximum")},
-        **{name: "clamp_max" for name in ("clamp_max", "minimum")},
+        **dict.fromkeys(("clamp_min", "maximum"), "clamp_min"),
+        **dict.fromkeys(("clamp_max", "minimum"), "clamp_max"),
     }.items()
     for end in ("", "_")
 }

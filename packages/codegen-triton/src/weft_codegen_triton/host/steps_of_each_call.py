@@ -31,16 +31,20 @@ BYTES_PER_STEP = 8 << 20
 
 
 def head_length(schedule: Schedule) -> int:
-    """How many of the first steps read what is on the CPU only, beside a GPU where kernels run."""
+    """How many of the first steps read what is on the CPU only, beside a GPU where kernels run.
+
+    One that reads nothing, as what makes a constant, gives something there.
+    """
     devices = devices_of(schedule)
 
-    def reads_elsewhere(step: Step) -> bool:
+    def is_elsewhere(step: Step) -> bool:
         if not isinstance(step, ExternCall):
             return False
-        read = {schedule.buffers[name].layout.device for name in item_reads(step)}
-        return bool(read) and read.isdisjoint(devices)
+        names = {*item_reads(step)} or {*item_writes(step)}
+        used = {schedule.buffers[name].layout.device for name in names}
+        return bool(used) and used.isdisjoint(devices)
 
-    return sum(1 for _ in itertools.takewhile(reads_elsewhere, schedule.steps))
+    return sum(1 for _ in itertools.takewhile(is_elsewhere, schedule.steps))
 
 
 def tail_length(schedule: Schedule, returned: Collection[str]) -> int:

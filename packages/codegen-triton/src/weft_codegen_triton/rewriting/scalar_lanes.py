@@ -59,7 +59,7 @@ def compute_side_by_side(graph: torch.fx.Graph) -> bool:
     if {*made}.isdisjoint(graph.output_node().all_input_nodes):
         return False
     read = {source for node in made for source in node.all_input_nodes}
-    given = [node for node in graph.nodes if node.op == "placeholder" and node in read]
+    given = [n for n in graph.nodes if n.op == "placeholder" and n in read and _is_number(n)]
     devices = {user.meta["val"].device for user in _users_elsewhere(made)}
     lanes = _lanes(given, made)
     if lanes is None or len(devices) > 1:
@@ -73,23 +73,33 @@ def _is_on_cpu(node: torch.fx.Node) -> bool:
 
 
 def _is_elementwise(node: torch.fx.Node) -> bool:
-    """Whether ``node`` computes a float on the CPU of numbers there, and would of vectors, each by itself."""
+    """Whether ``node`` computes a number on the CPU of those there, and would of vectors, each by itself."""
     value, target = node.meta["val"], node.target
-    if not isinstance(target, OpOverload) or not _is_float(value):
+    if not isinstance(target, OpOverload) or not _is_scalar(value):
         return False
+    if _is_constant(node):
+        return True
     if torch.Tag.pointwise not in target.tags and target is not aten._to_copy.default:
         return False
     is_random = torch.Tag.nondeterministic_seeded in target.tags
-    return not is_random and all(_is_number(source) for source in node.all_input_nodes)
+    return not is_random and all(_is_number(n) or _is_of_call(n) for n in node.all_input_nodes)
+
+
+def _is_of_call(node: torch.fx.Node) -> bool:
+    """Whether ``node`` is a Python number of the call, as a learning rate that varies: all lanes' own."""
+    return node.op == "placeholder" and isinstance(node.meta.get("val"), torch.SymFloat)
 
 
 def _is_number(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
-    return _is_float(value) and is_on_cpu(value)
+    return _is_scalar(value) and is_on_cpu(value)
 
 
-def _is_float(value: object) -> TypeGuard[torch.Tensor]:
-    return isinstance(value, torch.Tensor) and value.dim() == 0 and value.is_floating_point()
+def _is_scalar(value: object) -> TypeGuard[torch.Tensor]:
+    """Whether ``value`` is a float, or what a comparison of floats gives, which chooses one of two."""
+    if not isinstance(value, torch.Tensor) or value.dim() > 0:
+        return False
+    return value.is_floating_point() or value.dtype is torch.bool
 
 
 def _users_elsewhere(nodes: list[torch.fx.Node]) -> Iterator[torch.fx.Node]:
@@ -101,10 +111,13 @@ def _users_elsewhere(nodes: list[torch.fx.Node]) -> Iterator[torch.fx.Node]:
 def _lanes(
     given: list[torch.fx.Node], made: list[torch.fx.Node]
 ) -> dict[torch.fx.Node, Lane] | None:
-    """The lane of each number; None where one is made of nothing that is given."""
+    """The lane of each number but constants; None where one is made of nothing that is given."""
     together: dict[torch.fx.Node, set[torch.fx.Node]] = {}
     for node in made:
-        numbers = {node}.union(*(together.get(source, {source}) for source in node.all_input_nodes))
+        if _is_constant(node):
+            continue
+        sources = [n for n in node.all_input_nodes if not (_is_constant(n) or _is_of_call(n))]
+        numbers = {node}.union(*(together.get(source, {source}) for source in sources))
         together.update(dict.fromkeys(numbers, numbers))
     lanes: dict[torch.fx.Node, Lane] = {}
     lengths: dict[Kind, int] = {}
@@ -118,6 +131,10 @@ def _lanes(
         lengths[kind] += 1
         lanes.update(dict.fromkeys(numbers, lane))
     return lanes
+
+
+def _is_constant(node: torch.fx.Node) -> bool:
+    return node.target is aten.full.default and not node.all_input_nodes
 
 
 @dataclass
@@ -136,11 +153,18 @@ class _Vectors:
     def put(self) -> None:
         self.start = next(node for node in self.graph.nodes if node.op != "placeholder")
         self._stack()
+        constants = [*filter(_is_constant, self.made)]
+        for node in constants:
+            value = self.values[node] = Value((), f"{node.args}{node.meta['val'].dtype}")
+            if value not in self.vectors:
+                with self.graph.inserting_before(self.start):
+                    self.vectors[value] = self.graph.node_copy(node)
+        self.made = [node for node in self.made if not _is_constant(node)]
         for node in self.made:
             self._compute(node)
         self._return()
         self._send()
-        for node in reversed(self.made):
+        for node in (*reversed(self.made), *constants):
             self.graph.erase_node(node)
 
     def _call(self, target: Any, *arguments: Any, **keywords: Any) -> torch.fx.Node:
@@ -161,6 +185,8 @@ class _Vectors:
             self.vectors[value] = self._call(aten.stack.default, nodes)
 
     def _compute(self, node: torch.fx.Node) -> None:
+        for source in filter(_is_of_call, node.all_input_nodes):
+            self.vectors[self.values.setdefault(source, Value((), source.name))] = source
         arguments = torch.fx.map_arg((node.args, node.kwargs), self.values.__getitem__)
         value = self.values[node] = Value(self.lanes[node].kind, f"{node.target}{arguments}")
         if value not in self.vectors:

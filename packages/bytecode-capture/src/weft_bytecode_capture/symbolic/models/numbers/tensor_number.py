@@ -274,9 +274,10 @@ def like_both(
 
 def common_kind(evaluator: Evaluator, pair: tuple[Variable, Variable]) -> type | None:
     """The kind of a number that is either of a pair; None where no tensor holds both, or one is no number."""
-    kinds = {number_kind(variable) for variable in pair}
-    if len(kinds) == 1:
-        return kinds.pop()
+    first, second = map(number_kind, pair)
+    kinds = {first, second}
+    if first is second:
+        return first
     whole = [variable for variable in pair if number_kind(variable) is int]
     are_exact = all(is_invariant(v) and _is_within(evaluator, v, 2**53) for v in whole)
     return Real if kinds <= {int, float, Real} and are_exact else None
@@ -300,7 +301,8 @@ def example_of(tensor: torch.Tensor, kind: type) -> Any:
 def number_kind(variable: Variable) -> type | None:
     """The type of a number that a tensor can hold, ``Real`` for an int or a float; None for anything else."""
     if isinstance(variable, TensorNumberVariable):
-        return variable.kind
+        kind: type = variable.kind
+        return kind
     if isinstance(variable, NumberVariable):
         return variable.python_type()
     if type(variable) is not ConstantVariable:
@@ -401,9 +403,8 @@ def _float_result(
         return _power(evaluator, pair)
     if operator not in _ARITHMETIC and operator != "pow":
         return None
-    if not isinstance(pair[1], TensorNumberVariable) or not pair[1].unchecked:
-        if operator == "truediv" and not _is_never_zero(evaluator, pair[1]):
-            return None
+    if operator == "truediv" and not _is_never_zero(evaluator, pair[1]):
+        return None
     if operator == "pow" and is_invariant(pair[0]) and not _holds(evaluator, "ge", pair[0], 0):
         return None  # complex, or not, as the exponent says
     function = _ARITHMETIC.get(operator, torch.pow)
@@ -420,6 +421,9 @@ def _tensor_first(evaluator: Evaluator, arguments: Arguments) -> list[Variable]:
 
 
 def _is_never_zero(evaluator: Evaluator, divisor: Variable) -> bool:
+    """Whether nothing is raised for a number that is a divisor."""
+    if isinstance(divisor, TensorNumberVariable) and divisor.unchecked:
+        return True
     if isinstance(divisor, SymbolicIntegerVariable):
         return divisor.is_never_zero()
     return is_invariant(divisor) and _holds(evaluator, "ne", divisor, 0)

@@ -1,4 +1,4 @@
-"""What optimizers call with numbers that are in tensors: their counts of steps, and what is computed of them."""
+"""What optimizers call with numbers that are in tensors: counts of steps, and what is computed of them."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def _list_function(
             argument if items is None else items[number]
             for argument, items in zip(arguments, columns, strict=True)
         ]
-        named = {"value": value for value in row[_NUMBER_AT:]}
+        named = {"value": row[_NUMBER_AT]} if len(row) > _NUMBER_AT else {}
         made.append(row[0].call_method(evaluator, name, row[1:_NUMBER_AT], named))
     return evaluator.wrap_constant(None) if name.endswith("_") else TupleVariable(made)

@@ -388,26 +388,19 @@ def chosen_numbers(
     None where they do more.
     """
     graph = evaluator.graph.graph
-    copies: list[dict[torch.fx.Node, torch.fx.Node]] = []
     devices = {tensor.fake.device for pair in pairs for tensor in pair}
     if not pairs or devices != {predicate.fake.device}:
         return None
     branches = [branch.subgraph.graph.nodes for branch in (true, false)]
     if any(len(nodes) > _MAX_CHOSEN or not all(map(_gives_number, nodes)) for nodes in branches):
         return None
-    for nodes in branches:
-        copies.append({})
-        for node in nodes:
-            known = copies[-1]
-            copies[-1][node] = graph.node_copy(node, lambda given: known.get(given, given))
-    chosen = []
-    for pair in pairs:
-        sides = [
-            TensorVariable(copied.get(side.node, side.node), side.fake, None)
-            for copied, side in zip(copies, pair, strict=True)
-        ]
-        chosen.append(tensor_of(evaluator, torch.where, predicate, *sides))
-    return chosen
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in (node for nodes in branches for node in nodes):
+        copies[node] = graph.node_copy(node, lambda given: copies.get(given, given))
+    sides = [
+        [TensorVariable(copies.get(t.node, t.node), t.fake, None) for t in pair] for pair in pairs
+    ]
+    return [tensor_of(evaluator, torch.where, predicate, *pair) for pair in sides]
 
 
 def _gives_number(node: torch.fx.Node) -> bool:
