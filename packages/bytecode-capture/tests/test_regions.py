@@ -201,12 +201,16 @@ def sides_with_other_numbers(x: torch.Tensor) -> torch.Tensor:
         chained,
         inside_a_call,
         shortcuts,
-        sides_with_other_numbers,
     ],
 )
 @pytest.mark.parametrize("scale", [1.0, -1.0, float("nan")])
 def test_both_sides_of_a_branch_are_kept(function: Callable[..., Any], scale: float) -> None:
     check(function, torch.rand(20, 4) * scale, regions=1)
+
+
+@pytest.mark.parametrize("scale", [1.0, -1.0])
+def test_sides_that_give_numbers_alone_are_both_computed(scale: float) -> None:
+    check(sides_with_other_numbers, torch.rand(20, 4) * scale, regions=0)
 
 
 def doubling(x: torch.Tensor) -> torch.Tensor:
