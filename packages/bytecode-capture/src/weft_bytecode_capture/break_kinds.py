@@ -215,6 +215,13 @@ _CALLS = {
     "call with values that are not constant": BreakKind(
         "the call is made during capture, which needs to know all its arguments"
     ),
+    "long loop that is not kept as one": BreakKind(
+        "written out, its iterations make a graph that would take minutes to compile",
+        (
+            "loop over a range, or over a tensor's rows",
+            "compile a function that is one iteration",
+        ),
+    ),
     "calls nested too deep": BreakKind(
         "calls are followed to the depth CaptureOptions.inline_depth",
         ("turn a deep recursion into a loop",),

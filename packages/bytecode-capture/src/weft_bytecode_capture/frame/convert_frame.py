@@ -53,6 +53,7 @@ from ..symbolic.graph.recovery import raised_by_hook
 from ..symbolic.graph.transforms import leaving_transforms
 from ..symbolic.policy import guarding_libraries, is_other_compiler
 from ..symbolic.regions.decisions import ProgramPoint, note_dropped
+from ..symbolic.regions.loops.unrolled import LONG_LOOP
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from ..user_location import UserLocation, running_frames
@@ -130,6 +131,7 @@ class FrameConverter:
         self._resume_functions = ResumeFunctions()
         self._histories: dict[int, tuple[types.CodeType, ValueHistory]] = {}
         self._separated: dict[int, types.CodeType] = {}  # by identity, as histories
+        self._cut: dict[int, types.CodeType] = {}  # with loops too long to be written out
         self._context: weakref.ref[_frame_hook.Context] | None = None
 
     def attach(self, context: _frame_hook.Context) -> None:
@@ -141,6 +143,7 @@ class FrameConverter:
         self._resume_functions.clear()
         self._histories.clear()
         self._separated.clear()
+        self._cut.clear()
 
     def __call__(
         self,
@@ -181,6 +184,7 @@ class FrameConverter:
                 closure,
                 self._history(code),
                 id(self._resume_functions.original(code)) in self._separated,
+                id(self._resume_functions.original(code)) in self._cut,
             )
             conversion = _Conversion(self, frame)
             if stance == _frame_hook.STANCE_FAIL_ON_RECOMPILE:
@@ -206,6 +210,11 @@ class FrameConverter:
             known = code, ValueHistory(functions.varying(code), is_resumed)
             self._histories[id(code)] = known
         return known[1]
+
+    def note_cut_loop(self, code: types.CodeType) -> None:
+        """Cut off the loops of the code that ``code`` belongs to after few iterations, from now on."""
+        original = self._resume_functions.original(code)
+        self._cut[id(original)] = original
 
     def separate_histories(self, code: types.CodeType) -> None:
         """Let all that ``code`` returns have places of their own in autograd's graph, from now on."""
@@ -401,6 +410,8 @@ class _Conversion:
 
     def _transform(self, result: FrameResult) -> TransformedCode | Skip:
         graph = result.graph
+        if isinstance(result.ending, Break) and result.ending.reason.kind == LONG_LOOP:
+            self._converter.note_cut_loop(self._frame.code)
         compiled: Callable[..., Any] | None = None
         if graph is not None:
             backend = in_inference_mode(graph.inference_mode, self._converter._backend)

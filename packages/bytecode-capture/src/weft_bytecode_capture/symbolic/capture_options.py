@@ -21,7 +21,8 @@ class FrameInput:
     values, in slot order.  ``code`` may be a resume function's: its arguments then include the values of
     the interrupted frame's stack and locals, and its first instructions push them and jump.
     ``history`` is what earlier compilations of ``code`` have seen.  ``separate_histories``: the caller may
-    ask for the place in autograd's graph of each tensor that the frame returns.
+    ask for the place in autograd's graph of each tensor that the frame returns.  ``has_cut_loop``: a loop
+    of the program's code was too long to be written out before.
     """
 
     code: types.CodeType
@@ -31,6 +32,7 @@ class FrameInput:
     closure: Mapping[str, types.CellType]
     history: ValueHistory = field(default_factory=ValueHistory)
     separate_histories: bool = False
+    has_cut_loop: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class CaptureOptions:
     ``keep_control_flow``: branches and loops on tensors' values become regions of the graph, and so do long
     loops over a range or a tensor's rows.
     ``rolled_loop_length``: iterations from which such a loop is long; the others are unrolled.
+    ``unrolled_limits``: an unrolled loop ends the graph in each iteration, instead, once so many iterations
+    have put so many nodes into it, by any of the pairs.  A deep model's layers are few, of many nodes.
     ``region_devices``: the types of devices of which a region may take tensors, those whose code generator
     has loops and branches.
     ``eager_in_training``: functions of torch whose calls that need gradients stay Python's, because the
@@ -89,6 +93,7 @@ class CaptureOptions:
     recompile_limit: int = 8
     keep_control_flow: bool = True
     rolled_loop_length: int = 16
+    unrolled_limits: tuple[tuple[int, int], ...] = ((1000, 4000), (16, 40_000))
     region_devices: frozenset[str] = frozenset({"cpu", "cuda", "meta"})
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
     steps_in_training: Mapping[Callable[..., object], int] = field(default_factory=dict)

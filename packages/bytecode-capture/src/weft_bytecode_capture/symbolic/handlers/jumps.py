@@ -10,7 +10,7 @@ from ..regions.branches.branch import keep_branch
 from ..regions.branches.raising_branches import rely_on_other_branch
 from ..regions.loops.candidates import keep_candidate
 from ..regions.loops.loop import loop_iterator, require_kept, roll_loop
-from ..regions.loops.unrolled import note_element, note_repeated_test
+from ..regions.loops.unrolled import note_element, note_end, note_repeated_test
 from ..variables.constant import ConstantVariable
 from ..variables.operations import is_same_object
 
@@ -90,6 +90,6 @@ def _for_iter(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> Non
         note_element(evaluator, instruction, iterator)
         evaluator.stack.append(element)
         return
-    evaluator.iterations.pop(instruction.index, None)
+    note_end(evaluator, instruction)
     evaluator.stack.pop()
     evaluator.next_index = after_loop(instruction)
