@@ -104,6 +104,10 @@ def _value(graph: Graph, operand: Any) -> int | torch.SymInt | None:
         return None
     if example.dim() or version_of(example):
         return None
+    if operand.target is operator.getitem and operand.args[1] == 0:
+        packed: Any = operand.args[0]
+        batch = packed.meta.get("batch")  # beside the sizes of a packed sequence's batches
+        return None if batch is None or unbacked_symbols(batch) else batch
     compute = _rule(operand.target, operand.kwargs)
     if compute is None or len(operand.args) != 2:
         return None

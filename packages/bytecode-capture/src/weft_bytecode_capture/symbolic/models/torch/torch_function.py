@@ -41,6 +41,7 @@ from ..functions.identified_functions import IdentifiedFunctionVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import model, models
 from .calls_on_entry import call_on_entry
+from .packed_sequences import packed_network
 from .tensor import TensorVariable, wrap_graph_result
 
 _MODULES = (
@@ -109,6 +110,9 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         if isinstance(self.value, types.MethodDescriptorType) and arguments:
             name = self.value.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
+        result = packed_network(evaluator, self.value, arguments, keywords)
+        if result is not None:
+            return result
         if torch.is_grad_enabled() and self._stays_eager(evaluator, arguments, keywords):
             needs_gradient = self._needs_gradient(evaluator, [*arguments, *keywords.values()])
             if needs_gradient and self.value in evaluator.state.options.sparse_gradients:
