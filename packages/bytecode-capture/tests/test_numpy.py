@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from differential import check, run_graph
+from differential import check, run_graph, same
 from weft_bytecode_capture import CaptureOptions, compile_frames
 
 np = pytest.importorskip("numpy")
@@ -290,3 +290,60 @@ def test_operators_that_convert_the_other_operand(function):
         expected, found = function(x, scalar, number), compiled(x, scalar, number)
         assert torch.equal(found[0], expected[0])
         assert found[1:] == expected[1:]
+
+
+def scheduled(x, y, schedule, step, weight):
+    momentum = schedule[step]
+    x.mul_(momentum).add_((1 - momentum) * y, alpha=schedule[0])
+    decayed = (1 - weight) / 2 + weight**2
+    shown = [f"{weight:.2f} {weight}", repr(decayed), float(weight), weight.item(), decayed > 0.3]
+    return x * weight + decayed, y / decayed, decayed, -weight, type(decayed), shown, schedule[step]
+
+
+def test_scalars_that_vary_are_symbols():
+    """Of a schedule, by a step; what is computed of a scalar is one, as NumPy makes it."""
+    schedule = np.linspace(0.9, 1.0, 6)
+    reports = []
+    compiled = compile_frames(scheduled, run_graph, CaptureOptions(), None, reports.append)
+    for step in range(5):
+        x, y, weight = torch.arange(3.0), torch.ones(3), np.float64(0.1 * step + 0.2)
+        plain = scheduled(x.clone(), y, schedule, step, weight)
+        found = compiled(x.clone(), y, schedule, step, weight)
+        assert same(found[:-1], plain[:-1])
+        assert found[-1] == plain[-1]
+    assert len(reports) == 2
+    assert not [report for report in reports if report.graph_break is not None]
+
+
+def test_scalars_at_the_edges():
+    """Division by zero, roots of negative numbers and infinities are NumPy's, not Python's."""
+
+    def f(x, weight, divisor):
+        return (
+            x + 1,
+            weight / divisor,
+            weight**0.5,
+            -weight * divisor,
+        )
+
+    calls = [
+        (0.25, 3.0),
+        (0.5, 0.0),
+        (-4.0, 0.5),
+        (np.inf, 1.0),
+        (0.0, -0.0),
+    ]
+    with np.errstate(all="ignore"):
+        check(f, [(torch.ones(2), *map(np.float64, call)) for call in calls])
+
+
+def test_smaller_and_larger_of_arrays_and_numbers():
+    def f(x):
+        array = x.sin().numpy()
+        larger = np.maximum(array, 0.2)
+        return torch.from_numpy(np.minimum(0.5, larger)) + 1, np.arctan2(larger, 1.0) * 2
+
+    for given in (torch.arange(4.0), torch.tensor([float("nan"), -0.0])):
+        found, plain = compile_frames(f, run_graph, CaptureOptions(fullgraph=True))(given), f(given)
+        torch.testing.assert_close(found[0], plain[0], equal_nan=True)
+        np.testing.assert_allclose(found[1], plain[1], rtol=1e-6)

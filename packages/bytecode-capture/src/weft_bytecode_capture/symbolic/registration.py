@@ -20,6 +20,7 @@ _LATE = {  # imported when a program's function of one of these modules is met f
 }
 _OPTIONAL = {
     "models.libraries.numpy_draws": "numpy",
+    "models.libraries.numpy_floats": "numpy",
     "models.libraries.numpy_values": "numpy",
 }  # with the package that they are about
 

@@ -72,6 +72,10 @@ class Variable:
         """Whether it is a constant for these numbers only: the code after the graph makes it of them."""
         return False
 
+    def as_operand(self, evaluator: Evaluator) -> Variable | None:
+        """The number that operators of torch take it for, if that is another variable."""
+        return None
+
     def is_none(self) -> bool:
         return self.is_constant() and self.as_constant() is None
 

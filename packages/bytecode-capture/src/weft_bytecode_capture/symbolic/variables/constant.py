@@ -20,6 +20,7 @@ from .base import Arguments, Keywords, Variable
 from .builder import (
     guard_constant,
     is_constant_value,
+    is_scalar,
     register_constant_predicate,
     register_constant_types,
     register_wrapper_of_constants,
@@ -232,6 +233,10 @@ def _wrap_constant(evaluator: Evaluator, value: Any, source: Source) -> Variable
         number = evaluator.state.shapes.number(value, source, isinstance(source, ArgumentSource))
         if type(number) not in (int, float):
             return evaluator.graph.add_number(number, source)
+    special = _special(value, "number from outside") if is_scalar(value) else None
+    varying = special(evaluator, value, source) if special is not None else None
+    if varying is not None:
+        return varying
     if isinstance(value, range):
         evaluator.guard(source, TypeIs(range))
         for part in ("start", "stop", "step"):

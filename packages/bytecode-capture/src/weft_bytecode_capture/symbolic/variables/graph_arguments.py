@@ -49,6 +49,9 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         if is_scalar(value):
             value = _plain_number(value)
         return value, value
+    number = variable.as_operand(evaluator)
+    if number is not None:
+        return graph_argument(evaluator, number)
     plain = without_class(evaluator, variable)
     if plain is not variable:
         return graph_argument(evaluator, plain)

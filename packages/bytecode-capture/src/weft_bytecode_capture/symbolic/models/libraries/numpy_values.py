@@ -15,6 +15,7 @@ import numpy
 import torch
 from weft_guards import AttributeSource, IsObject, Source, TypeIs
 
+from ...._torch.symbols import size_hint
 from ....frame.emitter import Emitter
 from ....sources import ConvertedSource
 from ....unsupported import Unsupported
@@ -33,6 +34,7 @@ from ...variables.python_protocols import pure_call
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.deques import DequeVariable
 from ..containers.sequences import ListVariable, TupleVariable
+from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..objects.classes import ClassVariable
 from ..objects.opaque import RefusedVariable
 from ..table import model, models
@@ -242,7 +244,23 @@ def elementwise(
     if not plain or len(kinds) != 1 or not kinds <= set(_FLOATING):
         raise Unsupported(_NUMPY, f"{function.__name__}({', '.join(map(repr, arguments))})")
     operands = [v.tensor if isinstance(v, ArrayVariable) else v for v in arguments]
+    if function in _OF_TENSORS:
+        dtype = ConstantVariable(kinds.pop())
+        operands = [_with_tensor(evaluator, operand, dtype) for operand in operands]
     return array_of(evaluator.graph.call_function(evaluator, function, operands, {}))
+
+
+_OF_TENSORS = (torch.maximum, torch.minimum, torch.atan2)
+"""Functions of torch that take no number beside a tensor."""
+
+
+def _with_tensor(evaluator: Evaluator, operand: Variable, dtype: Variable) -> Variable:
+    """A number as a tensor without dimensions, of the type that NumPy gives it beside an array."""
+    if isinstance(operand, TensorVariable):
+        return operand
+    return evaluator.graph.call_function(
+        evaluator, torch.full, [TupleVariable([]), operand], {"dtype": dtype}
+    )
 
 
 def _is_python_number(variable: Variable) -> bool:
@@ -305,8 +323,9 @@ class ArrayVariable(Variable):
         if name not in _METHODS or (computes and self.tensor.fake.dtype not in _FLOATING):
             raise Unsupported(_NUMPY, f"{self!r}.{name}()")
         if name == "__getitem__":
-            key = arguments[0].snapshot()
-            if not all(_is_view_index(part) for part in (key if type(key) is tuple else (key,))):
+            key = arguments[0]
+            parts = key.iterate(evaluator) if isinstance(key, TupleVariable) else [key]
+            if not all(map(_is_view_index, parts)):
                 raise Unsupported(_NUMPY, f"{self!r}[{arguments[0]!r}]")
         method, own_name = _METHODS[name]
         return array_of(method(self, own_name, evaluator, arguments, keywords))
@@ -330,6 +349,10 @@ class ArrayVariable(Variable):
         if "keepdims" in given:
             named["keepdim"] = given["keepdims"]
         return self.tensor.call_method(evaluator, _TORCH_NAMES.get(name, name), [], named)
+
+    def as_operand(self, evaluator: Evaluator) -> Variable | None:
+        is_number = self.is_scalar() and self.tensor.fake.dtype != torch.bool
+        return self._number(evaluator, "item") if is_number else None
 
     def _number(self, evaluator: Evaluator, name: str) -> Variable:
         """``float(scalar)``, ``scalar.item()``: the number that a scalar is, as data gives it."""
@@ -377,8 +400,11 @@ def _scalar_of(tensor: torch.Tensor) -> Any:
     return tensor.numpy()[()]
 
 
-def _is_view_index(part: Any) -> bool:
-    return part is None or part is Ellipsis or type(part) in (int, slice)
+def _is_view_index(part: Variable) -> bool:
+    if isinstance(part, SymbolicNumberVariable):
+        return part.python_type() is int and size_hint(part.value) is not None
+    index = part.snapshot()
+    return index is None or index is Ellipsis or type(index) in (int, slice)
 
 
 _NUMBERS = frozenset(("item", "__float__", "__int__", "__bool__", "__index__"))
