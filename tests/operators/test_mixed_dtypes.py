@@ -46,6 +46,24 @@ def test_losses(loss: Callable[..., Any], dtypes: tuple[torch.dtype, torch.dtype
         torch.testing.assert_close(found[1], expected[1])
 
 
+def test_cross_entropy_with_logits_has_the_dtype_of_its_targets() -> None:
+    """Of narrower ones, too, whatever that of weights is."""
+    loss = F.binary_cross_entropy_with_logits
+    x = torch.linspace(-2, 2, 6).view(2, 3)
+    y = torch.linspace(0.9, 0.2, 6).view(2, 3)
+    weights = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+
+    def program(x: torch.Tensor) -> list[torch.Tensor]:
+        targets = [y.to(dtype) for dtype in (torch.bfloat16, torch.float16, torch.float64)]
+        results = [loss(x, target) for target in targets]
+        results += [loss(x, target, weight=weights, reduction="none") for target in targets]
+        results += [loss(x, target, pos_weight=weights, reduction="sum") for target in targets]
+        return results + list(torch.autograd.grad(sum(r.double().sum() for r in results), x))
+
+    found, expected = (f(x.clone().requires_grad_()) for f in (weft.compile(program), program))
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize(
     "dtypes", [(torch.bool, torch.float32), (torch.int64, torch.float32, torch.float64)]
 )

@@ -307,6 +307,16 @@ def _logit_backward(gradient: torch.Tensor, x: torch.Tensor, eps: float | None =
     return torch.where(x.isnan(), x, found)
 
 
+def _cross_entropy_with_logits(
+    x: torch.Tensor, target: torch.Tensor, *rest: Any, **keywords: Any
+) -> Any:
+    """Torch's rule, which in 2.11 gives the dtype of all operands; eager's kernel gives the target's."""
+    rule = core_decomposition(aten.binary_cross_entropy_with_logits.default)
+    if rule is None:
+        return NotImplemented
+    return rule(x, target, *rest, **keywords).to(target.dtype)
+
+
 def _log_sigmoid_backward(gradient: torch.Tensor, x: torch.Tensor, buffer: torch.Tensor) -> Any:
     """Torch's rule, which asks whether forward has filled ``buffer``; of few or many elements the same."""
     rule = core_decomposition(aten.log_sigmoid_backward.default)
@@ -374,6 +384,7 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.logit_backward.default: _logit_backward,
     aten.logspace.default: _of_floats(aten.logspace.default),
     aten.batch_norm_backward.default: _batch_norm_backward,
+    aten.binary_cross_entropy_with_logits.default: _cross_entropy_with_logits,
     aten.native_batch_norm.default: _inference_batch_norm,
     aten.native_batch_norm_backward.default: _native_batch_norm_backward,
     aten.native_dropout.default: _inference_dropout,
