@@ -12,10 +12,13 @@ import collections
 import functools
 import types
 from collections.abc import Iterator
+from types import NoneType
 from typing import Any
 
 import torch
+import torch.fx
 
+from ...._torch.fakes import FakeTensor
 from ...graph.storages import Layout
 from ...models.containers.sequences import ListForm
 from ...models.iterators.generators import GeneratorVariable
@@ -28,6 +31,9 @@ _NOTES = frozenset({"version", "_has_no_finalizers", "_made", "loaded_instead", 
 
 _REAL = frozenset({"original", "_dictionary", "value", "unread", "_unread"})
 """Attributes that are the program's own objects, which no evaluation changes: known by identity."""
+
+_WHOLE = frozenset({NoneType, bool, int, float, str, torch.fx.Node, FakeTensor})
+"""Classes of most of what is met that has no parts, which is asked nothing else."""
 
 _BUFFERS = (bytearray, memoryview, array.array)
 _OWN = f"{__name__.split('.')[0]}."
@@ -57,7 +63,7 @@ def attributes(variable: Variable) -> dict[str, Any]:
 def frozen_state(variable: Variable) -> dict[str, Any]:
     """A copy of what the object is, for :func:`is_same`."""
     found = {
-        name: value if name in _REAL else _frozen(value, ())
+        name: value if name in _REAL or type(value) in _WHOLE else _frozen(value, ())
         for name, value in attributes(variable).items()
     }
     fake, element = found.get("fake"), found.get("element")
@@ -70,7 +76,7 @@ def frozen_state(variable: Variable) -> dict[str, Any]:
 def held_variables(variable: Variable) -> Iterator[Variable]:
     """The variables to which an object leads directly."""
     for name, value in attributes(variable).items():
-        if name not in _REAL:
+        if name not in _REAL and type(value) not in _WHOLE:
             yield from variables_in(value)
 
 
@@ -93,6 +99,8 @@ def variables_in(value: Any) -> Iterator[Variable]:
 def inner_parts(value: Any) -> tuple[Any, ...] | None:
     """What an object of the evaluator's is made of; None for one that it does not change."""
     kind = type(value)
+    if kind in _WHOLE:
+        return None
     if isinstance(value, dict):
         return tuple(value.values())
     if isinstance(value, (list, tuple, set, frozenset, collections.deque)):
@@ -140,7 +148,8 @@ def is_same(left: Any, right: Any) -> bool:
     if isinstance(left, (int, str, bytes, Layout)):
         return type(left) is type(right) and bool(left == right)
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(is_same(left[k], right[k]) for k in left)
+        pairs = ((value, right.get(name)) for name, value in left.items())
+        return left.keys() == right.keys() and all(x is y or is_same(x, y) for x, y in pairs)
     if isinstance(left, tuple) and isinstance(right, tuple):
         return len(left) == len(right) and all(map(is_same, left, right))
     if isinstance(left, ConstantVariable) and isinstance(right, ConstantVariable):
