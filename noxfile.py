@@ -48,6 +48,8 @@ SUITE = {
     **{name: (name,) for name in ("bytecode-capture", "codegen-cpp", "codegen-triton", "weft")},
     "integration": (),
 }
+# What `.ci/run` runs beside the suite's longest part.
+BESIDE = ["beside"]
 # How many random programs the suite and `nox -s random` run, by the tests' own variables.
 FEW_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "1",
@@ -268,7 +270,7 @@ def lint(session: nox.Session) -> None:
     )
 
 
-@nox.session
+@nox.session(tags=BESIDE)
 def types(session: nox.Session) -> None:
     """mypy --strict on the packages' sources, or on those named: `nox -s types -- guards`."""
     environment = development_environment(session, "weft")
@@ -284,7 +286,9 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session
-@nox.parametrize("part", [nox.param(name, id=name) for name in SUITE])
+@nox.parametrize(
+    "part", [nox.param(name, id=name, tags=BESIDE if SUITE[name] else []) for name in SUITE]
+)
 def suite(session: nox.Session, part: str) -> None:
     """The tests of packages, or those that cross packages, but those marked `slow`, all in one environment.
 
@@ -407,7 +411,7 @@ def families(session: nox.Session) -> None:
     session.run(python_of(environment), "-m", "tests.families.report", *session.posargs)
 
 
-@nox.session
+@nox.session(tags=BESIDE)
 def docs(session: nox.Session) -> None:
     """The documentation site, in `.nox/site`; a warning is an error.  And the notebook, run."""
     environment = ENVIRONMENTS / "docs"
