@@ -55,14 +55,23 @@ FEW_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "1",
     "WEFT_ORDINARY_BLOCKS": "1",
     "WEFT_CHAINS": "2",
-    "WEFT_GRADIENT_PROGRAMS": "3",
+    "WEFT_GRADIENT_PROGRAMS": "1",
+    "WEFT_EXAMPLES": "8",
 }
-AS_IN_SUITE = {"WEFT_UNOPTIMIZED_LENGTH": UNOPTIMIZED_LENGTH, **FEW_PROGRAMS}
+# One in so many cases of those folders of `tests/` that are about captures and gradients is compiled as C++,
+# the others are run by the reference evaluator: `tests/coverage/evaluation.py`.
+COMPILED_EVERY = "6"
+AS_IN_SUITE = {
+    "WEFT_UNOPTIMIZED_LENGTH": UNOPTIMIZED_LENGTH,
+    "WEFT_COMPILED_EVERY": COMPILED_EVERY,
+    **FEW_PROGRAMS,
+}
 MANY_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "40",
     "WEFT_ORDINARY_BLOCKS": "40",
     "WEFT_CHAINS": "100",
     "WEFT_GRADIENT_PROGRAMS": "100",
+    "WEFT_EXAMPLES": "150",
     "WEFT_PROGRAMS": "600",
 }
 
@@ -318,9 +327,10 @@ def sample(session: nox.Session) -> None:
         variables = {
             "WEFT_COVERAGE": str(work / name),
             "WEFT_CACHE_DIR": str(work / name / "cache"),
+            "WEFT_COMPILED_EVERY": "1",
         }
         plugin = ("-p", "tests.coverage.probes")
-        run_pytest(session, environment, *plugin, *folders, **AS_IN_SUITE, **variables)
+        run_pytest(session, environment, *plugin, *folders, **{**AS_IN_SUITE, **variables})
     chooser = ("-m", "tests.coverage.choice", *(str(work / name) for name in measured))
     session.run(python_of(environment), *chooser)
 
@@ -377,9 +387,8 @@ def random(session: nox.Session) -> None:
         str(ROOT / "tests" / name) for name in ("regions", "ordinary", "operators", "autograd")
     ]
     folders.append(str(folder("bytecode-capture") / "tests" / "test_programs.py"))
-    run_pytest(
-        session, environment, "-k", "random or programs_do_the_same", *folders, **MANY_PROGRAMS
-    )
+    chosen = "random or programs_do_the_same or of_any_operators or any_sizes"
+    run_pytest(session, environment, "-k", chosen, *folders, **MANY_PROGRAMS)
 
 
 @nox.session

@@ -7,8 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.coverage.evaluation import EVALUATED, mark_evaluated
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(trylast=True)  # once it is known which are slow
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_evaluated(item for item in items if item.path.is_relative_to(HERE))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +34,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def strict(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise where weft would fall back to eager, since eager always equals eager."""
     monkeypatch.setenv("WEFT_STRICT", "1")
+
+
+@pytest.fixture(autouse=True)
+def evaluated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_evaluator(request.node, monkeypatch)
+
+
+def use_evaluator(case: pytest.Item, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call no compiler for C++ in a case whose schedules are to be evaluated."""
+    if case.stash.get(EVALUATED, False):
+        import weft.registry
+
+        from tests.fuzz.evaluated import EvaluatedCpp
+
+        monkeypatch.setitem(weft.registry.codegens, "cpu", EvaluatedCpp)
 
 
 @pytest.fixture(autouse=True)

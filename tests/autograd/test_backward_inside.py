@@ -251,6 +251,7 @@ def test_what_stays_eager(program: Program) -> None:
 
 
 @pytest.mark.parametrize("program", [whole_step, several_batches])
+@pytest.mark.native
 def test_native_programs(program: Program) -> None:
     compiled = weft.compile(program, fullgraph=True)
     assert_same(outcome(compiled, True), outcome(program, True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -165,6 +166,7 @@ def test_like_eager(program: Program, wanted: tuple[int, ...], told: Any) -> Non
 
 
 @pytest.mark.parametrize("program", [tanh_layers, silu_layers, two_results, linear_in_each])
+@pytest.mark.native
 def test_native_programs(program: Program, told: Any) -> None:
     compiled = weft.compile(program, fullgraph=True)
     for order in (1, 2):
@@ -193,7 +195,7 @@ def apply(name: str, value: Tensor, other: Tensor) -> Tensor:
             return getattr(value, name)()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=int(os.environ.get("WEFT_EXAMPLES", "25")), deadline=None)
 @given(st.lists(st.sampled_from((*UNARY, "matmul", "mul", "add")), min_size=1, max_size=6))
 @example(["exp"] * 4)  # whose gradients are not numbers
 def test_programs_of_any_operators(names: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -228,6 +229,7 @@ def test_like_eager(program: Program, requires_grad: bool) -> None:
 
 
 @pytest.mark.parametrize("program", [penalty, differential_equation, meta_learning])
+@pytest.mark.native
 def test_native_programs(program: Program) -> None:
     assert_same(outcome(weft.compile(program, fullgraph=True)), outcome(program))
 
@@ -417,7 +419,7 @@ def test_gradients_behind_a_break() -> None:
 UNARY = ("tanh", "sin", "exp", "sigmoid", "square", "relu", "abs", "softmax", "cumsum", "mean")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=int(os.environ.get("WEFT_EXAMPLES", "25")), deadline=None)
 @given(
     st.lists(st.sampled_from((*UNARY, "grad", "grad of all", "write", "detach")), max_size=7),
     st.booleans(),

@@ -138,5 +138,6 @@ def test_what_may_break(program: Program) -> None:
     assert_same(outcome(weft.compile(program, backend=by_operators)), outcome(program))
 
 
+@pytest.mark.native
 def test_native_programs() -> None:
     assert_same(outcome(weft.compile(forces, fullgraph=True)), outcome(forces))

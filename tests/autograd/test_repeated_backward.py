@@ -232,6 +232,7 @@ def test_like_eager(make: Callable[[Nets], Step]) -> None:
 
 
 @pytest.mark.filterwarnings("error:weft")
+@pytest.mark.native
 def test_native_programs() -> None:
     torch.testing.assert_close(outcome(gan, weft.compile), outcome(gan, lambda step: step))
 

@@ -9,6 +9,8 @@ import torch
 import weft
 from torch.nn import functional as F
 
+pytestmark = pytest.mark.native
+
 HALF: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pointwise": lambda x: F.gelu(x * 2 + 1) * x.sigmoid() - x.tanh(),
     "overflow": lambda x: (x * 4e4 + x.exp() * 1e4) / 3,

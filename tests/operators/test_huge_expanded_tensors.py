@@ -8,6 +8,8 @@ import pytest
 import torch
 import weft
 
+pytestmark = pytest.mark.native
+
 PROGRAMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "softmax between": lambda x: (x.exp().softmax(-1).cos()).sum(-1),
     "a copy": lambda x: x + 1,

@@ -14,6 +14,8 @@ import weft
 from torch import Tensor
 from torch.nn import functional as F
 
+pytestmark = pytest.mark.native
+
 ROWS = torch.arange(12.0).reshape(4, 3)
 
 # Of a 4 x 3 tensor and the indices [0, k].

@@ -11,6 +11,8 @@ import pytest
 import torch
 import weft
 
+pytestmark = pytest.mark.native
+
 T = torch.Tensor
 
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 import weft
 
+pytestmark = pytest.mark.native
+
 LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
     "plain": lambda: torch.ones(2, 3, 4),
     "transposed": lambda: torch.ones(4, 3, 2).permute(2, 1, 0),

@@ -9,6 +9,8 @@ import pytest
 import torch
 import weft
 
+pytestmark = pytest.mark.native
+
 Update = Callable[[torch.Tensor, torch.Tensor], Any]
 
 

@@ -14,6 +14,8 @@ import weft
 
 from tests.operators.random_chains import random_chain
 
+pytestmark = pytest.mark.native
+
 COUNT = int(os.environ.get("WEFT_CHAINS", "6"))
 FIRST = int(os.environ.get("WEFT_CHAINS_SEED", "0"))
 

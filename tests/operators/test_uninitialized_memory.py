@@ -9,6 +9,8 @@ import torch
 import weft
 from torch import Tensor
 
+pytestmark = pytest.mark.native
+
 DTYPES = (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.uint8, torch.bool)
 MAKERS: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
     "empty": lambda x, d: torch.empty(x.shape, dtype=d),

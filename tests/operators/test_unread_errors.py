@@ -11,6 +11,8 @@ import torch
 import weft
 from torch.nn import functional as F
 
+pytestmark = pytest.mark.native
+
 Function = Callable[[torch.Tensor], Any]
 
 

@@ -10,6 +10,8 @@ import torch
 import weft
 from torch import Tensor
 
+pytestmark = pytest.mark.native
+
 FIRST = torch.tensor([0])
 
 PROGRAMS: dict[str, Callable[[Tensor, Tensor], Any]] = {

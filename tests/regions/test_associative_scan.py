@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -93,7 +94,7 @@ def compiled_recurrence() -> Callable[[Any], Any]:
 
 @seed(8)
 @settings(
-    max_examples=25,
+    max_examples=int(os.environ.get("WEFT_EXAMPLES", "25")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

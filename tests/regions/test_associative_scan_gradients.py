@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -102,7 +103,7 @@ def compiled_recurrence() -> Callable[[Any], Any]:
 
 @seed(8)
 @settings(
-    max_examples=15,
+    max_examples=int(os.environ.get("WEFT_EXAMPLES", "15")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -81,6 +81,7 @@ NATIVE += [f for f in FLOATS if f.__name__ in ("decayed", "number_by_side", "ope
 
 
 @pytest.mark.parametrize("function", [*NATIVE, *INTEGERS[1:3]], ids=lambda f: f.__name__)
+@pytest.mark.native
 def test_native_programs(function: Callable[..., Any]) -> None:
     check(function, WHOLE if function in INTEGERS else PAIRS, Counting(), torch.float32)
 

@@ -23,6 +23,8 @@ from weft_loop_ir import (
 
 from .test_rows_in_place import schedule_of
 
+pytestmark = pytest.mark.native
+
 N = 48
 
 

@@ -11,6 +11,8 @@ from weft_loop_ir import ExternCall, Kernel, Schedule, all_items
 
 from tests.regions.test_native_regions import check, loops, while_graph
 
+pytestmark = pytest.mark.native
+
 Body = Callable[..., Any]
 
 

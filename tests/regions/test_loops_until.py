@@ -12,6 +12,8 @@ from weft_loop_ir import Kernel, Schedule, all_items
 from tests.regions.test_native_regions import check, loops, while_graph
 from tests.regions.test_rows_in_place import schedule_of
 
+pytestmark = pytest.mark.native
+
 
 def until_kernels(schedule: Schedule) -> list[Kernel]:
     kernels = [item for item in all_items(schedule.steps) if isinstance(item, Kernel)]

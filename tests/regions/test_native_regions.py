@@ -15,6 +15,8 @@ import weft_loop_ir
 from weft_codegen_cpp import CppCodegen, CppOptions
 from weft_loop_ir import Codegen, Kernel, Loop, Schedule, ScheduleOptions, all_items
 
+pytestmark = pytest.mark.native
+
 hop = torch.ops.higher_order
 
 

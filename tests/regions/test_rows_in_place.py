@@ -13,6 +13,8 @@ import weft
 import weft_loop_ir
 from weft_loop_ir import Branch, ExternCall, Kernel, Loop, Schedule, Stage, all_items
 
+pytestmark = pytest.mark.native
+
 ROWS, COLUMNS = 24, 64
 
 

@@ -12,6 +12,8 @@ from weft_loop_ir import Branch, Loop, Schedule, all_items
 
 from tests.regions.test_rows_in_place import schedule_of
 
+pytestmark = pytest.mark.native
+
 
 def branches(schedule: Schedule) -> list[Branch]:
     return [item for item in all_items(schedule.steps) if isinstance(item, Branch)]

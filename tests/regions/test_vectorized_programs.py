@@ -12,6 +12,8 @@ from weft_loop_ir import ExternCall, Loop, all_items
 
 from tests.regions.test_rows_in_place import schedule_of
 
+pytestmark = pytest.mark.native
+
 
 def activations(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     out = torch.zeros(x.shape[0], 4)

@@ -12,6 +12,8 @@ from torch import Tensor
 from weft.report import observe
 from weft_bytecode_capture import capture
 
+pytestmark = pytest.mark.native
+
 MATRICES = [torch.eye(2), torch.zeros(2, 2), torch.eye(2) * 2]  # the second has no inverse
 
 

@@ -91,6 +91,7 @@ def test_without_gradients(name: str) -> None:
         "score_of_a_density", "second_derivatives_of_rows", "written_for_a_gradient",
     ],
 )  # fmt: skip
+@pytest.mark.native
 def test_kernels(name: str) -> None:
     program = PROGRAMS[name]
     given = arguments(train=True)
