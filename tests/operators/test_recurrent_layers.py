@@ -13,15 +13,17 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 NETWORKS: dict[str, Callable[[], nn.RNNBase]] = {
     "gru": lambda: nn.GRU(3, 4, 2, dropout=0.4),
-    "three layers": lambda: nn.GRU(3, 4, 3, dropout=0.4, bias=False),
-    "two directions": lambda: nn.GRU(3, 4, 2, dropout=0.4, bidirectional=True, batch_first=True),
+    "three layers": lambda: nn.RNN(3, 4, 3, dropout=0.4, bias=False),
+    "two directions": lambda: nn.RNN(3, 4, 2, dropout=0.4, bidirectional=True, batch_first=True),
     "tanh": lambda: nn.RNN(3, 4, 2, dropout=0.4, batch_first=True),
     "relu": lambda: nn.RNN(3, 4, 2, dropout=0.4, nonlinearity="relu"),
     "lstm": lambda: nn.LSTM(3, 4, 2, dropout=0.4, bidirectional=True),
     "projections": lambda: nn.LSTM(3, 4, 2, dropout=0.4, proj_size=2),
-    "all dropped": lambda: nn.GRU(3, 4, 2, dropout=1.0),
+    "all dropped": lambda: nn.RNN(3, 4, 2, dropout=1.0),
     "one layer": lambda: nn.GRU(3, 4, 1),
 }
+# It takes ten seconds; "projections" has its kind, "two directions" its directions.
+SLOW = {"lstm": pytest.mark.slow}
 
 
 def flat(value: Any) -> list[Tensor]:
@@ -42,7 +44,7 @@ def called(network: nn.RNNBase, function: Any, given: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW.get(n, ())) for n in NETWORKS])
 def test_as_in_eager(name: str, dynamic: bool | None) -> None:
     torch.manual_seed(0)
     network = NETWORKS[name]()

@@ -46,6 +46,7 @@ def test_other_ranks(mode: str, factor: float) -> None:
     _check(_resize(mode, factor), [torch.randn(shape)], dynamic=False)
 
 
+@pytest.mark.native  # the evaluator takes longer than the compiler for as many elements
 @pytest.mark.parametrize("program", IMAGES.values(), ids=IMAGES)
 def test_images(program: Callable[[Tensor], Any]) -> None:
     _check(program, [torch.randn(2, 3, n, n + 1) for n in SIZES])
