@@ -329,6 +329,7 @@ def test_results_are_as_lazy_as_eagers(name: str, dynamic: bool) -> None:
     torch.testing.assert_close(given, wanted)
 
 
+@pytest.mark.native  # the sign that a kernel gives
 @pytest.mark.parametrize(
     ("low", "high"), [(0.0, None), (-0.0, None), (None, 0.0), (-0.0, 0.0), (0, 1)]
 )
