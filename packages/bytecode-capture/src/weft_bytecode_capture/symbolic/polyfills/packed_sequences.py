@@ -24,7 +24,7 @@ def pack(padded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor] | Non
     steps = padded.shape[0]
     refused = ((lengths < 1) | (lengths > steps)).any() | (lengths[1:] > lengths[:-1]).any()
     torch._check(refused.long().item() == 0)
-    inside = torch.arange(steps).unsqueeze(1) < lengths
+    inside = torch.arange(steps, device=lengths.device).unsqueeze(1) < lengths
     counts = inside.sum(1)
     batch_sizes = counts[counts > 0]
     torch._check(batch_sizes.shape[0] <= steps)
@@ -33,7 +33,7 @@ def pack(padded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor] | Non
 
 def inside_of(batch_sizes: Tensor, batch: int) -> Tensor:
     """``inside`` for the sizes of a packed sequence's batches."""
-    return torch.arange(batch) < batch_sizes.unsqueeze(1)
+    return torch.arange(batch, device=batch_sizes.device) < batch_sizes.unsqueeze(1)
 
 
 def first_size(batch_sizes: Tensor) -> int:

@@ -250,6 +250,7 @@ def elementwise(
     return array_of(evaluator.graph.call_function(evaluator, function, operands, {}))
 
 
+_CPU = ConstantVariable(torch.device("cpu"))
 _OF_TENSORS = (torch.maximum, torch.minimum, torch.atan2)
 """Functions of torch that take no number beside a tensor."""
 
@@ -259,7 +260,7 @@ def _with_tensor(evaluator: Evaluator, operand: Variable, dtype: Variable) -> Va
     if isinstance(operand, TensorVariable):
         return operand
     return evaluator.graph.call_function(
-        evaluator, torch.full, [TupleVariable([]), operand], {"dtype": dtype}
+        evaluator, torch.full, [TupleVariable([]), operand], {"dtype": dtype, "device": _CPU}
     )
 
 
