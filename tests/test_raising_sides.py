@@ -29,6 +29,7 @@ from .raising_programs import (
 )
 
 GOOD = torch.tensor([0.5, 1.0, 2.0, 0.25])
+LARGE = torch.ones(1 << 13)
 CALLS = [
     GOOD,
     -GOOD,
@@ -110,8 +111,12 @@ def test_what_the_error_leaves(program):
 
 
 def test_what_is_written_is_not_copied_at_each_call():
-    """A check in a graph that writes to its inputs would cost copies of them: the graph breaks."""
-    for program in (written_before, written_after):
+    """A check behind a write to much would cost a copy of it: the graph breaks behind the write."""
+    found = []
+    for program, x in ((written_before, LARGE), (written_before, GOOD), (written_after, LARGE)):
         with observe(weft.CompileLog()) as log:
-            weft.compile(program)(GOOD.clone())
-        assert [found.kind for found in log.graph_breaks] == ["branch on a tensor's value"]
+            compiled = weft.compile(program)
+            for given in (x, x, -3 * x, x):
+                assert_same(outcome(compiled, given), outcome(program, given))
+        found.append([(one.kind, len(log.graphs)) for one in log.graph_breaks])
+    assert found == [[("check of data behind a write", 2)], [], []]

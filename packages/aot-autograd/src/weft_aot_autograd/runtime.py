@@ -80,6 +80,7 @@ class TrainingProgram:
         self.may_fail: bool = getattr(forward, "may_fail", True)
         self.early_errors: type[Exception] | None = getattr(forward, "early_errors", None)
         self.left_changes: Callable[[], bool] | None = getattr(forward, "left_changes", None)
+        self.failed_check: Callable[[], bool] | None = getattr(forward, "failed_check", None)
         self.extern_count: int = getattr(forward, "extern_count", 1)
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:

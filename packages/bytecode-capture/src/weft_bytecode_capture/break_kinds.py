@@ -416,6 +416,10 @@ _REGIONS = {
          "value that differs by branch"),
         BreakKind(_BRANCHES, ("bind the same names to tensors of one size and type in both branches",)),
     ),
+    "check of data behind a write": BreakKind(
+        "a call in which the check fails runs as written, from what was there before the write",
+        ("check before tensors are written to",),
+    ),
     "list that one branch makes longer": BreakKind(
         "how long it is afterwards depends on data, and a list in a graph has one length",
         (

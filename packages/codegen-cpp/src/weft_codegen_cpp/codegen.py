@@ -179,7 +179,7 @@ class CppCodegen(Codegen):
         kernels = sum(isinstance(step, Kernel | ParallelKernels) for step in steps)
         kernels -= sum(len(s.kernels) for s in steps if isinstance(s, ParallelKernels))
         calls = sum(isinstance(step, ExternCall) for step in steps)
-        failing = host.may_fail, host.early_errors
+        failing = host.may_fail, host.early_errors, host.checks_first
         return GeneratedProgram(unit, host.objects, kernels, calls, *failing)
 
     def load(self, generated: GeneratedProgram) -> CppProgram:

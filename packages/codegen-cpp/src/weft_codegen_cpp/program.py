@@ -18,6 +18,7 @@ class GeneratedProgram:
 
     ``objects`` are what the host program refers to by position: constants, operators, what calls give.
     ``may_fail``: one of its steps may raise.  ``early_errors``: as of a program, by name.
+    ``checks_first``: checks of sizes and numbers that data decides come before all writes to inputs.
     """
 
     unit: TranslationUnit
@@ -26,6 +27,7 @@ class GeneratedProgram:
     extern_count: int
     may_fail: bool = True
     early_errors: str = ""
+    checks_first: bool = True
 
 
 class CppProgram:
@@ -35,6 +37,8 @@ class CppProgram:
     builtin that a call goes to: calling it directly saves a Python frame.  It must not outlive the program.
     Where ``may_fail`` is false a call raises nothing after its first kernel has begun.  One that raises an
     error of the class ``early_errors``, if there is one, has written to no input and drawn no numbers.
+    ``failed_check``, if it is not None, tells whether this thread's last call raised at a check of what data
+    decides, before it wrote to an input.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class CppProgram:
         self.extern_count = generated.extern_count
         self.may_fail = generated.may_fail
         self.early_errors = _CLASSES.get(generated.early_errors)
+        self.failed_check = self._failed_check if generated.checks_first else None
 
     @property
     def held_bytes(self) -> int:
@@ -84,6 +89,12 @@ class CppProgram:
     def left_changes(self) -> bool:
         """Whether this thread's last call that raised had written to an input, or drawn a number."""
         function = self._library.weft_left_changes
+        function.restype = ctypes.c_int64
+        return bool(function())
+
+    def _failed_check(self) -> bool:
+        """Whether this thread's last call raised at a check, with no input written to."""
+        function = self._library.weft_failed_check
         function.restype = ctypes.c_int64
         return bool(function())
 

@@ -217,6 +217,14 @@ class _Runtime:
         """Says whether this thread's last call that raised had changed something; None if that is unknown."""
         return getattr(self._compiled, "left_changes", None)
 
+    @property
+    def failed_check(self) -> Callable[[], bool] | None:
+        """Says whether this thread's last call raised at a check, before it had written to an input.
+
+        None for a program that does not tell, or may write before a check.
+        """
+        return getattr(self._compiled, "failed_check", None)
+
     def _write(
         self, writes: Sequence[_Write], every: Sequence[Any], computed: Sequence[Any]
     ) -> None:

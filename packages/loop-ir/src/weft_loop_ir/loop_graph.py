@@ -139,12 +139,14 @@ def has_effect(item: Item, buffers: Mapping[str, Buffer]) -> bool:
 
 
 def raises_by_value(item: Item, *, asserts_later: bool = False) -> bool:
-    """Whether ``item`` is a call that raises an error for some values of its operands.
+    """Whether ``item`` is a call that raises an error for some values of its operands, or a check of them.
 
     ``asserts_later``: as on a GPU, where what a kernel finds is told after the call has returned.
     """
     if not isinstance(item, ExternCall):
         return False
+    if item.requires:
+        return True
     name = item.operator._schema.name.removeprefix("aten::")
     if name == "histc":
         low, high = (item.named_arguments.get(bound, 0) for bound in ("min", "max"))

@@ -19,7 +19,8 @@ def write_back(loop_graph: LoopGraph, targets: Mapping[int, int]) -> LoopGraph:
 
     Where this is done, the output is the input itself.  The others stay as they are: those that are not
     laid out as the input is, that calls or regions make or regions read, or that are written while old
-    elements of the input are still to be read.  Inputs of one call must not share memory.
+    elements of the input are still to be read, or before a check of what data decides, which has to leave
+    inputs as they are.  Inputs of one call must not share memory.
     """
     rewriting = _Rewriting(loop_graph)
     for output, position in targets.items():
@@ -35,6 +36,8 @@ class _Rewriting:
     def __init__(self, loop_graph: LoopGraph) -> None:
         self._graph = loop_graph
         self._nodes = list(loop_graph.nodes)
+        calls = [k for k, n in enumerate(self._nodes) if isinstance(n, ExternCall) and n.requires]
+        self._last_check = max(calls, default=-1)
         self._buffers = dict(loop_graph.buffers)
         self._names: dict[str, str] = {}
         returned = [o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)]
@@ -60,6 +63,8 @@ class _Rewriting:
         writers = self._writers.get(new, [])
         touched = [*writers, *self._readers.get(new, ()), *self._readers.get(name, ())]
         if not writers or any(isinstance(self._nodes[k], Region) for k in touched):
+            return False
+        if writers[0] < self._last_check:
             return False
         if not all(isinstance(self._nodes[k], LoopNode) for k in writers):
             return False

@@ -431,7 +431,10 @@ def _with_gradients_on(run: Callable[..., Any]) -> Callable[..., Any]:
     if torch.is_grad_enabled():
         return run
     recording: Any = torch.enable_grad()(run)
-    names = "cannot_fail", "early_errors", "left_changes", "only_checks_indices", "runs_program"
+    names = (
+        *("cannot_fail", "early_errors", "failed_check", "left_changes"),
+        *("only_checks_indices", "runs_program"),
+    )
     for name in names:
         if hasattr(run, name):
             setattr(recording, name, getattr(run, name))

@@ -71,6 +71,9 @@ So code that is given another object in each call is not compiled in each call f
 
 _VERSIONS_WITHOUT_TENSORS = 2
 
+_CALLS_PER_EXCEPTION = 16
+"""Calls in which assumptions hold that are worth one in which the frame runs as it was written."""
+
 Capture = Callable[[FrameInput, CaptureOptions], "FrameResult | Skip"]
 
 
@@ -436,17 +439,26 @@ class _Conversion:
     def _noting_refuted(
         self, function: Callable[..., Any], places: tuple[ProgramPoint, ...]
     ) -> Callable[..., Any]:
-        """``function``; where it raises, the code is compiled again without relying on its assumptions."""
+        """``function``; where it raises, the code is compiled again without relying on its assumptions.
+
+        But not for one call among many: a loss that is not finite, say, now and then.
+        """
         code, history = self._frame.code, self._frame.history
         converter = weakref.ref(self._converter)
+        calls = raised = 0
 
         def run(*arguments: Any) -> Any:
+            nonlocal calls, raised
+            calls += 1
             try:
                 return function(*arguments)
             except (
                 Exception
             ) as error:  # an operator's own, which may come of an assumption that fails
                 if raised_by_hook(error):
+                    raise
+                raised += 1
+                if raised <= 1 + calls // _CALLS_PER_EXCEPTION:
                     raise
                 history.refuted.update(places)
                 owner = converter()

@@ -192,7 +192,6 @@ class CaptureState:
         # By the storage of a region's result: what decides whether it is an operand.
         self.region_choices: dict[int, Choice] = {}
         # What the graph checks: where one branch only raises; decisions on data that fall as in this call.
-        self.relied_on: list[ProgramPoint] = []
         self.assumed: list[ProgramPoint] = []
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
         # Classes and functions made for this capture, by id, with the root's instruction that made each.

@@ -248,7 +248,6 @@ class State(Protocol):
     region_tags: Any  # the ResultTags, which regions alone know
     region_choices: dict[int, Any]
     hashed: dict[Variable, None]
-    relied_on: list[ProgramPoint]
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]
     drawn: DrawnSource | None
@@ -335,6 +334,7 @@ class Graph(Protocol):
     data_place: DataSymbolSource | None
     rules: Any  # the GradientRules
     present_values: Any
+    writes_so_far: Any  # the WritesSoFar
     marked_inputs: Any  # the MarkedInputs
     changed_leaves: Any  # the ChangedLeaves
     hooks: Any  # the TensorHooks

@@ -406,15 +406,12 @@ class _Capture:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""
         graph = self.state.graph
         recovery = find_recovery(graph.graph, graph.first_versions)
-        if self.state.assumed and (recovery is None or recovery.copies):
-            raise AssumptionsRefused
         if any("data_dependent" in node.meta for node in graph.graph.nodes):
+            if recovery is None and self.state.assumed:
+                raise AssumptionsRefused
             if recovery is None:
                 raise DropDataDependence("what the graph writes cannot be taken back")
-            if recovery.copies and self.state.relied_on:
-                reason = "a check here would copy what the graph writes"
-                raise self._refusal(self.state.relied_on[-1], reason)
-            return recovery
+            return dataclasses.replace(recovery, checks=not graph.in_handled_code)
         if graph.in_handled_code:
             if recovery is None:
                 raise _NoRecovery

@@ -36,7 +36,9 @@ def print_entry(entry: Entry) -> str:
     ]
     lines = [
         "static thread_local bool left_changes;  // by the last call of this thread that raised",
+        "static thread_local bool failed_check;  // the last call of this thread",
         'extern "C" Object weft_run(Object self, Object const* arguments, i64 count) {',
+        "  failed_check = false;",
         f"  if (count != {entry.inputs})",
         "    return api.PyErr_SetString(",
         f'        api.type_error, "the program takes {entry.inputs} inputs"), nullptr;',
@@ -86,6 +88,7 @@ _END_OF_CALL = """\
   }
   if (!result) raise_error(status, c.error, c.failed, c.frame);
   if (!result) left_changes = c.changed;
+  failed_check = status == requirement_failed;
   give_frame(c.program, c.frame, view_count);
   return result;
 }
@@ -99,6 +102,7 @@ extern "C" void weft_destroy(Object capsule) {
   destroy_program((Program*)api.PyCapsule_GetPointer(capsule, "weft.program"), view_count);
 }
 extern "C" i64 weft_left_changes() { return left_changes; }
+extern "C" i64 weft_failed_check() { return failed_check; }
 extern "C" i64 weft_held_bytes(Object capsule) {
   return held_bytes((const Program*)api.PyCapsule_GetPointer(capsule, "weft.program"));
 }

@@ -23,6 +23,7 @@ from weft_loop_ir import (
     SymbolDefinition,
     SymbolInput,
     changes_state,
+    item_writes,
     print_index,
     print_number,
 )
@@ -64,6 +65,7 @@ class PrintedHost:
 
     ``headers`` of the runtime come before all.  ``may_fail``: a step may raise.  ``early_errors`` names the
     errors that come before anything is written to an input and before a random number is drawn.
+    ``checks_first``: all checks come before anything is written to an input.
     ``table_length``: characters of the source that are tables.
     """
 
@@ -72,6 +74,7 @@ class PrintedHost:
     headers: tuple[str, ...] = ()
     may_fail: bool = True
     early_errors: str = ""
+    checks_first: bool = True
     table_length: int = 0
 
 
@@ -103,6 +106,8 @@ class _HostPrinter(HostWriter):
         self.bounds: list[int] = []  # where the statements of each step begin and end
         self.own_of: dict[str, frozenset[str] | None] = {}  # of each iteration of a loop
         self.late = Failure.NONE  # what may end a call after the first effect
+        self.has_written = False
+        self.checks_first = True
         self.timed: list[Step] = []
         self.constants = {
             name: self.object(constants[name])
@@ -132,6 +137,7 @@ class _HostPrinter(HostWriter):
             tuple(sorted(self.headers)),
             may_fail=may_fail,
             early_errors=_early_errors(self.late),
+            checks_first=self.checks_first,
             table_length=self.table_length,
         )
 
@@ -141,6 +147,9 @@ class _HostPrinter(HostWriter):
         """One of the schedule's steps; notes where its statements lie, and which may end a late call."""
         before = len(self.steps)
         super().outermost(step)
+        self.has_written |= any(self.buffers[name].kind.is_given for name in item_writes(step))
+        if self.has_written and failures_of(self.steps[before:]) & Failure.REQUIREMENT:
+            self.checks_first = False
         if self.has_effects:
             self.late |= _late_failures(step, self.steps[before:])
         if self.options.timed:

@@ -76,6 +76,7 @@ from .storages import Layout, guard_overlap, node_values, storages, version_of
 from .tensor_hooks import TensorHooks
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
+from .writes_so_far import WritesSoFar
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +143,7 @@ class GraphBuilder:
         self.hooks = TensorHooks()
         self.marked_inputs = MarkedInputs()
         self.present_values = PresentValues(self)
+        self.writes_so_far = WritesSoFar(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.optional_gradients = OptionalGradients(self.given)
         self.is_repeated = False  # the graph at hand is inside a loop that is kept

@@ -6,10 +6,12 @@ A value found so is right for this call alone: a hint, and whatever relies on it
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.fx
+import torch.nn.functional as F
 
 from ..._torch import HigherOrderOperator, set_grad_enabled, storage_identity
 from ...gradient_rule import GradientRule
@@ -25,6 +27,7 @@ from .purity import (
     possibly_written,
     writes,
 )
+from .recovery import is_little
 
 Values = dict[torch.fx.Node, Any]
 
@@ -38,17 +41,28 @@ class _NotRun(Exception):
     """A node would change what the program has, or draw its random numbers."""
 
 
+class _Written(Exception):
+    """A node writes to a tensor of the program, of this storage: all is run again with a copy."""
+
+    def __init__(self, storage: int) -> None:
+        super().__init__()
+        self.storage = storage
+
+
 class PresentValues:
     """Values of nodes of the outermost graph, found in the order of the graph.
 
-    What chance decides has none, nor what a loop in the graph gives, and what is computed from them.
+    What chance decides has none, nor what a loop in the graph gives, and what is computed from them; but
+    dropout drops nothing.  What is written to is a copy, where it is little.
     """
 
     def __init__(self, builder: Graph) -> None:
         self._builder = builder
         self._values: Values = {}
         self._seen: set[torch.fx.Node] = set()
+        self._copied: set[int] = set()  # storages that the graph writes to
         self._bytes = 0
+        self._gradients = builder.modes.gradients_on_entry
         self._ended = False
 
     def value(self, node: torch.fx.Node) -> Any:
@@ -56,13 +70,31 @@ class PresentValues:
         if self._ended:
             return None
         try:
-            with torch.no_grad():
-                self._run()
+            while True:
+                try:
+                    with torch.set_grad_enabled(self._gradients):
+                        self._run()
+                    break
+                except _Written as written:
+                    self._copied.add(written.storage)
+                    self._begin_again()
         except Exception:  # an operator's own, which it raises again where the program runs it
             self._ended = True
             self._values.clear()
             return None
         return self._values.get(node)
+
+    def _begin_again(self) -> None:
+        self._values.clear()
+        self._seen.clear()
+        self._bytes = 0
+        self._gradients = self._builder.modes.gradients_on_entry
+
+    def _given(self, tensor: Any) -> Any:
+        """A tensor of the program, or a copy of one that the graph writes to."""
+        if not isinstance(tensor, torch.Tensor) or storage_identity(tensor) not in self._copied:
+            return tensor
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
     def _run(self) -> None:
         inputs = self._builder.inputs_by_node()
@@ -73,7 +105,7 @@ class PresentValues:
             self._seen.add(node)
             if node.op == "placeholder":
                 given = inputs.get(node)
-                self._values[node] = _number(node) if given is None else given.tensor
+                self._values[node] = _number(node) if given is None else self._given(given.tensor)
             else:
                 self._run_node(self._builder.root, node, self._values, outside)
 
@@ -82,9 +114,12 @@ class PresentValues:
     ) -> None:
         """Add the value of a node of ``module``'s graph to ``values``."""
         if node.op == "get_attr":
-            values[node] = getattr(module, str(node.target))
-        elif node.target is not set_grad_enabled:
-            is_unknown = draws(node) or node.target in _LOOPS
+            values[node] = self._given(getattr(module, str(node.target)))
+        elif node.target is set_grad_enabled:
+            torch.set_grad_enabled(bool(node.args[0]))
+            self._gradients = torch.is_grad_enabled()
+        else:
+            is_unknown = _is_drawn(node) or node.target in _LOOPS
             is_unknown |= not values.keys() >= set(node.all_input_nodes)
             if is_unknown and not writes(node):
                 return
@@ -100,6 +135,8 @@ class PresentValues:
         if node.target is torch.ops.higher_order.cond:
             predicate, if_true, if_false, operands = arguments
             return self._branch(if_true if predicate else if_false, operands, outside)
+        if node.target in _WITHOUT_CHANCE:
+            arguments, keywords = _without_chance(node.target, arguments, keywords)
         return run_call(node.op, node.target, arguments, keywords)
 
     def _branch(self, module: torch.fx.GraphModule, operands: Any, outside: set[int]) -> Any:
@@ -131,13 +168,13 @@ class PresentValues:
 
 def _require_harmless(node: torch.fx.Node, values: Values, outside: set[int]) -> None:
     """Refuse a call that would change a tensor of the program, whose storages are ``outside``."""
-    if draws(node) or node.target in MODE_CALLS:
+    if _is_drawn(node) or node.target in MODE_CALLS:
         raise _NotRun
     if isinstance(node.target, HigherOrderOperator):
         if node.target is not torch.ops.higher_order.cond:
             raise _NotRun
         return  # the side that is taken is looked through
-    if not has_effect(node):
+    if not has_effect(node) or (node.target in _WITHOUT_CHANCE and not writes(node)):
         return
     if is_functional_custom_operator(node):
         if _COMMUNICATES.search(str(node.target)):
@@ -147,8 +184,38 @@ def _require_harmless(node: torch.fx.Node, values: Values, outside: set[int]) ->
         raise _NotRun
     for written in possibly_written(node):
         value = values[written]
-        if not isinstance(value, torch.Tensor) or storage_identity(value) in outside:
+        if not isinstance(value, torch.Tensor):
             raise _NotRun
+        if storage_identity(value) in outside:
+            if not is_little(value):
+                raise _NotRun
+            raise _Written(storage_identity(value))
+
+
+_WITHOUT_CHANCE: dict[Any, tuple[int, str, Any]] = {
+    **{getattr(F, f"{kind}dropout"): (1, "p", 0.0) for kind in ("", "alpha_", "feature_alpha_")},
+    **{getattr(F, f"dropout{n}d"): (1, "p", 0.0) for n in (1, 2, 3)},
+    **{
+        getattr(torch, f"{kind}dropout"): (2, "train", False) for kind in ("", "alpha_", "feature_")
+    },
+    F.scaled_dot_product_attention: (4, "dropout_p", 0.0),
+    F.multi_head_attention_forward: (10, "dropout_p", 0.0),
+}
+"""Functions that drop some elements: the argument, by position and name, by which they drop none."""
+
+
+def _is_drawn(node: torch.fx.Node) -> bool:
+    return node.target not in _WITHOUT_CHANCE and draws(node)
+
+
+def _without_chance(
+    function: Any, arguments: Any, keywords: Mapping[str, Any]
+) -> tuple[Any, Mapping[str, Any]]:
+    """The arguments of a call with which it drops nothing."""
+    position, name, value = _WITHOUT_CHANCE[function]
+    if position < len(arguments):
+        return (*arguments[:position], value, *arguments[position + 1 :]), keywords
+    return arguments, {**keywords, name: value}
 
 
 def _number(node: torch.fx.Node) -> Any:

@@ -47,7 +47,8 @@ class Recovery:
     ``known``: that is all that it changes, and can be put back.  ``histories``: some inputs that it writes to
     have been computed; an error that comes once autograd has recorded a write leaves it.  ``little``: what a
     call copies takes about the time that copying nothing takes, of each tensor; ``few``: these are few, on
-    the CPU, where errors come in time.
+    the CPU, where errors come in time.  ``checks``: what may fail and has to leave nothing are checks of what
+    data decides; nobody would handle another exception.
     """
 
     inputs: tuple[int, ...] = ()
@@ -58,6 +59,7 @@ class Recovery:
     histories: bool = False
     little: bool = True
     few: bool = True
+    checks: bool = False
 
     def pays(self, function: Callable[..., Any]) -> bool:
         """Whether copies at each call are worth it: of little, where an index out of range is all to fail.
@@ -84,10 +86,14 @@ class Recovery:
         """``function``, which runs the graph; an exception leaves everything as it was.
 
         Nothing is copied for a call of which ``function.cannot_fail``, if it has that, says that it raises
-        nothing once it has changed something; ``function.call_program`` then calls it, if it has that.
+        nothing once it has changed something; ``function.call_program`` then calls it, if it has that.  Nor
+        where errors of checks alone matter and ``function.failed_check``, if it has that, tells them: they
+        come before anything is written.
         """
-        if self == Recovery():
+        if not (self.inputs or self.attributes or self.draws or self.optional):
             return function
+        if self.checks and getattr(function, "failed_check", None) is not None:
+            return self._holding_back(function, self._copying(module, function))
         if self.optional and (
             getattr(function, "early_errors", None) is not None
             or (_tells(function) and not self._copies_pay(function))
@@ -118,6 +124,27 @@ class Recovery:
                 with torch.no_grad():
                     for tensor, copy in zip(written, copies, strict=True):
                         tensor.data.copy_(copy)  # what autograd has saved of it holds again
+                if drawn is not None:
+                    drawn.take_back()
+                raise
+
+        return run
+
+    def _holding_back(self, function: Any, copying: Callable[..., Any]) -> Callable[..., Any]:
+        """``function``, whose program writes nothing before its checks; ``copying`` is for other calls."""
+        failed_check, left_changes = function.failed_check, function.left_changes
+        runs_program = getattr(function, "runs_program", None)
+        call_program = getattr(function, "call_program", function)
+
+        def run(*arguments: Any) -> Any:
+            if runs_program is None or not runs_program(*arguments):
+                return copying(*arguments)
+            drawn = DrawnNumbers() if self.draws else None
+            try:
+                return call_program(*arguments)
+            except Exception as error:
+                if not failed_check() and left_changes():
+                    raise LeavesChanges(error) from error
                 if drawn is not None:
                     drawn.take_back()
                 raise
@@ -179,7 +206,8 @@ def _tells(function: Any) -> bool:
     )
 
 
-def _is_little(tensor: torch.Tensor) -> bool:
+def is_little(tensor: torch.Tensor) -> bool:
+    """Whether copying a tensor costs about as much as copying nothing."""
     count = size_hint(tensor.numel())
     return count is not None and count * tensor.element_size() <= _LITTLE
 
@@ -207,7 +235,7 @@ def find_recovery(
         tuple(str(node.target) for node in changed if node.op == "get_attr"),
         any(map(draws, graph.nodes)),
         histories=computed,
-        little=all(map(_is_little, values)),
+        little=all(map(is_little, values)),
         few=len(values) <= _FEW and all(value.device.type == "cpu" for value in values),
     )
 

@@ -15,9 +15,9 @@ from ...models.numbers.data_numbers import DataBooleanVariable
 from ...models.numbers.representations import number_operand
 from ...models.numbers.tensor_number import TensorNumberVariable
 from ...models.torch.tensor import TensorVariable
-from ...protocol import Evaluator
+from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
-from .join_points import join_point, leaves_loop
+from .join_points import NaturalLoop, join_point, loops, resolved
 from .raising_branches import check_condition
 
 ASSUMABLE = frozenset(
@@ -30,7 +30,7 @@ ASSUMABLE = frozenset(
 )
 """Kinds of breaks that an assumption may spare."""
 
-_MAX_ASSUMED = 64  # decisions in a frame: what repeats more often is a loop that data ends
+_MAX_ASSUMED = 512  # decisions in a frame: what repeats more often is a loop that data ends
 
 
 class AssumptionsRefused(Exception):
@@ -45,22 +45,43 @@ def assumed(evaluator: Evaluator, condition: Variable) -> bool | None:
     place = (frame.code, frame.index)
     if place in state.frame.history.refuted or len(state.assumed) >= _MAX_ASSUMED:
         return None
-    if frame.suspended or _ends_loop(evaluator):
+    if frame.suspended:
         return None
     found = _present(graph.present_values, condition)
-    if found is None or not check_condition(frame, condition, found):
+    if (
+        found is None
+        or _ends_loop(evaluator, found)
+        or not graph.writes_so_far.allow_check(frame, place)
+    ):
+        return None
+    if not check_condition(frame, condition, found):
         return None
     state.assumed.append(place)
     return found
 
 
-def _ends_loop(evaluator: Evaluator) -> bool:
-    """Whether the instruction decides if a loop goes on: that differs with each call."""
+def _ends_loop(evaluator: Evaluator, found: bool) -> bool:
+    """Whether the instruction decides if a loop goes on: that differs with each call.
+
+    But for ``for`` loops that do go on, as where ``break`` is for what is seldom.
+    """
     frame = evaluator.frame
-    if "JUMP" not in frame.decoded.instructions[frame.index].name:
+    instruction = frame.decoded.instructions[frame.index]
+    if "JUMP" not in instruction.name:
         return False
     meeting = join_point(frame.decoded, frame.index)
-    return leaves_loop(frame.decoded, frame.index, meeting)
+    left = [k for k in loops(frame.decoded) if frame.index in k.body and meeting not in k.body]
+    if not left:
+        return False
+    jumps = found is ("_TRUE" in instruction.name)
+    following = instruction.target if jumps else instruction.index + 1
+    return not all(_goes_on(frame, loop, following) for loop in left)
+
+
+def _goes_on(frame: Frame, loop: NaturalLoop, following: int) -> bool:
+    """Whether a loop is a ``for`` loop that the instruction ``following`` is in."""
+    head = frame.decoded.instructions[resolved(frame.decoded, loop.head)]
+    return head.name == "FOR_ITER" and following in loop.body
 
 
 def _present(values: PresentValues, condition: Variable) -> bool | None:

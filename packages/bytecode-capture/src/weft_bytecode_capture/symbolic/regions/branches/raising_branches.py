@@ -47,9 +47,9 @@ def rely_on_other_branch(
     graph = evaluator.graph
     if start is None or graph.is_in_region or any(map(handler_goes_on, evaluator.frames())):
         return False
+    graph.writes_so_far.require_little(evaluator, place)
     if not check_condition(evaluator, condition, jump_if is (start == instruction.target)):
         return False
-    evaluator.state.relied_on.append(place)
     evaluator.next_index = start
     return True
 

@@ -183,9 +183,9 @@ def _raising(evaluator: Frame, place: ProgramPoint, number: int) -> Iterator[Non
 
 
 def _rely_on_no_hit(evaluator: Frame, place: ProgramPoint, hit: TensorVariable) -> None:
+    evaluator.graph.writes_so_far.require_little(evaluator, place)
     if not check_condition(evaluator, hit, False):
         raise Unsupported("number that depends on data", f"whether {hit!r} is hit")
-    evaluator.state.relied_on.append(place)
 
 
 @dataclass(frozen=True)
