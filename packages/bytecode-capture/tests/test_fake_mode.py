@@ -81,6 +81,11 @@ STEPS: dict[str, Step] = {
     "known number, written": lambda v: (torch.tensor(3.0) * 2).add_(v[0].sum()),
     "known number, converted": lambda v: torch.tensor(2.7).double() * 2,
     "known number, copied and written": lambda v: torch.tensor(2.0).to(torch.int64).add_(1),
+    "appended to an empty literal": lambda v: torch.cat(
+        [torch.tensor([], dtype=v[0].dtype), v[0].flatten()]
+    ),
+    "joined with a known number": lambda v: torch.cat([v[0].flatten(), torch.tensor([2.0])]),
+    "chosen by a known number": lambda v: v[0].index_select(0, torch.tensor([0])),
     "known number of another memory": lambda v: torch.zeros(
         torch.tensor(2.7).to(torch.int8).item()
     ),
@@ -250,6 +255,25 @@ def test_an_operator_runs_once_for_operands_that_look_alike(monkeypatch: Any) ->
     asked = [operator for operator in asked if operator.namespace == "aten"]
     assert torch.ops.aten.mul.Tensor in asked
     assert len(asked) == len(set(asked))
+
+
+def test_appending_to_an_empty_literal_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[Any, int] = {}
+    plain = FakeTensorMode.dispatch
+
+    def dispatch(self: Any, func: Any, *rest: Any) -> Any:
+        asked[func] = asked.get(func, 0) + 1
+        return plain(self, func, *rest)
+
+    monkeypatch.setattr(FakeTensorMode, "dispatch", dispatch)
+    with RememberingFakeMode(shape_env=ShapeEnv()):
+        x = torch.ones(2, 3)
+        for _ in range(3):
+            torch.cat([torch.tensor([]), x])
+        for number in (2.0, 3.0, 2.0):
+            torch.cat([torch.tensor([number]), x.flatten()])
+    assert asked[torch.ops.aten.cat.default] == 3
+    assert torch.ops.aten.lift_fresh.default not in asked
 
 
 def test_conversions_of_known_numbers_run_once_and_have_values_of_their_own(

@@ -27,7 +27,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .fakes import FakeForm, FakeLayout
+from .fakes import FakeForm, FakeLayout, hold_constant
 from .symbols import import_what_fake_tensors_need
 
 _KNOWN_CONSTRUCTORS = ("2.11", "2.12", "2.13", "2.14", "2.15")
@@ -149,6 +149,23 @@ class FakeModeOnDemand(FakeTensorMode):
             if form is None:
                 form = self._forms[key] = FakeForm(self, layout)
             return form.new(whole)
+
+    def fake_of_literal(self, tensor: torch.Tensor) -> FakeTensor | None:
+        """The fake of a number that a program has just made a tensor of, as ``lift_fresh`` gives it.
+
+        None where there is more to it than a dtype, a layout and a value that is known.
+        """
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+            return None
+        if tensor.device.type != "cpu" or tensor.requires_grad or not self.may_turn_const(tensor):
+            return None
+        if tensor.is_inference() != torch.is_inference_mode_enabled():
+            return None
+        fake = self.new_fake(FakeLayout.of_plain(tensor))
+        with torch._C._DisableTorchDispatch():
+            value = tensor.clone()
+        hold_constant(self, fake, value)
+        return fake
 
     def view_of(
         self, tensor: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any], offset: Any

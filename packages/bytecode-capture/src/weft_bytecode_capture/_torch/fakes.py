@@ -134,6 +134,13 @@ def _constant(value: Any) -> Any:
     return value.constant if isinstance(value, FakeTensor) else value
 
 
+def known_numbers(fake: FakeTensor) -> list[Any]:
+    """The known value of ``fake``, which is of one element at most."""
+    assert fake.constant is not None
+    with torch._C._DisableTorchDispatch():
+        return list(fake.constant.flatten().tolist())
+
+
 def strides_of_kernel(
     operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[int, ...] | None:

@@ -30,6 +30,7 @@ from ..._torch.fakes import (
     fake_of_leaf,
     hold_constant,
     is_strided,
+    known_numbers,
 )
 from ..._torch.symbols import has_known_sizes, has_symbolic_layout, has_unbacked_symbols
 from .fake_corrections import (
@@ -40,7 +41,7 @@ from .fake_corrections import (
 )
 from .kernel_strides import may_have_other_strides, with_kernel_strides
 from .known_results import KnownResult, key_text
-from .storages import storages
+from .storages import leaves, storages
 from .symbolic_results import (
     PLAIN,
     SymbolicResult,
@@ -62,7 +63,7 @@ class RememberingFakeMode(FakeModeOnDemand):
     """A fake mode that knows what operators gave for operands of the same dtypes, layouts and devices.
 
     What depends on data or raises goes through torch's own mode each time, and so do known values but where
-    an operator computes by element.
+    an operator computes by element, or of values that are not all known.
     """
 
     def __init__(
@@ -108,6 +109,10 @@ class RememberingFakeMode(FakeModeOnDemand):
             return args[0].fake_device
         kwargs = kwargs or {}
         kind, by_element = self._operators.get(func) or self._examine(func)
+        if kind is None and func is _LIFT:
+            literal = self.fake_of_literal(args[0])
+            if literal is not None:
+                return literal
         key = None if kind is None else self._key(kind, by_element, func, args, kwargs)
         if kind is None or key is None:
             return self._dispatch_varying(kind, func, types, args, kwargs)
@@ -117,6 +122,8 @@ class RememberingFakeMode(FakeModeOnDemand):
         self._check(func, args, kwargs)
         result = self._dispatch_plain(func, types, args, kwargs)
         known = _looks(self, kind, args, kwargs, result)
+        if known is not None and known.has_value and not by_element:
+            return result
         if known is not None and key == self._key(kind, by_element, func, args, kwargs):
             self._results[key] = _again(self, func, known)
             if not runs_in_backward():  # whose operands are not checked
@@ -214,12 +221,12 @@ class RememberingFakeMode(FakeModeOnDemand):
     ) -> tuple[Any, ...] | None:
         """All that a result depends on; None where there is more than can be compared."""
         parts: list[Any] = [func, *ambient()]
-        for value in args:
-            if not self._add(value, parts, by_element):
+        if not self._add_all(args, kwargs, parts, by_element):
+            # as a cache that begins with an empty literal, to which keys are appended
+            if kind != _FRESH or not _is_partly_known((*args, *kwargs.values())):
                 return None
-        for name, value in kwargs.items():
-            parts.append(name)
-            if not self._add(value, parts, by_element):
+            parts = [func, *ambient()]
+            if not self._add_all(args, kwargs, parts, by_element, with_values=True):
                 return None
         if kind == _VIEW and not isinstance(args[0], FakeTensor):
             return None  # a number, which torch makes a tensor of
@@ -230,19 +237,44 @@ class RememberingFakeMode(FakeModeOnDemand):
             parts += place
         return tuple(parts)
 
-    def _add(self, value: Any, parts: list[Any], by_element: bool) -> bool:
-        """Add what of a value results depend on; False where that is not known."""
+    def _add_all(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        parts: list[Any],
+        by_element: bool,
+        with_values: bool = False,
+    ) -> bool:
+        """As :meth:`_add` for all arguments."""
+        for value in args:
+            if not self._add(value, parts, by_element, with_values):
+                return False
+        for name, value in kwargs.items():
+            parts.append(name)
+            if not self._add(value, parts, by_element, with_values):
+                return False
+        return True
+
+    def _add(
+        self, value: Any, parts: list[Any], by_element: bool, with_values: bool = False
+    ) -> bool:
+        """Add what of a value results depend on; False where that is not known.
+
+        With ``with_values`` known values count among that, also those of tensors in lists.
+        """
         kind = type(value)
         if kind is FakeTensor:
             known = value.constant is not None
-            if not self._is_plain(value) or (known and not by_element):
+            if not self._is_plain(value) or (known and not (by_element or with_values)):
                 return False
             parts += (value.dtype, value.shape, value.stride(), value.fake_device, known)
+            if known and with_values:
+                parts += known_numbers(value)
         elif kind in PLAIN:
             parts += (kind, value)  # 1, 1.0 and True are equal
         elif kind is list or kind is tuple:
             parts += (kind, len(value))
-            return all(self._add(item, parts, False) for item in value)
+            return all(self._add(item, parts, False, with_values) for item in value)
         else:
             return False
         return True
@@ -264,6 +296,12 @@ class RememberingFakeMode(FakeModeOnDemand):
             return None  # its offset is symbolic
         layout = FakeLayout.of(value)
         return layout if same_dispatch(FakeForm(self, layout).new(), value) else None
+
+
+def _is_partly_known(operands: Sequence[Any]) -> bool:
+    """Whether the values of some tensors are known and those of others are not: then the result's is not."""
+    known = {value.constant is not None for value in leaves(operands) if type(value) is FakeTensor}
+    return len(known) == 2
 
 
 def _require_no_gradients(result: torch.Tensor, operands: Sequence[Any]) -> None:
@@ -401,7 +439,8 @@ _OF_ONE_DTYPE = frozenset({torch.ops.aten.huber_loss.default, _SOFT_MARGIN})
 _CONVERSIONS = frozenset({torch.ops.aten._to_copy.default})
 """Operators that compute by element although torch does not say so."""
 
-_LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
+_LIFT = torch.ops.aten.lift_fresh.default
+_LIFTS = frozenset({_LIFT, torch.ops.aten.lift_fresh_copy.default})
 """Operators that make a fake tensor of a real one."""
 
 _UNMARKED_VIEWS = frozenset({torch.ops.aten._unsafe_view.default})
