@@ -194,7 +194,7 @@ def apply_to_plain(function: type[torch.autograd.Function], *arguments: Any) -> 
 
 
 def backward_number() -> int:
-    """Which of all backward passes, also of one in another, is running."""
+    """Which of all backward passes, also of one in another, is running; -1 where none is."""
     return int(torch._C._current_graph_task_id())
 
 

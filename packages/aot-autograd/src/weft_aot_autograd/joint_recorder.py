@@ -18,6 +18,7 @@ from ._torch import (
     LazyGraphModule,
     OpOverload,
     UnsupportedOperatorException,
+    backward_number,
     schema_arguments,
 )
 from .custom_formulas import call_with_gradient_operator
@@ -30,6 +31,7 @@ from .written_memory import WrittenMemory, geometry_of, same_geometry
 
 aten = torch.ops.aten
 
+_DETACH = aten.detach.default
 _DEVICE = torch.ops.prim.device.default
 _QUESTIONS = QUESTIONS | {aten._has_same_storage_numel.default}
 
@@ -177,8 +179,12 @@ class JointRecorder(NodeRecorder):
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device  # torch asks each operand of an operator
         kwargs = kwargs or {}
-        if self._paused or func.namespace == "prim" or func in _QUESTIONS:
+        if self._paused or func in _QUESTIONS or func.namespace == "prim":
             return func(*args, **kwargs)
+        if func is _DETACH and backward_number() >= 0:  # of what autograd has saved
+            alias = func(*args)
+            self.know(alias, self.node_of(args[0]))
+            return alias
         if func._schema.is_mutable:
             return self._record_write(func, args, kwargs)
         refuse_subtraction(func, args)
@@ -289,8 +295,13 @@ def _fake_result(func: OpOverload, args: Any, kwargs: Any) -> Any:
 
 
 def _detached(value: Any) -> Any:
-    """``value`` without a place in autograd's graph: most of backward's values have none."""
-    return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
+    """``value`` without a place in autograd's graph: most of backward's values have none.
+
+    It is the same tensor but for views, which take another.
+    """
+    if not isinstance(value, torch.Tensor) or not value.requires_grad:
+        return value
+    return value.detach() if value._is_view() else value.detach_()
 
 
 def _functional_form(func: OpOverload) -> OpOverload | None:

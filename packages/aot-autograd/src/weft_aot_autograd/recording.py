@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 import torch
 import torch.fx
-from weft_functionalize import NumberNodes, TensorMap, base_name
+from weft_functionalize import DispatchMode, NumberNodes, TensorMap, base_name
 
-from ._torch import OpOverload, TorchDispatchMode
+from ._torch import OpOverload
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ QUESTIONS = frozenset(
 _PROVENANCE = ("stack_trace", "nn_module_stack")
 
 
-class NodeRecorder(TorchDispatchMode):
+class NodeRecorder(DispatchMode):
     """A dispatch mode on top of a fake mode that appends nodes to ``graph``.
 
     ``provenance`` is the node whose stack trace new nodes get.

@@ -8,6 +8,7 @@ graph the effects of the original: inputs written back, outputs that alias input
 from __future__ import annotations
 
 from ._torch import (
+    DispatchMode,
     assume,
     base_name,
     is_empty,
@@ -63,6 +64,7 @@ __all__ = [
     "GIVES_ZERO_GRADIENTS",
     "SYMBOLIC_TYPES",
     "Constant",
+    "DispatchMode",
     "FunctionalBackward",
     "FunctionalGraph",
     "FunctionalizeOptions",

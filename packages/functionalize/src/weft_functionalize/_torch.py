@@ -50,7 +50,6 @@ __all__ = [
     "LazyGraphModule",
     "OpOverload",
     "OpOverloadPacket",
-    "TorchDispatchMode",
     "as_symbol",
     "assume",
     "enter_autocast",
@@ -225,6 +224,14 @@ def without_levels(tensor: torch.Tensor) -> torch.Tensor:
     while is_of_level(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return tensor
+
+
+class DispatchMode(TorchDispatchMode):
+    """A dispatch mode for threads on which torch compiles no frame: it is not told to leave calls alone."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 def storage_identity(tensor: torch.Tensor) -> int:

@@ -15,11 +15,11 @@ import torch.fx
 
 from ._torch import (
     DeferredChecks,
+    DispatchMode,
     FakeTensor,
     FakeTensorMode,
     HigherOrderOperator,
     OpOverload,
-    TorchDispatchMode,
     base_name,
     is_list_operator,
     keeping_version,
