@@ -53,6 +53,7 @@ from .unsupported import Unsupported
 from .written_operands import (
     is_write,
     returned_operands,
+    schema_results,
     written_layouts,
     written_operand,
     written_tensors,
@@ -122,7 +123,7 @@ class RegionEffort(enum.IntEnum):
     IDENTIFY = 2
 
 
-class AtenRecorder(TorchDispatchMode):
+class AtenRecorder(DispatchMode):
     """A dispatch mode that sits on top of a fake mode and appends each operator to ``graph``.
 
     ``source_node`` is the captured node being interpreted, whose provenance recorded nodes get, and
@@ -515,7 +516,7 @@ class AtenRecorder(TorchDispatchMode):
         self, func: OpOverload, node: torch.fx.Node, result: Any, args: Any, kwargs: Any
     ) -> Any:
         """Note which node each result is; an operator that returns what it wrote returns that object."""
-        returns = func._schema.returns
+        returns = schema_results(func)
         if isinstance(result, torch.Tensor):
             if is_write(returns[0]):
                 return written_operand(func, returns[0], args, kwargs)

@@ -12,6 +12,12 @@ from ._torch import OpOverload, schema_arguments
 from .unsupported import Unsupported
 
 
+@functools.cache
+def schema_results(func: OpOverload) -> tuple[Any, ...]:
+    """What an operator gives, as its schema describes it."""
+    return tuple(func._schema.returns)
+
+
 def is_write(result: Any) -> bool:
     """Whether a result, as the schema describes it, is an operand that was written to."""
     return result.alias_info is not None and bool(result.alias_info.is_write)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.fx
 
@@ -12,12 +14,15 @@ def is_impure(node: torch.fx.Node) -> bool:
     """Whether running ``node`` matters beyond its result: a random generator advances, an assertion fails."""
     if isinstance(node.target, HigherOrderOperator):
         return True
-    if not isinstance(node.target, OpOverload):
-        return False
+    return isinstance(node.target, OpOverload) and _has_effect(node.target)
+
+
+@functools.cache
+def _has_effect(target: OpOverload) -> bool:
     return (
-        torch.Tag.nondeterministic_seeded in node.target.tags
-        or not node.target._schema.returns
-        or node.target.namespace == COMMUNICATES
+        torch.Tag.nondeterministic_seeded in target.tags
+        or not target._schema.returns
+        or target.namespace == COMMUNICATES
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Set
 
@@ -43,9 +44,14 @@ def _base(node: torch.fx.Node) -> torch.fx.Node | None:
         return _base(source)
     if not isinstance(node.target, OpOverload):
         return None
-    first = node.target._schema.arguments[0]
-    is_view = first.alias_info is not None and not first.alias_info.is_write
-    return source if is_view or node.target in _UNDECLARED_VIEWS else None
+    return source if _views_first_argument(node.target) else None
+
+
+@functools.cache
+def _views_first_argument(target: OpOverload) -> bool:
+    """Whether the results of an operator are views of its first argument."""
+    info = target._schema.arguments[0].alias_info
+    return target in _UNDECLARED_VIEWS or (info is not None and not info.is_write)
 
 
 def returned_origins(graph: torch.fx.Graph) -> Set[torch.fx.Node]:
