@@ -196,3 +196,19 @@ def test_ldexp_of_two_dtypes(dtype: torch.dtype, other: torch.dtype) -> None:
     second = torch.ones(10, 1, 5).permute(1, 2, 0).to(other)
     found, expected = compared(torch.ldexp, first[:, :1], second)
     assert found == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64, torch.float32])
+def test_of_an_expanded_operand_of_another_dtype(dtype: torch.dtype) -> None:
+    """It is dense once it has been converted; 16 bits, which torch's rules convert, eager's kernels read."""
+    columns = torch.ones(2, 8).t()
+    operators = (
+        torch.add, torch.mul, torch.atan2, torch.maximum, torch.remainder, torch.le, torch.div,
+        torch.copysign, torch.logical_and, torch.xlogy, torch.floor_divide,
+    )  # fmt: skip
+    expanded = (torch.ones(2, dtype=dtype).expand(8, 2), torch.ones(8, 1, dtype=dtype).expand(8, 2))
+    others = [columns.to(other) for other in (torch.bfloat16, torch.bool, torch.int64)]
+    for operator, x, y in itertools.product(operators, expanded, others):
+        for operands in ((x, y), (y, x)):
+            found, expected = compared(operator, *operands)
+            assert found == expected, (operator, x.stride(), y.dtype)

@@ -110,9 +110,29 @@ def _with_wide_statistics(args: Sequence[Any], result: Any) -> Any:
 
 
 def _by_element(given: Given, promised: torch.Tensor) -> torch.Tensor:
-    """As all that kernels compute by element: in the order of the operands, the first before others."""
-    first, *rest = (value for value in given.values() if isinstance(value, torch.Tensor))
-    return torch.add(first, rest[0]) if rest else torch.empty_like(first)
+    """As all that kernels compute by element: in the order of the operands, the first before others.
+
+    An expanded operand of another dtype than the kernel computes in is converted first, and dense from there
+    on.  Torch's rules compute 16 bits in float32, which kernels read as they lie: stand-ins are float32.
+    """
+    operands = [value for value in given.values() if isinstance(value, torch.Tensor)][:2]
+    if len(operands) == 1:
+        return torch.empty_like(operands[0])
+    computed = torch.result_type(*operands)
+    if promised.is_floating_point() and not computed.is_floating_point:
+        computed = promised.dtype
+    converted = (value.to(computed) for value in operands)
+    first, second = (
+        torch.empty_strided(value.shape, value.stride(), device=value.device) for value in converted
+    )
+    return torch.add(first, second)
+
+
+def _by_element_of_16_bits(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """An expanded first operand of 16 bits: torch's rule converts it to float32."""
+    first = next((value for value in given.values() if isinstance(value, torch.Tensor)), promised)
+    is_expanded = any(type(stride) is int and stride == 0 for stride in first.stride())
+    return _by_element(given, promised) if is_expanded and first.dtype.itemsize == 2 else None
 
 
 def _image(given: Given, promised: torch.Tensor) -> torch.Tensor:
@@ -235,7 +255,16 @@ _NORMS = frozenset(
 )
 
 
+_CONVERTING = (
+    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.atan2.default,
+    aten.pow.Tensor_Tensor, aten.maximum.default, aten.minimum.default, aten.fmax.default,
+    aten.fmin.default, aten.fmod.Tensor, aten.remainder.Tensor, aten.hypot.default, aten.eq.Tensor,
+    aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor, aten.gt.Tensor, aten.ge.Tensor,
+    aten.clamp.Tensor, aten.mse_loss.default,
+)  # fmt: skip
+
 _LAYOUTS: dict[OpOverload, Layout] = {
+    **dict.fromkeys(_CONVERTING, _by_element_of_16_bits),
     aten.copysign.Tensor: _by_element,
     aten.complex.default: _by_element,
     aten.polar.default: _by_element,
