@@ -212,3 +212,14 @@ def test_of_an_expanded_operand_of_another_dtype(dtype: torch.dtype) -> None:
         for operands in ((x, y), (y, x)):
             found, expected = compared(operator, *operands)
             assert found == expected, (operator, x.stride(), y.dtype)
+
+
+def test_scatters_into_an_expanded_vector_are_dense() -> None:
+    """Torch 2.11 promises the stride of the operand, by which a write would reach every element."""
+    vector, part = torch.ones(1).expand(5), torch.ones(1)
+    for scatter in (
+        lambda x, y: x.select_scatter(y[0], 0, -1),
+        lambda x, y: x.slice_scatter(y, 0, 0, 1),
+    ):
+        found, expected = compared(scatter, vector, part)
+        assert found == expected

@@ -44,7 +44,7 @@ def with_eager_strides(
     layout = _LAYOUTS[operator]
     several = isinstance(result, tuple)
     promised = result[0] if several else result
-    if promised.device.type != "cpu" or promised.dim() < 2:
+    if promised.device.type != "cpu" or (promised.dim() < 2 and not _is_expanded(promised)):
         return result
     given = dict(zip(argument_names(operator), args, strict=False)) | dict(kwargs)
     like = layout(given, promised)
@@ -131,8 +131,12 @@ def _by_element(given: Given, promised: torch.Tensor) -> torch.Tensor:
 def _by_element_of_16_bits(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     """An expanded first operand of 16 bits: torch's rule converts it to float32."""
     first = next((value for value in given.values() if isinstance(value, torch.Tensor)), promised)
-    is_expanded = any(type(stride) is int and stride == 0 for stride in first.stride())
-    return _by_element(given, promised) if is_expanded and first.dtype.itemsize == 2 else None
+    is_converted = first.dtype.itemsize == 2 and _is_expanded(first)
+    return _by_element(given, promised) if is_converted else None
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    return any(type(stride) is int and stride == 0 for stride in tensor.stride())
 
 
 def _image(given: Given, promised: torch.Tensor) -> torch.Tensor:
