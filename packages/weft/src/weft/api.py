@@ -209,6 +209,7 @@ def _compile_frames(
             backend_folders=stage_folders(),
             check_operands=check_operands,
             known_results=_known_results(options, backend),
+            operator_warnings=not callable(backend),
         ),
         on_error=functools.partial(_on_error, raise_errors=fullgraph or options.strict),
         observer=watch.frame_converted,

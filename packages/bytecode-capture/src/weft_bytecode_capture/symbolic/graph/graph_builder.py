@@ -34,6 +34,7 @@ from ..._torch.symbols import (
 from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
+from ..models.libraries.warnings_given import give_warning
 from ..models.numbers.number_arguments import call_with_numbers, has_number
 from ..models.numbers.symbolic_float import SymbolicFloatVariable
 from ..models.numbers.symbolic_integer import LoopCounter
@@ -65,6 +66,7 @@ from .marked_leaves import KIND, MarkedLeaves
 from .modes import SWITCHES, ModeSwitches
 from .new_leaves import NewLeaves
 from .node_calls import run_call
+from .operator_warnings import noted_warnings, warnings_of_python
 from .optional_gradients import OptionalGradients
 from .present_values import PresentValues
 from .purity import is_data_of
@@ -498,7 +500,18 @@ class GraphBuilder:
         evaluate = functools.partial(self._evaluated, evaluator, kind, target, fakes, keywords)
         if self.transforms.active:
             return evaluate()
-        return self._repeated.result(kind, target, fakes, keywords, evaluate)
+        if not evaluator.state.options.operator_warnings:
+            return self._repeated.result(kind, target, fakes, keywords, evaluate)
+        with noted_warnings() as found:
+            result = self._repeated.result(kind, target, fakes, keywords, evaluate, found)
+        if found:
+            try:
+                given = warnings_of_python(evaluator, found)
+            except Warning as error:
+                raise Unsupported(OPERATOR_REJECTS, str(error)) from error
+            for warning in given:
+                give_warning(evaluator, *warning)
+        return result
 
     def _evaluated(
         self,

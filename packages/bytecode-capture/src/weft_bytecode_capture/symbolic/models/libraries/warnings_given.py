@@ -13,6 +13,7 @@ from ....unsupported import Unsupported
 from ...frame_ends import handler_goes_on, warning_blocks
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
 from ..objects.classes import ClassVariable
 from ..table import model, models
 
@@ -43,6 +44,28 @@ def _warn(
     else:
         place = (kind, level - len(frames))
         emit = functools.partial(_emit, _given_to_caller, blocks, message, place)
+    evaluator.side_effects.record(emit)
+
+
+def give_warning(
+    evaluator: Evaluator,
+    text: str,
+    namespace: dict[str, Any],
+    kind: type[Warning],
+    file: str,
+    line: int,
+) -> None:
+    """Give a warning of an operator's after the graph; one in a region is left out.
+
+    :raises Unsupported: the program may handle it as an error, or reads what is given.
+    """
+    if evaluator.graph.is_in_region:
+        return
+    if _is_watched(evaluator):
+        raise Unsupported("call of a builtin function", f"warn({text!r})")
+    place = (namespace, kind, file, line)
+    message = ConstantVariable(text)
+    emit = functools.partial(_emit, _given, _blocks(evaluator), message, place)
     evaluator.side_effects.record(emit)
 
 
