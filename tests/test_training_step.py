@@ -12,6 +12,8 @@ import torch.nn.functional as F
 import weft
 from torch import Tensor, nn
 
+from .staged_backend import by_operators
+
 STEPS = 20
 VOCABULARY, WIDTH, LENGTH = 32, 16, 12
 
@@ -161,3 +163,40 @@ def test_a_step_is_one_graph(make: Callable[[Any], torch.optim.Optimizer], extra
     assert max(counts[7:]) <= 1
     assert sum(counts[6:]) <= 5
     assert counts[-1] == 0
+
+
+def test_a_step_that_returns_its_loss_copies_no_parameters() -> None:
+    """Nobody can call backward of it again, for which they would be kept as they were."""
+    found: list[Any] = []
+    kept: list[bool] = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+
+        def step(x: Tensor, model: Any = model, optimizer: Any = optimizer) -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        def update(x: Tensor, model: Any = model) -> Tensor:
+            loss: Tensor = model(x).square().mean()
+            with torch.no_grad():
+                model[0].weight.add_(1.0)  # which no gradient of another reads
+            return loss
+
+        for function in (step, update):
+            run = weft.compile(function, backend=by_operators) if compiled else function
+            loss = run(torch.ones(3, 5))
+            if compiled:
+                kept.append(bool(loss.grad_fn.plan.overwritten))
+                kept.append(not loss.grad_fn.plan.always_raises)
+            try:
+                found.append(torch.autograd.grad(loss, [model[2].bias])[0])
+            except RuntimeError as error:
+                found.append(str(error)[:40])
+    assert kept == [True, False, True, True]
+    assert found[0] == found[2]
+    torch.testing.assert_close(found[1], found[3])

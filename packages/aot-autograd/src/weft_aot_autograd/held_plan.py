@@ -63,6 +63,19 @@ class HeldPlan:
         self.take_kept = gather(self.kept)
         self.watched = tuple(sorted(keys - as_they_are))
 
+    def always_raises(self, outputs: Iterable[int], arguments: Iterable[int]) -> bool:
+        """Whether backward from any of ``outputs`` is an error, whichever of ``arguments`` it leads to.
+
+        So it is where the program has called ``loss.backward()`` itself and returns the loss.
+        """
+        wanted = frozenset(arguments)
+
+        def raises(output: int) -> bool:
+            found = (h.arguments for h in self.by_output.get(output, ()) if h.error)
+            return wanted <= frozenset[int]().union(*found)
+
+        return all(map(raises, outputs))
+
 
 def _in_arguments(held: HeldValues, order: Mapping[int, int]) -> HeldTensors:
     tensors = {(True, order[index]) for index in held.inputs if index in order}

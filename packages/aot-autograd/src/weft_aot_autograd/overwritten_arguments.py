@@ -7,14 +7,18 @@ from typing import Any
 
 import torch
 
+from ._torch import packs_saved_tensors
 from .training_plan import Plan
 
 
 def arguments_before(plan: Plan, arguments: Sequence[Any]) -> dict[int, torch.Tensor]:
     """By position: tensors that stand for the arguments that are kept and written to.
 
-    Gradients of theirs go where those of the arguments go now.
+    Gradients of theirs go where those of the arguments go now.  There are none where backward is an error
+    whatever it is called for, as autograd would raise it; hooks that are given what is saved spare it that.
     """
+    if plan.always_raises and not packs_saved_tensors():
+        return {}
     return {
         k: ArgumentBefore.apply(arguments[k], is_read)  # type: ignore[no-untyped-call]
         for k, is_read in plan.overwritten.items()

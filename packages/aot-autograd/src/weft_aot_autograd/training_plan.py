@@ -352,6 +352,8 @@ class Plan:
             if (index := self.argument_indices[k]) in mutated
         }
         self.held = HeldPlan(functional, self.argument_indices, self.position_kept)
+        tangents = (tangent.output_index for tangent in self.tangents)
+        self.always_raises = self.held.always_raises(tangents, self.gradients)
         devices = _devices(placeholders)
         self.device_types = sorted({device.type for device in devices})
         self.cuda_devices = sorted(d.index or 0 for d in devices if d.type == "cuda")
