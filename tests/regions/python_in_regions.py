@@ -369,6 +369,14 @@ def comprehension_in_a_loop(x: torch.Tensor) -> torch.Tensor:
     return total
 
 
+def comprehension_that_hides_a_local(x: torch.Tensor) -> Any:
+    k, total = 5.0, torch.zeros(4)
+    for row in x:
+        parts = [row * k for k in (1, 2)]
+        total = (total + parts[0] + parts[1] * k).sin()
+    return total, k
+
+
 def comprehension_over_rows(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([row.relu() + i for i, row in enumerate(x)])
 

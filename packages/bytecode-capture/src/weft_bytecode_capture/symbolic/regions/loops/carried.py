@@ -175,6 +175,10 @@ class CarriedLocals:
         self.evaluator.state.region_tags.begin(self.tensors[-1], self.graph)
         return self.tensors[-1]
 
+    def stays_unbound(self, name: str) -> bool:
+        """Whether a local is bound neither before nor after an iteration, as a comprehension's is on 3.12."""
+        return name not in self._before and name not in self.evaluator.locals
+
     def result(
         self, name: str, first_bound: Callable[[TensorVariable], TensorVariable]
     ) -> Variable:

@@ -181,7 +181,8 @@ class _WhileLoop:
         slots.bind()
         first = self.rolled.outcome(evaluator, predicate, loop.place[1])
         returned = returned_value(evaluator, self.carried, outer)
-        results = {name: self.carried.result(name, self._unbound) for name in self.live}
+        bound = [name for name in self.live if not self.carried.stays_unbound(name)]
+        results = {name: self.carried.result(name, self._unbound) for name in bound}
         self._emit(first, following)
         for name in self.dead:
             evaluator.locals.pop(name, None)
