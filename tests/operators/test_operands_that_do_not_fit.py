@@ -72,7 +72,10 @@ TAKEN: list[tuple[Program, tuple[Any, ...]]] = [
         (lambda x: torch.bincount(x) + 1, (torch.tensor([1, 2, 2], dtype=dtype),))
         for dtype in (torch.uint8, torch.int32, torch.int64)
     ),
-    (lambda x, w: torch.bincount(x, weights=w), (torch.tensor([1, 2, 2]), torch.randn(3))),
+    *(
+        (lambda x, w: torch.bincount(x, weights=w), (torch.tensor([1, 2, 2]), weights))
+        for weights in (torch.randn(3), torch.randn(3).double(), torch.tensor([1, 2, 3]))
+    ),
 ]
 
 

@@ -79,15 +79,18 @@ def as_kernel_computes(operator: Any, args: Sequence[Any], result: Any) -> Any:
 
     Of a bool to the power of a bool a bool, of attention in float64 row statistics in float64, where torch
     2.11 promises float32, and on the CPU statistics in float32 of a norm of 16 bits whose parameters are,
-    and norms of a float16 weight in float32; of a count int64, where torch 2.11 promises the operand's, and
-    of cross-entropy with logits the target's, where it promises that of all operands.
+    and norms of a float16 weight in float32; of a count int64, or that of weights, where torch 2.11 promises
+    the operand's, and of cross-entropy with logits the target's, where it promises that of all operands.
     """
     if operator in _NORMS:
         return _with_wide_statistics(args, result)
     if operator is aten.binary_cross_entropy_with_logits.default:
         return result.to(args[1].dtype)
     if operator is aten.bincount.default:
-        return result if result.is_floating_point() else result.to(torch.int64)
+        weights = args[1] if len(args) > 1 else None
+        if weights is None:
+            return result.to(torch.int64)
+        return result.to(torch.float32 if weights.dtype == torch.float32 else torch.float64)
     if operator is aten._weight_norm_interface.default and result[0].device.type == "cpu":
         weight, norms = result
         return weight, norms.float() if norms.dtype == torch.float16 else norms
