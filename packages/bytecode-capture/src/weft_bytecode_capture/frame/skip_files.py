@@ -20,7 +20,9 @@ _TORCH_PLUMBING = ("nn/modules/module.py",)
 _BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters", "_infer_parameters")
 
 # Installed packages whose own code computes nothing with tensors; what it calls is captured on its own.
-_WITHOUT_TENSORS = ("numpy", "PIL", "matplotlib", "pandas", "rich", "scipy", "tqdm", "yaml")
+_WITHOUT_TENSORS = (
+    "filelock numpy PIL matplotlib pandas rich scipy tqdm yaml".split()  # the first one's audit hook, too
+)
 
 # What containers of modules do beside calling their members.
 _CONTAINERS = "nn/modules/container.py"
