@@ -105,7 +105,7 @@ def test_two_optimizers_share_a_scaler() -> None:
 
 
 def test_a_branch_writes_to_weights_behind_their_backward() -> None:
-    """What backward has let go of may be written to, as data says; what it holds is not compiled so."""
+    """What backward has let go of may be written to, as data says, and what it holds."""
 
     def step(weight: Tensor, x: Tensor, retains: bool) -> tuple[Tensor, Tensor]:
         loss = (x @ weight.square()).sum()
@@ -126,4 +126,4 @@ def test_a_branch_writes_to_weights_behind_their_backward() -> None:
                 loss.backward()
             results.append([weight.detach(), loss.detach(), gradient])
         torch.testing.assert_close(results[1], results[0])
-        assert bool(log.graph_breaks) is retains
+        assert not log.graph_breaks

@@ -288,7 +288,7 @@ def texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-PREFIXES = frozenset({"torch.q", "torch.nn.modules.module._global"})
+PREFIXES = frozenset({"torch._", "torch.q", "torch.nn.modules.module._global"})
 """Beginnings of names, to which the code adds something."""
 
 

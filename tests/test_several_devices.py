@@ -71,7 +71,8 @@ def test_kernels_touch_one_device(function: Callable[..., Any]) -> None:
     touched = {name for kernel in kernels for name in (*kernel.reads, *kernel.writes)}
     assert touched
     assert {schedule.buffers[name].layout.device for name in touched} == {META}
-    assert not is_recordable(schedule)
+    # What the CPU draws alone comes before a recording, in each call.
+    assert is_recordable(schedule) is (function is random)
     in_arena = schedule.memory.offsets
     assert {schedule.buffers[name].layout.device for name in in_arena} <= {META}
 
