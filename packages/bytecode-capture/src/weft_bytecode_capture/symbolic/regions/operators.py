@@ -16,7 +16,8 @@ from ..models.numbers.tensor_number import as_predicate
 from ..models.torch.tensor import TensorVariable, tensor_of
 from ..protocol import Frame
 from ..variables.base import Variable
-from .branches.branch import BranchEnd, Joined, emit_branch
+from .branches.branch import Joined, emit_branch
+from .branches.branch_ends import BranchEnd
 from .decisions import ProgramPoint
 from .evaluation import attempted, check_unchanged, may_attempt
 from .loops.while_loop import emit_while

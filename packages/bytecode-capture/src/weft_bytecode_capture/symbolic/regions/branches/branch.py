@@ -7,7 +7,6 @@ conditional that leaves or repeats a loop is the loop's condition: :mod:`..loops
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,18 +16,13 @@ from ....unsupported import Unsupported
 from ...decode import DecodedInstruction, after_loop
 from ...graph.known_contents import known_contents
 from ...graph.purity import is_effectful
-from ...models.containers.sequences import TupleVariable
 from ...models.numbers.data_numbers import DataBooleanVariable, known_truth
 from ...models.numbers.tensor_number import (
     TensorNumberVariable,
     as_predicate,
-    common_kind,
-    like_both,
-    number_of_kind,
     tested_tensor,
 )
-from ...models.torch.calls_on_entry import is_movable
-from ...models.torch.tensor import TensorVariable, tensor_of
+from ...models.torch.tensor import TensorVariable
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
@@ -61,7 +55,7 @@ from ..state.python_state import (
     same_structure,
     stride_difference,
 )
-from ..state.slots import Slot, find_slots
+from ..state.slots import find_slots
 from ..subgraph import (
     Subgraph,
     add_region,
@@ -69,6 +63,7 @@ from ..subgraph import (
     fresh_like,
     regional,
 )
+from .branch_ends import BranchEnd, chosen_numbers, make_numbers_alike
 from .first_changes import FirstChanges
 from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
 from .unread_locals import ChosenLocal
@@ -120,22 +115,6 @@ def is_undecided(evaluator: Frame, condition: Variable) -> bool:
 
 
 _OF_DATA = (TensorVariable, TensorNumberVariable, DataBooleanVariable)
-
-
-@dataclass
-class BranchEnd:
-    """The state in which one branch ends; ``result`` if the frame has returned.
-
-    ``elements`` are what was there before in objects from outside and cells; ``changed`` are copies of the
-    frame's own containers that the branch has changed, by identity.
-    """
-
-    subgraph: Subgraph
-    stack: list[Variable | None]
-    locals: dict[str, Variable]
-    result: Variable | None
-    elements: dict[Slot, Variable | None] = field(default_factory=dict)
-    changed: dict[int, Variable] = field(default_factory=dict)
 
 
 _UNOBSERVED = (TensorVariable, ConstantVariable, ChosenLocal)  # of which no one sees when they end
@@ -319,94 +298,6 @@ class Conditional:
                 raise made_by_one_branch(container)
             found.append((container, joined.add(left, right, "a container")))
         return found
-
-
-def make_numbers_alike(
-    evaluator: Frame, true: BranchEnd, false: BranchEnd, opens: Opens = opens_none
-) -> set[TensorVariable]:
-    """Put numbers in which the branches of a conditional differ into tensors, each in its branch's graph.
-
-    A container that holds one gets a copy: the other branch may have it too, in another place.  What is given
-    are the tensors.
-    """
-    made: set[TensorVariable] = set()
-    copies: tuple[dict[int, Any], dict[int, Any]] = ({}, {})  # with the originals, by identity
-
-    def copied(branch: int, container: Any, held: list[Any]) -> Any:
-        copy = with_parts(container, held)
-        return copies[branch].setdefault(id(container), (copy, container))[0]
-
-    def alike(left: Any, right: Any) -> tuple[Any, Any]:
-        if left is None or right is None or same_constant(left, right):
-            return left, right
-        if type(left) is TupleVariable and type(right) is TupleVariable:
-            if len(left._items) != len(right._items):
-                return left, right
-            pairs = list(map(alike, left._items, right._items))
-            return TupleVariable([a for a, _ in pairs]), TupleVariable([b for _, b in pairs])
-        if opens(left) and opens(right) and shape(left) == shape(right):
-            pairs = list(map(alike, parts(left), parts(right)))
-            return copied(0, left, [a for a, _ in pairs]), copied(1, right, [b for _, b in pairs])
-        kind = common_kind(evaluator, (left, right))
-        if kind is None:
-            return left, right
-        numbers = []
-        for branch, value in ((true, left), (false, right)):
-            with branch.subgraph.active():
-                numbers.append(number_of_kind(evaluator, value, kind))
-        first, second = numbers
-        made.update(number.tensor for number in numbers)
-        return like_both(first, second, first.tensor), second
-
-    true.result, false.result = alike(true.result, false.result)
-    pairs = list(map(alike, true.stack, false.stack))
-    if len(true.stack) == len(false.stack):
-        true.stack, false.stack = [a for a, _ in pairs], [b for _, b in pairs]
-    branches: list[tuple[dict[Any, Any], dict[Any, Any]]] = [
-        (true.locals, false.locals),
-        (true.elements, false.elements),
-        (true.changed, false.changed),
-    ]
-    for mine, theirs in branches:
-        for key in mine.keys() & theirs.keys():
-            mine[key], theirs[key] = alike(mine[key], theirs[key])
-    return made
-
-
-_MAX_CHOSEN = 32  # nodes of either branch that compute a number
-
-
-def chosen_numbers(
-    evaluator: Frame,
-    predicate: TensorVariable,
-    true: BranchEnd,
-    false: BranchEnd,
-    pairs: Sequence[tuple[TensorVariable, TensorVariable]],
-) -> list[TensorVariable] | None:
-    """The numbers in which two branches differ that do little but compute them: both are, and one is chosen.
-
-    None where they do more.
-    """
-    graph = evaluator.graph.graph
-    devices = {tensor.fake.device for pair in pairs for tensor in pair}
-    if not pairs or devices != {predicate.fake.device}:
-        return None
-    branches = [branch.subgraph.graph.nodes for branch in (true, false)]
-    if any(len(nodes) > _MAX_CHOSEN or not all(map(_gives_number, nodes)) for nodes in branches):
-        return None
-    copies: dict[torch.fx.Node, torch.fx.Node] = {}
-    for node in (node for nodes in branches for node in nodes):
-        copies[node] = graph.node_copy(node, lambda given: copies.get(given, given))
-    sides = [
-        [TensorVariable(copies.get(t.node, t.node), t.fake, None) for t in pair] for pair in pairs
-    ]
-    return [tensor_of(evaluator, torch.where, predicate, *pair) for pair in sides]
-
-
-def _gives_number(node: torch.fx.Node) -> bool:
-    value = node.meta.get("example_value")
-    is_number = isinstance(value, torch.Tensor) and value.dim() == 0 and not value.requires_grad
-    return is_number and node.op.startswith("call_") and is_movable(node)
 
 
 def emit_branch(
