@@ -22,6 +22,8 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "squeezed index": lambda x: x[x.nonzero().squeeze()],
     "squeezed list": lambda x: x.nonzero().squeeze().tolist(),
     "squeezed sum": lambda x: x[x > 0].view(1, -1).squeeze().sum(-1),
+    "flattened and written": lambda x: _both(x.view(3, 1).nonzero(), Tensor.flatten),
+    "made contiguous and written": lambda x: _both(x.view(1, 3).nonzero(), Tensor.contiguous),
     "sum with two": lambda x: x[x > 0] + torch.ones(2),
     "broadcast": lambda x: x[x > 0].expand(3),
     "element": lambda x: x[x > 0].item(),
@@ -33,7 +35,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "roll": lambda x: x[x > 0].roll(1, 0),
     "diff": lambda x: x[x > 0].diff(),
     "cummax": lambda x: x[x > 0].cummax(0),
-    "logsumexp": lambda x: x[x > 0].logsumexp(0),
+    "logsumexp": lambda x: x[x > 0].double().logsumexp(0).float(),  # rounded alike
     "cdist": lambda x: torch.cdist(x[x > 0][:, None], x[:, None]),
     "batch norm": lambda x: torch.nn.functional.batch_norm(
         x[x > 0][:, None], None, None, training=True
@@ -60,6 +62,13 @@ def _by_range(x: Tensor) -> Tensor:
 def _halves(one: Tensor) -> Any:
     """That there is an element is known, too, from here on."""
     return one.chunk(2)[-1] | True, one.squeeze() | False, one.squeeze_(0)
+
+
+def _both(x: Tensor, view_or_copy: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """What is written to is a view of ``x`` where it has one row."""
+    y = view_or_copy(x)
+    y.add_(1)
+    return x, y
 
 
 def _written(x: Tensor) -> Tensor:
