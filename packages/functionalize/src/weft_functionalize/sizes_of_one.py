@@ -32,17 +32,19 @@ def check_sizes_of_one(
     tensor, dims = arguments[0], arguments[1:]
     given = dims[0] if dims else range(tensor.dim())
     for dim in [given] if isinstance(given, int) else given:
-        if not -tensor.dim() <= dim < tensor.dim():
-            continue
-        size = tensor.shape[dim]
-        if is_data_dependent(size) and not known_equal(size, 1):
-            torch._check(size != 1)
+        if -tensor.dim() <= dim < tensor.dim() and _may_be_one(tensor.shape[dim]):
+            torch._check(tensor.shape[dim] != 1)
+
+
+def _may_be_one(size: Any) -> bool:
+    """Whether data decides if a size is one."""
+    return is_data_dependent(size) and not known_equal(size, 1)
 
 
 def _check_copied(tensor: torch.Tensor) -> None:
     """``contiguous`` and ``reshape`` copy the tensor, but if the size that data decides is one."""
     sizes = [size for size in tensor.shape if is_data_dependent(size)]
-    if len(sizes) == 1 and not known_equal(sizes[0], 1) and _in_order_if_one(tensor, sizes[0]):
+    if len(sizes) == 1 and _may_be_one(sizes[0]) and _in_order_if_one(tensor, sizes[0]):
         torch._check(sizes[0] != 1)
 
 

@@ -20,9 +20,8 @@ _TORCH_PLUMBING = ("nn/modules/module.py",)
 _BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters", "_infer_parameters")
 
 # Installed packages whose own code computes nothing with tensors; what it calls is captured on its own.
-_WITHOUT_TENSORS = (
-    "filelock numpy PIL matplotlib pandas rich scipy tqdm yaml".split()  # the first one's audit hook, too
-)
+# filelock has an audit hook, which runs inside of other code.
+_WITHOUT_TENSORS = "filelock numpy PIL matplotlib pandas rich scipy tqdm yaml".split()
 
 # What containers of modules do beside calling their members.
 _CONTAINERS = "nn/modules/container.py"

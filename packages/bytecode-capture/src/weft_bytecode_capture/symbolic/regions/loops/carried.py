@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from ....unsupported import Unsupported
@@ -175,9 +175,10 @@ class CarriedLocals:
         self.evaluator.state.region_tags.begin(self.tensors[-1], self.graph)
         return self.tensors[-1]
 
-    def stays_unbound(self, name: str) -> bool:
-        """Whether a local is bound neither before nor after an iteration, as a comprehension's is on 3.12."""
-        return name not in self._before and name not in self.evaluator.locals
+    def bound(self, names: Iterable[str]) -> list[str]:
+        """The ``names`` bound before or after an iteration: a comprehension's local is at neither on 3.12."""
+        known = self._before.keys() | self.evaluator.locals.keys()
+        return [name for name in names if name in known]
 
     def result(
         self, name: str, first_bound: Callable[[TensorVariable], TensorVariable]

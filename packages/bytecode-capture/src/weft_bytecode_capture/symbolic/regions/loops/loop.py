@@ -240,8 +240,7 @@ class _ForLoop:
         written = evaluator.state.aliases.written[self._written :]
         with self.subgraph.active(may_add_outside=True):
             buffers = self._fill_buffers(index, appended)
-        bound = [name for name in self.live if not self.carried.stays_unbound(name)]
-        results = {name: self._result(name, element) for name in bound}
+        results = {name: self._result(name, element) for name in self.carried.bound(self.live)}
         loop = self._emit(index)
         for name in self.dead:
             evaluator.locals.pop(name, None)

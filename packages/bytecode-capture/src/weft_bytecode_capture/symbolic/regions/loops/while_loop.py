@@ -181,7 +181,7 @@ class _WhileLoop:
         slots.bind()
         first = self.rolled.outcome(evaluator, predicate, loop.place[1])
         returned = returned_value(evaluator, self.carried, outer)
-        bound = [name for name in self.live if not self.carried.stays_unbound(name)]
+        bound = self.carried.bound(self.live)
         results = {name: self.carried.result(name, self._unbound) for name in bound}
         self._emit(first, following)
         for name in self.dead:
