@@ -461,3 +461,53 @@ def test_data_of_an_argument_that_was_written_to(
 
     compiled = weft.compile(write, dynamic=dynamic, fullgraph=True)
     torch.testing.assert_close(gradient(compiled), gradient(write))
+
+
+def data_in_a_loop(x: Tensor) -> None:
+    for _ in range(25):
+        x.data[0] = 2.0
+
+
+def data_in_a_branch(x: Tensor) -> None:
+    if x.sum() > 0:
+        x.data.mul_(2)
+    else:
+        x.data.mul_(3)
+
+
+def data_and_rows_in_a_loop(x: Tensor) -> None:
+    with torch.no_grad():
+        for k in range(25):
+            x[0].mul_(1.01)
+            x.data[1] = k
+
+
+def detached_in_a_loop(x: Tensor) -> None:
+    alias = x.detach()
+    for _ in range(25):
+        alias.mul_(1.01)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(
+    "write",
+    [data_in_a_loop, data_in_a_branch, data_and_rows_in_a_loop, detached_in_a_loop],
+)
+def test_writes_of_regions_to_what_an_earlier_graph_has_saved(
+    write: Callable[[Tensor], None], sign: int
+) -> None:
+    """Autograd counts those that it is told of, so that backward raises or reads what was written."""
+
+    def outcome(function: Callable[[Tensor], None]) -> Any:
+        a = (torch.arange(6.0).view(2, 3) + 1) * sign
+        a.requires_grad_()
+        x = a * 1
+        result = x.sin()
+        function(x)
+        try:
+            gradient = torch.autograd.grad(result.sum(), a)[0]
+        except RuntimeError as error:
+            return str(error)[:90], x._version
+        return gradient.tolist(), x.tolist(), x._version
+
+    assert outcome(weft.compile(write, fullgraph=True)) == outcome(write)

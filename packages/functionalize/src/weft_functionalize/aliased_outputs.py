@@ -108,7 +108,8 @@ def _counted_writes(value: torch.Tensor, recorder: AtenRecorder) -> int:
     """How often autograd counts that an input was written to; once for what no fake shows."""
     if value.is_inference():  # which count no versions
         return 1
-    return max(value._version, 1) if recorder.regions else value._version
+    told = recorder.regions and recorder.history.was_told_of_write(value)
+    return max(value._version, 1) if told else value._version
 
 
 def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any]) -> None:

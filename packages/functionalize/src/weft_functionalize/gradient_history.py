@@ -198,6 +198,13 @@ class GradientHistory:
             if not share_version(tensor, write.tensor):
                 raise _written_by_data(tensor)
 
+    def was_told_of_write(self, tensor: torch.Tensor) -> bool:
+        """Whether autograd counts any of the writes to this memory as a write to ``tensor``."""
+        return any(
+            write.tensor.is_inference() or share_version(tensor, write.tensor)
+            for write in self._writes.get(storage_identity(tensor), ())
+        )
+
     def _save_version(self, tensor: torch.Tensor) -> _Pack:
         version = -1 if tensor.is_inference() else tensor._version
         saved = _Saved(tensor, version, self.write_count)
