@@ -246,4 +246,4 @@ def _read(path: Path, forms: Sequence[MatmulKernel]) -> Choice | None:
 
 
 def _tiles(form: MatmulKernel) -> tuple[TileShape, ...]:
-    return tiles_for(form.contraction, form.gpu)
+    return tiles_for(form.contraction, form.gpu, len(form.all_sums))

@@ -1,7 +1,8 @@
 """Which contractions of a schedule may be computed in kernels of our own, alone or with loops around them.
 
 The loops that read a result can run on each tile of it as it is computed; those that compute an operand
-from others, element by element, can run where its elements are loaded (:mod:`.producers`).
+from others, element by element, can run where its elements are loaded (:mod:`.producers`).  Loops that read
+what several matmuls make of the same few rows can run on the tiles of all, as those of a gated layer do.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from weft_loop_ir.bodies import LOAD, STORE, Indirect
 from weft_loop_ir.contractions import (
     BATCH,
     COLUMN,
+    INNER,
     ROW,
     Contraction,
     Loops,
@@ -41,8 +43,9 @@ from weft_loop_ir.contractions import (
 from weft_loop_ir.loop_nests import LoopNests
 
 from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.matmuls.print_operand import packed_parts
 from weft_codegen_triton.matmuls.producers import loop_values, with_producers
-from weft_codegen_triton.matmuls.tiles import TileShape, tiles_for
+from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape, tiles_for
 
 MIN_CHANNELS = 16
 """Of a convolution of all channels: an instruction multiplies as many at least."""
@@ -57,7 +60,8 @@ class MatmulKernel(FusedKernel):
 
     The one stage loads elements of ``sums``, which has no memory, and stores others; ``loops`` says where the
     loops are for a batch, a row and a column.  ``replaces`` are the steps that it does the work of, in
-    their order: producers of operands, the library's call, the loops after it.
+    their order: producers of operands, the library's call, the loops after it.  ``beside`` are contractions
+    of the same left operand and sizes whose tiles the loops read too, by the names of their sums.
     """
 
     contraction: Contraction
@@ -66,21 +70,30 @@ class MatmulKernel(FusedKernel):
     replaces: tuple[Kernel | ExternCall, ...]
     tile: TileShape
     gpu: Gpu
+    beside: tuple[tuple[str, Contraction], ...] = ()
+
+    @property
+    def all_sums(self) -> tuple[tuple[str, Contraction], ...]:
+        """Every contraction, by the name of its sums."""
+        return (self.sums, self.contraction), *self.beside
 
     @property
     def call(self) -> ExternCall:
-        """What the library would do."""
-        (call,) = (step for step in self.replaces if isinstance(step, ExternCall))
+        """What the library would do, for ``contraction``."""
+        others = {name for name, _ in self.beside}
+        calls = (step for step in self.replaces if isinstance(step, ExternCall))
+        (call,) = (call for call in calls if call.outputs[0] not in others)
         return call
 
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
         """Producers of operands, the contraction, and the kernel's own loops."""
-        contraction, nests = self.contraction, LoopNests(self.name, buffers)
-        for operand in (contraction.left, contraction.right):
-            if operand.producer is not None:
-                nests.include(operand.producer.kernel, temporary=[operand.buffer])
-        nests.temporary(self.sums, [contraction.elements], contraction.dtype)
-        add_contraction(nests, contraction, self.sums)
+        nests = LoopNests(self.name, buffers)
+        for sums, contraction in self.all_sums:
+            for operand in (contraction.left, contraction.right):
+                if operand.producer is not None:
+                    nests.include(operand.producer.kernel, temporary=[operand.buffer])
+            nests.temporary(sums, [contraction.elements], contraction.dtype)
+            add_contraction(nests, contraction, sums)
         loops = Kernel(**{f.name: getattr(self, f.name) for f in fields(Kernel)})
         reads = tuple(dict.fromkeys(n for body in self.bodies for n in body.reads))
         nests.include(replace(loops, name=f"{self.name}_loops", reads=reads))
@@ -107,11 +120,81 @@ def matmul_forms(
     for after, end in ends:
         joined = with_producers(contraction, call, place, end, around)
         for form, before in (joined, (contraction, ())) if joined[1] else (joined,):
-            if after is not None:
-                found.append(_with_loops(call, form, before, after, buffers, gpu))
-            else:
+            if after is None:
                 found.append(_alone(call, form, before, buffers, gpu))
+                continue
+            made = _with_loops(call, form, before, after, buffers, gpu)
+            found += [None if made is None else _with_others(made, after, end, around), made]
     return tuple(form for form in found if form is not None)
+
+
+def _with_others(
+    form: MatmulKernel, kernel: Kernel, place: int, around: ReplacedSteps
+) -> MatmulKernel | None:
+    """``form``, of few rows, with the other matmuls of these that ``kernel`` at ``place`` alone reads.
+
+    None where there are none.
+    """
+    contraction, buffers = form.contraction, around.buffers
+    if not contraction.is_static or contraction.rows > FEW_ROWS:
+        return None
+    (index,) = {load.index for load in kernel.stages[0].body.loads(form.sums)}
+    beside: list[tuple[str, Contraction]] = []
+    replaces: dict[int, tuple[Kernel | ExternCall, ...]] = {}
+    for name in kernel.reads:
+        writer = around.written(name)[0] if around.written(name) else place
+        call = around.step(writer)
+        if name == form.sums or not isinstance(call, ExternCall):
+            continue
+        other = _readable(call, buffers)
+        if other is None or around.only_reader(name, writer) != place:
+            continue
+        if not around.stay(other.reads, writer, place):
+            continue
+        other, before = with_producers(other, call, writer, place, around)
+        is_at_index = {load.index for load in kernel.stages[0].body.loads(name)} == {index}
+        if is_at_index and _is_like(contraction, other) and not _meets(other, kernel):
+            beside.append((name, other))
+            replaces[writer] = (*before, call)
+    if not beside:
+        return None
+    *steps, _ = form.replaces
+    own = around.written(form.sums)[0]
+    replaces[own] = tuple(steps)
+    ordered = [step for writer in sorted(replaces) for step in replaces[writer]]
+    others = {name for name, _ in beside}
+    reads = [*form.reads, *(n for _, other in beside for n in other.reads)]
+    origins = ([s.origin] if isinstance(s, ExternCall) else s.origins for s in (*ordered, kernel))
+    return replace(
+        form,
+        reads=tuple(dict.fromkeys(n for n in reads if n not in others)),
+        origins=tuple(itertools.chain(*origins)),
+        replaces=(*ordered, kernel),
+        tile=tiles_for(contraction, form.gpu, 1 + len(beside))[0],
+        beside=tuple(beside),
+    )
+
+
+def _is_like(one: Contraction, other: Contraction) -> bool:
+    """Whether both go through the same rows, and read what these are multiplied by in the same steps."""
+    plain = (other.taps == 1, other.groups is None, not other.is_convolution, other.batch == 1)
+    steps = [
+        [sympy.expand(c.right.index).coeff(place) for place in (INNER, COLUMN)]
+        for c in (one, other)
+    ]
+    return (
+        all(plain)
+        and one.sizes == other.sizes
+        and one.left == other.left
+        and one.dtype == other.dtype
+        and steps[0] == steps[1]
+        and packed_parts(one) == packed_parts(other)
+    )
+
+
+def _meets(contraction: Contraction, kernel: Kernel) -> bool:
+    """Whether ``kernel`` touches what the contraction reads: a tile would overwrite what others read."""
+    return not set(contraction.reads).isdisjoint((*kernel.reads, *kernel.writes))
 
 
 def matmul_alone(call: ExternCall, schedule: Schedule, gpu: Gpu) -> MatmulKernel | None:
@@ -187,8 +270,8 @@ def _with_loops(
 ) -> MatmulKernel | None:
     """The contraction with the loops of ``kernel`` on it; None unless each iteration reads one element."""
     name = str(call.outputs[0])
-    if set(contraction.reads) & {*kernel.reads, *kernel.writes}:
-        return None  # a tile would overwrite what another one is still to read
+    if _meets(contraction, kernel):
+        return None
     layouts = [buffers[n].layout for n in (*kernel.reads, *kernel.writes)]
     for layout in layouts:
         count = sympy.Mul(*layout.size)

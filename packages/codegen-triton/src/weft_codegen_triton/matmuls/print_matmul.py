@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import sympy
 import torch
 from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, print_index
-from weft_loop_ir.contractions import BATCH, COLUMN, ROW, TAP, Loops
+from weft_loop_ir.contractions import BATCH, COLUMN, ROW, TAP, Contraction, Loops
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
@@ -190,26 +190,38 @@ class _MatmulPrinter:
     def _print_sums(self) -> None:
         """The lines that leave the rounded sums in ``matmul``."""
         contraction = self.contraction
-        left, right = self._operands()
-        self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"), *right.hoisted("right"))
+        left, rights = self._operands()
+        self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"))
+        for suffix, right in rights.items():
+            self._emit(*right.hoisted(f"right{suffix}"))
         shape = "KBLOCK, XBLOCK" if self.is_row else "YBLOCK, XBLOCK"
-        self._emit(f"sums = tl.zeros([{shape}], dtype=tl.float32)", *self._loop_heads())
+        for suffix in rights:
+            self._emit(f"sums{suffix} = tl.zeros([{shape}], dtype=tl.float32)")
+        self._emit(*self._loop_heads())
         for part in range(self.parts):
-            lines = (*left.lines("left", "a", part), *right.lines("right", "b", part))
+            lines = left.lines("left", "a", part)
+            for suffix, right in rights.items():
+                lines += right.lines(f"right{suffix}", f"b{suffix}", part)
             self.lines += ["        " + line for line in lines]
-            if contraction.by_channel or self.is_row:
-                self._emit("    sums += a.to(tl.float32) * b.to(tl.float32)")
-            else:
-                self._emit(f'    sums = tl.dot(a, b, sums, input_precision="{self.precision}")')
+            for suffix in rights:
+                self._emit("    " + self._added_up(f"sums{suffix}", f"b{suffix}"))
         if self.is_row:
-            self._emit("sums = tl.sum(sums, 0)[None, :]")
+            for suffix in rights:
+                self._emit(f"sums{suffix} = tl.sum(sums{suffix}, 0)[None, :]")
         rows = self._size(contraction.rows) if contraction.groups is None else "bottom"
         self._emit(
             "yindex, xindex = y[:, None], x[None, :]",
             f"ymask, xmask = yindex < {rows}, xindex < {self._size(contraction.columns)}",
         )
-        self._print_biases()
-        self._emit(f"matmul = sums.to({triton_dtype(contraction.dtype)})")
+        for suffix, (_, one) in zip(rights, self.matmul.all_sums, strict=True):
+            self._print_biases(one, f"sums{suffix}")
+            self._emit(f"matmul{suffix} = sums{suffix}.to({triton_dtype(one.dtype)})")
+
+    def _added_up(self, sums: str, block: str) -> str:
+        """The line that adds to ``sums`` what ``block`` of the right operand gives."""
+        if self.contraction.by_channel or self.is_row:
+            return f"{sums} += a.to(tl.float32) * {block}.to(tl.float32)"
+        return f'{sums} = tl.dot(a, {block}, {sums}, input_precision="{self.precision}")'
 
     def _loop_heads(self) -> list[str]:
         """The loop over taps and blocks of what is added up."""
@@ -231,7 +243,8 @@ class _MatmulPrinter:
             f"    start = step % {self._size(chunks)} * KBLOCK",
         ]
 
-    def _operands(self) -> tuple[OperandPrinter, OperandPrinter]:
+    def _operands(self) -> tuple[OperandPrinter, dict[str, OperandPrinter]]:
+        """The left operand's printer, and the right ones' by what the names of each end with."""
         tile, contraction = self.matmul.tile, self.contraction
         y = self._wrapped("y", contraction.rows, tile.rows)
         x = self._wrapped("x", contraction.columns, tile.columns)
@@ -245,15 +258,15 @@ class _MatmulPrinter:
         is_ragged &= not contraction.by_channel
         whole = not contraction.by_channel and not self.is_row
         left, right = (OperandBlock(pair, names, is_ragged, whole, self.parts) for pair in axes)
-        return (
-            OperandPrinter(self, contraction.left, left),
-            OperandPrinter(self, contraction.right, right),
-        )
+        rights = {
+            str(number or ""): OperandPrinter(self, one.right, right)
+            for number, (_, one) in enumerate(self.matmul.all_sums)
+        }
+        return OperandPrinter(self, contraction.left, left), rights
 
-    def _print_biases(self) -> None:
-        contraction = self.contraction
+    def _print_biases(self, contraction: Contraction, sums: str) -> None:
         if contraction.scale != 1:
-            self._emit(f"sums *= {literal(contraction.scale)}")
+            self._emit(f"{sums} *= {literal(contraction.scale)}")
         names = self.places("yindex", "xindex")
         for bias in contraction.biases:
             address = f"{self.pointers[bias.buffer]} + {print_index(bias.index, INDEX, names)}"
@@ -262,7 +275,7 @@ class _MatmulPrinter:
             mask = f", {' & '.join(masks)}" if masks else ""
             value = f"tl.load({address}{mask}).to(tl.float32)"
             scale = "" if bias.scale == 1 else f" * {literal(bias.scale)}"
-            self._emit(f"sums += {value}{scale}")
+            self._emit(f"{sums} += {value}{scale}")
 
     def places(self, row: str, column: str) -> dict[sympy.Symbol, str]:
         """What the symbols of places are called."""
@@ -294,7 +307,7 @@ class _MatmulPrinter:
             sizes={loop.symbol: loop.size for loop in matmul.outer},
         )
         tile.masks = {"y": "ymask", "x": "xmask"}
-        printer = self.body_printer(tile, frozenset((matmul.sums,)))
+        printer = self.body_printer(tile, self._registers)
         printer.for_half = stores_half(matmul, self._dtype_of)
         names = self.places("yindex", "xindex")
         for loop, value in matmul.loops:
@@ -304,9 +317,10 @@ class _MatmulPrinter:
             )
             printer.emit(f"{loop.symbol.name} = {print_index(value, INDEX, names)}")
         body = matmul.stages[0].body
-        for index in {load.index for load in body.loads(matmul.sums)}:
-            value = Text("matmul", self.contraction.dtype, frozenset(("y", "x")))
-            printer.local[matmul.sums, printer.index(index)[0]] = value
+        for number, (sums, _) in enumerate(matmul.all_sums):
+            value = Text(f"matmul{number or ''}", self.contraction.dtype, frozenset(("y", "x")))
+            for index in {load.index for load in body.loads(sums)}:
+                printer.local[sums, printer.index(index)[0]] = value
         printer.replay(body)
         self.lines += self.finish(printer)
 
@@ -319,19 +333,25 @@ class _MatmulPrinter:
 
     def _indices(self) -> list[sympy.Expr]:
         """The sizes of the contraction, and the indices of what it is computed of."""
-        contraction = self.contraction
-        found = [*contraction.sizes.values(), *(a.index for a in contraction.biases)]
-        for operand in (contraction.left, contraction.right):
-            found += [operand.index, *(e for pair in operand.inside for e in pair)]
+        found = [*self.contraction.sizes.values()]
+        for _, contraction in self.matmul.all_sums:
+            found += (a.index for a in contraction.biases)
+            for operand in (contraction.left, contraction.right):
+                found += [operand.index, *(e for pair in operand.inside for e in pair)]
         return found
+
+    @property
+    def _registers(self) -> frozenset[str]:
+        """The names of sums, which are no memory."""
+        return frozenset(name for name, _ in self.matmul.all_sums)
 
     def _bounds(self, counters: Sizes) -> list[Bound]:
         """The bounds of all indices."""
-        matmul, contraction = self.matmul, self.contraction
-        sizes = {**counters, **contraction.sizes}
+        matmul = self.matmul
+        sizes = {**counters, **self.contraction.sizes}
         found = bounds_of((*self._indices(), *self._symbols(), self._programs()), sizes)
-        found += _loop_bounds(matmul, matmul.loops, frozenset((matmul.sums,)), sizes)
-        for operand in (contraction.left, contraction.right):
+        found += _loop_bounds(matmul, matmul.loops, self._registers, sizes)
+        for operand in (o for _, c in matmul.all_sums for o in (c.left, c.right)):
             if operand.producer is not None:
                 kernel = operand.producer.kernel
                 computed = frozenset(kernel.writes)

@@ -38,9 +38,12 @@ class TileShape:
         rows, columns, step, warps, stages = extents
         return cls(rows, columns, step, warps, stages, bool(unrolls))
 
-    def shared_bytes(self, itemsize: int) -> int:
-        """What the blocks of both operands take that are in flight, of elements of ``itemsize`` bytes."""
-        return (self.rows + self.columns) * self.step * self.stages * itemsize
+    def shared_bytes(self, itemsize: int, count: int = 1) -> int:
+        """What the blocks of operands take that are in flight, of elements of ``itemsize`` bytes.
+
+        ``count``: of right operands, beside one left one.
+        """
+        return (self.rows + count * self.columns) * self.step * self.stages * itemsize
 
 
 def _shapes(
@@ -101,8 +104,11 @@ def static(size: sympy.Expr) -> int:
     return guessed(size, MATMUL_EXTENT)
 
 
-def tiles_for(contraction: Contraction, gpu: Gpu) -> tuple[TileShape, ...]:
-    """The tiles to choose from that ``gpu`` has memory for, the one first that is taken untimed."""
+def tiles_for(contraction: Contraction, gpu: Gpu, count: int = 1) -> tuple[TileShape, ...]:
+    """The tiles to choose from that ``gpu`` has memory for, the one first that is taken untimed.
+
+    ``count``: of contractions that have the left operand and these sizes.
+    """
     if contraction.by_channel:
         return CHANNEL_TILES
     rows, columns = static(contraction.rows), static(contraction.columns)
@@ -122,8 +128,12 @@ def tiles_for(contraction: Contraction, gpu: Gpu) -> tuple[TileShape, ...]:
         if columns <= TALL.columns and rows >= gpu.many_tiles * TALL.rows:
             first = TALL
     itemsize = contraction.dtype.itemsize
-    fitting = [t for t in (first, SMALL, LEAST) if t.shared_bytes(itemsize) <= gpu.tile_bytes]
-    others = [t for t in found if t.shared_bytes(itemsize) <= gpu.tile_bytes]
+
+    def fits(tile: TileShape) -> bool:
+        return tile.shared_bytes(itemsize, count) <= gpu.tile_bytes
+
+    fitting = [*filter(fits, (first, SMALL, LEAST))]
+    others = [*filter(fits, found)]
     return (fitting[0], *(tile for tile in others if tile is not fitting[0]))
 
 
