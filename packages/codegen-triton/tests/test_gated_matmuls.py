@@ -41,9 +41,7 @@ def quantised(x: T, v: T, w: T, b: T) -> T:
     return F.relu(F.linear(x, v)) * F.linear(x, w)
 
 
-ONE: dict[str, Function] = {
-    f.__name__: f for f in (gated, turned, with_biases, three, quantised)
-}
+ONE: dict[str, Function] = {f.__name__: f for f in (gated, turned, with_biases, three, quantised)}
 
 
 def given(rows: int, inner: int, columns: int, dtype: torch.dtype = torch.float16) -> tuple[T, ...]:
