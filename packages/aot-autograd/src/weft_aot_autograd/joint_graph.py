@@ -74,6 +74,7 @@ class JointGraph:
     """Forward and backward in one graph: inputs then tangents, outputs then gradients.
 
     ``output_count`` is how many of the graph's outputs are forward's, with those that ``flags`` are.
+    ``read_as_eager``: backward keeps what eager's autograd holds, and computes what its formulas do.
     """
 
     graph_module: torch.fx.GraphModule
@@ -84,6 +85,7 @@ class JointGraph:
     output_count: int
     flags: GradientFlags | None = None
     missing: tuple[MissingDerivative, ...] = ()
+    read_as_eager: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from .custom_formulas import call_with_gradient_operator
 from .decomposition_table import LOSS_GRADIENTS, DecompositionTable, gradient_of_no_elements
 from .differentiable_forms import call_differentiably
 from .formula_errors import refuse_subtraction
-from .recording import QUESTIONS, NodeRecorder
+from .recording import COMPUTED_IN_BACKWARD, QUESTIONS, NodeRecorder
 from .unsupported import Unsupported
 from .written_memory import WrittenMemory, geometry_of, same_geometry
 
@@ -41,6 +41,7 @@ class JointRecorder(NodeRecorder):
 
     A write to memory that was made here becomes a new version of this memory, and of what shares it.  With
     ``gradient_operators`` each formula of a custom operator is one call, as ``custom_formulas`` says.
+    ``marks_formulas``: what formulas compute is marked as :data:`COMPUTED_IN_BACKWARD`.
     """
 
     def __init__(
@@ -49,8 +50,11 @@ class JointRecorder(NodeRecorder):
         *,
         is_region: bool = False,
         gradient_operators: bool = False,
+        marks_formulas: bool = False,
     ) -> None:
         super().__init__(torch.fx.Graph())
+        self._marks_formulas = marks_formulas
+        self._runs_in = backward_number()
         self.is_region = is_region
         self.gradient_operators = gradient_operators
         self.table = table  # for the joint graphs of regions
@@ -65,6 +69,14 @@ class JointRecorder(NodeRecorder):
     def for_region(self) -> JointRecorder:
         """A recorder of a region's graph, by the same rules."""
         return JointRecorder(self.table, is_region=True, gradient_operators=self.gradient_operators)
+
+    def append(
+        self, target: Callable[..., Any], args: Any, kwargs: Any, value: Any
+    ) -> torch.fx.Node:
+        node = super().append(target, args, kwargs, value)
+        if self._marks_formulas and backward_number() != self._runs_in:
+            node.meta[COMPUTED_IN_BACKWARD] = True
+        return node
 
     def know(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         super().know(tensor, node)

@@ -71,7 +71,7 @@ def trace_joint(
         raise Unsupported("gradient whose shape depends on data", str(error)) from error
     if joint is None:
         return None
-    simplify(joint.graph_module.graph, table)
+    simplify(joint.graph_module.graph, table, keep_copies=joint.read_as_eager)
     clean_regions(joint.graph_module, keep_partial_writes(table), cleaned_region)
     joint.graph_module.recompile()
     return joint
@@ -125,7 +125,11 @@ class JointTrace:
     ) -> None:
         self.functional = functional
         self.mode = mode
-        self.recorder = JointRecorder(table, gradient_operators=gradient_operators)
+        self.recorder = JointRecorder(
+            table,
+            gradient_operators=gradient_operators,
+            marks_formulas=functional.read_as_eager,
+        )
         if probe is not None:
             self.recorder.call = functools.partial(probe.call, self.recorder)
         self._values: dict[torch.fx.Node, Any] = {}
@@ -326,6 +330,7 @@ class JointTrace:
             tuple(map(GradientDescriptor, order)),
             len(outputs),
             GradientFlags(len(outputs) - 1, positions) if positions else None,
+            read_as_eager=self.functional.read_as_eager,
         )
 
     def _stride_as_promised(self, results: list[Any]) -> None:

@@ -26,7 +26,10 @@ QUESTIONS = frozenset(
 )
 """Operators that only ask about a tensor: they are answered, and leave no node."""
 
-_PROVENANCE = ("stack_trace", "nn_module_stack")
+COMPUTED_IN_BACKWARD = "computed_in_backward"
+"""Set in the ``meta`` of a node that a joint graph has for backward alone, which computes it."""
+
+_PROVENANCE = ("stack_trace", "nn_module_stack", COMPUTED_IN_BACKWARD)
 
 
 class NodeRecorder(DispatchMode):

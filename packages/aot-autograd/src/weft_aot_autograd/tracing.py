@@ -38,9 +38,14 @@ def trace_inference(
     return ForwardGraph(module, functional.inputs, functional.outputs)
 
 
-def simplify(graph: torch.fx.Graph, table: DecompositionTable) -> None:
-    """Decompose ``graph`` in place and clean it up; its output node is a flat tuple of nodes."""
-    _clean(graph, table)
+def simplify(
+    graph: torch.fx.Graph, table: DecompositionTable, *, keep_copies: bool = False
+) -> None:
+    """Decompose ``graph`` in place and clean it up; its output node is a flat tuple of nodes.
+
+    ``keep_copies``: what is copied may be written to, so that the copy is another value.
+    """
+    _clean(graph, table, keep_copies=keep_copies)
     (output,) = graph.find_nodes(op="output")
     output.meta["val"] = tuple(node.meta["val"] for node in output.args[0])
 
@@ -53,9 +58,9 @@ def cleaned_region(region: torch.fx.Graph, table: DecompositionTable) -> torch.f
     return graph
 
 
-def _clean(graph: torch.fx.Graph, table: DecompositionTable) -> None:
+def _clean(graph: torch.fx.Graph, table: DecompositionTable, *, keep_copies: bool = False) -> None:
     _decompose(graph, table)
-    remove_identities(graph)
+    remove_identities(graph, keep_copies=keep_copies)
     eliminate_common_subexpressions(graph)
     eliminate_dead_code(graph)
     graph.lint()

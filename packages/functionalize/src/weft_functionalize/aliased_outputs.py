@@ -72,10 +72,13 @@ def plan_outputs(
     aliases: AliasGraph,
     mutated: Sequence[int],
     written: Set[torch.fx.Node],
+    *,
+    read_as_eager: bool = False,
 ) -> OutputPlan:
     """Decide what is returned; ``mutated`` are indices into ``recorder.inputs``.
 
-    ``written`` are the origins that the program writes to.
+    ``written`` are the origins that the program writes to.  ``read_as_eager``: backward has to find
+    what autograd holds of the outputs' memory there.
     """
     plan = OutputPlan()
     for index in mutated:
@@ -92,7 +95,7 @@ def plan_outputs(
         index = plan.add(recorded.node, recorded.value if is_kept else None, described)
         if described.requires_grad:
             plan.differentiated[index] = [recorded.value]
-    _UserOutputs(plan, recorder, aliases, outputs, written).add_all()
+    _UserOutputs(plan, recorder, aliases, outputs, written, read_as_eager).add_all()
     plan.spared = recorder.history.spared(plan.differentiated)
     for k, descriptor in enumerate(plan.descriptors):
         returned = descriptor.graph_index
@@ -175,7 +178,9 @@ class _UserOutputs:
         aliases: AliasGraph,
         outputs: Sequence[Any],
         written: Set[torch.fx.Node],
+        read_as_eager: bool,
     ) -> None:
+        self._read_as_eager = read_as_eager
         self._plan = plan
         self._recorder = recorder
         self._aliases = aliases
@@ -328,6 +333,8 @@ class _UserOutputs:
             return True
         if self._recorder.with_gradients and write_refusal(value) is not None:
             return True
+        if self._read_as_eager and self._recorder.history.holds(value):
+            return self._recorder.node_of(value) is not origin
         if origin not in self._written:
             return False
         whole = origin.meta["val"]

@@ -28,6 +28,7 @@ from .functional_graph import (
     SameAsInput,
     SharedBase,
     ViewOfInput,
+    is_read_as_eager,
 )
 from .gradient_history import refusing_unknown_histories
 from .gradient_rules import convert_gradient_rules
@@ -114,7 +115,14 @@ def _convert(
             is_recorded = any(recorder.history.changes(i, value) for i, value in inputs.items())
             if is_recorded or len(written) > len(inputs):
                 recorder.history.check_derivatives([*normalized.outputs, *inputs.values()])
-        plan = plan_outputs(normalized.outputs, recorder, aliases, mutated, written)
+        plan = plan_outputs(
+            normalized.outputs,
+            recorder,
+            aliases,
+            mutated,
+            written,
+            read_as_eager=is_read_as_eager(graph_module.graph),
+        )
         kept = tuple(node for node, _ in plan.values)
         check_region_aliases(graph, shared, kept)
         graph.output(kept)

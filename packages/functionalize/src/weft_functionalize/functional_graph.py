@@ -232,6 +232,14 @@ def enables_gradients(source: torch.fx.Graph) -> bool:
     return any(node.args[0] is not False for node in switches)
 
 
+def is_read_as_eager(source: torch.fx.Graph) -> bool:
+    """Whether somebody may write to tensors of a captured graph before backward, and autograd not be told.
+
+    Backward sees that in what eager's autograd holds of them, and not in what it has computed from them.
+    """
+    return any("read_as_eager" in node.meta for node in source.find_nodes(op="output"))
+
+
 @dataclass(frozen=True)
 class FunctionalGraph:
     """A graph in which no operator writes.
@@ -261,6 +269,11 @@ class FunctionalGraph:
     def enables_gradients(self) -> bool:
         """Whether the program switches gradients on: called without them, it has to run with them."""
         return enables_gradients(self.source.graph)
+
+    @property
+    def read_as_eager(self) -> bool:
+        """Whether backward has to read what eager's would: see :func:`is_read_as_eager`."""
+        return is_read_as_eager(self.source.graph)
 
     @property
     def user_input_indices(self) -> tuple[int, ...]:

@@ -211,9 +211,10 @@ class Pipeline:
         return forward
 
     def _training_graphs(self, joint: JointGraph, dump: GraphDump) -> PartitionedGraph:
-        if not self._exact:
-            weft_aot_autograd.joint_in_blocks(joint, self._row_block_options())
-        self._rewrite_joint(joint)
+        if not joint.read_as_eager:
+            if not self._exact:
+                weft_aot_autograd.joint_in_blocks(joint, self._row_block_options())
+            self._rewrite_joint(joint)
         dump.graph("3_joint", joint.graph_module)
         return weft_aot_autograd.partition(joint, options=self._partition_options())
 

@@ -13,6 +13,7 @@ from ..held_plan import held_inputs
 from ..joint_graph import JointGraph, PartitionedGraph
 from ..passes.collectives import starts
 from ..passes.storage_origins import is_view
+from ..recording import COMPUTED_IN_BACKWARD
 from ..unsupported import Unsupported
 from .compressed_masks import compress_masks
 from .depth import ends_of_long_chains
@@ -21,9 +22,9 @@ from .min_cut import CutProblem, NoCut, minimum_cut
 from .operator_classes import classify
 from .options import PartitionOptions
 from .recompute_policy import (
-    COMPUTED_IN_BACKWARD,
     COMPUTED_IN_FORWARD,
     REPEATABLE,
+    computed_as_eager,
     is_materialized,
     may_recompute,
 )
@@ -43,7 +44,8 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
     compress_masks(joint.graph_module.graph)
     sizes = NumberNodes(joint.graph_module.graph).known()
     sides = Sides(joint, inputs_stay=options.activation_memory_budget < 1)
-    recomputable = {n for n in sides.forward if may_recompute(n, sides)}
+    may = computed_as_eager if joint.read_as_eager else may_recompute
+    recomputable = {n for n in sides.forward if may(n, sides)}
     if options.activation_memory_budget == 1:
         sides.exposed |= unprotected(joint, sides, recomputable)
     recomputable -= ends_of_long_chains(

@@ -9,11 +9,9 @@ import torch
 import torch.fx
 from weft_functionalize import size_hint
 
+from ..recording import COMPUTED_IN_BACKWARD
 from .operator_classes import OperatorClass, classify
 from .sides import Sides
-
-COMPUTED_IN_BACKWARD = "computed_in_backward"
-"""Set in the ``meta`` of a node that was put into a joint graph, or computed anew, for backward alone."""
 
 COMPUTED_IN_FORWARD = "computed_in_forward"
 """Set in the ``meta`` of a node that forward computes for backward, which keeps it."""
@@ -70,6 +68,13 @@ def may_recompute(node: torch.fx.Node, sides: Sides) -> bool:
     if node not in sides.needed_by_outputs and kind in REPEATABLE:
         return True
     return _DECIDE[POLICY[kind]](node, sides.backward)
+
+
+def computed_as_eager(node: torch.fx.Node, sides: Sides) -> bool:
+    """Whether eager's backward computes ``node`` too, or nobody can tell: others may write to inputs."""
+    if node.op != "call_function" or COMPUTED_IN_BACKWARD in node.meta:
+        return may_recompute(node, sides)
+    return classify(node) in (OperatorClass.NUMBER, OperatorClass.VIEW, OperatorClass.CREATION)
 
 
 def is_materialized(node: torch.fx.Node, sides: Sides) -> bool:

@@ -13,7 +13,7 @@ from ..joint_graph import JointGraph, PartitionedGraph, SavedDescriptor
 from ..passes.collectives import overlap_collectives
 from ..passes.dead_code import is_impure
 from ..passes.storage_origins import storage_origin
-from .recompute_policy import COMPUTED_IN_BACKWARD
+from ..recording import COMPUTED_IN_BACKWARD
 from .sides import Sides
 
 aten = torch.ops.aten

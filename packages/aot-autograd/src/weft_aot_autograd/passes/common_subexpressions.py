@@ -8,6 +8,7 @@ import torch
 import torch.fx
 from weft_functionalize import data_dependent_sizes
 
+from ..recording import COMPUTED_IN_BACKWARD
 from .dead_code import is_impure
 from .storage_origins import returned_origins
 
@@ -16,7 +17,8 @@ def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
     """Replace each pure node by an earlier one with the same operator and arguments.
 
     Values that the graph returns are left alone: two outputs are two tensors.  So is memory without values.
-    Two sizes that depend on data are two symbols, which assertions may relate: these stay too.
+    Two sizes that depend on data are two symbols, which assertions may relate: these stay too; and what
+    backward is to compute is not what forward has computed.
     """
     returned = returned_origins(graph)
     seen: dict[Any, torch.fx.Node] = {}
@@ -25,7 +27,8 @@ def eliminate_common_subexpressions(graph: torch.fx.Graph) -> int:
         if node.op != "call_function" or is_impure(node):
             continue
         sizes = tuple(sorted(map(str, data_dependent_sizes(node.meta.get("val")))))
-        key = (node.target, hashable(node.args), hashable(node.kwargs), sizes)
+        is_backwards = COMPUTED_IN_BACKWARD in node.meta
+        key = (node.target, hashable(node.args), hashable(node.kwargs), sizes, is_backwards)
         try:
             first = seen.setdefault(key, node)
         except TypeError:

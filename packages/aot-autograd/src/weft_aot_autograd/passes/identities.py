@@ -16,11 +16,12 @@ aten = torch.ops.aten
 _ALIASES = frozenset({aten.alias.default, aten.detach.default, aten.lift_fresh.default})
 
 
-def remove_identities(graph: torch.fx.Graph) -> int:
+def remove_identities(graph: torch.fx.Graph, *, keep_copies: bool = False) -> int:
     """Remove aliases, and copies and views that change neither values nor placement.
 
     What the graph returns stays an own tensor: a copy whose result is returned is kept.  A matrix that is
-    transposed twice, as backward does with each weight and its gradient, is the matrix.
+    transposed twice, as backward does with each weight and its gradient, is the matrix.  ``keep_copies``:
+    what is copied may be another value when the copy is read.
     """
     returned = returned_origins(graph)
     (output,) = graph.find_nodes(op="output")
@@ -38,13 +39,16 @@ def remove_identities(graph: torch.fx.Graph) -> int:
             graph.erase_node(node)
             removed += 1
             continue
-        if node in returned:
+        if node in returned or (keep_copies and node.target in _COPIES):
             continue
         if isinstance(source, torch.fx.Node) and _is_identity(node, source):
             node.replace_all_uses_with(source)
             graph.erase_node(node)
             removed += 1
     return removed
+
+
+_COPIES = frozenset({aten.clone.default, aten._to_copy.default})
 
 
 def _may_be_returned(node: torch.fx.Node, results: Set[torch.fx.Node]) -> bool:

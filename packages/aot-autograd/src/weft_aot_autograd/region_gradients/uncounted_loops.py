@@ -15,7 +15,7 @@ import torch.fx
 from weft_functionalize import assume, new_integer
 
 from ..joint_recorder import JointRecorder
-from ..partition.recompute_policy import COMPUTED_IN_BACKWARD
+from ..recording import COMPUTED_IN_BACKWARD
 from ..tracing import fake_mode_of
 from ..unsupported import Unsupported
 from .body import DifferentiatedBody

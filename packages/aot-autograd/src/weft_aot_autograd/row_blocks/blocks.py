@@ -15,9 +15,10 @@ import torch.fx
 from weft_functionalize import size_hint
 
 from ..joint_graph import JointGraph
-from ..partition.recompute_policy import COMPUTED_IN_BACKWARD, COMPUTED_IN_FORWARD
+from ..partition.recompute_policy import COMPUTED_IN_FORWARD
 from ..passes import eliminate_dead_code
 from ..passes.storage_origins import storage_origin
+from ..recording import COMPUTED_IN_BACKWARD
 from ..tracing import fake_mode_of
 from .emit import BlockRecorder, BlockWriter, Bounds
 from .fewer_rows import take_rows_first

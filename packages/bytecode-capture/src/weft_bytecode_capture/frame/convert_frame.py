@@ -60,6 +60,7 @@ from ..user_location import UserLocation, running_frames
 from ..warning import warn
 from .failed_guards import guard_set_of
 from .forks import ConversionLock, without_collector
+from .later_writes import callers_may_write, mark_to_read_as_eager, may_write_untold
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import builds_module, imports, skip_reason
@@ -135,6 +136,8 @@ class FrameConverter:
         self._histories: dict[int, tuple[types.CodeType, ValueHistory]] = {}
         self._separated: dict[int, types.CodeType] = {}  # by identity, as histories
         self._cut: dict[int, types.CodeType] = {}  # with loops too long to be written out
+        # By identity of transformed code: that, and the code that it stands for.
+        self.originals: dict[int, tuple[types.CodeType, types.CodeType]] = {}
         self._context: weakref.ref[_frame_hook.Context] | None = None
 
     def attach(self, context: _frame_hook.Context) -> None:
@@ -147,6 +150,7 @@ class FrameConverter:
         self._histories.clear()
         self._separated.clear()
         self._cut.clear()
+        self.originals.clear()
 
     def __call__(
         self,
@@ -363,6 +367,9 @@ class _Conversion:
         )
         entry.watch(*guard_set.references(), *self._optimizers(result.guards))
         self._transformed_code = transformed.code
+        if isinstance(result.ending, Break):
+            original = self._converter._resume_functions.original(self._frame.code)
+            self._converter.originals[id(transformed.code)] = transformed.code, original
         self._side_effects = result.side_effects.names
         self._frame.history.versions += 1
         if result.graph is not None:
@@ -417,6 +424,8 @@ class _Conversion:
             self._converter.note_cut_loop(self._frame.code)
         compiled: Callable[..., Any] | None = None
         if graph is not None:
+            if self._may_be_written_untold(result):
+                mark_to_read_as_eager(graph.graph_module)
             backend = in_inference_mode(graph.inference_mode, self._converter._backend)
             function = backend(graph.graph_module, list(graph.example_inputs))
             function = leaving_transforms(graph.graph_module, function)
@@ -435,6 +444,15 @@ class _Conversion:
             if self._converter._options.fullgraph:
                 raise
             return Skip(f"the frame cannot be rebuilt: {error}")
+
+    def _may_be_written_untold(self, result: FrameResult) -> bool:
+        """Whether what runs behind the graph may write to tensors without autograd being told."""
+        converter, frame = self._converter, self._frame
+        if isinstance(result.ending, Break):
+            original = converter._resume_functions.original(frame.code)
+            if may_write_untold(original, frame.globals):
+                return True
+        return callers_may_write(converter.originals)
 
     def _noting_refuted(
         self, function: Callable[..., Any], places: tuple[ProgramPoint, ...]

@@ -14,7 +14,7 @@ import torch.fx
 import torch.utils.checkpoint
 
 from .....unsupported import Unsupported
-from ....graph.purity import possibly_written, writes
+from ....graph.purity import draws, possibly_written, writes
 from ....graph.storages import leaves, node_values, storages
 from ....graph.transforms import KIND
 from ....protocol import Evaluator
@@ -34,7 +34,11 @@ def _checkpoint(
     context_fn: Variable | None = None,
     **keywords: Variable,
 ) -> Variable:
-    for name in ("preserve_rng_state", "determinism_check", "debug", "early_stop"):
+    preserved = keywords.pop("preserve_rng_state", None)
+    draws_again = preserved is not None and not (
+        preserved.is_constant() and preserved.as_constant()
+    )
+    for name in ("determinism_check", "debug", "early_stop"):
         keywords.pop(name, None)
     if evaluator.graph.transforms.has_gradients:
         raise Unsupported(KIND, "a checkpoint in a gradient, which raises")
@@ -54,14 +58,22 @@ def _checkpoint(
     result = function.call(evaluator, list(inputs), keywords)
     if states.effects() or states.changed():
         raise Unsupported("checkpoint with effects", f"{function!r} changes Python objects")
+    if draws_again and any(map(draws, _nodes_behind(graph, last))):
+        raise Unsupported(
+            "checkpoint with effects", f"{function!r} draws other numbers in backward"
+        )
     for node in _written_outside(graph, last):
         raise Unsupported("checkpoint with effects", f"{function!r} writes to {node}")
     return result
 
 
+def _nodes_behind(graph: torch.fx.Graph, last: torch.fx.Node | None) -> list[torch.fx.Node]:
+    return list(itertools.takewhile(lambda node: node is not last, reversed(graph.nodes)))
+
+
 def _written_outside(graph: torch.fx.Graph, last: torch.fx.Node | None) -> Iterator[torch.fx.Node]:
     """What the nodes behind ``last`` may write to, and did not make."""
-    new = list(itertools.takewhile(lambda node: node is not last, reversed(graph.nodes)))
+    new = _nodes_behind(graph, last)
     written = [w for node in new if writes(node) for w in possibly_written(node)]
     if not written:
         return
