@@ -87,6 +87,8 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "adadelta": (torch.optim.Adadelta, {}),
     "radam": (torch.optim.RAdam, {"decoupled_weight_decay": True, "weight_decay": 0.1}),
     "rprop": (torch.optim.Rprop, {}),
+    "adafactor": (torch.optim.Adafactor, {"weight_decay": 0.1}),
+    "adafactor of lists": (torch.optim.Adafactor, {"foreach": True, "maximize": True}),
 }
 SLOW = {"nadam", "adamax", "adadelta", "amsgrad", "adagrad of lists", "radam", "rprop"}
 

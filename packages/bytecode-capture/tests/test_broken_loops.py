@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -95,3 +96,73 @@ def test_functions_without_tensors_are_compiled_twice_at_the_most() -> None:
 @pytest.mark.parametrize("program", broken_loops.GROWING, ids=lambda program: program.__name__)
 def test_as_plain_python(program: Callable[..., Any]) -> None:
     reports_of(program, 3, False)
+
+
+def generated(logits, tokens, end, length):
+    """Tokens one after another, the last of which data or a length decides."""
+    while True:
+        following = (logits[tokens[:, -1]] + tokens.sum(1, keepdim=True)).argmax(-1, keepdim=True)
+        tokens = torch.cat([tokens, following], 1)
+        if tokens.shape[1] >= length or following[0].item() == end:
+            return tokens
+
+
+def suppressed(boxes, order, threshold):
+    """The best of what is left, as long as something is: numbers of rows that data decides."""
+    kept = []
+    while order.numel() > 0:
+        best = order[0].item()
+        kept.append(best)
+        order = order[(boxes[order] - boxes[best]).abs() > threshold]
+    return torch.tensor(kept)
+
+
+def counted(x, limit):
+    """Numbers that grow in each iteration."""
+    steps, total = 0, 0.0
+    while x.abs().max() > limit:
+        broken_loops.foreign(x)
+        x, steps, total = x * 0.7, steps + 1, total + x.sum().item()
+    return x, steps, total
+
+
+def compilations(function: Callable[..., Any], *calls: tuple[Any, ...]) -> list[int]:
+    """How many graphs each call compiles; checks its results."""
+    reports: list[CaptureReport] = []
+    compiled = compile_frames(
+        function, lambda graph, inputs: graph.forward, CaptureOptions(), None, reports.append
+    )
+    counts = []
+    for arguments in calls:
+        assert_equal(compiled(*arguments), function(*arguments))
+        counts.append(sum(report.graph is not None for report in reports))
+        reports.clear()
+    return counts
+
+
+def test_loops_that_data_ends_are_compiled_as_often_for_many_iterations() -> None:
+    logits = torch.randn(9, 9, generator=torch.Generator().manual_seed(1))
+    start = torch.arange(6).view(2, 3)
+    first, *later = compilations(
+        generated, *((logits, start, -1, length) for length in (14, 24, 40, 41, 42))
+    )
+    assert first <= 4 and sum(later[1:]) == 0
+
+    boxes = torch.arange(40.0)
+    lengths = (30, 12, 22, 17, 26, 35, 38, 33)
+    first, *later = compilations(suppressed, *((boxes[:n], torch.arange(n), 1.5) for n in lengths))
+    assert first <= 5 and sum(later[-3:]) == 0
+
+    numbers = torch.linspace(1.0, 9.0, 5)
+    first, *later = compilations(counted, *((numbers, limit) for limit in (1.0, 0.1, 0.01)))
+    assert first <= 5 and sum(later[1:]) == 0
+
+
+def test_what_a_builtin_gave_is_no_constant() -> None:
+    def timed(x):
+        start = time.perf_counter()
+        y = x * 2
+        return y, (time.perf_counter() - start >= 0) + y.sum()
+
+    x = torch.ones(3)
+    assert compilations(timed, (x,), (x,), (x,))[1:] == [0, 0]

@@ -222,3 +222,23 @@ def test_what_was_written_by_its_data_is_no_constant(function) -> None:
         given, expected = (torch.full((3, 2), start) for _ in range(2))
         assert torch.equal(compiled(given).result, function(expected))
         assert torch.equal(given, expected)
+
+
+def test_sizes_are_not_relied_on_where_no_value_is_found() -> None:
+    """What a mask of an input gives depends on weights too: nothing of it is known."""
+
+    def function(weights, ids):
+        scores = weights[ids].cumsum(0)
+        if scores.argmax().item() == 0:
+            return scores * 2
+        return scores - 1
+
+    weights = torch.rand(9) + 1
+    compiled = capture(function)
+    graphs = []
+    for length in (3, 5, 4, 7, 6):
+        ids = torch.arange(length)
+        result = compiled(weights, ids)
+        assert torch.equal(result.result, function(weights, ids))
+        graphs.append(len(result.graphs))
+    assert graphs[2:] == [0, 0, 0]

@@ -248,6 +248,10 @@ _CALLS = {
     "sum of floats": BreakKind(
         "CPython 3.12 sums floats with compensation; a plain loop would differ in the last bit"
     ),
+    "sequence whose length varies": BreakKind(
+        "code behind a break would be compiled for each length",
+        ("keep what a loop gathers in a tensor of a fixed size",),
+    ),
     "sequence too long": BreakKind("capture does not repeat it element by element"),
     "next()": BreakKind(_OPAQUE),
     "len()": BreakKind(_OPAQUE),

@@ -56,7 +56,7 @@ def has_known_sizes(tensor: torch.Tensor) -> bool:
     return all(type(number) is int for number in (*tensor.shape, *tensor.stride()))
 
 
-def size_hint(number: int | torch.SymInt) -> int | None:
+def size_hint(number: int | torch.SymInt | torch.SymBool) -> int | None:
     """A size in the call that is being captured; None for one that depends on data."""
     if isinstance(number, int):
         return number

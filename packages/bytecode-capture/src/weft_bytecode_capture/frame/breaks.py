@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,15 @@ from ..code_objects.flow import Stack, StackItem, passed_over, reachable
 from ..code_objects.instructions import Instruction, Position, clone
 from ..symbolic.frame_result import Break
 from ..symbolic.liveness import is_kept, is_lasting
+from ..symbolic.models.numbers.representations import NumberVariable
 from ..symbolic.variables.base import Variable
 from ..unsupported import Unsupported
 from .frame_emitter import OBJECTS, FrameEmitter
 from .instructions_after_breaks import Tail, find_tail, tail_of_loop
 from .resume import AnalysedCode, ResumeFunctions, ResumePoint, push_handled
+
+_GIVE_ANEW = frozenset({"next()", "call of a builtin function"})
+"""Kinds of breaks at instructions that may give something else in each call."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +249,7 @@ class BreakEmission:
         last, tail = self.last, self.tail
         if tail is None:
             by_jump_only = not self.original.instructions[last].falls_through()
-            return {last: _Exit(last, by_jump_only, varying=self._next_element())}
+            return {last: _Exit(last, by_jump_only, varying=self._given_anew())}
         stored, variables = tail.stored_before(self.original), tail.loop_variables(self.original)
         if not tail.after:
             element = ("stack", len(self.original.stacks[tail.loop] or ()))
@@ -256,9 +260,10 @@ class BreakEmission:
             final: _Exit(final, False, (*stored, *variables), (), given),
         }
 
-    def _next_element(self) -> tuple[tuple[str, int | str], ...]:
-        """What an iterator gave where the program asked for its next element, or the program's ``next``."""
-        stack = self.original.stacks[self.last + 1] if self.ending.reason.kind == "next()" else None
+    def _given_anew(self) -> tuple[tuple[str, int | str], ...]:
+        """What is something else whenever it is asked for: an iterator's next element, the time."""
+        gives = self.ending.reason.kind in _GIVE_ANEW
+        stack = self.original.stacks[self.last + 1] if gives else None
         return (("stack", len(stack) - 1),) if stack else ()
 
     def _kept(self, stops: Container[int]) -> set[int]:
@@ -348,7 +353,8 @@ class BreakEmission:
         nulls = self._nulls_behind(position, stack)
         point = ResumePoint(position, nulls, self._locals_behind(position, stored))
         resume = self.resume_functions.get(self.original, point)
-        self.resume_functions.note_varying(resume, varying)
+        rebound = (("local", name) for name in self.original.rebound_in_loop(position))
+        self.resume_functions.note_varying(resume, (*varying, *rebound, *self._varying_numbers()))
         start = len(self.emitter.instructions)
         values, handled = self._pop_stack(stack, point.nulls)
         self._load_held(self.resumption)
@@ -365,6 +371,15 @@ class BreakEmission:
         self.emitter.call(len(resume.arguments) + 1)
         self.emitter.add("RETURN_VALUE")
         return self.emitter.instructions[start]
+
+    def _varying_numbers(self) -> Iterator[tuple[str, int | str]]:
+        """The numbers handed over that vary, or that data gives, in this frame too."""
+        for name, variable in self.restored.items():
+            if isinstance(variable, NumberVariable):
+                yield "local", name
+        for place, item in enumerate(self.ending.stack):
+            if isinstance(item, NumberVariable):
+                yield "stack", place
 
     def _load_held(self, value: Any) -> None:
         """Push a callee that lives as long as the program: a constant, as the objects are gone by now."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..code_objects.code_builder import CodeBuilder
-from ..code_objects.flow import Stack, StackItem, live_locals, reachable, stacks
+from ..code_objects.flow import Stack, StackItem, live_locals, reachable, stacks, successors
 from ..code_objects.instructions import DecodedCode, Instruction, Position, clone, decode
 
 
@@ -42,6 +42,22 @@ class AnalysedCode:
 
     def index_of(self, instruction: Instruction) -> int:
         return self.decoded.index_of(instruction)
+
+    def rebound_in_loop(self, position: int) -> frozenset[str]:
+        """The locals that the loops around an instruction bind anew; none where it is in no loop."""
+        before: dict[int, list[int]] = {}
+        for index in reachable(self.instructions, position):
+            for following, _ in successors(self.instructions, self.index_of, index):
+                before.setdefault(following, []).append(index)
+        iteration: set[int] = set()
+        pending = [position]
+        while pending:
+            for index in before.get(pending.pop(), ()):
+                if index not in iteration:
+                    iteration.add(index)
+                    pending.append(index)
+        instructions = [self.instructions[index] for index in iteration]
+        return frozenset(str(i.local) for i in instructions if i.name == "STORE_FAST")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from .shapes.symbols import ShapeSymbols
 
 if TYPE_CHECKING:
     from .graph.storages import Layout
+    from .models.libraries.clocks import ClockVariable
     from .regions.identity.aliases import AliasLedger
     from .side_effects import SideEffects
     from .variables.base import Arguments, Keywords, Variable
@@ -251,6 +252,7 @@ class State(Protocol):
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]
     drawn: DrawnSource | None
+    readings: list[ClockVariable]
     warning_blocks: list[Variable]
 
     @property

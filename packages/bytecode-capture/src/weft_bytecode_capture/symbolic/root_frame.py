@@ -317,9 +317,12 @@ class _Capture:
     def _leave_blocks(self) -> None:
         """Record what leaves the modes that the frame ends in.
 
-        :raises BreakEarlier: a generator waits in a block whose end would run code.
+        :raises BreakEarlier: a generator waits in a block whose end would run code, or a clock was read
+            between computations.
         """
         state = self.state
+        for reading in state.readings:
+            reading.require_last()
         for generator in state.generators:
             if generator.is_suspended() and exit_runs_code(generator.frame):
                 error = Unsupported("generator dropped while it waits in a try or with block")

@@ -15,7 +15,7 @@ import torch.fx
 from weft_guards import ContentsAre, Source
 
 from ..._torch import storage_identity
-from ..._torch.symbols import substituted, unbacked_symbols
+from ..._torch.symbols import size_hint, substituted, unbacked_symbols
 from ...unsupported import Unsupported
 from ..protocol import Evaluator, Graph
 from .node_calls import run_call
@@ -69,6 +69,8 @@ def known_contents(evaluator: Evaluator, tensor: Tensor) -> torch.Tensor | None:
     for given in evaluation.read:
         if not graph.shapes.contents_recur(given.source, tuple(given.tensor.flatten().tolist())):
             return None
+    for number in evaluation.numbers:
+        graph.shapes.specialise(number)
     for given in evaluation.read:
         evaluator.guard(given.source, ContentsAre.of(given.tensor))
     return found if isinstance(found, torch.Tensor) else None
@@ -104,7 +106,11 @@ class _Attribute:
 
 
 class _Evaluation:
-    """Values of nodes in this call, by the tensors that the frame was given."""
+    """Values of nodes in this call, by the tensors that the frame was given.
+
+    ``read`` are those that it takes, ``numbers`` the sizes and numbers that vary: they are relied on
+    only where a value is found.
+    """
 
     def __init__(self, graph: Graph, reads_inputs: bool) -> None:
         self._graph = graph
@@ -112,6 +118,7 @@ class _Evaluation:
         self._inputs = graph.inputs_by_node()
         self._values: dict[torch.fx.Node, Any] = {}
         self.read: list[Any] = []
+        self.numbers: list[torch.SymInt | torch.SymBool] = []
 
     def value(self, node: torch.fx.Node) -> Any:
         if node not in self._values:
@@ -123,9 +130,7 @@ class _Evaluation:
     def _computed(self, node: torch.fx.Node) -> Any:
         example = node.meta.get("example_value")
         if isinstance(example, (torch.SymInt, torch.SymBool)):
-            if not self._reads_inputs:
-                raise _Unknown
-            return self._graph.shapes.specialise(example)
+            return self._number(example)
         parts: Sequence[Any] = example if isinstance(example, (tuple, list)) else (example,)
         if not parts or not all(isinstance(p, torch.Tensor) for p in parts):
             raise _Unknown
@@ -143,6 +148,13 @@ class _Evaluation:
         arguments: Any = torch.fx.map_arg(node.args, self.value)
         keywords: Any = torch.fx.map_arg(node.kwargs, self.value)
         return run_call(node.op, node.target, arguments, keywords)
+
+    def _number(self, number: torch.SymInt | torch.SymBool) -> int | bool:
+        known = size_hint(number) if self._reads_inputs else None
+        if known is None:
+            raise _Unknown
+        self.numbers.append(number)
+        return known if isinstance(number, torch.SymInt) else bool(known)
 
     def _attribute(self, fake: torch.Tensor) -> torch.Tensor:
         """A module's own tensor: sizes of a convolution, which it keeps in buffers."""
@@ -167,8 +179,8 @@ class _Evaluation:
             raise _Unknown
         if self._may_be_written(given):
             raise _Unknown
-        for size in example.shape:
-            self._graph.shapes.specialise(size)
+        sizes: Sequence[Any] = example.shape
+        self.numbers += (size for size in sizes if isinstance(size, torch.SymInt))
         self.read.append(given)
         tensor: torch.Tensor = given.tensor
         return tensor

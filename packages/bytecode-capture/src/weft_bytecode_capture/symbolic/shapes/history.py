@@ -21,7 +21,7 @@ from weft_guards import ArgumentSource, ItemSource, Source, is_constant
 
 from ...sources import SelectedSource
 
-_MAX_CONTENTS = 3  # of a tensor at one place that are compiled for
+_MAX_CONTENTS = 3  # of a tensor, or lengths of a sequence, at one place that are compiled for
 
 
 class ValueHistory:
@@ -29,6 +29,7 @@ class ValueHistory:
 
     What differs from an earlier compilation is *changed* from then on, and from the beginning what is found
     at the arguments ``varying``, or in tuples that they are: a loop gives something else in each turn.
+    But for sizes, which most loops leave as they are.
     """
 
     def __init__(self, varying: frozenset[str] = frozenset(), is_resumed: bool = False) -> None:
@@ -43,7 +44,7 @@ class ValueHistory:
         self._objects: dict[Source, weakref.ref[Any] | None] = {}  # None: changed
         self._any_changed = False  # of these
         self.refuted: set[Any] = set()  # places of decisions on data that fell otherwise later
-        self._contents: dict[Source, set[tuple[Any, ...]]] = {}
+        self._contents: dict[Source, set[object]] = {}
 
     def is_first_call(self, arguments: Mapping[str, Any]) -> bool:
         """Whether nothing was called or compiled before; notes sizes and numbers of ``arguments`` then."""
@@ -96,7 +97,17 @@ class ValueHistory:
         self._changed_numbers.add((_place(source), int))
 
     def contents_recur(self, source: Source, contents: tuple[Any, ...]) -> bool:
-        """Note what a tensor holds; False from the fourth contents on: they are another in each call."""
+        """Note what a tensor holds; False where that differs in each call or iteration.
+
+        That is known of what a loop gives, and from the fourth contents on.
+        """
+        return not self._varies(source) and self._recurs(source, contents)
+
+    def length_recurs(self, source: Source, length: int) -> bool:
+        """Note how many elements a sequence has; False from the fourth length on."""
+        return self._recurs(source, length)
+
+    def _recurs(self, source: Source, contents: object) -> bool:
         seen = self._contents.setdefault(_place(source), set())
         if len(seen) <= _MAX_CONTENTS:
             seen.add(contents)

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from weft_guards import ItemSource, LengthIs, Source, TypeIs
+from weft_guards import ArgumentSource, ItemSource, LengthIs, Source, TypeIs
 
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
@@ -32,6 +32,16 @@ from ..numbers.representations import is_invariant
 from ..table import method_model
 from .selections import selected_element, varying_length
 from .slices import SliceVariable, index_value
+
+
+def _require_recurring(evaluator: Evaluator, source: Source, values: Sequence[Any]) -> None:
+    """Break where code behind a break would be compiled for each length of what a loop has filled."""
+    history = evaluator.state.frame.history
+    if not history.is_resumed or not isinstance(source, ArgumentSource):
+        return
+    if history.length_recurs(source, len(values)):
+        return
+    raise Unsupported("sequence whose length varies", f"{len(values)} elements")
 
 
 class SequenceVariable(ContainerVariable):
@@ -69,9 +79,10 @@ class SequenceVariable(ContainerVariable):
         """The elements; the very list that mutation changes."""
         self.look()
         if self._unread is not None:
-            values, self._unread = self._unread, None
             source = self.source
             assert source is not None
+            _require_recurring(evaluator, source, self._unread)
+            values, self._unread = self._unread, None
             evaluator.guard(source, LengthIs(len(values)))
             self._items = [
                 evaluator.builder.wrap(value, ItemSource(source, index))

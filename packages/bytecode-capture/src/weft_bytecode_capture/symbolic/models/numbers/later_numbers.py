@@ -14,6 +14,7 @@ from typing import Any
 
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
+from ...shapes import ShapeSymbols
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from .data_numbers import COMPARISONS, DataBooleanVariable, DataFloatVariable
@@ -25,9 +26,9 @@ class LaterFloatVariable(DataFloatVariable):
     is_invariant = False  # it has no value that anything in the graph could compute with
 
     def __init__(
-        self, of: DataFloatVariable, function: Callable[..., Any], operands: Sequence[Variable]
+        self, symbols: ShapeSymbols, function: Callable[..., Any], operands: Sequence[Variable]
     ) -> None:
-        self._symbols = of._symbols
+        self._symbols = symbols
         self.source = None
         self.quotient = None
         self.origin = function, operands
@@ -64,7 +65,7 @@ def float_of_later(
     gives_operand = function in (builtins.min, builtins.max)
     if gives_operand and not all(part.python_type() is float for part in operands):
         return None
-    return None if later is None else LaterFloatVariable(later, function, operands)
+    return None if later is None else LaterFloatVariable(later._symbols, function, operands)
 
 
 def called_later(
@@ -88,7 +89,7 @@ def called_later(
         if evaluator.assumed(DataBooleanVariable(COMPARISONS[limit[1]], pair, None)) is not True:
             described = f"{getattr(function, '__name__', function)} of {first!r}"
             raise Unsupported("number that depends on data", described)
-    return LaterFloatVariable(first, function, arguments)
+    return LaterFloatVariable(first._symbols, function, arguments)
 
 
 _Limit = tuple[str, str, float]

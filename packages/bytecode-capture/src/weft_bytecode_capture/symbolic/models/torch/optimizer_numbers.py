@@ -28,10 +28,14 @@ def _optimizer_value(evaluator: Evaluator, x: Variable) -> Variable:
         return x
     if not x.fake.dtype.is_floating_point:
         return x.call_method(evaluator, "double", [], {})
-    number = read_in_region(evaluator, x, None)
-    if number is None:
-        return x
-    number.unchecked = True
+    return unchecked_number(evaluator, x) or x
+
+
+def unchecked_number(evaluator: Evaluator, tensor: TensorVariable) -> Variable | None:
+    """The only element of a tensor as a number by which anything may be divided; None of several."""
+    number = read_in_region(evaluator, tensor, None)
+    if number is not None:
+        number.unchecked = True
     return number
 
 
