@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 import weft
 from torch import Tensor
@@ -45,6 +46,92 @@ def check(program: Callable[..., Any]) -> None:
     want, got = outcome(program), outcome(weft.compile(program, fullgraph=True))
     assert got[0] == want[0]
     torch.testing.assert_close(got[1:], want[1:])
+
+
+def reads_beside_a_write(x: Tensor, part: Tensor) -> Tensor:
+    part.mul_(3)
+    with torch.enable_grad():
+        return x * x
+
+
+def reads_what_is_written(x: Tensor, part: Tensor) -> Tensor:
+    x.mul_(3)
+    with torch.enable_grad():
+        return part * x.sum()
+
+
+@pytest.mark.parametrize("program", [reads_beside_a_write, reads_what_is_written])
+def test_arguments_that_share_memory_are_written_without_gradients(
+    program: Callable[..., Tensor],
+) -> None:
+    """A graph of sizes that vary runs as it is for such a call: it records writes as eager does."""
+
+    def gradients(program: Callable[..., Tensor]) -> Tensor:
+        leaf = torch.arange(1.0, 6, requires_grad=True)
+        x = leaf * 1
+        part = x[1:]
+        with torch.no_grad():
+            result = program(x, part)
+        return torch.autograd.grad(result.sum() + x.sum(), leaf)[0]
+
+    assert gradients(weft.compile(program, dynamic=True)).equal(gradients(program))
+
+
+def last_of_a_loop(x: Tensor, y: Tensor, n: int) -> Tensor:
+    with torch.no_grad():
+        for _ in range(n):
+            last = torch.broadcast_tensors(x, y)[0]
+    return last + 3
+
+
+def instead_of_another(x: Tensor, y: Tensor, n: int) -> Tensor:
+    last = y
+    with torch.no_grad():
+        for _ in range(n):
+            last = x.contiguous()
+    return last + 3
+
+
+def enabled_in_a_loop(x: Tensor, y: Tensor, n: int) -> Tensor:
+    with torch.no_grad():
+        for _ in range(n):
+            with torch.enable_grad():
+                last = x * 2
+    return last + 3
+
+
+def until_small(x: Tensor, y: Tensor, n: int) -> Tensor:
+    last = y
+    with torch.no_grad():
+        while y.abs().sum() > n:
+            last, y = x, y / 2
+    return last + 3
+
+
+def one_of_two(x: Tensor, y: Tensor, n: int) -> Tensor:
+    with torch.no_grad():
+        last = x if y.sum() > n else y
+    return last + 3
+
+
+@pytest.mark.parametrize(
+    "program",
+    [last_of_a_loop, instead_of_another, enabled_in_a_loop, until_small, one_of_two],
+    ids=lambda program: program.__name__,
+)
+def test_what_leaves_a_region_without_gradients_keeps_those_that_it_has(
+    program: Callable[..., Tensor],
+) -> None:
+    compiled = weft.compile(program)
+    for n in (3, 1, 30):
+        for needed in (False, True):
+            x, y = torch.ones(4, 4, requires_grad=needed), torch.full((4, 4), 2.0)
+            wanted, found = program(x, y, n), compiled(x, y, n)
+            assert found.requires_grad == wanted.requires_grad
+            assert found.equal(wanted)
+            if wanted.requires_grad:
+                gradients = [torch.autograd.grad(one.sum(), x)[0] for one in (found, wanted)]
+                assert gradients[0].equal(gradients[1])
 
 
 def test_some_results_have_gradients() -> None:

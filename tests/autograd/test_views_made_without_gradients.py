@@ -359,6 +359,43 @@ def chosen_row(x: torch.Tensor) -> torch.Tensor:
     return row * 2
 
 
+def whole_number(row: torch.Tensor, x: torch.Tensor) -> Any:
+    return int(row.sum())
+
+
+def finite(row: torch.Tensor, x: torch.Tensor) -> Any:
+    assert row.isfinite().all()
+    return x + 1
+
+
+def with_a_hook(row: torch.Tensor, x: torch.Tensor) -> Any:
+    row.register_hook(lambda gradient: gradient)
+    return x + 1
+
+
+def its_gradient(row: torch.Tensor, x: torch.Tensor) -> Any:
+    return torch.autograd.grad(x.sum(), row)
+
+
+def held_gradient(row: torch.Tensor, x: torch.Tensor) -> Any:
+    return row.grad, x + 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [whole_number, finite, with_a_hook, its_gradient, held_gradient],
+    ids=lambda u: u.__name__,
+)
+def test_a_row_whose_base_is_written_to_since_is_read_as_in_eager(use: Callable[..., Any]) -> None:
+    def program(w: torch.Tensor) -> Any:
+        with torch.no_grad():
+            row = w[0]
+        w.narrow(0, 0, 1).zero_()
+        return use(row, w)
+
+    assert seen(weft.compile(program), inner) == seen(program, inner)
+
+
 @pytest.mark.parametrize("program", [last_row, chosen_row])
 @pytest.mark.parametrize("sizes", [(4,), (4, 1), (30, 2)])
 def test_views_that_leave_a_loop_or_branch(

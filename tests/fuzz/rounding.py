@@ -17,14 +17,19 @@ ROUNDED = frozenset(
 )
 """Operators that add in an order of their own, or whose functions differ in the last digits."""
 
+ROUNDED_IN_HALVES = frozenset("add sub mul div reciprocal sqrt rsub addcmul addcdiv lerp".split())
+"""Operators whose results in 16 bits a fused kernel need not round."""
+
+HALVES = frozenset({torch.float16, torch.bfloat16})
+
 
 class OtherRoundings(TorchDispatchMode):
     """Changes each float that one of :data:`ROUNDED` gives by up to ``places`` of the last binary places."""
 
-    def __init__(self, places: float = 1.0) -> None:
+    def __init__(self, places: float = 1.0, seed: int = 7) -> None:
         super().__init__()
         self.places = places
-        self._generator = torch.Generator().manual_seed(7)
+        self._generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(
         self,
@@ -34,9 +39,11 @@ class OtherRoundings(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         results = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__ in ROUNDED:
-            for result in results if isinstance(results, tuple) else (results,):
-                if isinstance(result, torch.Tensor) and result.is_floating_point():
+        name = func.overloadpacket.__name__.removesuffix("_")
+        for result in results if isinstance(results, tuple) else (results,):
+            if isinstance(result, torch.Tensor) and result.is_floating_point():
+                in_halves = result.dtype in HALVES and name in ROUNDED_IN_HALVES
+                if name in ROUNDED or in_halves:
                     self._round_otherwise(result)
         return results
 

@@ -208,9 +208,20 @@ def test_both_sides_of_a_branch_are_kept(function: Callable[..., Any], scale: fl
     check(function, torch.rand(20, 4) * scale, regions=1)
 
 
+def number_that_nothing_reads(x: torch.Tensor) -> torch.Tensor:
+    s = 0.5
+    for o in (x / 2, x + 1):
+        if o.flatten()[0] > 0:
+            s = s * 0.5
+    return x + 1
+
+
 @pytest.mark.parametrize("scale", [1.0, -1.0])
-def test_sides_that_give_numbers_alone_are_both_computed(scale: float) -> None:
-    check(sides_with_other_numbers, torch.rand(20, 4) * scale, regions=0)
+@pytest.mark.parametrize("function", [sides_with_other_numbers, number_that_nothing_reads])
+def test_sides_that_give_numbers_alone_are_both_computed(
+    function: Callable[..., Any], scale: float
+) -> None:
+    check(function, torch.rand(20, 4) * scale, regions=0)
 
 
 def doubling(x: torch.Tensor) -> torch.Tensor:

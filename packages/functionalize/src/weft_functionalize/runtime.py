@@ -41,6 +41,7 @@ def wrap(
     functional: FunctionalGraph,
     compiled: Compiled,
     constants: Mapping[int, torch.Tensor] | None = None,
+    records: bool | None = None,
 ) -> Compiled:
     """A callable with the signature and the effects of the captured graph.
 
@@ -50,13 +51,13 @@ def wrap(
     to.  Where nothing is to be done, ``compiled`` itself is returned.
 
     A call in which a mutated input overlaps another input otherwise than the examples did runs the captured
-    graph instead.  Raises
-    ValueError if a number is not the one that the graph was traced with.
+    graph instead, which begins with gradients on or off as ``records`` says; None: as the caller has them.
+    Raises ValueError if a number is not the one that the graph was traced with.
     """
     counts = getattr(compiled, "counts_writes", False) or not functional.written_results
     if _is_trivial(functional) and counts:
         return compiled
-    return _Runtime(functional, compiled, constants or functional.lifted)
+    return _Runtime(functional, compiled, constants or functional.lifted, records)
 
 
 def count_writes(positions: Sequence[int], computed: Sequence[Any]) -> None:
@@ -98,10 +99,15 @@ class _Runtime:
     """The call of a compiled graph, prepared."""
 
     def __init__(
-        self, functional: FunctionalGraph, compiled: Compiled, constants: Mapping[int, torch.Tensor]
+        self,
+        functional: FunctionalGraph,
+        compiled: Compiled,
+        constants: Mapping[int, torch.Tensor],
+        records: bool | None,
     ) -> None:
         self._compiled = compiled
         self._source = plain_run(functional.source)
+        self._records = records
         every = range(len(functional.inputs))
         self._given = [constants[i] if i in functional.lifted else None for i in every]
         self._users = functional.user_input_indices
@@ -142,11 +148,17 @@ class _Runtime:
                 )
         taken = self._shared.taken_inputs(inputs) if self._shared is not None else inputs
         if taken is None:
-            return tuple(self._source(*inputs))
+            return self._run_source(inputs)
         every = self._all_inputs(taken)
         if self._mutated and self._overlaps(every):
-            return tuple(self._source(*inputs))
+            return self._run_source(inputs)
         return self._run_program(inputs, taken, every)
+
+    def _run_source(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Run the captured graph in the mode of the frame, whichever a program is called in."""
+        records = torch.is_grad_enabled() if self._records is None else self._records
+        with torch.set_grad_enabled(records):
+            return tuple(self._source(*inputs))
 
     def call_program(self, *inputs: Any) -> tuple[Any, ...]:
         """A call of which :meth:`runs_program` is known to be true: what that has looked at is not again."""

@@ -317,7 +317,8 @@ class Pipeline:
             self._gradients_of_gradients(compiler),
             expected=expected,
         )
-        return _with_gradients_on(weft_functionalize.wrap(functional, training))
+        records = torch.is_grad_enabled()
+        return _with_gradients_on(weft_functionalize.wrap(functional, training, records=records))
 
     def _partial_backward(
         self, compiler: GraphCompiler

@@ -106,7 +106,7 @@ class WarmStart:
             compile_gradients,
             expected=entry.training.expected,
         )
-        run = weft_functionalize.wrap(functional, training)
+        run = weft_functionalize.wrap(functional, training, records=torch.is_grad_enabled())
         return LoadedGraph(run, (program, backward), entry.fallbacks, codegen)
 
     def store(

@@ -30,7 +30,7 @@ from .purity import (
     writes,
     written_arguments,
 )
-from .storages import UNCOUNTED, storages, version_of
+from .storages import UNCOUNTED, has_history, storages, version_of
 
 _LITTLE = 1 << 14
 """Bytes of a tensor that is copied in about the time that making the copy takes anyway."""
@@ -226,7 +226,7 @@ def find_recovery(
             return None
     changed = set(_changed(graph, first_versions))
     values = [node.meta["example_value"] for node in changed]
-    computed = any(map(_has_history, values))
+    computed = any(map(has_history, values))
     if computed and not histories:
         return None
     placeholders = graph.find_nodes(op="placeholder")
@@ -238,14 +238,6 @@ def find_recovery(
         little=all(map(is_little, values)),
         few=len(values) <= _FEW and all(value.device.type == "cpu" for value in values),
     )
-
-
-def _has_history(tensor: torch.Tensor) -> bool:
-    """Whether autograd records what the tensor was made from, or refuses to say."""
-    try:
-        return tensor.requires_grad and not tensor.is_leaf
-    except RuntimeError:  # a view that was made without gradients, of what was written to since
-        return True
 
 
 def _node(tensor: torch.Tensor) -> Any:

@@ -69,6 +69,14 @@ def version_of(tensor: torch.Tensor) -> int:
     return UNCOUNTED if tensor.is_inference() else tensor._version
 
 
+def has_history(tensor: torch.Tensor) -> bool:
+    """Whether autograd records what a tensor was made from, or refuses to say."""
+    try:
+        return tensor.requires_grad and not tensor.is_leaf
+    except RuntimeError:  # a view that was made without gradients, of what was written to since
+        return True
+
+
 # Guards on which inputs of a graph share storage with one that it writes to.
 
 

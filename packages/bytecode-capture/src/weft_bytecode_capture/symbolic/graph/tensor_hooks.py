@@ -70,7 +70,10 @@ class TensorHooks:
             return None
         if tensor.is_regional or tensor.element is not None or tensor.node in graph.marked_leaves:
             return None
-        if not fake.requires_grad or fake.is_leaf:
+        try:
+            if not fake.requires_grad or fake.is_leaf:
+                return None
+        except RuntimeError:  # a view that was made without gradients, of what was written to since
             return None
         hooked = HookedTensor(tensor, root.index, version_of(fake))
         return self._tensors.setdefault(id(fake), hooked)

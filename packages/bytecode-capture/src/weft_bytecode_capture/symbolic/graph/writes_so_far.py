@@ -18,7 +18,7 @@ from ...gradient_rule import gradients_past_hooks
 from ...unsupported import BreakEarlier, Unsupported
 from .purity import is_data_of, possibly_written, region_graphs, writes
 from .recovery import is_little
-from .storages import leaves, node_values, storages
+from .storages import has_history, leaves, node_values, storages
 
 if TYPE_CHECKING:
     from ..protocol import Evaluator, Graph
@@ -132,4 +132,4 @@ class WritesSoFar:
 
 
 def _is_computed(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
+    return isinstance(value, torch.Tensor) and has_history(value)

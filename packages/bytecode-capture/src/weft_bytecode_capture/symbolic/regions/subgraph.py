@@ -72,9 +72,10 @@ class Subgraph:
         """The region's module: its placeholders are ``parameters``, then one for each node ``taken``."""
         for node in (*parameters, *taken):
             self._check(node.meta.get("example_value"))
-        torch.fx.map_arg(results, lambda node: _check_recorded(node.meta.get("example_value")))
         given: list[object] = []
         torch.fx.map_arg(results, lambda node: given.append(node.meta.get("example_value")))
+        for value in given:
+            _check_recorded(value)
         for element in self._aliases.elements:
             element.check()
             if any(element.fake is value for value in given) and element.is_unrecorded_view():
@@ -117,8 +118,16 @@ class Subgraph:
 
 
 def _check_recorded(value: object) -> None:
-    """Refuse a view made without gradients that requires some, as its base does: regions give no views."""
-    if not isinstance(value, torch.Tensor) or not value._is_view() or not value.requires_grad:
+    """Refuse results that require gradients of which autograd does not see what they are computed from.
+
+    A view made without gradients requires some as its base does, and regions give no views.  A region that
+    runs without gradients may give what came from outside.
+    """
+    if not isinstance(value, torch.Tensor) or not value.requires_grad:
+        return
+    if not torch.is_grad_enabled():
+        raise Unsupported(_UNRECORDED, "a result of a region without gradients requires some")
+    if not value._is_view():
         return
     try:
         is_recorded = value.grad_fn is not None

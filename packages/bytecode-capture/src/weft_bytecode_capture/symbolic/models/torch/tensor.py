@@ -269,7 +269,9 @@ class TensorVariable(WithAttributes):
             return self.attributes["grad"]
         if self.source is None:
             is_new = self.node in evaluator.graph.new_leaves
-            if is_new or not self.fake.requires_grad or not self.fake.is_leaf:
+            if is_new or not self.fake.requires_grad:
+                return ConstantVariable(None)
+            if not self._held_attribute(evaluator, "is_leaf"):
                 return ConstantVariable(None)
             raise Unsupported("attribute of a tensor", f"{self!r}.grad")
         value = evaluator.builder.value_of(self).grad
@@ -282,7 +284,7 @@ class TensorVariable(WithAttributes):
         if (
             name == "requires_grad"
             and self._has_requires_grad(evaluator, value)
-            and self.fake.is_leaf
+            and self._held_attribute(evaluator, "is_leaf")
         ):
             self._guard_leaf(evaluator)
             return

@@ -120,6 +120,9 @@ def chosen_numbers(
     sides = [
         [TensorVariable(copies.get(t.node, t.node), t.fake, None) for t in pair] for pair in pairs
     ]
+    for nodes in branches:
+        for node in reversed(nodes):  # the graph's own nodes would keep them as users
+            node.graph.erase_node(node)
     return [tensor_of(evaluator, torch.where, predicate, *pair) for pair in sides]
 
 

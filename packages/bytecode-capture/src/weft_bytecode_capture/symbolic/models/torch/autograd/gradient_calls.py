@@ -26,7 +26,7 @@ from ....graph.histories import (
     with_history,
 )
 from ....graph.purity import REGION_OPERATORS, writes
-from ....graph.storages import leaves, node_values
+from ....graph.storages import has_history, leaves, node_values
 from ....protocol import Evaluator
 from ....variables.base import Keywords, Variable
 from ...containers.sequences import TupleVariable, flattened
@@ -161,9 +161,7 @@ def _gives_history(node: torch.fx.Node) -> bool:
     operands = node.all_input_nodes if writes(node) else []
     made = [v for v in leaves(node_values([node])) if isinstance(v, torch.Tensor)]
     changed = [v for v in leaves(node_values(operands)) if isinstance(v, torch.Tensor)]
-    return any(v.requires_grad for v in made) or any(
-        v.requires_grad and not v.is_leaf for v in changed
-    )
+    return any(v.requires_grad for v in made) or any(map(has_history, changed))
 
 
 def _require_no_leaves(
@@ -174,7 +172,8 @@ def _require_no_leaves(
     """
     known = {id(fake) for _, fake in given}
     for _, fake in tensors_among(evaluator, [found]):
-        if fake.requires_grad and fake.is_leaf and id(fake) not in known and not is_of_level(fake):
+        is_leaf = fake.requires_grad and not has_history(fake)
+        if is_leaf and id(fake) not in known and not is_of_level(fake):
             raise _refusal("with materialize_grads and create_graph")
 
 
