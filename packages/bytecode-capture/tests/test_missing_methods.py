@@ -5,10 +5,12 @@ import contextlib
 import enum
 import operator
 import types
+from typing import NamedTuple
 
 import pytest
 import torch
-from differential import check
+from differential import check, run_graph
+from weft_bytecode_capture import CaptureOptions, compile_frames
 
 X = torch.arange(3.0)
 
@@ -139,6 +141,104 @@ def attributes(x, make):
 )
 def test_missing_attributes(make):
     check(attributes, [(X, make)])
+
+
+class Slots:
+    __slots__ = ("unset",)
+    shared = 1
+
+    def method(self):
+        return None
+
+    @property
+    def read(self):
+        return 1
+
+
+class Pair(NamedTuple):
+    left: int = 1
+
+
+class ListWithSlots(list):
+    __slots__ = ()
+
+
+class ListOfOwn(list):
+    pass
+
+
+PLACES = {
+    "list": (list, "nothing append"),
+    "tuple": (tuple, "nothing index"),
+    "slots": (Slots, "nothing unset shared method read"),
+    "named tuple": (Pair, "nothing index left"),
+    "list with slots": (ListWithSlots, "nothing append"),
+    "list of own": (ListOfOwn, "append"),
+    "plain": (Plain, "nothing"),
+    "size": (torch.Size, "nothing numel"),
+    "results": (lambda: X.max(0), "nothing index values"),
+    "deque": (collections.deque, "nothing append maxlen"),
+    "dict": (dict, "nothing keys"),
+    "counter": (collections.Counter, "nothing total"),
+    "int": (lambda: 3, "nothing real"),
+    "range": (lambda: range(3), "nothing start"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind, (_, names) in PLACES.items() for name in names.split()],
+)
+def test_attributes_that_have_no_place(kind, name):
+    """What each write and deletion raises; one that raises nothing is read after it."""
+    source = f"""
+def function(x, value):
+    found = []
+    try:
+        value.{name} = 1
+        found.append(value.{name})
+    except AttributeError as error:
+        found += [str(error), error.name]
+    try:
+        del value.{name}
+    except AttributeError as error:
+        found += [str(error), error.name]
+    try:
+        del value.{name}
+    except AttributeError as error:
+        found.append(str(error))
+    return x + 1, found
+
+def made_inside(x):
+    return function(x, make())
+"""
+    make, _ = PLACES[kind]
+    scope = {"make": make}
+    exec(source, scope)
+    check(scope["function"], [(X, make())], fullgraph=False)
+    check(scope["made_inside"], [(X,)], fullgraph=False)
+
+
+def test_a_class_attribute_that_comes_and_goes():
+    """What is read-only for as long as the class has it."""
+
+    class Changed:
+        __slots__ = ()
+
+    def function(x, value):
+        try:
+            value.shared = 1
+        except AttributeError as error:
+            return x + 1, str(error)
+        return x, None
+
+    compiled = compile_frames(function, run_graph, CaptureOptions())
+    for action in (None, 1, Changed.__init__, None, 2):
+        if action is not None:
+            Changed.shared = action
+        elif "shared" in vars(Changed):
+            del Changed.shared
+        assert compiled(X, Changed())[1] == function(X, Changed())[1]
 
 
 def test_a_missing_attribute_of_a_class():

@@ -34,10 +34,46 @@ def find_raw(kind: type, name: str) -> Any:
     return None
 
 
+def is_data_descriptor(raw: Any) -> bool:
+    return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
+
+
 def no_attribute(evaluator: Evaluator, kind: str, name: str) -> NoReturn:
     """AttributeError for an object of the class named ``kind``."""
     message = f"{kind!r} object has no attribute {name!r}"
     evaluator.raise_error(AttributeError, message, name=name)
+
+
+def _without_place() -> str:
+    try:
+        object().x = None  # type: ignore[attr-defined]
+    except AttributeError as error:
+        return str(error).removeprefix("'object' object has no attribute 'x'")
+    raise RuntimeError("an object takes any attribute")
+
+
+WITHOUT_PLACE = _without_place()
+"""How the message goes on where a new attribute has no place, neither a slot nor a dictionary (3.13)."""
+
+
+def no_place(
+    evaluator: Evaluator, kind: type, name: str, is_of_class: bool, more: str = WITHOUT_PLACE
+) -> NoReturn:
+    """AttributeError for a write or a deletion where there is no dictionary; some are of the class alone."""
+    named = name_in_errors(kind)
+    if is_of_class:
+        message = f"{named!r} object attribute {name!r} is read-only"
+        evaluator.raise_error(AttributeError, message, name=None)
+    message = f"{named!r} object has no attribute {name!r}{more}"
+    evaluator.raise_error(AttributeError, message, name=name if WITHOUT_PLACE else None)
+
+
+def nothing_to_delete(evaluator: Evaluator, kind: type, name: str) -> NoReturn:
+    """AttributeError for a deletion from a dictionary.
+
+    Whether it has the name depends on where CPython 3.13 and later keep the instance's attributes.
+    """
+    no_place(evaluator, kind, name, False, "")
 
 
 def has_finalizer(kind: type) -> bool:

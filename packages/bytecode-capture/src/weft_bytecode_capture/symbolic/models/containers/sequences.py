@@ -21,8 +21,8 @@ from ...variables.python_protocols import (
     COMPARISONS,
     find_raw,
     has_finalizer,
-    name_in_errors,
-    no_attribute,
+    is_data_descriptor,
+    no_place,
     owner_of,
     storage_of,
 )
@@ -134,7 +134,10 @@ class SequenceVariable(ContainerVariable):
         return kind(item.printable(evaluator) for item in self.items(evaluator))
 
     def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
-        no_attribute(evaluator, name_in_errors(self.python_type()), name)
+        found = find_raw(self.python_type(), name)
+        if is_data_descriptor(found):
+            raise Unsupported("attribute write", f"{self!r}.{name}")
+        no_place(evaluator, self.python_type(), name, found is not None)
 
     def get_item(self, evaluator: Evaluator, key: Variable) -> Variable:
         if isinstance(key, SliceVariable):

@@ -28,7 +28,7 @@ from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import identity_key
 from ...variables.keys import HashedKey
-from ...variables.python_protocols import find_raw, no_attribute
+from ...variables.python_protocols import find_raw, no_attribute, nothing_to_delete
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.mappings import AttributeDictVariable, DictVariable, keyword_arguments
 from ..containers.sequences import TupleVariable
@@ -322,7 +322,7 @@ class NewFunctionVariable(FunctionVariable):
         if find_raw(types.FunctionType, name) is not None:
             raise Unsupported("attribute deletion", f"{self!r}.{name}")
         if self.attributes.get(name) is None:
-            no_attribute(evaluator, "function", name)
+            nothing_to_delete(evaluator, types.FunctionType, name)
         self.attributes[name] = None
 
     def reconstruct(self, emitter: Emitter) -> None:

@@ -22,7 +22,13 @@ from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import find_raw, module_of, name_in_errors, resolution_order
+from ...variables.python_protocols import (
+    find_raw,
+    is_data_descriptor,
+    module_of,
+    name_in_errors,
+    resolution_order,
+)
 from ..builtins.descriptors import BuiltinClassMethodVariable, known_descriptor
 from ..functions.bound_methods import BoundDescriptorVariable, BoundMethodVariable
 
@@ -144,10 +150,6 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     return evaluator.builder.wrap(raw, source)
 
 
-def is_data_descriptor(raw: Any) -> bool:
-    return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
-
-
 def is_builtin_descriptor(raw: Any) -> bool:
     return isinstance(raw, _BUILTIN_DESCRIPTORS)
 
@@ -179,6 +181,15 @@ def guard_undefined(evaluator: Evaluator, kind: type, name: str, owner: type | N
             evaluator.guard(source, DictContains(name, False))
 
 
+def guard_found(evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any) -> None:
+    """Guard that a class of the user's own still gets this attribute from ``owner``."""
+    if isinstance(raw, WrittenAttribute) or is_library_module(module_of(kind)):
+        return
+    if _read_runs_code(raw):
+        guard_undefined(evaluator, kind, name, owner)
+    evaluator.guard(class_attribute_source(kind, owner, name, raw), IsObject(raw))
+
+
 def guard_default(
     evaluator: Evaluator, kind: type, name: str, found: tuple[type, Any] | None
 ) -> None:
@@ -190,22 +201,10 @@ def guard_default(
         evaluator.guard(source, IsObject(found[1]))
 
 
-def raise_no_attribute(evaluator: Evaluator, kind: type, name: str, more: str = "") -> NoReturn:
+def raise_no_attribute(evaluator: Evaluator, kind: type, name: str) -> NoReturn:
     guard_absent(evaluator, kind, name)
     evaluator.raise_error(
         AttributeError,
-        f"{name_in_errors(kind)!r} object has no attribute {name!r}{more}",
+        f"{name_in_errors(kind)!r} object has no attribute {name!r}",
         name=name,
     )
-
-
-def _without_place() -> str:
-    try:
-        object().x = None  # type: ignore[attr-defined]
-    except AttributeError as error:
-        return str(error).removeprefix("'object' object has no attribute 'x'")
-    raise RuntimeError("an object takes any attribute")
-
-
-WITHOUT_PLACE = _without_place()
-"""How the message goes on where a new attribute has no place, neither a slot nor a dictionary (3.13)."""

@@ -14,12 +14,11 @@ from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable, register_special
-from ...variables.python_protocols import find_raw, module_of, special_name
+from ...variables.python_protocols import find_raw, is_data_descriptor, module_of, special_name
 from ..builtins.methods import BuiltinMethodVariable
 from .class_attributes import (
     bind_attribute,
     is_builtin_descriptor,
-    is_data_descriptor,
     raise_no_attribute,
 )
 

@@ -21,7 +21,8 @@ from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import is_constant_value, register_predicate
 from ...variables.constant import ConstantVariable
-from .class_attributes import bind_attribute, is_builtin_descriptor, is_data_descriptor
+from ...variables.python_protocols import is_data_descriptor
+from .class_attributes import bind_attribute, is_builtin_descriptor
 
 
 class ModuleVariable(Variable):

@@ -27,16 +27,22 @@ from ...variables.builder import register_predicate
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import entry_key, hashed_key, identity_key, is_silent
 from ...variables.keys import HashedKey, InstanceKey
-from ...variables.python_protocols import find_raw, no_attribute
+from ...variables.python_protocols import (
+    WITHOUT_PLACE,
+    find_raw,
+    is_data_descriptor,
+    no_place,
+    nothing_to_delete,
+)
 from ..containers.mappings import AttributeDictVariable
 from .class_attributes import (
-    WITHOUT_PLACE,
     bind_attribute,
     bind_to_class,
     class_attribute_source,
+    guard_absent,
     guard_default,
+    guard_found,
     is_builtin_descriptor,
-    is_data_descriptor,
     is_property,
     raise_no_attribute,
 )
@@ -225,9 +231,14 @@ class UserObjectVariable(InstanceProtocols):
         elif self.kind.__dictoffset__ == 0:
             hooks = (evaluator.state.find_in_type(self.kind, hook) for hook in _WRITING_HOOKS)
             is_default = all(hook is None or _is_default_hook(hook[1]) for hook in hooks)
-            raise_no_attribute(evaluator, self.kind, name, WITHOUT_PLACE if is_default else "")
+            if found is None:
+                guard_absent(evaluator, self.kind, name)
+            else:
+                guard_found(evaluator, self.kind, found[0], name, found[1])
+            more = WITHOUT_PLACE if is_default else ""
+            no_place(evaluator, self.kind, name, found is not None, more)
         elif value is None and self.instance_attribute(evaluator, name) is None:
-            no_attribute(evaluator, self.kind.__name__, name)
+            nothing_to_delete(evaluator, self.kind, name)
         self.write_attribute(evaluator, name, value)
 
     def _set_through_descriptor(
