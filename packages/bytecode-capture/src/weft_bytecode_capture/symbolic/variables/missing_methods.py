@@ -12,7 +12,7 @@ from typing import Any
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from .base import Variable
-from .python_protocols import is_made_by_statement
+from .python_protocols import is_made_by_statement, module_of
 
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "__getitem__": lambda value: value[0],
@@ -65,8 +65,13 @@ def _require_generic(evaluator: Evaluator, kind: Any) -> None:
 
 
 def _stand_in(kind: type) -> Any:
-    """An object of a class that has the name, and no method."""
-    return type(name_in_c(kind), (), {})()
+    """An object of a class that has the names, the full one too (3.14), and no method."""
+    name = name_in_c(kind)
+    if is_made_by_statement(kind):
+        names = {"__module__": module_of(kind), "__qualname__": kind.__qualname__}
+    else:
+        names = {"__module__": "builtins", "__qualname__": name}
+    return type(name, (), names)()
 
 
 def name_in_c(kind: type) -> str:
