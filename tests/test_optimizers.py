@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -259,3 +260,38 @@ def test_branches_on_counts_of_steps_are_in_the_graph(
             log = pair.step()
             assert not log.graph_breaks
             assert len(log.conversions) <= (number < 2)
+
+
+class Rectified(torch.optim.Optimizer):
+    """An optimizer as people write them: the count of steps is in a tensor, which Python reads."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": (0.9, 0.99)})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            first, second = group["betas"]
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state["mean"] = torch.zeros_like(parameter)
+                    state["square"] = torch.zeros_like(parameter)
+                state["step"] += 1
+                count = state["step"].item()
+                state["mean"].lerp_(parameter.grad, 1 - first)
+                state["square"].lerp_(parameter.grad.square(), 1 - second)
+                rate = group["lr"] * math.sqrt(1 - second**count) / (1 - first**count)
+                norm = parameter.norm().item() ** 0.5
+                step = state["mean"] / (state["square"].sqrt() + 1e-8)
+                parameter.add_(step, alpha=-rate * count**-0.1 * max(norm, 0.1))
+
+
+def test_counts_and_norms_that_python_reads() -> None:
+    pair = Pair(lambda parameters: Rectified(parameters, lr=0.1))
+    for number in range(4):
+        log = pair.step()
+        assert not log.graph_breaks
+        assert len([graph for graph in log.graphs if graph.kernel_count]) <= (number < 2)
+        assert all(graph.eager_reason is None for graph in log.graphs)

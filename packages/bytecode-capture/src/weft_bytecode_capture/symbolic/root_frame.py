@@ -33,7 +33,7 @@ from .graph.histories import (
 from .graph.known_contents import READS, has_small_integers
 from .graph.known_results import KnownResults, known_in_one_capture
 from .graph.marked_leaves import KIND as LEAF_KIND
-from .graph.recovery import Recovery, find_recovery
+from .graph.recovery import Recovery, find_recovery, first_untold_write
 from .graph.storages import version_of
 from .liveness import OutputCollector, is_kept
 from .models.exceptions.exception_objects import ExceptionVariable
@@ -413,6 +413,7 @@ class _Capture:
             if recovery is None and self.state.assumed:
                 raise AssumptionsRefused
             if recovery is None:
+                self._end_before_untold_write()
                 raise DropDataDependence("what the graph writes cannot be taken back")
             return dataclasses.replace(recovery, checks=not graph.in_handled_code)
         if graph.in_handled_code:
@@ -428,6 +429,23 @@ class _Capture:
         loses = self._loses_effects(recovery)
         optional = (recovery.copies or recovery.draws) and not loses
         return dataclasses.replace(recovery, optional=optional)
+
+    def _end_before_untold_write(self) -> None:
+        """
+        :raises BreakEarlier: numbers of data come before a write that no call could take back.
+        :raises RegionRefused: the write is in a branch.
+        """
+        graph = self.state.graph
+        write = first_untold_write(graph.graph, graph.first_versions)
+        if write is not None and "place" in write.meta:
+            reason = "it writes to what a call in which a check fails could not take back"
+            raise self._refusal(write.meta["place"], reason)
+        if write is None or write not in graph.made_at:
+            return
+        position = graph.made_at[write]
+        of_data = (node for node in graph.graph.nodes if "data_dependent" in node.meta)
+        if graph.made_at.get(next(of_data), position) != position:
+            raise BreakEarlier(position, Unsupported("check of data behind a write", str(write)))
 
     def _loses_effects(self, recovery: Recovery) -> bool:
         """Whether an error behind a draw or a write loses what the frame did before, and copies are cheap.

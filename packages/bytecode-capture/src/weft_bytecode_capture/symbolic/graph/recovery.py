@@ -220,10 +220,8 @@ def find_recovery(
     ``first_versions`` are the version counters of the fake tensors of inputs and attributes when they
     came into the graph: whatever writes to one, or to a view of it, moves them.
     """
-    uncounted = UNCOUNTED in first_versions.values()
-    for node in graph.nodes:
-        if writes(node) and (uncounted or not (is_tracked_write(node) or is_data_of(node))):
-            return None
+    if first_untold_write(graph, first_versions) is not None:
+        return None
     changed = set(_changed(graph, first_versions))
     values = [node.meta["example_value"] for node in changed]
     computed = any(map(has_history, values))
@@ -238,6 +236,15 @@ def find_recovery(
         little=all(map(is_little, values)),
         few=len(values) <= _FEW and all(value.device.type == "cpu" for value in values),
     )
+
+
+def first_untold_write(
+    graph: torch.fx.Graph, first_versions: dict[torch.fx.Node, int]
+) -> torch.fx.Node | None:
+    """The first node of which nothing tells whose memory it writes to."""
+    uncounted = UNCOUNTED in first_versions.values()
+    found = filter(writes, graph.nodes)
+    return next((n for n in found if uncounted or not (is_tracked_write(n) or is_data_of(n))), None)
 
 
 def _node(tensor: torch.Tensor) -> Any:

@@ -126,7 +126,11 @@ def float_of_data(
 
 
 def _differs_from_zero(evaluator: Evaluator, divisor: Variable) -> bool:
-    """Whether a number is not zero: as the call's numbers say, or as is assumed of data."""
+    """Whether a number is not zero: whatever data are, as the call's numbers say, or as is assumed."""
+    from .signs import is_positive
+
+    if is_positive(divisor):
+        return True
     if not isinstance(divisor, SymbolicNumberVariable):
         return divisor.is_constant() and divisor.as_constant() != 0
     told = decision(divisor)
@@ -144,10 +148,19 @@ def _float(
     from .later_numbers import float_of_later
 
     later = float_of_later(function, operands)
-    if later is not None:
-        return later
+    return later or float_in_graph(evaluator, symbols, function, operands, function)
+
+
+def float_in_graph(
+    evaluator: Evaluator,
+    symbols: ShapeSymbols,
+    function: Callable[..., Any],
+    operands: Sequence[Variable],
+    in_graph: Callable[..., Any],
+) -> DataFloatVariable:
+    """What ``function`` gives, which is ``in_graph`` in the graph."""
     nodes = tuple(map(number_operand, operands))
-    node = evaluator.graph.outermost.call_function(function, nodes)
+    node = evaluator.graph.outermost.call_function(in_graph, nodes)
     value = node.meta["example_value"] = new_float(evaluator.graph.fake_mode)
     return DataFloatVariable(symbols, value, node, (function, tuple(operands)))
 

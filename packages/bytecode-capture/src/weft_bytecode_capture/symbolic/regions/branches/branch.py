@@ -331,10 +331,12 @@ def emit_branch(
     ]
     arguments: tuple[Any, ...] = (predicate.node, *regions, tuple(taken))
     if not pairs:
-        graph.call_function(torch.ops.higher_order.cond, arguments)
+        node = graph.call_function(torch.ops.higher_order.cond, arguments)
+        node.meta["place"] = place
         return []
     fakes = [_joined_fake(evaluator, *(branch.fake for branch in pair)) for pair in pairs]
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
+    items[0].all_input_nodes[0].meta["place"] = place
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
     branches = [[pair[k] for pair in pairs] for k in (0, 1)]
     evaluator.state.aliases.note_branch(place, graph, made, branches, list(taken))
