@@ -75,12 +75,49 @@ def gradients_follow(model: nn.Sequential, x: Tensor) -> Any:
     return loss, torch.autograd.grad(loss, model[0].weight)[0]
 
 
-@step(breaks=1)
+@step()
 def new_memory_is_written(model: nn.Sequential, x: Tensor) -> Any:
     model[0].weight.data = model[0].weight.data * 0.5
     with torch.no_grad():
+        model[0].weight.add_(1).mul_(2)
+    return x * 2, model[0].weight.detach()
+
+
+@step(breaks=1)
+def new_memory_is_written_by_its_other_name(model: nn.Sequential, x: Tensor) -> Any:
+    fresh = model[0].weight.data * 0.5
+    model[0].weight.data = fresh
+    fresh.mul_(2)
+    return x * 2
+
+
+@step(breaks=1)
+def memory_of_a_buffer_is_written(model: nn.Sequential, x: Tensor) -> Any:
+    model[0].weight.data = model[2].weight.data
+    with torch.no_grad():
         model[0].weight.add_(1)
     return x * 2
+
+
+@step()
+def sharpness_aware(model: nn.Sequential, x: Tensor) -> Any:
+    """Gradients where the loss is worse nearby move the weights from where they were."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    with torch.no_grad():
+        norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        old = [p.data.clone() for p in model.parameters()]
+        for parameter in model.parameters():
+            parameter.add_(parameter.grad * (0.05 / (norm + 1e-12)))
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    for parameter, before in zip(model.parameters(), old, strict=True):
+        parameter.data = before
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach(), [p.detach() for p in model.parameters()]
 
 
 @step(breaks=1)

@@ -369,7 +369,7 @@ class _Capture:
             output.node for output in outputs if isinstance(output, TensorVariable)
         )
         state.graph.new_leaves.check(tensors)
-        state.graph.changed_leaves.check()
+        state.graph.changed_leaves.check(state.graph.graph)
         state.graph.hooks.check(tensors, state.graph.fake_mode)
         asked = isinstance(ending, Break) and asks_for_histories(self.frame.code)
         if asked or self.frame.separate_histories:

@@ -18,16 +18,23 @@ from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from .answers import guard_leaf
 from .new_leaves import LeafKind
-from .storages import version_of
+from .purity import possibly_written, writes
+from .storages import storages, version_of
 
 
-@dataclass(frozen=True)
+@dataclass
 class _NewMemory:
-    """The memory that a leaf was given, and its version then."""
+    """The memory that a leaf was given, and its version then.
+
+    ``is_new``: nothing outside has it, and no gradient is computed with it: nobody sees its versions but
+    by the leaf, whose own count has ``writes`` more.
+    """
 
     view: TensorVariable
     version: int
     position: int  # of the root frame's instruction
+    is_new: bool
+    writes: int = 0
 
 
 class ChangedLeaf:
@@ -67,7 +74,7 @@ class ChangedLeaf:
     def emit(self, emitter: Emitter) -> None:
         requires_grad = self._tensor.fake.requires_grad
         if self.memory is not None:
-            emitter.run_call(_give_memory, self._tensor, self.memory.view)
+            emitter.run_call(_give_memory, self._tensor, self.memory.view, self.memory.writes)
         if requires_grad != self._fake.requires_grad:
             emitter.run_call(_let_require, self._tensor, ConstantVariable(requires_grad))
 
@@ -96,7 +103,7 @@ class ChangedLeaves:
         if not _is_leaf_outside(evaluator, tensor):
             return False
         view = _detached(evaluator, value)
-        memory = _NewMemory(view, version_of(view.fake), root.index)
+        memory = _NewMemory(view, version_of(view.fake), root.index, _is_new(evaluator, given))
         changed = self._changed(evaluator, tensor)
         changed.memory = memory
         changed.stand_in(view.node, view.fake, own.requires_grad)
@@ -126,12 +133,18 @@ class ChangedLeaves:
             evaluator.side_effects.record(tensor.changed.emit)
         return tensor.changed
 
-    def check(self) -> None:
+    def check(self, graph: torch.fx.Graph) -> None:
+        """Find how often each memory was written to, by the leaf alone.
+
+        :raises BreakEarlier: by others too, or others see it: for each of them versions count apart.
         """
-        :raises BreakEarlier: memory that a leaf was given is written to: for each, versions count apart.
-        """
+        written: list[torch.fx.Node] = []
+        if self._memories:
+            written = [n for node in graph.nodes if writes(node) for n in possibly_written(node)]
         for memory in self._memories:
-            if version_of(memory.view.fake) != memory.version:
+            memory.writes = version_of(memory.view.fake) - memory.version
+            is_by_leaf = memory.is_new and memory.writes == written.count(memory.view.node)
+            if memory.writes and not is_by_leaf:
                 error = Unsupported("attribute write", "data, of which the memory is written to")
                 raise BreakEarlier(memory.position, error)
 
@@ -153,6 +166,12 @@ def _is_leaf_outside(evaluator: Evaluator, tensor: TensorVariable) -> bool:
     return bool(given.is_leaf) and not given.is_inference() and not _is_lazy(tensor.fake)
 
 
+def _is_new(evaluator: Evaluator, fake: torch.Tensor) -> bool:
+    """Whether the graph has made a tensor's memory, and all that knows it requires no gradients."""
+    outside = storages([known for _, _, known in evaluator.graph.given])
+    return not (storages([fake]) & outside) and not fake.requires_grad
+
+
 def _is_lazy(fake: torch.Tensor) -> bool:
     return fake.is_conj() or fake.is_neg() or fake.is_inference()
 
@@ -163,8 +182,10 @@ def _detached(evaluator: Evaluator, tensor: TensorVariable) -> TensorVariable:
     return view
 
 
-def _give_memory(tensor: torch.Tensor, value: torch.Tensor) -> None:
+def _give_memory(tensor: torch.Tensor, value: torch.Tensor, writes: int) -> None:
     tensor.data = value
+    for _ in range(writes):
+        torch.autograd.graph.increment_version(tensor)
 
 
 def _let_require(tensor: torch.Tensor, requires_grad: bool) -> None:

@@ -399,7 +399,8 @@ class TensorVariable(WithAttributes):
             from .drawn_tensors import filled
 
             return filled(evaluator, self, name, arguments, keywords)
-        return evaluator.graph.call_method(evaluator, name, self, arguments, keywords)
+        read = self.changed.memory_of(self) if name == "detach" and self.changed else self
+        return evaluator.graph.call_method(evaluator, name, read, arguments, keywords)
 
     def refused_method(self, evaluator: Evaluator, name: str) -> Unsupported:
         """What is raised for a method that no graph has."""
