@@ -36,6 +36,17 @@ def written(x: Tensor, w: Tensor) -> Sequence[Tensor]:
     return keys, values, (x * values).cos(), x.square().sum()
 
 
+def in_regions(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    """The same through a loop and through branches, one of which leads through nothing."""
+    keys = torch.tanh(x @ w)
+    values = keys
+    for _ in range(25):
+        values = (values * w).sin() + x
+    chosen = values * 2 if values.sum() > 100 else keys * 3
+    other = chosen.cos() if x.sum() > -100 else w.sin()
+    return keys, values, chosen, other.square().sum()
+
+
 def arguments() -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(3, 3, generator=generator, requires_grad=True) for _ in range(2))
@@ -87,7 +98,7 @@ def assert_same(got: Any, want: Any) -> None:
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("program", [layers, written])
+@pytest.mark.parametrize("program", [layers, written, in_regions])
 @pytest.mark.parametrize("create_graph", [False, True], ids=["once", "twice"])
 def test_asked_for(program: Function, create_graph: bool) -> None:
     compiled = weft.compile(program, fullgraph=True)
@@ -100,7 +111,7 @@ def test_asked_for(program: Function, create_graph: bool) -> None:
             assert_same(got, want)
 
 
-@pytest.mark.parametrize("program", [layers, written])
+@pytest.mark.parametrize("program", [layers, written, in_regions])
 @pytest.mark.parametrize("keeps", [False, True], ids=["let go of", "retained"])
 def test_hooked(program: Function, keeps: bool) -> None:
     compiled = weft.compile(program, fullgraph=True)

@@ -475,6 +475,25 @@ def data_in_a_branch(x: Tensor) -> None:
         x.data.mul_(3)
 
 
+def data_in_one_branch(x: Tensor) -> None:
+    if x.sum() > 0:
+        x.data.mul_(2)
+    else:
+        with torch.no_grad():
+            x.mul_(2)
+
+
+def in_one_branch(x: Tensor) -> None:
+    if x.sum() > 0:
+        x.mul_(2)
+
+
+def in_a_loop_that_may_not_run(x: Tensor) -> None:
+    with torch.no_grad():
+        while x.sum() > 1:
+            x.mul_(0.5)
+
+
 def data_and_rows_in_a_loop(x: Tensor) -> None:
     with torch.no_grad():
         for k in range(25):
@@ -488,17 +507,19 @@ def detached_in_a_loop(x: Tensor) -> None:
         alias.mul_(1.01)
 
 
-@pytest.mark.parametrize("sign", [-1, 1])
 @pytest.mark.parametrize(
     "write",
-    [data_in_a_loop, data_in_a_branch, data_and_rows_in_a_loop, detached_in_a_loop],
-)
+    [
+        data_in_a_loop, data_in_a_branch, data_in_one_branch, in_one_branch, in_a_loop_that_may_not_run,
+        data_and_rows_in_a_loop, detached_in_a_loop,
+    ],
+)  # fmt: skip
 def test_writes_of_regions_to_what_an_earlier_graph_has_saved(
-    write: Callable[[Tensor], None], sign: int
+    write: Callable[[Tensor], None],
 ) -> None:
     """Autograd counts those that it is told of, so that backward raises or reads what was written."""
 
-    def outcome(function: Callable[[Tensor], None]) -> Any:
+    def outcome(function: Callable[[Tensor], None], sign: int) -> Any:
         a = (torch.arange(6.0).view(2, 3) + 1) * sign
         a.requires_grad_()
         x = a * 1
@@ -510,4 +531,6 @@ def test_writes_of_regions_to_what_an_earlier_graph_has_saved(
             return str(error)[:90], x._version
         return gradient.tolist(), x.tolist(), x._version
 
-    assert outcome(weft.compile(write, fullgraph=True)) == outcome(write)
+    compiled = weft.compile(write)
+    for sign in (-1, 1, -1):
+        assert outcome(compiled, sign) == outcome(write, sign)

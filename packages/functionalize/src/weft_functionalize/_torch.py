@@ -523,6 +523,15 @@ def keeping_version(tensor: torch.Tensor) -> contextlib.AbstractContextManager[A
     return torch.autograd.grad_mode._unsafe_preserve_version_counter(tensor)
 
 
+def alias_of_one_version(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` without its history, with writes counted as its own: in a dispatch mode too.
+
+    There ``detach`` runs below what counts writes.
+    """
+    with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
+        return tensor.detach()
+
+
 def version_of(tensor: torch.Tensor) -> int:
     """How many writes autograd has counted, 0 for inference tensors."""
     return 0 if tensor.is_inference() else tensor._version

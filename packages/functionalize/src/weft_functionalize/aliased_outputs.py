@@ -154,7 +154,7 @@ def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any])
 
 def _note_ways_through_others(plan: OutputPlan, recorder: AtenRecorder) -> None:
     """Say which outputs have their gradients by others, or by inputs' new values, which are outputs too."""
-    if recorder.regions or recorder.shared:
+    if recorder.shared:
         return
     described = {
         index: k

@@ -89,7 +89,7 @@ def normalize(
     with gradients, one_thread, fake_mode, quiet, transforms, recorder.history.versions_saved():
         outputs = interpreter.run(example_inputs, shared)
     for tensor, number in recorder.saved:
-        recorder.history.check_unseen_writes(tensor, number)
+        recorder.history.check_writes(tensor, number)
     recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
     return NormalizedGraph(recorder, fake_mode, outputs)
 

@@ -359,6 +359,21 @@ class AtenRecorder(DispatchMode):
         }
         return storage_identity(tensor) in inputs
 
+    def check_uncertain_version(self, tensor: torch.Tensor) -> None:
+        """A region writes to ``tensor`` in some calls, as data says; a graph counts one write in all.
+
+        :raises Unsupported: another graph may have saved the tensor for a backward that has yet to run.  It
+            may have saved a parameter too, but who writes to one for some data does so behind backward.
+        """
+        if not tensor.requires_grad or not self.is_of_input(tensor):
+            return
+        if not any(
+            i.kind is InputKind.PARAMETER and storage_identity(i.value) == storage_identity(tensor)
+            for i in self.inputs
+            if isinstance(i.value, torch.Tensor)
+        ):
+            raise Unsupported("write to a caller's tensor with gradients, as data says")
+
     def _path_of(self, tensor: torch.Tensor) -> str:
         if self._paths is None:
             named = [*self._module.named_parameters(), *self._module.named_buffers()]

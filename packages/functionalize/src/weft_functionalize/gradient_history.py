@@ -17,6 +17,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from ._torch import (
+    alias_of_one_version,
     keeping_version,
     known_equal,
     known_true,
@@ -152,6 +153,7 @@ class GradientHistory:
         self._packs: dict[int, weakref.WeakSet[_Pack]] = {}
         self._writes: dict[int, list[_Write]] = {}  # by storage
         self.write_count = 0
+        self._maybe_one: dict[int, list[torch.Tensor]] = {}  # by storage, as data says
         self._following: dict[_Function, tuple[_Function, ...]] = {}
         self._known_behind: dict[bool, dict[_Function, frozenset[int]]] = {}  # by whether certain
         self._known_with = 0  # how much was made then
@@ -172,10 +174,17 @@ class GradientHistory:
     def note_write(self, tensor: torch.Tensor) -> None:
         """An operator has written to ``tensor``, whether autograd was told or not."""
         # It counts the same versions, and holds nothing that backward needs.
-        alone = tensor.detach()
+        alone = alias_of_one_version(tensor)
         write = _Write(alone, Window.of_tensor(tensor), self.write_count)
         self._writes.setdefault(storage_identity(tensor), []).append(write)
         self.write_count += 1
+        for other in self._maybe_one.get(storage_identity(tensor), ()):
+            self.check_uncertain_write(other)
+
+    def note_maybe_one(self, result: torch.Tensor, other: torch.Tensor) -> None:
+        """What a region gives may be ``other``, as data says."""
+        for left, right in ((result, other), (other, result)):
+            self._maybe_one.setdefault(storage_identity(left), []).append(right)
 
     def hand_on_writes(self, inside: torch.Tensor, outside: torch.Tensor, since: int) -> None:
         """A region has written to ``inside``, if it has ``since`` that number; it stands for ``outside``."""
@@ -190,13 +199,19 @@ class GradientHistory:
             elif told:
                 found[k] = replace(write, tensor=outside)
 
-    def check_unseen_writes(self, tensor: torch.Tensor, since: int) -> None:
-        """:raises Unsupported: autograd was not told of a write to ``tensor``, ``since`` that number."""
+    def check_writes(self, tensor: torch.Tensor, since: int) -> None:
+        """What a region has saved is not to be written to: backward raises, or reads what was written.
+
+        :raises Unsupported: ``tensor`` was, ``since`` that number.
+        """
         for write in self._writes.get(storage_identity(tensor), ()):
             if write.number < since or not write.window.may_meet(Window.of_tensor(tensor)):
                 continue
-            if not share_version(tensor, write.tensor):
-                raise _written_by_data(tensor)
+            if share_version(tensor, write.tensor):
+                raise Unsupported(
+                    "write to what a region has saved", f"shape {tuple(tensor.shape)}"
+                )
+            raise _written_by_data(tensor)
 
     def was_told_of_write(self, tensor: torch.Tensor) -> bool:
         """Whether autograd counts any of the writes to this memory as a write to ``tensor``."""
@@ -445,7 +460,14 @@ class GradientHistory:
         """Which of ``values``, by number, each of them is computed from, itself apart."""
         numbers = {_edge(value): number for number, value in values.items()}
 
+        by_node: dict[_Function, set[int]] = {}
+        for (node, _), number in numbers.items():
+            by_node.setdefault(node, set()).add(number)
+
         def met(function: _Function) -> frozenset[int]:
+            if not function.next_functions:  # it may stand for what a region computes
+                sources = self._behind(function, is_certain=False)
+                return frozenset[int]().union(*(by_node.get(node, ()) for node in sources))
             return frozenset(numbers[e] for e in function.next_functions if e in numbers)
 
         starts = {number: value.grad_fn for number, value in values.items()}

@@ -144,6 +144,8 @@ class _Loop:
         }
         for position in [] if self._runs() else written:
             parent.history.check_uncertain_write(values[position])
+            if parent.history.was_told_of_write(body.recorder.inputs[inputs[position]].value):
+                parent.check_uncertain_version(values[position])
         self._pass_gradients(values, seen, sources)
         self._count_writes(values, written)
         pairs = self._pairs(body)

@@ -35,6 +35,14 @@ def written_inputs(recorder: AtenRecorder) -> frozenset[int]:
     return frozenset(i for i, r in enumerate(recorder.inputs) if r.node in written)
 
 
+def inputs_told_written(recorder: AtenRecorder) -> frozenset[int]:
+    """Those of the :func:`written_inputs` whose writes autograd counts, which it does not by ``.data``."""
+    history = recorder.history
+    return frozenset(
+        i for i in written_inputs(recorder) if history.was_told_of_write(recorder.inputs[i].value)
+    )
+
+
 def inputs_seen_written(recorder: AtenRecorder) -> frozenset[int]:
     """Those of the :func:`written_inputs` that are written with autograd looking on."""
     seen = seen_origins(recorder.graph, shared_values(recorder))

@@ -276,3 +276,6 @@ def note_aliases(
         if other is not None:
             node = parent.node_of(flag) if isinstance(flag, torch.Tensor) else flag
             parent.region_aliases.append(RegionAlias(items[pair.result], other, node))
+            if flag is not False:
+                history = parent.history
+                history.note_maybe_one(items[pair.result].meta["val"], other.meta["val"])

@@ -18,7 +18,7 @@ from ._torch import HigherOrderOperator, known_equal, known_true, version_of
 from .aten_recorder import AtenRecorder, RegionEffort
 from .gradient_history import Reach
 from .loop_regions import record_while
-from .region_conversion import inputs_seen_written, written_inputs
+from .region_conversion import inputs_seen_written, inputs_told_written, written_inputs
 from .region_operands import (
     MAX_ATTEMPTS,
     Operands,
@@ -260,13 +260,19 @@ class _Branch:
         return Reach(possible if self.gives_zeros else first.certain & second.certain, possible)
 
     def _check_written(self, values: Sequence[Any]) -> None:
-        """:raises Unsupported: one branch alone writes to what autograd has saved."""
+        """:raises Unsupported: one branch alone writes to what autograd has saved, or may have outside."""
         both = [
             {order.index(i) for i in written_inputs(branch.recorder)}
             for branch, order in zip(self.branches, self.orders, strict=True)
         ]
         for position in both[0] ^ both[1]:
             self.parent.history.check_uncertain_write(values[position])
+        told = [
+            {order.index(i) for i in inputs_told_written(branch.recorder)}
+            for branch, order in zip(self.branches, self.orders, strict=True)
+        ]
+        for position in told[0] ^ told[1]:
+            self.parent.check_uncertain_version(values[position])
 
     def _pass_gradients(self, values: Sequence[Any], seen: Collection[int]) -> None:
         """Let what the branches write have the gradients that they write to it.

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.fx
 
 from .functional_graph import FunctionalGraph, InputKind, OutputKind
+from .plain_run import plain_run
 
 
 def run_again(functional: FunctionalGraph, inputs: Sequence[Any]) -> dict[int, Any]:
@@ -17,10 +19,10 @@ def run_again(functional: FunctionalGraph, inputs: Sequence[Any]) -> dict[int, A
     several that the caller passes.
     """
     described = [*zip(functional.inputs, inputs, strict=True)]
-    held = {d.target: value for d, value in described if d.kind in _HELD_BY_MODULES}
+    held = {f"source.{d.target}": value for d, value in described if d.kind in _HELD_BY_MODULES}
     passed = [(d.position or 0, v) for d, v in described if d.kind is InputKind.USER_INPUT]
     values = [value for _, value in sorted(passed, key=lambda pair: pair[0])]
-    results = torch.func.functional_call(functional.source, held, tuple(values))
+    results = torch.func.functional_call(_Plain(functional.source), held, tuple(values))
     found: dict[int, Any] = {}
     for descriptor in functional.outputs:
         index = descriptor.graph_index
@@ -31,6 +33,17 @@ def run_again(functional: FunctionalGraph, inputs: Sequence[Any]) -> dict[int, A
         elif descriptor.kind is OutputKind.USER_OUTPUT and descriptor.position is not None:
             found[index] = results[descriptor.position]
     return found
+
+
+class _Plain(torch.nn.Module):
+    """A captured graph whose branches and loops are Python's, for which autograd has no node."""
+
+    def __init__(self, source: torch.fx.GraphModule) -> None:
+        super().__init__()
+        self.source = source
+
+    def forward(self, *inputs: Any) -> Any:
+        return plain_run(self.source)(*inputs)
 
 
 _HELD_BY_MODULES = (InputKind.PARAMETER, InputKind.BUFFER)

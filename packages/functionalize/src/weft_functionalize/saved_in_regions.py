@@ -32,7 +32,7 @@ def note_saved_in_branches(
     """
     for block, order in zip(blocks, orders, strict=True):
         for tensor, number in block.recorder.saved:
-            parent.history.check_unseen_writes(tensor, number)
+            parent.history.check_writes(tensor, number)
         _note(parent, block, _pairs(block, order, values, results))
 
 
@@ -49,10 +49,10 @@ def note_saved_in_loop(
     for tensor, number in recorder.saved:
         # What an iteration has made is new in the next.
         lasts = any(_lies_with(value, tensor) for value in begun_with)
-        history.check_unseen_writes(tensor, recorder.first_write if lasts else number)
+        history.check_writes(tensor, recorder.first_write if lasts else number)
         for left, begun in zip(body.outputs, recorder.inputs, strict=False):
             if isinstance(left, torch.Tensor) and _lies_with(left, tensor):
-                history.check_unseen_writes(begun.value, recorder.first_write)
+                history.check_writes(begun.value, recorder.first_write)
     _note(parent, body, _pairs(body, order, values, results))
 
 
