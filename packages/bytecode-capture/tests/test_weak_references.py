@@ -2,6 +2,7 @@
 
 import time
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -271,3 +272,32 @@ def test_a_proxy_keeps_its_classes():
     found = compile_frames(ask, run_graph)(torch.ones(2), proxy)
     assert found[1:3] == (True, weakref.CallableProxyType)
     assert found[3] is proxy
+
+
+def test_an_object_that_was_changed_holds_what_it_held() -> None:
+    """As a schedule whose count is written holds its optimizer; one that lets go of it does not."""
+
+    class Scale:
+        value = 2.0
+
+    class Holder:
+        def __init__(self) -> None:
+            self.held: Scale | None = Scale()
+            self.count = 0
+
+    def counted(x: torch.Tensor, holder: Holder, reference: Any) -> torch.Tensor:
+        holder.count += 1
+        return x * reference().value
+
+    def released(x: torch.Tensor, holder: Holder, reference: Any) -> torch.Tensor:
+        holder.held = None
+        found = reference()
+        return x * (3.0 if found is None else found.value)
+
+    for function, expected in ((counted, 2.0), (released, 3.0)):
+        compiled = capture(function)
+        for _ in range(3):
+            holder = Holder()
+            result = compiled(torch.ones(2), holder, weakref.ref(holder.held))
+            assert torch.equal(result.result, torch.full((2,), expected))
+            assert not result.breaks and holder.count == (function is counted)

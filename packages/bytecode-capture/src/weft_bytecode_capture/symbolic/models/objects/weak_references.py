@@ -198,9 +198,20 @@ def require_kept(evaluator: Evaluator, referent: Any) -> None:
     """Leave a frame to CPython that has changed what held an object from outside."""
     for changed in evaluator.side_effects.mutated_variables():
         value = next((v for v, known, _ in evaluator.builder.wrapped() if known is changed), None)
+        if any(attribute is referent for attribute in _left_alone(value, changed)):
+            continue
         held = gc.get_referents(value, getattr(value, "__dict__", None))
         if any(part is referent for part in held):
             raise FrameIsSeen("dead weak reference", f"to what {changed!r} held")
+
+
+def _left_alone(value: Any, changed: Variable) -> list[Any]:
+    """The attributes of an object from outside that the frame has not written to."""
+    written = getattr(changed, "attributes", None)
+    dictionary = getattr(value, "__dict__", None)
+    if not isinstance(written, dict) or type(dictionary) is not dict:
+        return []
+    return [attribute for name, attribute in dictionary.items() if name not in written]
 
 
 @model(weakref.ref)
