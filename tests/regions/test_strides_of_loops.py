@@ -156,3 +156,52 @@ def channels_last(x: Tensor) -> Any:
 def test_rows_of_channels_last_images_stay_so() -> None:
     x = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
     _agree(weft.compile(channels_last, backend=by_operators)(x), channels_last(x))
+
+
+WINDOWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "of rows": lambda y: y.unfold(0, 2, 1),
+    "of columns": lambda y: y.unfold(1, 3, 2),
+    "apart": lambda y: y.unfold(1, 2, 2),
+    "by strides": lambda y: torch.as_strided(y, (3, 2), (1, 1)),
+    "every second column": lambda y: y[:, ::2],
+    "a diagonal": lambda y: y.diagonal(),
+}
+
+
+def window_of_each(view: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    for _ in range(25):
+        x = x * 0.9
+        y = view(x)
+    return y
+
+
+def window_of_one(view: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    x = x * 2
+    for _ in range(25):
+        y = view(x)
+    return y
+
+
+def window_of_the_last(view: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    y = view(x)
+    while x.sum() > 3:
+        x = x * 0.7
+        y = view(x)
+    return y
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("program", [window_of_each, window_of_one, window_of_the_last])
+def test_windows_that_leave_a_loop_lie_as_in_eager(
+    program: Callable[..., Tensor], window: str, dynamic: bool
+) -> None:
+    """No copy lies as what overlaps itself does: such a loop is not kept."""
+
+    def run(x: Tensor) -> Tensor:
+        return program(WINDOWS[window], x)
+
+    x = torch.arange(64.0).view(8, 8)
+    found, wanted = weft.compile(run, dynamic=dynamic)(x), run(x)
+    assert found.stride() == wanted.stride()
+    torch.testing.assert_close(found, wanted)

@@ -35,7 +35,7 @@ from .functional_graph import (
 from .gradient_history import Held, Reach, is_unrecorded_view
 from .symbolic_numbers import SYMBOLIC_TYPES, data_dependent_parts
 from .tensor_ssa.alias_graph import AliasGraph
-from .tensor_ssa.layout import dense_order
+from .tensor_ssa.layout import dense_order, may_lie_as
 from .unsupported import Unsupported
 
 
@@ -282,10 +282,17 @@ class _UserOutputs:
             return replace(described, alias=view)
         if not self._needs_base(origin):
             index = len(self._plan.values)
-            self._plan.values.append((node, self._recorder.result_layouts.get(node, value)))
+            self._plan.values.append((node, self._layout(node, value)))
             self._note_gradients(index, [value])
             return replace(described, graph_index=index, writes=version_of(value))
         return described  # regenerated from the base
+
+    def _layout(self, node: torch.fx.Node, value: torch.Tensor) -> torch.Tensor:
+        """How eager lays a returned value out: what a region gives is dense, unless it is copied."""
+        layout = self._recorder.result_layouts.get(node, value)
+        if layout is not value and not may_lie_as(layout, value):
+            raise Unsupported("strides of what a region gives", str(tuple(layout.stride())))
+        return layout
 
     def _note_gradients(self, index: int, tensors: Sequence[torch.Tensor]) -> None:
         recorded = [t for t in tensors if t.requires_grad and not is_unrecorded_view(t)]

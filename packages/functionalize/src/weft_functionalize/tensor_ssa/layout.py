@@ -160,6 +160,17 @@ def row_widths(tensor: torch.Tensor) -> tuple[list[int], list[Any]] | None:
     return [*narrow, *order], [*(1 for _ in narrow), *widths, strides[order[-1]]]
 
 
+def may_lie_as(wanted: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether ``value``, or a copy of it by :func:`with_strides_of`, lies as ``wanted`` in this call."""
+    if dense_order(wanted) is not None or row_widths(wanted) is not None:
+        return True
+    sizes, own, others = (
+        [size_hint(n) for n in numbers]
+        for numbers in (wanted.shape, value.stride(), wanted.stride())
+    )
+    return all(n == 1 or a == b for n, a, b in zip(sizes, own, others, strict=True))
+
+
 def with_strides_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:
     """``node`` for a caller, copied if eager gives it other strides, with gaps too.
 
