@@ -200,3 +200,17 @@ def test_compilations_are_as_many_as_torchs(sizes: list[tuple[int, int]], graphs
             torch.testing.assert_close(compiled(torch.ones(size)), torch.ones(size) * 2 + size[1])
         counts.append(len(made))
     assert counts == [graphs, graphs]
+
+
+def test_a_size_that_is_computed_in_very_many_steps_is_a_number() -> None:
+    """What torch asks of an expression 200 deep takes minutes; such a program is compiled for its sizes."""
+
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(100):
+            x = torch.softmax(x, 0)[..., ::2]
+        return x
+
+    compiled = weft.compile(halved, dynamic=True)
+    for size in (9, 6):
+        x = torch.rand(size)
+        torch.testing.assert_close(compiled(x), halved(x))

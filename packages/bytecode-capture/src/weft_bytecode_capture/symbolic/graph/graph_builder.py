@@ -74,7 +74,7 @@ from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor
 from .repeated_calls import RepeatedCalls
 from .size_nodes import needed_inputs, size_node
 from .sizes_in_tensors import with_sizes_read
-from .storages import Layout, guard_overlap, node_values, storages, version_of
+from .storages import Layout, guard_overlap, leaves, node_values, storages, version_of
 from .tensor_hooks import TensorHooks
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
@@ -466,6 +466,7 @@ class GraphBuilder:
         value = self._fake_result(evaluator, kind, target, fakes, fake_keywords)
         self.optional_gradients.after_write(histories)
         require_held(target, value)
+        self.shapes.require_shallow(leaves(value))
         if sizes != [out.shape for out in outs]:
             raise Unsupported("storage of a tensor", f"out= that {target} resizes")
         require_dense(target, (value, *fakes, *fake_keywords.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -43,8 +43,9 @@ from ..._torch.symbols import (
     new_symbol,
     oblivious_of_one,
     symbolic_number,
+    unbacked_symbols,
 )
-from ...captured_graph import SpecialiseSizes
+from ...captured_graph import DropDataDependence, SpecialiseSizes
 from ...marks import DimensionMark, MarkError, TensorMarks, check_size, marks_of
 from ...unsupported import Unsupported
 from .data_symbols import DataSymbols, DataSymbolSource
@@ -299,6 +300,19 @@ class ShapeSymbols:
             contexts.enter_context(oblivious_of_one())
         return contexts
 
+    def require_shallow(self, results: Iterable[Any]) -> None:
+        """Refuse sizes that are computed in very many steps, as of what a long loop halves in each turn.
+
+        What torch asks of such an expression takes time that grows with the cube of its depth.
+        """
+        if not self.any_symbolic:
+            return
+        for value in results:
+            for size in value.shape if isinstance(value, torch.Tensor) else ():
+                if isinstance(size, torch.SymInt) and _is_deep(expression_of(size)):
+                    error = DropDataDependence if unbacked_symbols(size) else SpecialiseSizes
+                    raise error("a size that is computed in very many steps")
+
     def specialise(self, number: Number) -> int | float | bool:
         """The number as it is now, which becomes a relation."""
         kinds = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -467,3 +481,15 @@ def _fake_tensor(
             with torch.enable_grad():
                 fake = fake.view_as(fake)
     return fake
+
+
+_MOST_STEPS = 64  # halving a size takes two: no real one can be halved as often
+
+
+def _is_deep(expression: Any) -> bool:
+    level = {expression}
+    for _ in range(_MOST_STEPS):
+        level = {part for whole in level for part in whole.args}
+        if not level:
+            return False
+    return True
