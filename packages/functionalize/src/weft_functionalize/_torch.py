@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 from torch._C import _functorch
@@ -284,6 +285,24 @@ def expression_of(number: Any) -> Any:
 def known_true(condition: bool | torch.SymBool) -> bool:
     """Whether a condition on sizes holds for all that they may be."""
     return bool(statically_known_true(condition))
+
+
+def known_at_most(left: Any, right: Any) -> bool:
+    """Whether one size is at most the other for all that they may be.
+
+    What is between them may be a product, ``s * (n - 1 - i)`` of a row ``i`` of ``n``, of which no factor is
+    negative.
+    """
+    between = right - left
+    if known_true(between >= 0) or not isinstance(between, torch.SymInt):
+        return known_true(between >= 0)
+    environment = between.node.shape_env
+    sign, factors = sympy.factor(between.node.expr).as_coeff_mul()
+    if sign < 0:
+        place = next((k for k, f in enumerate(factors) if f.is_Add), 0)
+        factors = (*factors[:place], -factors[place], *factors[place + 1 :])
+    made = (environment.create_symintnode(factor, hint=None) for factor in factors)
+    return all(known_true(number >= 0) or known_true(number > -1) for number in made)
 
 
 def known_equal(left: Any, right: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ._torch import OpOverload, is_data_dependent, known_true, schema_arguments
+from ._torch import OpOverload, is_data_dependent, known_at_most, schema_arguments
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
 from .unsupported import Unsupported
 
@@ -148,7 +148,9 @@ def _within_storage(given: Given) -> bool:
         return True
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) + 1
     needed, there = last * tensor.element_size(), tensor.untyped_storage().nbytes()
-    if any(map(is_data_dependent, size)) and not known_true(needed <= there):
+    if known_at_most(needed, there):
+        return True
+    if any(map(is_data_dependent, size)):
         for n in filter(is_data_dependent, size):
             needed *= torch.sym_min(n, 1)  # no elements lie anywhere
     return _holds(needed <= there)

@@ -339,6 +339,8 @@ class ListVariable(SequenceVariable):
         emitter.pop()
 
     def reconstruct(self, emitter: Emitter) -> None:
+        if self.form is not None and self.form.rebuild(emitter):
+            return
         self.look()
         emitter.load_elements("list", self._items)
 
@@ -534,6 +536,10 @@ class ListForm:
 
     def look(self, target: ListVariable) -> None:
         """Its elements are needed."""
+
+    def rebuild(self, emitter: Emitter) -> bool:
+        """Whether it loads the list itself, whose elements are not needed then."""
+        return False
 
     def truth(self) -> bool | None:
         return None

@@ -101,6 +101,12 @@ class ListIteratorVariable(IteratorVariable):
         self.exhausted = False
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
+        form = self.iterated.form
+        if form is not None and self.position == 0 and not self.exhausted:
+            first = form.get_item(evaluator, self.iterated, ConstantVariable(0))
+            if first is not None:
+                self.position = 1
+                return first
         items = self.iterated.items(evaluator)
         if self.exhausted or self.position >= len(items):
             self.exhausted = True

@@ -13,6 +13,7 @@ from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
 from ...models.containers.sequences import ListVariable
 from ...models.iterators.builtin_iterators import ListIteratorVariable
+from ...models.numbers.data_numbers import DataBooleanVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...protocol import Frame
 from ...variables.base import Variable
@@ -21,7 +22,7 @@ from ..decisions import RegionRefused, refuse
 from ..elements import in_range
 from ..identity.aliases import storages_of
 from ..loops.counted_loops import Span, combined, value_of
-from .rows import AllRows, LoopRows, RowVariable
+from .rows import AllRows, LeavingBuffer, LoopRows, RowVariable
 
 
 def _element(evaluator: Frame, found: AllRows, index: Variable) -> Variable:
@@ -112,9 +113,11 @@ def listed_rows(
     if found is None:
         return None
     first, count = ConstantVariable(iterator.position), found.rows.count
-    if not evaluator.binary_operation("gt", count, first).truth(evaluator):
+    has_some = evaluator.binary_operation("gt", count, first)
+    depends = isinstance(has_some, DataBooleanVariable)
+    if not depends and not has_some.truth(evaluator):
         return None
-    return ListElements(iterator, found), Span(first, count, ConstantVariable(1), True)
+    return ListElements(iterator, found), Span(first, count, ConstantVariable(1), True, depends)
 
 
 class ReadRows:
@@ -135,4 +138,5 @@ class ReadRows:
             raise self._refusal
 
     def _is_own(self, variable: Variable) -> bool:
-        return isinstance(variable, RowVariable) and variable.rows is self._rows
+        is_row = isinstance(variable, RowVariable | LeavingBuffer)
+        return is_row and variable.rows is self._rows

@@ -84,6 +84,7 @@ class LoopRows:
         self.loop = loop
         self._shared = shared
         self._made: dict[int, RowVariable] = {}  # by position; -1 is the last
+        self.leaving: EveryRow | None = None  # all of them, where a list of them leaves the graph
 
     def note_use(self, is_view: bool) -> None:
         """The rows are read; ``is_view``: by what may be read again later."""
@@ -92,6 +93,12 @@ class LoopRows:
         if self._copies is not None and not is_view:
             self._copies.note_read()
 
+    def every_separate(self) -> EveryRow | None:
+        """All of them as they leave the graph, however many; None of a known number."""
+        if self.leaving is None and not self.count.is_constant():
+            self.leaving = EveryRow(self)
+        return self.leaving
+
     def row(self, position: int) -> Variable:
         """The row at a position, or the last one for -1."""
         if 0 <= position < len(self.leading):
@@ -99,6 +106,15 @@ class LoopRows:
         if position not in self._made:
             self._made[position] = RowVariable(self, position)
         return self._made[position]
+
+    def led(self) -> range:
+        """The positions of what the list has held before the loop."""
+        return range(len(self.leading))
+
+    def is_only(self, place: int) -> bool:
+        """Whether the row at one end, 0 or -1, may be made though there may be one row alone."""
+        other = 0 if place else -1
+        return other not in self._made and not self.leading
 
     def every(self) -> list[Variable]:
         """All rows, of which there are this many from now on."""
@@ -128,6 +144,13 @@ class AllRows(ListForm):
         target.form = None
         target._items = self.rows.every()[:: -1 if self.is_reversed else 1]
 
+    def rebuild(self, emitter: Emitter) -> bool:
+        every = self.rows.every_separate()
+        if every is None:
+            return False
+        emitter.load_call(_listed, self.is_reversed, every, *self.rows.leading)
+        return True
+
     def in_order(self, evaluator: Frame) -> TensorVariable:
         """A tensor of all rows in the order of the list, to be read."""
         self.rows.note_use(is_view=False)
@@ -150,12 +173,16 @@ class AllRows(ListForm):
                 made = ListVariable()
                 made.form = self.reversed() if whole.step == -1 else self
                 return made
-        elif key.is_constant() and key.as_constant() in (0, -1) and self._has_two(evaluator):
-            return self.rows.row(0 if (key.as_constant() == 0) != self.is_reversed else -1)
+        elif key.is_constant() and not self.is_reversed and key.as_constant() in self.rows.led():
+            return self.rows.row(key.as_constant())
+        elif key.is_constant() and key.as_constant() in (0, -1):
+            place = 0 if (key.as_constant() == 0) != self.is_reversed else -1
+            if self.rows.is_only(place) or self._has_two(evaluator):
+                return self.rows.row(place)
         return None
 
     def _has_two(self, evaluator: Evaluator) -> bool:
-        """Whether the first row is not the last one, guarded."""
+        """Whether the first row is not the last one, guarded; False where data decides it."""
         compared = evaluator.binary_operation("ge", self.rows.count, ConstantVariable(2))
         return compared.is_constant() and bool(compared.as_constant())
 
@@ -218,12 +245,35 @@ def _joined_buffer(evaluator: Frame, sequence: Variable) -> TensorVariable | Non
 # ``torch.save`` of one would write all, and one would keep the memory of all.
 
 
+class LeavingBuffer(TensorVariable):
+    """A buffer that leaves the graph for the code after it alone, which copies its rows."""
+
+    is_regional = True
+
+    def __init__(self, rows: LoopRows) -> None:
+        super().__init__(rows.buffer.node, rows.buffer.fake, None)
+        self.rows = rows
+
+
+class EveryRow(Variable):
+    """A tuple of copies of all rows of a buffer but those that the list has held before the loop."""
+
+    def __init__(self, rows: LoopRows) -> None:
+        self._buffer = LeavingBuffer(rows)
+        self._first = len(rows.leading)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_call(_rows_from, self._first, self._buffer)
+
+    def index_of(self, row: RowVariable) -> int:
+        return row.position - self._first if row.position >= 0 else row.position
+
+
 class _SeparateRows(Variable):
     """A tuple of copies of some rows of a buffer, at ``positions``."""
 
     def __init__(self, rows: LoopRows, positions: list[int]) -> None:
-        buffer = rows.buffer
-        self._buffer = TensorVariable(buffer.node, buffer.fake, None)
+        self._buffer = LeavingBuffer(rows)
         self._positions = positions
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -235,7 +285,7 @@ class _SeparateRow(Variable):
 
     kind = torch.Tensor
 
-    def __init__(self, every: _SeparateRows, index: int) -> None:
+    def __init__(self, every: _SeparateRows | EveryRow, index: int) -> None:
         self._every = every
         self._index = index
 
@@ -251,6 +301,17 @@ def separate_rows(buffer: torch.Tensor, positions: Sequence[int]) -> tuple[torch
     return tuple([rows[position].clone() for position in positions])
 
 
+def _rows_from(first: int, buffer: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tuple([row.clone() for row in buffer.unbind(0)[first:]])
+
+
+def _listed(
+    is_reversed: bool, rows: Sequence[torch.Tensor], *leading: torch.Tensor
+) -> list[torch.Tensor]:
+    every = [*leading, *rows]
+    return every[::-1] if is_reversed else every
+
+
 def separate(outputs: Sequence[Variable]) -> ProgramPoint | None:
     """Let each row among ``outputs`` be a tensor of its own after the graph.
 
@@ -258,15 +319,22 @@ def separate(outputs: Sequence[Variable]) -> ProgramPoint | None:
     there is none.
     """
     escaping: dict[int, list[RowVariable]] = {}
+    buffers = {id(v.rows): v.rows for v in outputs if isinstance(v, LeavingBuffer)}
     for output in outputs:
         if isinstance(output, RowVariable):
             escaping.setdefault(id(output.rows), []).append(output)
-    shown = storages_of(v for v in outputs if not isinstance(v, RowVariable))
-    for found in escaping.values():
-        rows = found[0].rows
+            buffers[id(output.rows)] = output.rows
+    others = (v for v in outputs if not isinstance(v, RowVariable | LeavingBuffer))
+    shown = storages_of(others)
+    for key, rows in buffers.items():
         if storage_identity(rows.buffer.fake) in shown:
             return rows.place
-        every = _SeparateRows(rows, [row.position for row in found])
-        for index, row in enumerate(found):
-            row.loaded_instead = _SeparateRow(every, index)
+        found, every = escaping.get(key, []), rows.leaving
+        if every is None:
+            made = _SeparateRows(rows, [row.position for row in found])
+            for index, row in enumerate(found):
+                row.loaded_instead = _SeparateRow(made, index)
+        else:
+            for row in found:
+                row.loaded_instead = _SeparateRow(every, every.index_of(row))
     return None

@@ -23,7 +23,7 @@ class Span:
     """The numbers that a loop's counter has: ``start``, and ``step`` more each time, before ``stop``.
 
     Each is an integer, constant or symbolic; ``ascends``: the step is greater than 0 in every call;
-    ``may_be_empty``: it differs by the iteration of a loop around, and there may be none of them.
+    ``may_be_empty``: it differs by data or by the iteration of a loop around, and there may be none of them.
     """
 
     start: Variable

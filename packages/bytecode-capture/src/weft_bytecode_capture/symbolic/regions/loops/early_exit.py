@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -245,14 +245,14 @@ def unset_like(
     check_size(evaluator, fake)
     kind: dict[str, Any] = {"dtype": fake.dtype, "device": fake.device}
     leading = () if count is None else (count,)
-    shape = ListVariable([*leading, *map(evaluator.wrap_result, fake.shape)])
+    shape = ListVariable([*leading, *_numbers(evaluator, fake.shape)])
     if fake.is_contiguous():
         return call_in(evaluator, graph, torch.empty, shape, **kind)
     if count is not None and expanded_dims(fake):
         raise Unsupported("append of an expanded tensor", repr(like))
     extent = 1 + sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
     between = () if count is None else (extent,)
-    strides = ListVariable([*map(evaluator.wrap_result, (*between, *fake.stride()))])
+    strides = ListVariable(_numbers(evaluator, (*between, *fake.stride())))
     return call_in(evaluator, graph, torch.empty_strided, shape, strides, **kind)
 
 
@@ -275,4 +275,10 @@ def like_result(evaluator: Frame, result: Variable, opens: Opens) -> Variable:
 def _zeros(evaluator: Frame, like: torch.Tensor) -> Variable:
     """A tensor of the graph at hand: ``like`` may be of another."""
     options = {"dtype": like.dtype, "device": like.device}
-    return tensor_of(evaluator, torch.zeros, list(like.shape), **options)
+    shape = ListVariable(_numbers(evaluator, like.shape))
+    return tensor_of(evaluator, torch.zeros, shape, **options)
+
+
+def _numbers(evaluator: Frame, values: Iterable[Any]) -> list[Variable]:
+    """Sizes or strides of a tensor of another graph, computed from those of the inputs."""
+    return [evaluator.graph.number(value, lambda graph: None, None) for value in values]

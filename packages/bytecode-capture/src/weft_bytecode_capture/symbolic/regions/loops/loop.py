@@ -27,8 +27,9 @@ from ...models.iterators.builtin_iterators import (
 )
 from ...models.iterators.joint_iterators import JointIteratorVariable
 from ...models.numbers.symbolic_integer import LoopCounter, SymbolicIntegerVariable
+from ...models.numbers.symbolic_number import SymbolicNumberVariable
 from ...models.numbers.symbolic_range import SymbolicRangeIteratorVariable
-from ...models.torch.tensor import TensorVariable
+from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
@@ -42,7 +43,7 @@ from ..filled_lists.rows import AllRows, LoopRows
 from ..filled_lists.shared_rows import LeadingRows, RowSharing
 from ..state.python_state import ObjectStates
 from ..state.slots import CarriedSlots
-from ..subgraph import Subgraph, parameter
+from ..subgraph import Subgraph, parameter, regional
 from .candidates import candidate_iterator
 from .carried import CarriedLocals
 from .counted_loops import (
@@ -58,6 +59,7 @@ from .early_exit import (
     DONE,
     RolledFor,
     breaks_of,
+    call_in,
     returned_value,
     rolling,
     unset_flag,
@@ -210,6 +212,7 @@ class _ForLoop:
         self._taken: list[torch.fx.Node] = []
         self._written = len(evaluator.state.aliases.written)  # before the body
         self.done: TensorVariable | None = None  # the parameter that says that the loop has ended
+        self.iterations: TensorVariable | None = None  # that which counts them, where lists need it
 
     def run(self) -> None:
         evaluator = self.evaluator
@@ -273,9 +276,29 @@ class _ForLoop:
         if done is None:
             return
         assert isinstance(done, TensorVariable)
-        if appended:
-            raise Unsupported("list of a length that depends on data")
         self.done = self.carried.add("done", unset_flag(self.evaluator, self.outer), done).parameter
+        if appended:
+            self._count_iterations()
+
+    def _count_iterations(self) -> None:
+        """Carry how many iterations there have been: a list has a row of each."""
+        if not self.span.has_unit_step() or self.builder.is_in_region:
+            raise Unsupported("list of a length that depends on data")
+        none = call_in(self.evaluator, self.outer, torch.zeros, (), dtype=torch.int64)
+        counted = self.carried.add("count", none, None)
+        with self.subgraph.active():
+            counted.result = tensor_of(self.evaluator, torch.add, counted.parameter, 1)
+        self.iterations = counted.parameter
+
+    def _iteration_count(self) -> SymbolicNumberVariable:
+        """How many iterations there have been, a number that data decides, of at least one."""
+        assert self.iterations is not None
+        count = self.evaluator.call_method(self.iterations, "item")
+        if not isinstance(count, SymbolicNumberVariable):
+            raise Unsupported("list of a length that depends on data")
+        assume(count.value >= 1)
+        assume(count.value <= value_of(self.span.count(self.evaluator)))
+        return count
 
     def _differs(self, reason: str) -> NoReturn:
         """The first iteration may differ from the others only: it is tried without that one."""
@@ -351,6 +374,8 @@ class _ForLoop:
             raise Unsupported("list of a length that differs by iteration")
         is_filled_alone = leading or not appending.held
         if len(appending.added) != 1 or not is_filled_alone or not self.span.has_unit_step():
+            if self.done is not None:
+                raise Unsupported("list of a length that depends on data")
             self._values()
         with self._outside():
             count = self.span.count(self.evaluator)
@@ -374,15 +399,30 @@ class _ForLoop:
         for each in filled:
             leading = (each.leading, self._leading_rows(each.leading))
             rows = [
-                LoopRows(evaluator, self.place, buffer, each.count, loop, next(shared), *leading)
-                for buffer, _ in each.rows
+                LoopRows(evaluator, self.place, *part, next(shared), *leading)
+                for part in (self._filled(each, buffer, loop) for buffer, _ in each.rows)
             ]
-            if self.span.values is None:
+            if self.span.values is None or self.done is not None:
                 each.target.form = AllRows(rows[0])
             else:
                 every = zip(*(part.every() for part in rows), strict=True)
                 added = [row for iteration in every for row in iteration]
                 each.target._items[len(each.target._items) - len(each.leading) :] = added
+
+    def _filled(
+        self, each: _FilledList, buffer: TensorVariable, loop: torch.fx.Node
+    ) -> tuple[TensorVariable, Variable, torch.fx.Node]:
+        """The rows of ``buffer`` that ``loop`` has filled, how many there are, the node that gives them."""
+        if self.done is None:
+            return buffer, each.count, loop
+        led = ConstantVariable(len(each.leading))
+        count = combined(self.evaluator, "add", self._iteration_count(), led)
+        with self.builder.fake_mode:
+            fake = torch.narrow(buffer.fake, 0, 0, value_of(count))  # which is inside, always
+        node = self.builder.graph.call_function(torch.narrow, (buffer.node, 0, 0, node_of(count)))
+        node.meta.update(loop.meta)
+        node.meta["example_value"] = fake
+        return regional(node, fake), count, node
 
     def _leading_rows(self, leading: Sequence[TensorVariable]) -> LeadingRows | None:
         """What watches over the copies of ``leading`` in a buffer."""
