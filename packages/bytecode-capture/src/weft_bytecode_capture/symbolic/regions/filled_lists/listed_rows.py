@@ -138,5 +138,6 @@ class ReadRows:
             raise self._refusal
 
     def _is_own(self, variable: Variable) -> bool:
-        is_row = isinstance(variable, RowVariable | LeavingBuffer)
-        return is_row and variable.rows is self._rows
+        if not isinstance(variable, RowVariable | LeavingBuffer):
+            return False
+        return variable.rows is self._rows
