@@ -11,7 +11,7 @@ from weft_guards import ArgumentSource, ItemSource, LengthIs, Source, TypeIs
 
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
-from ...protocol import Evaluator
+from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.hashing import hashed_key
@@ -35,13 +35,24 @@ from .slices import SliceVariable, index_value
 
 
 def _require_recurring(evaluator: Evaluator, source: Source, values: Sequence[Any]) -> None:
-    """Break where code behind a break would be compiled for each length of what a loop has filled."""
+    """Break where code behind a break would be compiled for each length of what a loop has filled.
+
+    Not inside a loop, which would break in each iteration.
+    """
     history = evaluator.state.frame.history
     if not history.is_resumed or not isinstance(source, ArgumentSource):
+        return
+    if any(_is_in_loop(frame) for frame in evaluator.frame.frames()):
         return
     if history.length_recurs(source, len(values)):
         return
     raise Unsupported("sequence whose length varies", f"{len(values)} elements")
+
+
+def _is_in_loop(frame: Frame) -> bool:
+    from ...regions.branches.join_points import loops
+
+    return any(frame.index in loop.body for loop in loops(frame.decoded))
 
 
 class SequenceVariable(ContainerVariable):
