@@ -10,6 +10,7 @@ from weft_loop_ir.attention import (
     RowStatistic,
     fuse_attention,
     fuse_attention_gradients,
+    replace_attention_calls,
 )
 from weft_loop_ir.bodies import (
     COMBINED,
@@ -218,6 +219,7 @@ __all__ = [
     "slice_known_indices",
     "step_meets",
     "trip_count",
+    "replace_attention_calls",
     "use_library_attention",
     "verify",
     "with_private_results",

@@ -8,9 +8,8 @@ the kernel whose place it takes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from weft_loop_ir import AttentionKernel, Buffer, MatrixOperand, RowStatistic, print_index
+from weft_loop_ir import AttentionKernel, Buffer, RowStatistic, print_index
 
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
@@ -64,7 +63,7 @@ def print_attention(
 
     ``indices``: how wide those are that only sizes bound.
     """
-    return _AttentionPrinter(attention, buffers, indices).print(tiles_of(attention, buffers, gpu))
+    return AttentionPrinter(attention, buffers, indices).print(tiles_of(attention, buffers, gpu))
 
 
 def tiles_of(
@@ -105,19 +104,15 @@ def tiles_of(
     return sorted(fitting_tiles(tiles, bytes_of, gpu), key=lambda t: t is not first)
 
 
-class _AttentionPrinter(MatrixPrinter):
+class AttentionPrinter(MatrixPrinter):
+    """Prints what a program does that has all the keys of its rows."""
+
     def __init__(
         self, attention: AttentionKernel, buffers: Mapping[str, Buffer], indices: SymbolicIndices
     ) -> None:
         self.attention = attention
-        layout = buffers[attention.result].layout
-        self.dtype = layout.dtype
-        _, queries, _ = attention.query.size
-        self.result = replace(
-            MatrixOperand.of(attention.result, layout),
-            size=(attention.score_rows.batches, queries, attention.value.size[2]),
-        )
-        operands = (attention.query, attention.key, attention.value, self.result)
+        self.dtype = buffers[attention.out.buffer].layout.dtype
+        operands = (attention.query, attention.key, attention.value, attention.out)
         in_half = self.dtype.itemsize == 2
         scores, bodies = (attention.scores,), (attention.score,)
         super().__init__(ScoreTile(attention, buffers, scores, bodies, operands, in_half, indices))
@@ -125,14 +120,15 @@ class _AttentionPrinter(MatrixPrinter):
 
     def print(self, tiles: Sequence[AttentionTile]) -> PrintedKernel:
         """With the first of ``tiles``, and the others as alternatives."""
-        self._begin()
+        self.begin_rows()
         with self.tile.printer.loop(f"for start in {seen_keys(self.tile, self.attention.bounds)}:"):
-            self._step()
+            self.print_step()
         self._end()
         grid = with_batches(self.tile, self.tile.queries, "YBLOCK", tiles[0].queries)
         return printed_kernel(self.tile, tiles, grid, ("XBLOCK",))
 
-    def _begin(self) -> None:
+    def begin_rows(self) -> None:
+        """The queries, and what the loop over keys changes."""
         attention, tile = self.attention, self.tile
         depth, columns = attention.query.size[2], attention.value.size[2]
         self.begin("YBLOCK", (depth, columns))
@@ -148,7 +144,7 @@ class _AttentionPrinter(MatrixPrinter):
         tile.name_loops(of_rows=True, of_batches=True)
         tile.print_invariant({attention.key_loop.symbol})
 
-    def _step(self) -> None:
+    def print_step(self) -> None:
         """A block of keys."""
         attention, tile = self.attention, self.tile
         key_step = print_index(attention.key.steps[1], INDEX)
@@ -191,7 +187,7 @@ class _AttentionPrinter(MatrixPrinter):
         tile.emit("result = sums / total")
         if attention.hidden_are_zero:
             tile.emit("result = tl.where(total == 0.0, 0.0, result)")
-        self.store(self.result, "result", "yindex", "ymask")
+        self.store(attention.out, "result", "yindex", "ymask")
         rows = f"batch * {self.queries} + yindex"
         for number, name in attention.kept:
             tile.emit(f"tl.store({tile.pointers[name]} + {rows}, {ROW_STATISTICS[number]}, ymask)")

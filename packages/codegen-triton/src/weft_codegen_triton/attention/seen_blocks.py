@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import sympy
 from weft_loop_ir import KeyBounds, LoopBody, print_index
 
 from weft_codegen_triton.attention.score_tile import ScoreTile
@@ -24,19 +25,42 @@ def seen_keys(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None 
 
     All of them, if one of the rows has a ``sight`` that is not finite: weights that are not numbers.
     """
-    keys = print_index(tile.keys, INDEX)
-    start, stop = "0", keys
-    if bounds is not None and bounds.first is not None:
-        start = f"tl.maximum(first + {print_index(bounds.first, INDEX)}, 0) // XBLOCK * XBLOCK"
-    if bounds is not None and bounds.last is not None:
-        stop = f"tl.minimum(first + YBLOCK + {print_index(bounds.last, INDEX)}, {keys})"
-    if bounds is not None and bounds.equal:
-        rows, numbers = zip(*bounds.equal, strict=True)
-        start, stop = _equal(tile, "x", rows, numbers, (start, stop))
+    start, stop = key_range(tile, bounds)
     if bounds is not None and sight is not None:
         tile.emit(f"is_lost = {_is_lost(tile, sight, '[YBLOCK, 1]')}")
-        start, stop = _unless_lost(start, stop, keys)
+        start, stop = _unless_lost(start, stop, print_index(tile.keys, INDEX))
     return f"range({loop_bound(start)}, {loop_bound(stop)}, XBLOCK)"
+
+
+def key_range(tile: ScoreTile, bounds: KeyBounds | None) -> tuple[str, str]:
+    """The first of the keys that rows from ``first`` on may see, where a block begins, and the end of them."""
+    keys, index = print_index(tile.keys, INDEX), tile.printer.index_type
+    start, stop = "0", keys
+    if bounds is None:
+        return start, stop
+    if bounds.first is not None:
+        start = f"tl.maximum(first + {print_index(bounds.first, INDEX)}, 0) // XBLOCK * XBLOCK"
+    if bounds.last is not None:
+        stop = f"tl.minimum(first + YBLOCK + {print_index(bounds.last, INDEX)}, {keys})"
+    for number, (body, more) in enumerate(bounds.least):
+        _print_limits(tile, [body], "[YBLOCK, 1]", tile.printer.tile.masks.get("y"))
+        tile.emit(f"begin{number} = tl.minimum(tl.maximum({_moved('least0', more)}, 0), {keys})")
+        start = f"tl.maximum({start}, begin{number}.to({index}) // XBLOCK * XBLOCK)"
+    for number, (body, more) in enumerate(bounds.most):
+        _print_limits(tile, [body], "[YBLOCK, 1]", tile.printer.tile.masks.get("y"))
+        end = _moved("greatest0", more + 1)
+        tile.emit(f"end{number} = tl.minimum(tl.maximum({end}, 0), {keys})")
+        stop = f"tl.minimum({stop}, end{number}.to({index}))"
+    if bounds.equal:
+        rows, numbers = zip(*bounds.equal, strict=True)
+        start, stop = _equal(tile, "x", rows, numbers, (start, stop))
+    return start, stop
+
+
+def _moved(limit: str, more: sympy.Expr) -> str:
+    """``limit`` and ``more``, an integer that any key's position could be added to."""
+    near = f"tl.minimum(tl.maximum({limit}, {-INT32_SAFE}), {INT32_SAFE})"
+    return near if more == 0 else f"{near} + {print_index(more, INDEX)}"
 
 
 def seeing_rows(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None) -> str:

@@ -8,5 +8,8 @@ from weft_loop_ir.attention.find_gradients import (
     fuse_attention_gradients as fuse_attention_gradients,
 )
 from weft_loop_ir.attention.key_bounds import KeyBounds as KeyBounds
+from weft_loop_ir.attention.library_calls import (
+    replace_attention_calls as replace_attention_calls,
+)
 from weft_loop_ir.attention.operands import MatrixOperand as MatrixOperand
 from weft_loop_ir.attention.softmax_rows import RowStatistic as RowStatistic

@@ -34,8 +34,10 @@ def element(operand: MatrixOperand, row: sympy.Expr, column: sympy.Expr) -> tupl
     return operand.buffer, sympy.expand(operand.base + row * steps[0] + column * steps[1])
 
 
-def _add_matmul(nests: LoopNests, left: MatrixOperand, right: MatrixOperand, result: str) -> None:
-    """``result = left @ right``, matrix by matrix, into dense memory."""
+def _add_matmul(
+    nests: LoopNests, left: MatrixOperand, right: MatrixOperand, result: str | MatrixOperand
+) -> None:
+    """``result = left @ right``, matrix by matrix; a buffer that is named alone is dense."""
     batches, rows, inner = left.size
     outer = (
         LoopVariable(MatrixOperand.batch, batches),
@@ -44,7 +46,8 @@ def _add_matmul(nests: LoopNests, left: MatrixOperand, right: MatrixOperand, res
     )
     summed = (LoopVariable(INNER, inner),)
     product = _product(element(left, ROW, INNER), element(right, INNER, COLUMN))
-    nests.contract(outer, summed, product, (result, dense(outer)))
+    place = (result, dense(outer)) if isinstance(result, str) else element(result, ROW, COLUMN)
+    nests.contract(outer, summed, product, place)
 
 
 def _product(*elements: tuple[str, sympy.Expr]) -> Callable[[BodyRecorder], Value]:
@@ -105,8 +108,19 @@ def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -
     steps = (score_rows.queries * key.size, key.size, ONE)
     size = (score_rows.batches, score_rows.queries, key.size)
     of_weights = MatrixOperand(weights, size, MatrixOperand.batch * steps[0], steps[1:])
-    _add_matmul(nests, of_weights, kernel.value, kernel.result)
+    _add_matmul(nests, of_weights, kernel.value, kernel.out)
+    if kernel.counters is not None:
+        add_zeros(nests, kernel.counters, score_rows.batches)
     return nests.expansion()
+
+
+def add_zeros(nests: LoopNests, name: str, count: sympy.Expr) -> None:
+    """Append what stores zeros in the first ``count`` elements of ``name``."""
+
+    def store(ops: BodyRecorder) -> None:
+        ops.store(name, ROW, ops.constant(0, nests.buffers[name].layout.dtype))
+
+    nests.add((LoopVariable(ROW, count),), ((), store))
 
 
 def expanded_gradients(kernel: AttentionGradientKernel, buffers: Mapping[str, Buffer]) -> Expansion:

@@ -8,7 +8,7 @@ used, so that they need no memory and bounds of keys show.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
@@ -50,16 +50,18 @@ ADDED_MATMULS = (aten.baddbmm.default,)
 class AttentionKernel(FusedKernel):
     """``softmax(f(query @ key)) @ value`` for each matrix of a batch; it has no stages.
 
-    ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``.  ``score`` gives ``f`` of a score in float32,
+    ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``, ``out [n, l, d]``.  ``score`` gives ``f`` of a score in float32,
     at the loops ``outer`` (``score_rows`` says what they are to a matrix and its row) and ``key_loop``; it
     loads the score from ``scores``.  ``bounds``: keys that have no weight.  ``hidden_are_zero``: rows whose
     scores are all minus infinity give zeros, not NaN.  ``kept``: numbers of each row and the buffers
-    ``[n, l]`` that they are kept in.  ``apart`` are the steps whose place it takes.
+    ``[n, l]`` that they are kept in.  ``apart`` are the steps whose place it takes.  ``counters`` is a
+    buffer of an integer for each matrix, zero before and after: who is last of several on one can tell.
     """
 
     query: MatrixOperand
     key: MatrixOperand
     value: MatrixOperand
+    out: MatrixOperand
     score: LoopBody
     scores: str
     score_rows: ScoreRows
@@ -67,12 +69,8 @@ class AttentionKernel(FusedKernel):
     bounds: KeyBounds | None
     hidden_are_zero: bool
     kept: tuple[tuple[RowStatistic, str], ...]
-    apart: tuple[ExternCall, Kernel, ExternCall]
-
-    @property
-    def result(self) -> str:
-        """The buffer of the result, ``[n, l, d]``."""
-        return self.writes[0]
+    apart: tuple[ExternCall | Kernel, ...]
+    counters: str | None = None
 
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
         return expanded_attention(self, buffers)
@@ -220,6 +218,10 @@ def _attention_kernel(
         query=query,
         key=key,
         value=value,
+        out=replace(
+            MatrixOperand.of(result, schedule.buffers[result].layout),
+            size=(score_rows.batches, score_rows.queries, value.size[2]),
+        ),
         score=body,
         scores=scores,
         score_rows=score_rows,

@@ -7,7 +7,7 @@ its weight is 0.  Conditions that compare linear forms of the positions of query
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 import sympy
@@ -31,6 +31,7 @@ from weft_loop_ir.bodies import (
     Load,
     LoopBody,
     Masked,
+    Operation,
     Scalar,
     Value,
     Where,
@@ -43,12 +44,15 @@ class KeyBounds:
     """Keys below ``query + first`` and above ``query + last`` are hidden; None: no bound.
 
     ``equal`` are pairs of integers, of a row and of a key: a key is hidden where they differ.
+    ``least`` and ``most`` are integers of a row, and what is added to each: keys below, or above, are hidden.
     ``every_row_sees``: each query has a key that is not hidden.
     """
 
     first: sympy.Expr | None
     last: sympy.Expr | None
     equal: tuple[tuple[LoopBody, LoopBody], ...] = ()
+    least: tuple[tuple[LoopBody, sympy.Expr], ...] = ()
+    most: tuple[tuple[LoopBody, sympy.Expr], ...] = ()
     every_row_sees: bool = False
 
 
@@ -56,7 +60,7 @@ class KeyBounds:
 class _Conditions:
     """What a score has to satisfy to be seen: ``known`` are bounds of ``key - query``, from below and above.
 
-    ``equal`` are pairs as in :class:`KeyBounds`.  ``is_whole``: there is no other condition, but for some
+    ``equal``, ``least`` and ``most`` are as in :class:`KeyBounds`.  ``is_whole``: there is no other condition, but for some
     that hold where query and key have one position (``holds_at_query``).  ``fills``: what hidden scores
     become.
     """
@@ -65,6 +69,8 @@ class _Conditions:
     last: list[sympy.Expr]
     fills: list[float]
     equal: list[tuple[LoopBody, LoopBody]] = field(default_factory=list)
+    least: list[tuple[LoopBody, sympy.Expr]] = field(default_factory=list)
+    most: list[tuple[LoopBody, sympy.Expr]] = field(default_factory=list)
     is_whole: bool = True
     holds_at_query: bool = False
 
@@ -87,14 +93,16 @@ def key_bounds(
     reader = _Reader(body, scores, query, key, positions, lowest)
     reader.visit(body.result)
     found = reader.found
-    if not found.first and not found.last and not found.equal:
+    if not any((found.first, found.last, found.equal, found.least, found.most)):
         return None
     first = sympy.Max(*found.first) if found.first else None
     last = sympy.Min(*found.last) if found.last else None
-    sees = found.is_whole and _every_row_sees(first, last, extents, found.holds_at_query)
+    is_known = found.is_whole and not (found.least or found.most)
+    sees = is_known and _every_row_sees(first, last, extents, found.holds_at_query)
     if any(math.isfinite(f) for f in found.fills) and not sees:
         return None  # a row without visible keys has weights for all of them
-    return KeyBounds(first, last, tuple(found.equal), sees)
+    limits = tuple(found.least), tuple(found.most)
+    return KeyBounds(first, last, tuple(found.equal), *limits, every_row_sees=sees)
 
 
 def _every_row_sees(
@@ -202,7 +210,7 @@ class _Reader:
             return False
         left, right = (self._position(v) for v in compared.operands)
         if left is None or right is None:
-            return False
+            return self._note_limit(compared.operands, (left, right), operation)
         difference = sympy.expand(left - right)
         slope = difference.coeff(self.key)
         if slope == -1:
@@ -216,6 +224,29 @@ class _Reader:
             self.found.last.append(-rest - int(operation is LT))
         else:
             self.found.first.append(-rest + int(operation is GT))
+        return True
+
+    def _note_limit(
+        self,
+        operands: Sequence[Value],
+        positions: tuple[sympy.Expr | None, sympy.Expr | None],
+        operation: Operation | None,
+    ) -> bool:
+        """Note how an integer of a row bounds the key; False where something else is compared."""
+        (left, right), (position, other) = operands, positions
+        if position is None:
+            left, right, position = right, left, other
+            operation = None if operation is None else operation.mirror
+        if position is None or self.body.at(right).dtype not in INTEGERS:
+            return False
+        rest = sympy.expand(position - self.key)  # key + rest  <op>  the integer
+        if rest.free_symbols & self.positions or self._depends(right, {self.key}):
+            return False
+        row = part_of(self.body, right)
+        if operation in (LE, LT):
+            self.found.most.append((row, -rest - int(operation is LT)))
+        else:
+            self.found.least.append((row, -rest + int(operation is GT)))
         return True
 
     def _note_equal(self, left: Value, right: Value) -> bool:

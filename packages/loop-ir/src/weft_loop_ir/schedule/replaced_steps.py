@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from weft_loop_ir.ir import BufferKind, BufferView, Kernel, ParallelKernels, Schedule, Step
+from weft_loop_ir.ir import Buffer, BufferKind, BufferView, Kernel, ParallelKernels, Schedule, Step
 from weft_loop_ir.loop_graph import item_reads, item_writes
 from weft_loop_ir.schedule.memory_plan import plan_memory
 from weft_loop_ir.schedule.options import ScheduleOptions
@@ -21,7 +21,7 @@ class ReplacedSteps:
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self.buffers = schedule.buffers
+        self.buffers = dict(schedule.buffers)
         self._schedule = schedule
         self._steps: list[tuple[Step, ...]] = []
         self._groups: list[ParallelKernels | None] = []
@@ -60,6 +60,10 @@ class ReplacedSteps:
         kind = self.buffers[name].kind
         return kind is BufferKind.INTERMEDIATE and name not in self._returned
 
+    def is_returned(self, name: str) -> bool:
+        """Whether ``name`` is a result of the program, or a part of it is."""
+        return name in self._returned
+
     def is_made_at(self, name: str, place: int) -> bool:
         """Whether ``name`` holds nothing but what the step at ``place`` writes."""
         return not self.buffers[name].kind.is_given and self._writers[name] == [place]
@@ -93,6 +97,10 @@ class ReplacedSteps:
         self._set(place, tuple(steps))
         self._replaced.add(place)
 
+    def add(self, buffer: Buffer) -> None:
+        """Have another buffer, for what is put somewhere."""
+        self.buffers[buffer.name] = buffer
+
     def change(self, place: int, kernel: Kernel) -> None:
         """Put ``kernel`` in the place of one that touches the same buffers, beside what that runs beside."""
         self._steps[place] = (kernel,)
@@ -123,7 +131,7 @@ class ReplacedSteps:
             return self._schedule
         steps = arrange(self._grouped(self._needed()))
         memory = plan_memory(steps, self.buffers, options)
-        return replace(self._schedule, steps=steps, memory=memory)
+        return replace(self._schedule, buffers=self.buffers, steps=steps, memory=memory)
 
     def _needed(self) -> list[tuple[int, Step]]:
         """The steps and their positions, without kernels that write nothing that is read any more."""
