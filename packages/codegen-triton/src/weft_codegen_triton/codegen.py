@@ -37,15 +37,18 @@ from weft_loop_ir import (
     fuse_attention_gradients,
     merge_matmuls,
     recompute_probabilities,
+    replace_attention_calls,
     size_hints,
     slice_known_indices,
     use_library_attention,
 )
 
 from weft_codegen_triton.attention.choose_attention import AttentionChooser
+from weft_codegen_triton.attention.few_queries import parts_of_keys
 from weft_codegen_triton.attention.functions import MAX_KEYS, MAX_TRAINED_KEYS
 from weft_codegen_triton.attention.print_attention import print_attention, tiles_of
 from weft_codegen_triton.attention.print_gradients import gradient_tiles, print_gradients
+from weft_codegen_triton.attention.print_split import print_split
 from weft_codegen_triton.attention.suitability import (
     has_enough_programs,
     suits_gradients,
@@ -440,6 +443,9 @@ class TritonCodegen(Codegen):
 
         def printed(kernel: Kernel) -> PrintedKernel:
             if isinstance(kernel, AttentionKernel):
+                parts = parts_of_keys(kernel, gpu)
+                if parts > 1:
+                    return print_split(kernel, schedule.buffers, indices, parts)
                 return print_attention(kernel, schedule.buffers, indices, gpu)
             if isinstance(kernel, AttentionGradientKernel):
                 return print_gradients(kernel, schedule.buffers, indices, gpu)
@@ -485,8 +491,12 @@ class TritonCodegen(Codegen):
             is_busy = chosen is not None or has_enough_programs(kernel, device.gpu)
             return is_busy and bool(gradient_tiles(kernel, schedule.buffers, device.gpu))
 
+        def accept_call(attention: AttentionKernel) -> bool:
+            return parts_of_keys(attention, device.gpu) > 1
+
         with device.guard():
             schedule = fuse_attention(schedule, accept, self.schedule_options)
+        schedule = replace_attention_calls(schedule, accept_call, self.schedule_options)
         return fuse_attention_gradients(schedule, accept_gradients, self.schedule_options)
 
     def _row_limits(self, gpu: Gpu, tile: int = 0) -> RowLimits:

@@ -60,7 +60,7 @@ class AttentionChooser:
             replace(printed, function=replace(f, alternatives=()), blocks=grid_blocks(f))
             for f in tiles
         ]
-        apart = print_kernel(attention.apart[1], self.buffers, self.limits)
+        apart = print_kernel(_softmax(attention), self.buffers, self.limits)
         path = self._path([*kernels, apart])
         times = _read(path)
         if times is None or len(times.tiles_ms) != len(kernels):
@@ -70,7 +70,7 @@ class AttentionChooser:
 
     def _can_be_timed(self, attention: AttentionKernel) -> bool:
         """Whether it needs nothing but memory, of known sizes."""
-        kernel = attention.apart[1]
+        kernel = _softmax(attention)
         if attention.score.holds(Scalar) or kernel.holds(Scalar):
             return False
         names = {*attention.reads, *attention.writes, *kernel.reads, *kernel.writes}
@@ -88,7 +88,7 @@ class AttentionChooser:
         forms = [replace(attention, name=f"tile{number}") for number in range(len(kernels))]
         steps = attention.apart
         printed = {form.name: p for form, p in zip(forms, kernels, strict=True)}
-        printed[steps[1].name] = apart
+        printed[_softmax(attention).name] = apart
         launchers = self.device.load_each({name: p.function for name, p in printed.items()})
         loaded: dict[str, Loaded] = {
             name: (printed[name], launcher)
@@ -103,7 +103,13 @@ class AttentionChooser:
             around = timed if len(timed) == 1 and timed[0] in forms else steps
             return timer.milliseconds(around, loaded) if runs else None
 
-        return AttentionTimes(time(steps[1]), tuple(time(form) for form in forms))
+        return AttentionTimes(time(_softmax(attention)), tuple(time(form) for form in forms))
+
+
+def _softmax(attention: AttentionKernel) -> Kernel:
+    """The kernel between two matmuls."""
+    (kernel,) = (step for step in attention.apart if isinstance(step, Kernel))
+    return kernel
 
 
 def _read(path: Path) -> AttentionTimes | None:

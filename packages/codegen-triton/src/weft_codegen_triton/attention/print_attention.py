@@ -144,6 +144,9 @@ class AttentionPrinter(MatrixPrinter):
         tile.name_loops(of_rows=True, of_batches=True)
         tile.print_invariant({attention.key_loop.symbol})
 
+    loads_values_first = False
+    """Before the scores of their keys are there, in a loop of few steps, which hide nothing of each other."""
+
     def print_step(self) -> None:
         """A block of keys."""
         attention, tile = self.attention, self.tile
@@ -152,9 +155,11 @@ class AttentionPrinter(MatrixPrinter):
         depth, columns = attention.query.size[2], attention.value.size[2]
         key_mask = within(self.key_mask, depth_of(depth, "[:, None]"), depth)
         value_mask = within(self.key_row_mask, depth_of(columns, "[None, :]"), columns)
+        values = f"values = tl.load(value_row + x[:, None] * {value_step}{masked(value_mask)})"
         tile.name_keys("start")
         tile.emit(
             f"keys = tl.load(key_column + xindex * {key_step}{masked(key_mask)})",
+            *([values] if self.loads_values_first else []),
             'score = tl.dot(query, keys, input_precision="ieee")',
         )
         (element,) = tile.print_elements({attention.scores: "score"})
@@ -167,7 +172,7 @@ class AttentionPrinter(MatrixPrinter):
             *self._exponentials(),
             "total = total * factor + tl.sum(weight, 1)[:, None]",
             "largest = higher",
-            f"values = tl.load(value_row + x[:, None] * {value_step}{masked(value_mask)})",
+            *([] if self.loads_values_first else [values]),
             f"weight = weight.to({triton_dtype(self.dtype)})",
             'sums = tl.dot(weight, values, sums * factor, input_precision="ieee")',
         )

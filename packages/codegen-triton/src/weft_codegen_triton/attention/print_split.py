@@ -6,16 +6,18 @@ memory, and counts itself.  The one that is last of a matrix's joins the parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import sympy
 import torch
 from weft_loop_ir import AttentionKernel, Buffer
 
+from weft_codegen_triton.attention.few_queries import tile_of_parts
 from weft_codegen_triton.attention.functions import AttentionTile, depth_of
 from weft_codegen_triton.attention.print_attention import AttentionPrinter
 from weft_codegen_triton.attention.score_tile import padded, within
 from weft_codegen_triton.attention.seen_blocks import key_range
+from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.kernel.expressions import loop_bound
 from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch
@@ -29,14 +31,16 @@ def print_split(
     attention: AttentionKernel,
     buffers: Mapping[str, Buffer],
     indices: SymbolicIndices,
-    tiles: Sequence[AttentionTile],
     parts: int,
 ) -> PrintedKernel:
-    """The function of ``attention`` with as many ``parts`` of keys, a power of two, in the first of ``tiles``."""
-    return _SplitPrinter(attention, buffers, indices, parts).print(tiles)
+    """The function of ``attention`` with as many ``parts`` of keys, a power of two."""
+    tile = tile_of_parts(attention, parts)
+    return _SplitPrinter(attention, buffers, indices, parts).print([tile])
 
 
 class _SplitPrinter(AttentionPrinter):
+    loads_values_first = True
+
     def __init__(
         self,
         attention: AttentionKernel,
@@ -50,8 +54,8 @@ class _SplitPrinter(AttentionPrinter):
         self.count = int(self.tile.batches) * parts * int(self.tile.queries)  # rows of parts
 
     def print(self, tiles: Sequence[AttentionTile]) -> PrintedKernel:
-        """With the first of ``tiles``, and the others as alternatives."""
-        tile, first = self.tile, tiles[0]
+        """In the one of ``tiles``."""
+        tile, (first,) = self.tile, tiles
         self.begin_rows()
         start, stop = key_range(tile, self.attention.bounds)
         tile.emit(
@@ -66,9 +70,8 @@ class _SplitPrinter(AttentionPrinter):
         self._keep()
         with tile.printer.loop(f"if arrived == {self.parts - 1}:"):
             self._join(first)
-        made = [self._function(one) for one in tiles]
         return PrintedKernel(
-            made[0],
+            self._function(first),
             tile.names,
             (Scratch("parts", torch.float32, sympy.Integer(self.count * (self.width + 2))),),
             tile.symbols(),
@@ -79,9 +82,8 @@ class _SplitPrinter(AttentionPrinter):
         )
 
     def _function(self, one: AttentionTile) -> Function:
-        pointers, numbers = self.tile.parameters(), []
-        pointers, numbers = pointers[: len(self.tile.names)], pointers[len(self.tile.names) :]
-        parameters = (*pointers, ("parts_ptr", "*fp32"), *numbers)
+        count, given = len(self.tile.names), self.tile.parameters()
+        parameters = (*given[:count], ("parts_ptr", "*fp32"), *given[count:])
         constants = (("YBLOCK", one.queries), ("XBLOCK", one.keys))
         arguments = [name for name, _ in parameters]
         arguments += [f"{name}: tl.constexpr" for name, _ in constants]
@@ -94,14 +96,14 @@ class _SplitPrinter(AttentionPrinter):
             stages=one.stages,
         )
 
-    def begin(self, block: str, widths: object, matrix: str = "batch") -> None:
+    def begin(self, block: str, widths: Iterable[sympy.Expr], matrix: str = "batch") -> None:
         """The matrix of a program, its part, and positions within rows of ``widths``."""
         cast = self.tile.printer.cast
         self.tile.emit(
             f"{matrix} = {program_id(1)}{cast}",
             f"part = {program_id(0)}{cast}",
             "first = 0",
-            *(f"depth{n} = tl.arange(0, {n})" for n in sorted(set(map(padded, widths)))),  # type: ignore[call-overload]
+            *(f"depth{n} = tl.arange(0, {n})" for n in sorted(set(map(padded, widths)))),
         )
 
     def _keep(self) -> None:
@@ -121,27 +123,28 @@ class _SplitPrinter(AttentionPrinter):
         attention, tile, width = self.attention, self.tile, self.width
         columns = attention.value.size[2]
         held = JOINED_A_THREAD * 32 * first.warps // (self.parts * width)
-        rows = min(first.queries, 1 << max(held, 1).bit_length() - 1)
+        rows = min(power_of_two(int(self.tile.queries)), 1 << max(held, 1).bit_length() - 1)
         depth = depth_of(columns, "[None, :]")
-        tile.emit(f"part = tl.arange(0, {self.parts})[:, None]")
+        tile.emit(f"each = tl.arange(0, {self.parts})[:, None]")
         with tile.printer.loop(f"for top in range(0, {self.queries}, {rows}):"):
             tile.emit(
-                f"place = top + tl.arange(0, {rows})",
-                f"inside = place[None, :] < {self.queries}",
-                f"row = (batch * {self.parts} + part) * {self.queries} + place[None, :]",
-                f"largest = tl.load(parts_ptr + {self.count * width} + row, inside, other=0.0)",
-                f"total = tl.load(parts_ptr + {self.count * (width + 1)} + row, inside, other=0.0)",
-                "shift = tl.max(largest, 0)",
-                'shift = tl.where(shift == float("-inf"), 0.0, shift)',
-                "weight = tl.exp(largest - shift[None, :])",
-                "total = tl.sum(total * weight, 0)[:, None]",
-                f"sums = tl.load(parts_ptr + row[:, :, None] * {width} + depth{width}[None, None, :], "
-                "inside[:, :, None], other=0.0)",
-                "sums = tl.sum(sums * weight[:, :, None], 0)",
-                "result = tl.where(total == 0.0, 0.0, sums / total)",
+                f"line = top + tl.arange(0, {rows})",
+                f"is_line = line[None, :] < {self.queries}",
+                f"place = (batch * {self.parts} + each) * {self.queries} + line[None, :]",
+                f"highest = tl.load(parts_ptr + {self.count * width} + place, is_line, other=0.0)",
+                f"totals = tl.load(parts_ptr + {self.count * (width + 1)} + place, is_line, other=0.0)",
+                f"many = tl.load(parts_ptr + place[:, :, None] * {width} + depth{width}[None, None, :], "
+                "is_line[:, :, None], other=0.0)",
+                "top_score = tl.max(highest, 0)",
+                'top_score = tl.where(top_score == float("-inf"), 0.0, top_score)',
+                "scales = tl.exp(highest - top_score[None, :])",
+                "divisor = tl.sum(totals * scales, 0)[:, None]",
+                "joined = tl.sum(many * scales[:, :, None], 0)",
+                "joined = tl.where(divisor == 0.0, 0.0, joined / divisor)",
+                f"line_mask = line[:, None] < {self.queries}",
             )
-            mask = within("inside", depth, columns)
-            where = tile.place(attention.out, "place[:, None]", depth)
-            tile.emit(f"inside = place[:, None] < {self.queries}")
-            self.store_at(attention.out.buffer, where, "result", mask)
+            where = tile.place(attention.out, "line[:, None]", depth)
+            self.store_at(
+                attention.out.buffer, where, "joined", within("line_mask", depth, columns)
+            )
         tile.emit(f"tl.store({tile.pointers[str(attention.counters)]} + batch, 0)")

@@ -104,8 +104,8 @@ def _attention(
         return None
     if given.get("dropout_p") or given.get("is_causal") or call.holds or call.defines:
         return None
-    if any(around.is_returned(n) for n in others if n is not None):
-        return None
+    if any(around.is_returned(n) for n in call.outputs if n is not None):
+        return None  # strides of dims of one element are the library's own
     if not all(n.is_Integer for n in sizes) or 0 in (*query.size, *key.size, *value.size):
         return None
     if query.dtype not in HALVES or any(view.dtype != query.dtype for view in views):
@@ -170,7 +170,9 @@ class _Rows:
         first = sympy.expand(number * self.keys.size)
         return ScoreRows(digits, batches, rows, batch, row, row, first)
 
-    def _matrices(self, view: BufferView | Layout, is_of_keys: bool) -> tuple[sympy.Expr, sympy.Expr]:
+    def _matrices(
+        self, view: BufferView | Layout, is_of_keys: bool
+    ) -> tuple[sympy.Expr, sympy.Expr]:
         """Where a matrix begins, by ``BATCH``, and the step between its rows."""
         heads = self.key.size[1]
         image, head = FloorDiv(BATCH, heads), Mod(BATCH, heads)

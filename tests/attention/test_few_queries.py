@@ -1,0 +1,173 @@
+"""Attention of few queries over many keys, which several programs share, beside float64."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+import weft.registry
+from torch.nn import functional as F
+
+from .interpreted import Interpreted
+
+T = torch.Tensor
+Mask = Callable[[T, int, int, torch.dtype], T | None]
+
+
+@pytest.fixture
+def codegen(monkeypatch: pytest.MonkeyPatch) -> Interpreted:
+    codegen = Interpreted()
+    monkeypatch.setitem(weft.registry.codegens, "cpu", lambda: codegen)
+    return codegen
+
+
+def nothing(at: T, queries: int, keys: int, dtype: torch.dtype) -> None:
+    return None
+
+
+def until(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    return torch.arange(keys) <= at[:, None]
+
+
+def from_on(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    return at[:, None] < torch.arange(keys) + 1
+
+
+def window(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    key = torch.arange(keys)
+    return (key <= at[:, None]) & (key > at[:, None] - 70)
+
+
+def nowhere(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    """The first query sees no key."""
+    return torch.arange(keys) < (at - at[0])[:, None]
+
+
+def bias(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    numbers = torch.arange(queries * keys).view(queries, keys)
+    return (numbers % 13 / 5 - 1).to(dtype)
+
+
+def of_heads(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    """A bias for each image and head, some keys hidden."""
+    numbers = torch.arange(2 * 4 * queries * keys).view(2, 4, queries, keys)
+    return torch.where(numbers % 7 == 0, -math.inf, numbers % 11 / 4).to(dtype)
+
+
+MASKS: list[Mask] = [nothing, until, from_on, window, nowhere, bias, of_heads]
+SIZES = [
+    # images, heads, heads of keys, queries, keys, elements of a query, of a value
+    (1, 4, 2, 1, 512, 64, 64),
+    (2, 4, 4, 1, 333, 80, 80),
+    (2, 4, 1, 3, 200, 96, 96),
+    (1, 4, 2, 16, 150, 128, 128),
+    (1, 2, 1, 1, 1000, 16, 16),
+]
+
+
+def operands(size: tuple[int, ...], dtype: torch.dtype, turned: bool) -> tuple[T, T, T]:
+    """With ``turned`` the heads of a token lie together."""
+    images, heads, shared, queries, keys, width, of_value = size
+    made = []
+    for rows, count, n in (
+        (queries, heads, width),
+        (keys, shared, width),
+        (keys, shared, of_value),
+    ):
+        shape = (images, rows, count, n) if turned else (images, count, rows, n)
+        t = torch.randn(shape).to(dtype)
+        made.append(t.transpose(1, 2) if turned else t)
+    return made[0], made[1], made[2]
+
+
+def attend(q: T, k: T, v: T, at: T, mask: Mask) -> T:
+    found = mask(at, q.shape[2], k.shape[2], q.dtype)
+    return -F.scaled_dot_product_attention(q, k, v, found, enable_gqa=q.shape[1] != k.shape[1])
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["", "turned"])
+@pytest.mark.parametrize("mask", MASKS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_beside_float64(
+    codegen: Interpreted, size: tuple[int, ...], mask: Mask, turned: bool
+) -> None:
+    if mask is of_heads and size[:2] != (2, 4):
+        pytest.skip("made for two images of four heads")
+    q, k, v = operands(size, torch.float16, turned)
+    at = torch.linspace(size[4] // 3, size[4] // 2, size[3]).long()
+    compiled = weft.compile(attend, fullgraph=True, dynamic=False)
+    with torch.no_grad():
+        got, eager = compiled(q, k, v, at, mask), attend(q, k, v, at, mask)
+        exact = attend(*(t.double() for t in (q, k, v)), at, mask)
+    assert got.stride() == eager.stride()
+    error, allowed = ((t.double() - exact).abs().max() for t in (got, eager))
+    assert error <= 1.5 * allowed + 2e-3, (error, allowed)
+    (program,) = codegen.programs
+    assert "tl.atomic_add" in program.source
+    assert program.extern_count == 0
+    if mask in (until, window, nowhere):
+        assert "greatest0" in program.source
+
+
+def test_a_cache_that_is_written(codegen: Interpreted) -> None:
+    """Calls one after another, at each place of a cache that has nothing in it at first."""
+
+    def step(x: T, at: T, keys: T, values: T) -> T:
+        q, k, v = (t.view(1, 1, -1, 32).transpose(1, 2) for t in x.split((128, 64, 64), -1))
+        keys[:, :, at], values[:, :, at] = k, v
+        return attend(q, keys, values, at, until)
+
+    compiled = weft.compile(step, fullgraph=True, dynamic=False)
+    caches = [[torch.zeros(1, 2, 130, 32).half() for _ in range(2)] for _ in range(2)]
+    with torch.no_grad():
+        for place in (0, 1, 63, 64, 65, 129):
+            x, at = torch.randn(1, 1, 256).half(), torch.tensor([place])
+            got, want = compiled(x, at, *caches[0]), step(x, at, *caches[1])
+            torch.testing.assert_close(got, want, rtol=4e-3, atol=4e-3)
+    assert all("tl.atomic_add" in program.source for program in codegen.programs)
+
+
+def _ways() -> dict[str, tuple[Callable[..., Any], tuple[int, ...]]]:
+    def sdpa(q: T, k: T, v: T, **how: Any) -> T:
+        return -F.scaled_dot_product_attention(q, k, v, **how)
+
+    return {
+        "few keys": (sdpa, (1, 4, 4, 1, 60, 32, 32)),
+        "returned, laid out as the library does": (
+            F.scaled_dot_product_attention,
+            (1, 4, 4, 1, 512, 32, 32),
+        ),
+        "many matrices": (sdpa, (40, 4, 4, 1, 512, 16, 16)),
+        "many queries": (sdpa, (1, 4, 4, 65, 512, 32, 32)),
+        "causal": (lambda q, k, v: sdpa(q, k, v, is_causal=True), (1, 4, 4, 2, 512, 32, 32)),
+    }
+
+
+@pytest.mark.parametrize("name", _ways())
+def test_what_stays_the_librarys(codegen: Interpreted, name: str) -> None:
+    function, size = _ways()[name]
+    q, k, v = operands(size, torch.float16, False)
+    with torch.no_grad():
+        got = weft.compile(function, dynamic=False)(q, k, v)
+        torch.testing.assert_close(got, function(q, k, v), rtol=4e-3, atol=4e-3)
+    assert not any("tl.atomic_add" in program.source for program in codegen.programs)
+
+
+def test_counters_are_made_once(codegen: Interpreted) -> None:
+    q, k, v = operands((1, 4, 4, 1, 256, 16, 16), torch.float16, False)
+
+    def function(q: T, k: T, v: T) -> T:
+        for _ in range(3):
+            q = -F.scaled_dot_product_attention(q, k, v)
+        return q
+
+    with torch.no_grad():
+        weft.compile(function, dynamic=False)(q, k, v)
+    (program,) = codegen.programs
+    assert len(re.findall(r"# counters_", program.source)) == 1
+    assert len(re.findall(r"# attention_", program.source)) == 3
