@@ -48,6 +48,23 @@ def nowhere(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
     return torch.arange(keys) < (at - at[0])[:, None]
 
 
+def lowest_behind(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    """What hides keys is a number: of queries that see none all keys have the same weight."""
+    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype)
+    return torch.where(torch.arange(keys) <= at[:, None], torch.zeros((), dtype=dtype), hidden)
+
+
+def lowest_everywhere(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    return lowest_behind(at - at[0] - 1, queries, keys, dtype)
+
+
+def lowest_around(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
+    key = torch.arange(keys)
+    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype)
+    is_seen = (key <= at[:, None]) & (key > at[:, None] - 70)
+    return torch.where(is_seen, torch.zeros((), dtype=dtype), hidden)
+
+
 def bias(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
     numbers = torch.arange(queries * keys).view(queries, keys)
     return (numbers % 13 / 5 - 1).to(dtype)
@@ -60,12 +77,13 @@ def of_heads(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
 
 
 MASKS: list[Mask] = [nothing, until, from_on, window, nowhere, bias, of_heads]
+MASKS += [lowest_behind, lowest_everywhere, lowest_around]
 SIZES = [
     # images, heads, heads of keys, queries, keys, elements of a query, of a value
     (1, 4, 2, 1, 512, 64, 64),
     (2, 4, 4, 1, 333, 80, 80),
-    (2, 4, 1, 3, 200, 96, 96),
-    (1, 4, 2, 16, 150, 128, 128),
+    (2, 4, 1, 3, 301, 96, 96),
+    (1, 4, 2, 16, 270, 128, 128),
     (1, 2, 1, 1, 1000, 16, 16),
 ]
 
@@ -110,8 +128,10 @@ def test_beside_float64(
     (program,) = codegen.programs
     assert "tl.atomic_add" in program.source
     assert program.extern_count == 0
-    if mask in (until, window, nowhere):
-        assert "greatest0" in program.source
+    bounded = (until, window, nowhere, lowest_behind, lowest_everywhere, lowest_around)
+    assert (
+        "begin, stop = 0," not in program.source or "tl.minimum(tl.maximum(" in program.source
+    ) is (mask in (*bounded, from_on))
 
 
 def test_a_cache_that_is_written(codegen: Interpreted) -> None:

@@ -23,7 +23,7 @@ from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch
 from weft_codegen_triton.kernel.templates import definition, program_id
 
-JOINED_A_THREAD = 64
+JOINED_A_THREAD = 128
 """Elements of parts that are joined at once."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sympy
+import torch
 from weft_loop_ir import KeyBounds, LoopBody, print_index
 
 from weft_codegen_triton.attention.score_tile import ScoreTile
@@ -33,7 +34,7 @@ def seen_keys(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None 
 
 
 def key_range(tile: ScoreTile, bounds: KeyBounds | None) -> tuple[str, str]:
-    """The first of the keys that rows from ``first`` on may see, where a block begins, and the end of them."""
+    """The first key, where a block begins, that rows from ``first`` on may see, and the end of them."""
     keys, index = print_index(tile.keys, INDEX), tile.printer.index_type
     start, stop = "0", keys
     if bounds is None:
@@ -42,25 +43,48 @@ def key_range(tile: ScoreTile, bounds: KeyBounds | None) -> tuple[str, str]:
         start = f"tl.maximum(first + {print_index(bounds.first, INDEX)}, 0) // XBLOCK * XBLOCK"
     if bounds.last is not None:
         stop = f"tl.minimum(first + YBLOCK + {print_index(bounds.last, INDEX)}, {keys})"
-    for number, (body, more) in enumerate(bounds.least):
-        _print_limits(tile, [body], "[YBLOCK, 1]", tile.printer.tile.masks.get("y"))
-        tile.emit(f"begin{number} = tl.minimum(tl.maximum({_moved('least0', more)}, 0), {keys})")
-        start = f"tl.maximum({start}, begin{number}.to({index}) // XBLOCK * XBLOCK)"
-    for number, (body, more) in enumerate(bounds.most):
-        _print_limits(tile, [body], "[YBLOCK, 1]", tile.printer.tile.masks.get("y"))
-        end = _moved("greatest0", more + 1)
-        tile.emit(f"end{number} = tl.minimum(tl.maximum({end}, 0), {keys})")
-        stop = f"tl.minimum({stop}, end{number}.to({index}))"
+    lows = [_limit(tile, body, more) for body, more in bounds.least]
+    highs = [_limit(tile, body, more) for body, more in bounds.most]
+    if lows:
+        begin = f"tl.minimum({_of_rows(tile, 'min', _most('maximum', lows))}, {keys})"
+        start = f"tl.maximum({start}, {begin}.to({index}) // XBLOCK * XBLOCK)"
+    if highs:
+        end = f"tl.maximum({_of_rows(tile, 'max', _most('minimum', highs))} + 1, 0)"
+        stop = f"tl.minimum({stop}, {end}.to({index}))"
+    if bounds.if_all_see:
+        low, high = _most("maximum", ["0", *lows]), _most("minimum", [f"{keys} - 1", *highs])
+        seen = f"tl.broadcast_to({high} - {low} + 1, [YBLOCK, 1])"
+        tile.emit(f"all_see = {_of_rows(tile, 'min', seen)} > 0")
+        start = f"tl.where(all_see, {start}, 0)"
+        stop = f"tl.where(all_see, {stop}, {keys})"
     if bounds.equal:
         rows, numbers = zip(*bounds.equal, strict=True)
         start, stop = _equal(tile, "x", rows, numbers, (start, stop))
     return start, stop
 
 
-def _moved(limit: str, more: sympy.Expr) -> str:
-    """``limit`` and ``more``, an integer that any key's position could be added to."""
-    near = f"tl.minimum(tl.maximum({limit}, {-INT32_SAFE}), {INT32_SAFE})"
-    return near if more == 0 else f"{near} + {print_index(more, INDEX)}"
+def _limit(tile: ScoreTile, body: LoopBody, more: sympy.Expr) -> str:
+    """An integer of each row, and ``more``: in a range that any key's position could be added to."""
+    value = f"tl.broadcast_to({tile.printer.replay(body).code}, [YBLOCK, 1]).to(tl.int64)"
+    near = f"tl.minimum(tl.maximum({value}, {-INT32_SAFE}), {INT32_SAFE})"
+    code = near if more == 0 else f"{near} + {print_index(more, INDEX)}"
+    return str(tile.printer.name(f"({code})", torch.int64, frozenset("y")).code)
+
+
+def _most(function: str, codes: Sequence[str]) -> str:
+    """The ``"minimum"`` or ``"maximum"`` of ``codes``."""
+    first, *others = codes
+    for other in others:
+        first = f"tl.{function}({first}, {other})"
+    return first
+
+
+def _of_rows(tile: ScoreTile, function: str, code: str) -> str:
+    """The ``"min"`` or ``"max"`` of ``code`` over the rows that are there."""
+    mask = tile.printer.tile.masks.get("y")
+    rest = INTEGER_LIMITS["most" if function == "min" else "least"]
+    seen = code if mask is None else f"tl.where({mask}, {code}, {rest})"
+    return f"tl.{function}(tl.{function}({seen}, 1), 0)"
 
 
 def seeing_rows(tile: ScoreTile, bounds: KeyBounds | None, sight: LoopBody | None) -> str:

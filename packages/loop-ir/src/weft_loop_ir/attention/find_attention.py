@@ -50,12 +50,13 @@ ADDED_MATMULS = (aten.baddbmm.default,)
 class AttentionKernel(FusedKernel):
     """``softmax(f(query @ key)) @ value`` for each matrix of a batch; it has no stages.
 
-    ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``, ``out [n, l, d]``.  ``score`` gives ``f`` of a score in float32,
-    at the loops ``outer`` (``score_rows`` says what they are to a matrix and its row) and ``key_loop``; it
-    loads the score from ``scores``.  ``bounds``: keys that have no weight.  ``hidden_are_zero``: rows whose
-    scores are all minus infinity give zeros, not NaN.  ``kept``: numbers of each row and the buffers
-    ``[n, l]`` that they are kept in.  ``apart`` are the steps whose place it takes.  ``counters`` is a
-    buffer of an integer for each matrix, zero before and after: who is last of several on one can tell.
+    ``query [n, l, e]``, ``key [n, e, s]``, ``value [n, s, d]``, ``out [n, l, d]``. ``score`` gives ``f``
+    of a score in float32, at the loops ``outer`` (``score_rows`` says what they are to a matrix and its
+    row) and ``key_loop``; it loads the score from ``scores``. ``bounds``: keys that have no weight.
+    ``hidden_are_zero``: rows whose scores are all minus infinity give zeros, not NaN. ``kept``: numbers
+    of each row and the buffers ``[n, l]`` that they are kept in. ``apart`` are the steps whose place it
+    takes. ``counters`` is a buffer of an integer for each matrix, zero before and after: who is last of
+    several on one can tell.
     """
 
     query: MatrixOperand

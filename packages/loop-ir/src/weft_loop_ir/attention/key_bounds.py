@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
@@ -45,7 +45,8 @@ class KeyBounds:
 
     ``equal`` are pairs of integers, of a row and of a key: a key is hidden where they differ.
     ``least`` and ``most`` are integers of a row, and what is added to each: keys below, or above, are hidden.
-    ``every_row_sees``: each query has a key that is not hidden.
+    ``every_row_sees``: each query has a key that is not hidden.  ``if_all_see``: ``least`` and ``most`` hold
+    where all rows that are looked at have a key between them; else all keys have weights.
     """
 
     first: sympy.Expr | None
@@ -54,15 +55,16 @@ class KeyBounds:
     least: tuple[tuple[LoopBody, sympy.Expr], ...] = ()
     most: tuple[tuple[LoopBody, sympy.Expr], ...] = ()
     every_row_sees: bool = False
+    if_all_see: bool = False
 
 
 @dataclass
 class _Conditions:
     """What a score has to satisfy to be seen: ``known`` are bounds of ``key - query``, from below and above.
 
-    ``equal``, ``least`` and ``most`` are as in :class:`KeyBounds`.  ``is_whole``: there is no other condition, but for some
-    that hold where query and key have one position (``holds_at_query``).  ``fills``: what hidden scores
-    become.
+    ``equal``, ``least`` and ``most`` are as in :class:`KeyBounds`. ``is_whole``: there is no other
+    condition, but for some that hold where query and key have one position (``holds_at_query``).
+    ``fills``: what hidden scores become.
     """
 
     first: list[sympy.Expr]
@@ -99,10 +101,13 @@ def key_bounds(
     last = sympy.Min(*found.last) if found.last else None
     is_known = found.is_whole and not (found.least or found.most)
     sees = is_known and _every_row_sees(first, last, extents, found.holds_at_query)
-    if any(math.isfinite(f) for f in found.fills) and not sees:
-        return None  # a row without visible keys has weights for all of them
     limits = tuple(found.least), tuple(found.most)
-    return KeyBounds(first, last, tuple(found.equal), *limits, every_row_sees=sees)
+    bounds = KeyBounds(first, last, tuple(found.equal), *limits, every_row_sees=sees)
+    if not any(math.isfinite(f) for f in found.fills) or sees:
+        return bounds
+    # a row without visible keys has weights for all of them
+    has_limits_alone = found.is_whole and not (found.first or found.last or found.equal)
+    return replace(bounds, if_all_see=True) if has_limits_alone else None
 
 
 def _every_row_sees(
