@@ -31,48 +31,48 @@ def nothing(at: T, queries: int, keys: int, dtype: torch.dtype) -> None:
 
 
 def until(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
-    return torch.arange(keys) <= at[:, None]
+    return torch.arange(keys, device=at.device) <= at[:, None]
 
 
 def from_on(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
-    return at[:, None] < torch.arange(keys) + 1
+    return at[:, None] < torch.arange(keys, device=at.device) + 1
 
 
 def window(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
-    key = torch.arange(keys)
+    key = torch.arange(keys, device=at.device)
     return (key <= at[:, None]) & (key > at[:, None] - 70)
 
 
 def nowhere(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
     """The first query sees no key."""
-    return torch.arange(keys) < (at - at[0])[:, None]
+    return torch.arange(keys, device=at.device) < (at - at[0])[:, None]
+
+
+def _masked(is_seen: T, dtype: torch.dtype) -> T:
+    """What hides keys is a number: of queries that see none all keys have the same weight."""
+    return torch.zeros_like(is_seen, dtype=dtype).masked_fill(~is_seen, torch.finfo(dtype).min)
 
 
 def lowest_behind(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
-    """What hides keys is a number: of queries that see none all keys have the same weight."""
-    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype)
-    return torch.where(torch.arange(keys) <= at[:, None], torch.zeros((), dtype=dtype), hidden)
+    return _masked(until(at, queries, keys, dtype), dtype)
 
 
 def lowest_everywhere(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
-    return lowest_behind(at - at[0] - 1, queries, keys, dtype)
+    return _masked(until(at - at[0] - 1, queries, keys, dtype), dtype)
 
 
 def lowest_around(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
-    key = torch.arange(keys)
-    hidden = torch.full((), torch.finfo(dtype).min, dtype=dtype)
-    is_seen = (key <= at[:, None]) & (key > at[:, None] - 70)
-    return torch.where(is_seen, torch.zeros((), dtype=dtype), hidden)
+    return _masked(window(at, queries, keys, dtype), dtype)
 
 
 def bias(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
-    numbers = torch.arange(queries * keys).view(queries, keys)
+    numbers = torch.arange(queries * keys, device=at.device).view(queries, keys)
     return (numbers % 13 / 5 - 1).to(dtype)
 
 
 def of_heads(at: T, queries: int, keys: int, dtype: torch.dtype) -> T:
     """A bias for each image and head, some keys hidden."""
-    numbers = torch.arange(2 * 4 * queries * keys).view(2, 4, queries, keys)
+    numbers = torch.arange(2 * 4 * queries * keys, device=at.device).view(2, 4, queries, keys)
     return torch.where(numbers % 7 == 0, -math.inf, numbers % 11 / 4).to(dtype)
 
 
