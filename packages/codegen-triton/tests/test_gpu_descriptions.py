@@ -52,6 +52,18 @@ def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.relu(x @ w + 1)
 
 
+def gated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.silu(x @ w) * (x @ w.neg())
+
+
+def few_queries(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return -F.scaled_dot_product_attention(q, k, v)
+
+
+def cached(queries: int, width: int) -> list[torch.Tensor]:
+    return [torch.randn(1, 2, n, width).half() for n in (queries, 2000, 2000)]
+
+
 def convolution(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return F.conv2d(x, w, padding=1).relu()
 
@@ -75,6 +87,9 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = 
     "tall": (linear, lambda: matrices(20000, 128, 64, HALF)),
     "few rows": (linear, lambda: matrices(8, 512, 512, HALF)),
     "one row": (linear, lambda: matrices(1, 2048, 512, HALF)),
+    "gated few rows": (gated, lambda: matrices(16, 512, 512, HALF)),
+    "one query": (few_queries, lambda: cached(1, 64)),
+    "few queries": (few_queries, lambda: cached(50, 128)),
     "float32": (linear, lambda: matrices(512, 256, 512, FLOAT)),
     "float64": (linear, lambda: matrices(256, 256, 256, DOUBLE)),
     "image": (
@@ -126,7 +141,9 @@ def test_compiled_kernels_fit(gpu: str, name: str, cache: Path) -> None:
         assert binary.shared_bytes <= chosen.shared_bytes, function.constants
 
 
-@pytest.mark.parametrize("name", ["few rows", "float32", "narrow heads", "wide heads"])
+@pytest.mark.parametrize(
+    "name", ["few rows", "float32", "narrow heads", "wide heads", "few queries"]
+)
 @pytest.mark.parametrize("gpu", ["48 KiB", "RTX 4090"])
 def test_smaller_tiles_give_the_same(gpu: str, name: str, cache: Path) -> None:
     function, inputs = CASES[name]

@@ -445,7 +445,7 @@ class TritonCodegen(Codegen):
             if isinstance(kernel, AttentionKernel):
                 parts = parts_of_keys(kernel, gpu)
                 if parts > 1:
-                    return print_split(kernel, schedule.buffers, indices, parts)
+                    return print_split(kernel, schedule.buffers, indices, parts, gpu)
                 return print_attention(kernel, schedule.buffers, indices, gpu)
             if isinstance(kernel, AttentionGradientKernel):
                 return print_gradients(kernel, schedule.buffers, indices, gpu)

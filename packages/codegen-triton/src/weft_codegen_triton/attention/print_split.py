@@ -17,6 +17,7 @@ from weft_codegen_triton.attention.functions import AttentionTile, depth_of
 from weft_codegen_triton.attention.print_attention import AttentionPrinter
 from weft_codegen_triton.attention.score_tile import padded, within
 from weft_codegen_triton.attention.seen_blocks import key_range
+from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.kernel.expressions import loop_bound
 from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
@@ -32,9 +33,10 @@ def print_split(
     buffers: Mapping[str, Buffer],
     indices: SymbolicIndices,
     parts: int,
+    gpu: Gpu,
 ) -> PrintedKernel:
     """The function of ``attention`` with as many ``parts`` of keys, a power of two."""
-    tile = tile_of_parts(attention, parts)
+    tile = tile_of_parts(attention, parts, gpu)
     return _SplitPrinter(attention, buffers, indices, parts).print([tile])
 
 
