@@ -22,6 +22,21 @@ def bound_in_the_loop(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def across(x: torch.Tensor) -> torch.Tensor:
+    """As of ``meshgrid``: the elements that are there lie side by side."""
+    for _ in range(25):
+        y = (x[0] * 2)[:, None].expand(-1, 3)
+    return y
+
+
+def across_in_a_branch(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        y = (x[0] * 2)[None].expand(3, -1).t()
+    else:
+        y = (x[0] * 3)[None].expand(3, -1).t()
+    return y
+
+
 def transposed(x: torch.Tensor) -> torch.Tensor:
     for _ in range(25):
         y = x.t() * 2

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import HigherOrderOperator, known_equal, known_true, version_of
+from ._torch import HigherOrderOperator, known_equal, known_true, size_hint, version_of
 from .aten_recorder import AtenRecorder, RegionEffort
 from .gradient_history import Reach
 from .loop_regions import record_while
@@ -100,7 +100,31 @@ def _expanded_as(result: Any, *values: Any) -> Any:
     shape = result.shape
     for d in dimensions:
         result = result.narrow(d, 0, 1)
-    return result.expand(shape)
+    return _laid_out_as(result, dimensions, values).expand(shape)
+
+
+def _laid_out_as(
+    part: torch.Tensor, expanded: Sequence[int], values: Sequence[Any]
+) -> torch.Tensor:
+    """``part`` of one element along the dims ``expanded``, with the strides that all ``values`` have else.
+
+    It is as it is where they differ, or leave gaps.
+    """
+    others = [d for d in range(part.dim()) if d not in expanded]
+    if any(v.dim() != part.dim() for v in values):
+        return part
+    wanted = [values[0].stride(d) for d in others]
+    pairs = ((v.stride(d), s) for v in values for d, s in zip(others, wanted, strict=True))
+    if not all(known_equal(*pair) for pair in pairs):
+        return part
+    if all(known_equal(part.stride(d), s) for d, s in zip(others, wanted, strict=True)):
+        return part
+    inner = sorted(others, key=lambda d: size_hint(values[0].stride(d)), reverse=True)
+    order = [*expanded, *inner]
+    dense = part.permute(order).clone(memory_format=torch.contiguous_format)
+    laid_out = dense.permute([order.index(d) for d in range(part.dim())])
+    fits = all(known_equal(laid_out.stride(d), s) for d, s in zip(others, wanted, strict=True))
+    return laid_out if fits else part
 
 
 def _is_expanded(value: Any, dim: int) -> bool:

@@ -230,12 +230,17 @@ class CountedLoop:
             *map(recorder.fresh, sums),
         ]
         passed = [*stacks, *same.values(), *(() if ran is None else (ran,))]
+        only_last = self._only_last_leads_on(gradients)
+        if only_last:
+            none = torch.zeros((), dtype=torch.int64, device=tangents[0].device)
+            passed.append((none + trips if ran is None else ran) - 1)
         names = ["counter", *["tangent"] * len(tangents), *["sum"] * len(sums)]
         names += ["kept"] * len(passed)
         positions = list(same)
 
         def run(inner: JointRecorder, values: list[Any]) -> list[Any]:
-            return self._backward_body(inner, values, positions)
+            last = values.pop() if only_last else None
+            return self._backward_body(inner, values, positions, last)
 
         module = record_region(recorder, [self.counter, *state, *passed], names, run)
         test = record_region(
@@ -264,9 +269,22 @@ class CountedLoop:
             kept[s] = value if parameter is None else operands[parameter]
         return kept
 
+    def _only_last_leads_on(self, gradients: Sequence[Any]) -> bool:
+        """Whether results with gradients are made anew in each iteration: those before the last have none.
+
+        Zeros in their place may meet infinities.
+        """
+        given = {k for k in self.carried if gradients[k] is not None}
+        return not any(j in given and p in self.carried for j, p in self.body.reach)
+
     def _backward_body(
-        self, recorder: JointRecorder, values: list[Any], positions: Sequence[int]
+        self,
+        recorder: JointRecorder,
+        values: list[Any],
+        positions: Sequence[int],
+        last: Any,
     ) -> list[Any]:
+        """An iteration's backward; only the ``last`` (a tensor) has gradients, if that is given."""
         counter, rest = values[0], values[1:]
         iteration = self.count.iteration(counter)
         ran = rest.pop() if self.count.may_end_early else None
@@ -295,6 +313,11 @@ class CountedLoop:
             accumulated(total, nodes[k], environment)
             for k, total in zip(self.summed, sums, strict=True)
         ]
+        if last is not None:
+            is_earlier = last > iteration
+            before = [*map(torch.zeros_like, tangents), *sums]
+            chosen = zip(following, before, strict=True)
+            following = [torch.where(is_earlier, old, new) for new, old in chosen]
         if ran is not None:
             has_run = ran > iteration
             chosen = zip(following, state, strict=True)
