@@ -134,6 +134,23 @@ def test_beside_float64(
     ) is (mask in (*bounded, from_on))
 
 
+def test_what_hides_in_bfloat16(codegen: Interpreted) -> None:
+    """As torch gives cuDNN a mask: by the lowest number of float16."""
+    q, k, v = operands((1, 4, 2, 1, 300, 64, 64), torch.bfloat16, False)
+
+    def function(q: T, k: T, v: T, at: T) -> T:
+        hidden = torch.where(until(at, 1, 300, q.dtype), 0.0, -65504.0).to(q.dtype)
+        return -F.scaled_dot_product_attention(q, k, v, hidden, enable_gqa=True)
+
+    compiled = weft.compile(function, fullgraph=True, dynamic=False)
+    for place in (0, 100, 299, -1):
+        at = torch.tensor([place])
+        with torch.no_grad():
+            got, want = compiled(q, k, v, at), function(q, k, v, at)
+        torch.testing.assert_close(got, want, rtol=3e-2, atol=3e-2)
+    assert all("all_see" in program.source for program in codegen.programs)
+
+
 def test_a_cache_that_is_written(codegen: Interpreted) -> None:
     """Calls one after another, at each place of a cache that has nothing in it at first."""
 

@@ -46,6 +46,8 @@ CALLS: Mapping[Any, str | None] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: "attn_mask",
 }
 """What their masks are called, which are added to scores."""
+HIDING = torch.float16
+"""Whose lowest number hides a key: torch gives cuDNN masks of truth values so, for bfloat16 too."""
 BATCH = MatrixOperand.batch
 COUNTERS = "attention_counters"
 """One buffer of all kernels, none of which leaves anything in it."""
@@ -220,7 +222,7 @@ class _Rows:
         layout = schedule.buffers[result].layout
         of_scores = Layout(
             layout.device,
-            self.query.dtype,
+            HIDING,
             (score_rows.batches, score_rows.queries, self.keys.size),
             (),
         )
