@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import weft
 from weft_loop_ir import Kernel, Schedule, all_items
 
 from tests.regions.test_native_regions import check, loops, while_graph
@@ -252,3 +253,43 @@ def test_single_numbers(
 @pytest.mark.parametrize("start", [1, 2, 27])
 def test_a_row_for_each_iteration(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule_of(hailstones, monkeypatch, torch.tensor(start), torch.zeros(100, dtype=torch.int64))
+
+
+class Steps:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def goes_on(self) -> bool:
+        self.count += 1
+        return self.count < 5
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_a_test_of_what_a_loop_has_written_is_not_that_of_what_was_there(part: bool) -> None:
+    """Contents of a small argument are known, not those of what is computed from it and written to."""
+
+    def numbers() -> Any:
+        total = 0
+        while True:
+            total += yield total
+
+    def program(x: torch.Tensor, by: torch.Tensor, steps: Steps) -> Any:
+        given = numbers()
+        next(given)
+        y = x * 1.0
+        for _ in range(25):
+            if part:
+                y[1:] += by
+            else:
+                y += by
+        while y.sum() > 3 and steps.goes_on():
+            given.send(1)
+        return y
+
+    results = []
+    for function in (program, weft.compile(program)):
+        steps = Steps()
+        results.append(
+            (function(torch.tensor([True, True]), torch.tensor(2.0), steps), steps.count)
+        )
+    torch.testing.assert_close(results[1], results[0])

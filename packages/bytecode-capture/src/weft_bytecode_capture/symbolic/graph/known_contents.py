@@ -19,8 +19,8 @@ from ..._torch.symbols import size_hint, substituted, unbacked_symbols
 from ...unsupported import Unsupported
 from ..protocol import Evaluator, Graph
 from .node_calls import run_call
-from .purity import has_effect
-from .storages import Tensor, storages, version_of
+from .purity import REGION_OPERATORS, has_effect, possibly_written, region_graphs, writes
+from .storages import Tensor, leaves, storages, version_of
 
 _MAX_ELEMENTS = 64  # of a tensor that is guarded
 _MAX_COMPUTED = 1 << 14  # of what is computed from it
@@ -38,6 +38,23 @@ READS = frozenset(
     }
 )
 """Kinds of breaks that known contents may spare."""
+
+
+def _written_in_regions(graph: Graph) -> set[int]:
+    """The storages that branches and loops in the graph may write to, which no version counts."""
+    found = set[int]()
+    for node in graph.outermost.nodes:
+        if node.target not in REGION_OPERATORS or not writes(node):
+            continue
+        for inner in (inner for region in region_graphs(node) for inner in region.nodes):
+            pending = possibly_written(inner) if writes(inner) else []
+            seen = set(pending)
+            while pending:
+                given = pending.pop()
+                found |= storages(leaves(given.meta.get("example_value")))
+                pending += (more := set(given.all_input_nodes) - seen)
+                seen |= more
+    return found
 
 
 class _Unknown(Exception):
@@ -117,6 +134,7 @@ class _Evaluation:
         self._reads_inputs = reads_inputs
         self._inputs = graph.inputs_by_node()
         self._values: dict[torch.fx.Node, Any] = {}
+        self._written_in_regions = _written_in_regions(graph)
         self.read: list[Any] = []
         self.numbers: list[torch.SymInt | torch.SymBool] = []
 
@@ -134,7 +152,8 @@ class _Evaluation:
         parts: Sequence[Any] = example if isinstance(example, (tuple, list)) else (example,)
         if not parts or not all(isinstance(p, torch.Tensor) for p in parts):
             raise _Unknown
-        if any(map(version_of, parts)) or storages(parts) & self._graph.taken_as_data:
+        uncounted = self._graph.taken_as_data | self._written_in_regions
+        if any(map(version_of, parts)) or storages(parts) & uncounted:
             raise _Unknown  # written to, or not counted
         if node.op == "placeholder":
             return self._given(node, parts[0])
