@@ -123,7 +123,7 @@ Branches that only choose a number are none: both numbers are computed.
 
 GIVEN_ON_3_12: dict[str, tuple[int, int]] = {
     "k_means": (1, 2),
-    "return_the_places": (4, 0),
+    "return_the_places": (3, 0),
 }
 """Graphs and regions of those that Python 3.12 compiles to other bytecode."""
 
