@@ -10,6 +10,7 @@ from typing import Any
 
 import torch.fx
 
+from ....unsupported import Unsupported
 from ...graph.present_values import PresentValues
 from ...models.numbers.data_numbers import DataBooleanVariable
 from ...models.numbers.representations import number_operand
@@ -17,6 +18,7 @@ from ...models.numbers.tensor_number import TensorNumberVariable
 from ...models.torch.tensor import TensorVariable
 from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
 from .join_points import NaturalLoop, join_point, loops, resolved
 from .raising_branches import check_condition
 
@@ -58,6 +60,23 @@ def assumed(evaluator: Evaluator, condition: Variable) -> bool | None:
         return None
     state.assumed.append(place)
     return found
+
+
+def require(evaluator: Frame, operator: str, number: Variable, bound: int) -> None:
+    """Let the graph check a comparison that may not hold in every call: the others run as written.
+
+    :raises Unsupported: it has not held before, or the graph has written too much to be taken back.
+    """
+    state, graph, place = evaluator.state, evaluator.graph, (evaluator.code, evaluator.index)
+    condition = evaluator.binary_operation(operator, number, ConstantVariable(bound))
+    if (
+        state.options.assume_decisions is False
+        or place in state.frame.history.refuted
+        or not graph.writes_so_far.allow_check(evaluator, place)
+        or not check_condition(evaluator, condition, True)
+    ):
+        raise Unsupported("list of a length that depends on data")
+    state.assumed.append(place)
 
 
 def _ends_loop(evaluator: Evaluator, found: bool) -> bool:

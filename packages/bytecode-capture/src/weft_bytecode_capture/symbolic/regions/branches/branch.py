@@ -30,7 +30,7 @@ from ..decisions import ProgramPoint, refuse
 from ..elements import note_element_result
 from ..evaluation import attempted, check_unchanged, every_instruction, may_attempt, run_until
 from ..identity.choices import Choice, note_choice
-from ..loops.early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
+from ..loops.early_exit import RESULT, RETURNED, RolledFor, RolledLoop, flag, left_loop, like_result
 from ..loops.finite_loops import leaves_finite_loop
 from ..loops.while_loop import find_while, keep_while
 from ..state.containers import (
@@ -372,8 +372,10 @@ class _ConditionalInLoop(Conditional):
             super().evaluate_branch(start)
 
     def _join(self, true: BranchEnd, false: BranchEnd) -> None:
-        """Where one branch has returned from the frame, note that the other has not."""
+        """Where one branch has returned from the frame, or appended, note that the other has not."""
         for one, other in ((true, false), (false, true)):
+            if isinstance(self.around, RolledFor):
+                self.around.join_lists(self.evaluator, one, other)
             if self.around and RETURNED in one.locals and RETURNED not in other.locals:
                 opens = self.around.opens
                 with other.subgraph.active():

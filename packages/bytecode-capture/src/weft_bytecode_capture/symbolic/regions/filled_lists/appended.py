@@ -15,7 +15,7 @@ from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
 from ...models.containers.sequences import ListForm, ListVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
-from ...models.torch.tensor import TensorVariable
+from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
 from ..loops.carried import CarriedLocals
@@ -138,11 +138,15 @@ class WatchedList(ListForm):
 
 @dataclass(frozen=True)
 class Appended:
-    """What one iteration adds to a list, and what that has held before the loop."""
+    """What one iteration adds to a list, and what that has held before the loop.
+
+    ``if_any`` says whether it does, a tensor: one that leaves the loop may not.
+    """
 
     target: ListVariable
     held: Sequence[Variable]
     added: Sequence[Variable]
+    if_any: TensorVariable | None = None
 
     def leading(self) -> Sequence[TensorVariable]:
         """What the list has held, where it is like what is added: rows of one buffer, with that."""
@@ -177,19 +181,55 @@ class AppendedLists:
                 _ = watched.held[-1].fake  # made here: inside, a region's graph is at hand
             self._lists.append(watched)
 
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        return [(f".appended {k}", f".is appended {k}") for k in range(len(self._lists))]
+
+    def lengths(self) -> list[int]:
+        return [len(watched.added) for watched in self._lists]
+
+    def end_branch(self, before: Sequence[int]) -> None:
+        local_variables = self._evaluator.locals
+        for watched, start, (name, is_appended) in zip(
+            self._lists, before, self.names, strict=True
+        ):
+            added = watched.added[start:]
+            if not added:
+                continue
+            if len(added) > 1 or name in local_variables:
+                raise Unsupported("list of a length that depends on data")
+            del watched.added[start:]
+            local_variables[name] = added[0]
+            local_variables[is_appended] = tensor_of(
+                self._evaluator, torch.full, (), True, dtype=torch.bool
+            )
+
+    def _if_any(self, watched: WatchedList, name: str, is_appended: str) -> TensorVariable | None:
+        """Take what branches have appended into the list; whether there is any."""
+        item = self._evaluator.locals.pop(name, None)
+        if item is None:
+            return None
+        if watched.added:
+            raise Unsupported("list of a length that depends on data")
+        watched.added.append(item)
+        if_any = self._evaluator.locals.pop(is_appended)
+        assert isinstance(if_any, TensorVariable)
+        return if_any
+
     def end_iteration(self) -> list[Appended]:
         """What the body has added, which has been evaluated; its graph is at hand.
 
         :raises Unsupported: it has looked at a list to which it has added.
         """
         found = []
-        for watched in self._lists:
+        for watched, names in zip(self._lists, self.names, strict=True):
+            if_any = self._if_any(watched, *names)
             watched.last.end_iteration(self._evaluator, watched.added)
             if watched.added and watched.looked_at:
                 raise Unsupported(_LOOKED_AT)
             if watched.added:
                 held = [watched.last.before(item) for item in watched.held]
-                found.append(Appended(watched.target, held, watched.added))
+                found.append(Appended(watched.target, held, watched.added, if_any))
         return found
 
     def release(self) -> None:

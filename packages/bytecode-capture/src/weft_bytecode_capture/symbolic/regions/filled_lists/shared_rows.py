@@ -139,6 +139,7 @@ class RowSharing:
 
         :raises Unsupported: an iteration may write to what an earlier one has appended.
         """
+        self._outer -= storages(buffer.fake for buffer, _ in rows)  # of which only the lists know
         for buffer, item in rows:
             self._aliases.note_view(self._place, buffer, item)
             state = self._states.get(storage_identity(item.fake))

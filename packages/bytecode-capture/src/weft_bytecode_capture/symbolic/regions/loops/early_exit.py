@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.fx
@@ -21,6 +21,8 @@ from ...models.containers.sequences import ListVariable
 from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
+from ..branches.branch_ends import BranchEnd
 from ..branches.join_points import EXIT, loops, meeting_point, reachable, resolved, successors
 from ..evaluation import every_instruction, run_until
 from ..state.containers import Opens, opens_none
@@ -37,6 +39,9 @@ RETURNED = ".returned"
 
 RESULT = ".result"
 """The local that has what the frame then returns, and anything like it elsewhere."""
+
+LEFT = ".left"
+"""The local of a branch that leaves the loop whatever happens; no two branches are joined with it."""
 
 
 class RolledLoop(abc.ABC):
@@ -72,8 +77,22 @@ class RolledLoop(abc.ABC):
         """Note whether a branch has left the loop, unless something inside it has noted that."""
 
 
+class ListsInBranches(Protocol):
+    """The lists that a loop's body appends to, as the branches that leave the loop see them."""
+
+    @property
+    def names(self) -> Sequence[tuple[str, str]]:
+        """Of each list the local that has what a branch appends, and that which says whether one does."""
+
+    def lengths(self) -> list[int]:
+        """How much an iteration has appended to each so far."""
+
+    def end_branch(self, before: Sequence[int]) -> None:
+        """Put what a branch has appended, ``before`` which there were so many, into these locals."""
+
+
 class RolledFor(RolledLoop):
-    """A ``for`` loop, which ``breaks`` may leave."""
+    """A ``for`` loop, which ``breaks`` may leave; its body appends to ``lists``."""
 
     note = DONE
 
@@ -84,20 +103,42 @@ class RolledFor(RolledLoop):
         breaks: Breaks,
         stack: list[Variable | None],
         opens: Opens,
+        lists: ListsInBranches,
     ) -> None:
         super().__init__(inside, stack)
         self.opens = opens
+        self.lists = lists
         self.at = self.head = head.index
         self.ends = head.index, after_loop(head)
         self.breaks = breaks
 
+    def live(self, evaluator: Frame) -> frozenset[str]:
+        return super().live(evaluator).union(*self.lists.names)
+
     def finish_branch(self, evaluator: Frame) -> None:
-        breaks = self.breaks.every
+        breaks, before = self.breaks.every, self.lists.lengths()
         run_until(evaluator, breaks | {self.head}, every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in breaks)
+        self.lists.end_branch(before)
+
+    def join_lists(self, evaluator: Frame, one: BranchEnd, other: BranchEnd) -> None:
+        """Where ``one`` branch has appended to a list, note that the other, which leaves the loop, has not.
+
+        :raises Unsupported: it goes on, so that an iteration has no row.
+        """
+        for item, is_appended in self.lists.names:
+            if item not in one.locals or item in other.locals:
+                continue
+            if LEFT not in other.locals:
+                raise Unsupported("list of a length that depends on data")
+            with other.subgraph.active():
+                other.locals[is_appended] = flag(evaluator, False)
+                other.locals[item] = like_result(evaluator, one.locals[item], self.opens)
 
     def note_end(self, evaluator: Frame, has_left: bool) -> None:
         has_left |= evaluator.finished
+        if has_left:
+            evaluator.locals[LEFT] = ConstantVariable(True)
         if has_left or not isinstance(evaluator.locals.get(DONE), TensorVariable):
             evaluator.locals[DONE] = flag(evaluator, has_left)
         note_return(evaluator, self.stack, self.opens)

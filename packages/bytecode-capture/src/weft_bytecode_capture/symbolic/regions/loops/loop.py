@@ -33,6 +33,7 @@ from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
+from ..branches.assumed_decisions import require
 from ..branches.branch import ElseOfLoop, ReturnFromLoop, is_undecided
 from ..branches.join_points import bound_names, loops, reachable, resolved
 from ..decisions import ProgramPoint, refuse
@@ -175,13 +176,16 @@ def roll_loop(evaluator: Frame, instruction: DecodedInstruction, iterator: Varia
 class _FilledList:
     """A list that a loop appends to: buffers of ``count`` rows, each with what it gets in an iteration.
 
-    The first rows are what the list has held before, its ``leading`` elements.
+    The first rows are what the list has held before, its ``leading`` elements.  Where data ends the loop
+    ``counted`` is the tensor that says how many iterations have appended, of which there ``may_be_none``.
     """
 
     target: ListVariable
     leading: Sequence[TensorVariable]
     count: Variable
     rows: Sequence[tuple[TensorVariable, TensorVariable]]
+    counted: TensorVariable | None = None
+    may_be_none: bool = False
 
 
 class _ForLoop:
@@ -212,7 +216,7 @@ class _ForLoop:
         self._taken: list[torch.fx.Node] = []
         self._written = len(evaluator.state.aliases.written)  # before the body
         self.done: TensorVariable | None = None  # the parameter that says that the loop has ended
-        self.iterations: TensorVariable | None = None  # that which counts them, where lists need it
+        self.counts: list[TensorVariable] = []  # those that count the rows of lists, likewise
 
     def run(self) -> None:
         evaluator = self.evaluator
@@ -224,7 +228,7 @@ class _ForLoop:
         try:
             depth = len(evaluator.stack)
             stack = list(evaluator.stack)
-            rolled = RolledFor(self.head, self.inside, self.breaks, stack, states.is_new)
+            rolled = RolledFor(self.head, self.inside, self.breaks, stack, states.is_new, lists)
             with self.subgraph.active(), rolling(evaluator, rolled):
                 element = self.iterator.element(evaluator, index)
                 evaluator.stack.append(element)
@@ -271,34 +275,25 @@ class _ForLoop:
             raise Unsupported("local that is unbound after no iteration", repr(like))
         return unset_like(self.evaluator, self.outer, like)
 
-    def _end_early(self, done: Variable | None, appended: Sequence[object]) -> None:
+    def _end_early(self, done: Variable | None, appended: Sequence[Appended]) -> None:
         """Carry whether an iteration has left the loop on a tensor's value."""
         if done is None:
             return
         assert isinstance(done, TensorVariable)
         self.done = self.carried.add("done", unset_flag(self.evaluator, self.outer), done).parameter
-        if appended:
-            self._count_iterations()
-
-    def _count_iterations(self) -> None:
-        """Carry how many iterations there have been: a list has a row of each."""
-        if not self.span.has_unit_step() or self.builder.is_in_region:
+        if appended and (not self.span.has_unit_step() or self.builder.is_in_region):
             raise Unsupported("list of a length that depends on data")
+        for each in appended:
+            self._count(each)
+
+    def _count(self, appending: Appended) -> None:
+        """Carry how many iterations have appended to a list: it has a row of each."""
         none = call_in(self.evaluator, self.outer, torch.zeros, (), dtype=torch.int64)
         counted = self.carried.add("count", none, None)
+        more = 1 if appending.if_any is None else appending.if_any
         with self.subgraph.active():
-            counted.result = tensor_of(self.evaluator, torch.add, counted.parameter, 1)
-        self.iterations = counted.parameter
-
-    def _iteration_count(self) -> SymbolicNumberVariable:
-        """How many iterations there have been, a number that data decides, of at least one."""
-        assert self.iterations is not None
-        count = self.evaluator.call_method(self.iterations, "item")
-        if not isinstance(count, SymbolicNumberVariable):
-            raise Unsupported("list of a length that depends on data")
-        assume(count.value >= 1)
-        assume(count.value <= value_of(self.span.count(self.evaluator)))
-        return count
+            counted.result = tensor_of(self.evaluator, torch.add, counted.parameter, more)
+        self.counts.append(counted.parameter)
 
     def _differs(self, reason: str) -> NoReturn:
         """The first iteration may differ from the others only: it is tried without that one."""
@@ -335,7 +330,8 @@ class _ForLoop:
     ) -> list[_FilledList]:
         """Write what the body appends to lists into rows of buffers made before the loop."""
         found = []
-        for appending in appended:
+        counts: Sequence[TensorVariable | None] = self.counts or [None] * len(appended)
+        for appending, counted in zip(appended, counts, strict=True):
             leading = appending.leading()
             count = self._row_count(appending, leading)
             position = self._position(index)
@@ -351,7 +347,9 @@ class _ForLoop:
                     for place, held in enumerate(leading):
                         self._write_row(buffer, ConstantVariable(place), held)
                 self._write_row(buffer, position, item)
-            found.append(_FilledList(appending.target, leading, count, rows))
+            may_be_none = appending.if_any is not None
+            filled = _FilledList(appending.target, leading, count, rows, counted, may_be_none)
+            found.append(filled)
         return found
 
     def _write_row(self, buffer: TensorVariable, place: Variable, item: TensorVariable) -> None:
@@ -413,16 +411,27 @@ class _ForLoop:
         self, each: _FilledList, buffer: TensorVariable, loop: torch.fx.Node
     ) -> tuple[TensorVariable, Variable, torch.fx.Node]:
         """The rows of ``buffer`` that ``loop`` has filled, how many there are, the node that gives them."""
-        if self.done is None:
+        if each.counted is None:
             return buffer, each.count, loop
         led = ConstantVariable(len(each.leading))
-        count = combined(self.evaluator, "add", self._iteration_count(), led)
+        count = combined(self.evaluator, "add", self._row_number(each, each.counted), led)
         with self.builder.fake_mode:
             fake = torch.narrow(buffer.fake, 0, 0, value_of(count))  # which is inside, always
         node = self.builder.graph.call_function(torch.narrow, (buffer.node, 0, 0, node_of(count)))
         node.meta.update(loop.meta)
         node.meta["example_value"] = fake
         return regional(node, fake), count, node
+
+    def _row_number(self, each: _FilledList, counted: TensorVariable) -> SymbolicNumberVariable:
+        """How many iterations have appended to a list, a number that data decides."""
+        count = self.evaluator.call_method(counted, "item")
+        if not isinstance(count, SymbolicNumberVariable):
+            raise Unsupported("list of a length that depends on data")
+        assume(count.value <= value_of(self.span.count(self.evaluator)))
+        assume(count.value >= int(not each.may_be_none))
+        if each.may_be_none and not each.leading:
+            require(self.evaluator, "ge", count, 1)
+        return count
 
     def _leading_rows(self, leading: Sequence[TensorVariable]) -> LeadingRows | None:
         """What watches over the copies of ``leading`` in a buffer."""
