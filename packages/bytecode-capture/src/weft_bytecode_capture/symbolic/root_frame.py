@@ -437,10 +437,13 @@ class _Capture:
         """
         graph = self.state.graph
         write = first_untold_write(graph.graph, graph.first_versions)
-        if write is not None and "place" in write.meta:
+        if write is None:
+            return
+        place = self.state.aliases.branches.get(write)
+        if place is not None:
             reason = "it writes to what a call in which a check fails could not take back"
-            raise self._refusal(write.meta["place"], reason)
-        if write is None or write not in graph.made_at:
+            raise self._refusal(place, reason)
+        if write not in graph.made_at:
             return
         position = graph.made_at[write]
         of_data = (node for node in graph.graph.nodes if "data_dependent" in node.meta)

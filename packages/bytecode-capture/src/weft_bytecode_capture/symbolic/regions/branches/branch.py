@@ -332,11 +332,11 @@ def emit_branch(
     arguments: tuple[Any, ...] = (predicate.node, *regions, tuple(taken))
     if not pairs:
         node = graph.call_function(torch.ops.higher_order.cond, arguments)
-        node.meta["place"] = place
+        evaluator.state.aliases.branches[node] = place
         return []
     fakes = [_joined_fake(evaluator, *(branch.fake for branch in pair)) for pair in pairs]
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
-    items[0].all_input_nodes[0].meta["place"] = place
+    evaluator.state.aliases.branches[items[0].all_input_nodes[0]] = place
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
     branches = [[pair[k] for pair in pairs] for k in (0, 1)]
     evaluator.state.aliases.note_branch(place, graph, made, branches, list(taken))

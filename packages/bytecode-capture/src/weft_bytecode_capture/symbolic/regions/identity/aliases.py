@@ -91,6 +91,7 @@ class AliasLedger:
 
     def __init__(self) -> None:
         self.copies: list[Copies] = []
+        self.branches: dict[torch.fx.Node, ProgramPoint] = {}  # where each begins
         self.elements: list[Any] = []
         self.writes_by_type: collections.Counter[torch.dtype] = collections.Counter()
         self.written: list[int] = []
