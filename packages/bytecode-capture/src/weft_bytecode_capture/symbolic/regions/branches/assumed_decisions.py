@@ -50,16 +50,20 @@ def assumed(evaluator: Evaluator, condition: Variable) -> bool | None:
     if frame.suspended:
         return None
     found = _present(graph.present_values, condition)
-    if (
-        found is None
-        or _ends_loop(evaluator, found)
-        or not graph.writes_so_far.allow_check(frame, place)
-    ):
+    if found is None or _ends_loop(evaluator, found) or not _checked(frame, condition, found):
         return None
-    if not check_condition(frame, condition, found):
-        return None
-    state.assumed.append(place)
     return found
+
+
+def _checked(frame: Frame, condition: Variable, wanted: bool) -> bool:
+    """Let the graph check that ``condition`` is ``wanted`` here; False where it cannot."""
+    place = (frame.code, frame.index)
+    if not frame.graph.writes_so_far.allow_check(frame, place):
+        return False
+    if not check_condition(frame, condition, wanted):
+        return False
+    frame.state.assumed.append(place)
+    return True
 
 
 def require(evaluator: Frame, operator: str, number: Variable, bound: int) -> None:
@@ -67,16 +71,13 @@ def require(evaluator: Frame, operator: str, number: Variable, bound: int) -> No
 
     :raises Unsupported: it has not held before, or the graph has written too much to be taken back.
     """
-    state, graph, place = evaluator.state, evaluator.graph, (evaluator.code, evaluator.index)
+    state, place = evaluator.state, (evaluator.code, evaluator.index)
     condition = evaluator.binary_operation(operator, number, ConstantVariable(bound))
-    if (
-        state.options.assume_decisions is False
-        or place in state.frame.history.refuted
-        or not graph.writes_so_far.allow_check(evaluator, place)
-        or not check_condition(evaluator, condition, True)
-    ):
+    is_relied_on = (
+        state.options.assume_decisions is not False and place not in state.frame.history.refuted
+    )
+    if not is_relied_on or not _checked(evaluator, condition, True):
         raise Unsupported("list of a length that depends on data")
-    state.assumed.append(place)
 
 
 def _ends_loop(evaluator: Evaluator, found: bool) -> bool:

@@ -15,11 +15,12 @@ from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
 from ...models.containers.sequences import ListForm, ListVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
-from ...models.torch.tensor import TensorVariable, tensor_of
+from ...models.torch.tensor import TensorVariable
 from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
 from ..loops.carried import CarriedLocals
 from ..loops.counted_loops import Span, value_of
+from ..loops.early_exit import flag
 from ..state.python_state import difference, stride_difference
 from ..subgraph import Carried, give_gradients
 from .rows import RowVariable
@@ -200,9 +201,7 @@ class AppendedLists:
                 raise Unsupported("list of a length that depends on data")
             del watched.added[start:]
             local_variables[name] = added[0]
-            local_variables[is_appended] = tensor_of(
-                self._evaluator, torch.full, (), True, dtype=torch.bool
-            )
+            local_variables[is_appended] = flag(self._evaluator, True)
 
     def _if_any(self, watched: WatchedList, name: str, is_appended: str) -> TensorVariable | None:
         """Take what branches have appended into the list; whether there is any."""
