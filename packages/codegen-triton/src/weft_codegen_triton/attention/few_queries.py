@@ -22,17 +22,14 @@ MAX_PARTS = 16
 MIN_KEYS = 256
 """Without a mask, which a library reads besides."""
 MAX_LAUNCHES = 8
-"""In the time of how many the keys and values may be read, where all are: what is saved is about one.
-
-On an H200 33 MB took 16.2 µs (cuDNN's 16.7), 67 MB 25.5 (24.2), 268 MB 71.8 (69.4).
-"""
+"""In the time of how many the keys and values may be read, where all are: what is saved is about one."""
 
 
 def parts_of_keys(attention: AttentionKernel, gpu: Gpu) -> int:
     """A power of two, 1 where the programs of whole matrices are enough, or sizes vary.
 
-    About a program for each multiprocessor: four times as many took 29.5 µs where these took 23.9.
-    Measured on an H200 with heads of 128 elements, 8 heads of keys, 1 to 8 images, 128 to 8192 keys.
+    About a program for each multiprocessor: more of them took longer.  What was measured stands in
+    benchmarks/results/gpu-models.md.
     """
     batches, queries = attention.score_rows.batches, attention.score_rows.queries
     keys = attention.key_loop.size

@@ -62,9 +62,9 @@ class _SplitPrinter(AttentionPrinter):
         start, stop = key_range(tile, self.attention.bounds)
         tile.emit(
             f"begin, stop = {start}, {stop}",
-            f"share = (stop - begin + {self.parts} * XBLOCK - 1) // ({self.parts} * XBLOCK) * XBLOCK",
-            "begin = begin + part * share",
-            "stop = tl.minimum(begin + share, stop)",
+            f"part_keys = (stop - begin + {self.parts} * XBLOCK - 1) // ({self.parts} * XBLOCK) * XBLOCK",
+            "begin = begin + part * part_keys",
+            "stop = tl.minimum(begin + part_keys, stop)",
         )
         steps = f"{loop_bound('begin')}, {loop_bound('stop')}, XBLOCK"
         with tile.printer.loop(f"for start in range({steps}):"):

@@ -127,9 +127,9 @@ def _attention(
 class _Rows:
     """The loops over images, heads of keys, heads that share them and queries, of a call's matrices."""
 
-    def __init__(self, query: BufferView, key: BufferView, result: Layout, shares: bool) -> None:
+    def __init__(self, query: BufferView, key: BufferView, packs_heads: bool) -> None:
         images, heads, queries, _ = query.size
-        self.query, self.key, self.result, self.shares = query, key, result, shares
+        self.query, self.key, self.packs_heads = query, key, packs_heads
         self.group = heads / key.size[1]
         names = ("image", "head", "member", "query")
         extents = (images, key.size[1], self.group, queries)
@@ -141,14 +141,14 @@ class _Rows:
 
     @classmethod
     def of(cls, query: BufferView, key: BufferView, result: Layout) -> _Rows | None:
-        """The rows of heads that share keys together, where that is possible; None if none are."""
+        """The rows of heads that have the same keys together, where they lie so; None if none are."""
         heads, queries = query.size[1:3]
         if heads % key.size[1] != 0:
             return None
         group = heads / key.size[1]
         lies = [view.stride[1] - view.stride[2] * queries for view in (query, result)]
-        shares = bool(group == 1 or queries == 1 or all(step == 0 for step in lies))
-        return cls(query, key, result, shares)
+        packs_heads = bool(group == 1 or queries == 1 or all(step == 0 for step in lies))
+        return cls(query, key, packs_heads)
 
     @property
     def score_rows(self) -> ScoreRows:
@@ -160,13 +160,13 @@ class _Rows:
             for loop, step in zip(self.loops[::-1], steps[::-1], strict=True)
             if loop.size != 1
         )
-        inside = 2 if self.shares else 3
+        inside = 2 if self.packs_heads else 3
         rows = sympy.prod(sizes[inside:])
         batches = sympy.prod(sizes[:inside])
         symbols = {loop.symbol: sympy.S.Zero for loop in self.loops if loop.size == 1}
-        row = query + (member * sizes[3] if self.shares else 0)
+        row = query + (member * sizes[3] if self.packs_heads else 0)
         batch = image * sizes[1] + head
-        batch = batch if self.shares else batch * self.group + member
+        batch = batch if self.packs_heads else batch * self.group + member
         row, batch = (sympy.expand(e.xreplace(symbols)) for e in (row, batch))
         number = sympy.Add(*(d.loop.symbol * d.step for d in digits))
         first = sympy.expand(number * self.keys.size)
@@ -178,7 +178,7 @@ class _Rows:
         """Where a matrix begins, by ``BATCH``, and the step between its rows."""
         heads = self.key.size[1]
         image, head = FloorDiv(BATCH, heads), Mod(BATCH, heads)
-        if not self.shares:
+        if not self.packs_heads:
             count = heads * self.group
             image, head = FloorDiv(BATCH, count), Mod(BATCH, count)
             head = FloorDiv(head, self.group) if is_of_keys else head
@@ -188,7 +188,9 @@ class _Rows:
             image = sympy.S.Zero
             head = head.xreplace({Mod(BATCH, heads): BATCH, Mod(BATCH, heads * self.group): BATCH})
         base = view.offset + image * view.stride[0] + head * view.stride[1]
-        is_member = self.shares and not is_of_keys and self.query.size[2] == 1 and self.group != 1
+        is_member = (
+            self.packs_heads and not is_of_keys and self.query.size[2] == 1 and self.group != 1
+        )
         return sympy.expand(base), view.stride[1 if is_member else 2]
 
     def operand(self, buffer: str, view: BufferView | Layout, is_of_keys: bool) -> MatrixOperand:
