@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
 
 F32, F64 = torch.float32, torch.float64
+Results = tuple[torch.Tensor, ...]
 SHAPES = ((5, 33), (1, 7), (3, 1), (0, 5))
 
 
@@ -166,6 +167,23 @@ def test_rows_are_read_once(codegen: TritonCodegen, name: str) -> None:
     program = check(codegen, function, *inputs)
     assert program.kernel_count == 1
     assert program.source.count("tl.load(in0_ptr") == 1
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_few_rows_load_all_before_they_are_added_up(codegen: TritonCodegen, rows: int) -> None:
+    """What a stage stores and a later one reads stays in registers, also where rows have no index."""
+
+    def program(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Results:
+        total = x + y
+        wide = total.float()
+        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return total, (wide * scale).to(x.dtype) * w + b
+
+    inputs = torch.randn(rows, 72), torch.randn(rows, 72), torch.randn(72), torch.randn(72)
+    source = check(codegen, program, *(t.bfloat16() for t in inputs)).source
+    before, after = source.split("tl.sum(")
+    assert before.count("tl.load(") == 4 and "tl.load(" not in after
+    assert "debug_barrier" not in source
 
 
 def test_dynamic_rows(codegen: TritonCodegen) -> None:

@@ -234,11 +234,6 @@ class BodyPrinter:
         self.has_loaded = False
         self.unsettled.clear()
 
-    def is_known(self, buffer: str, index: sympy.Expr) -> bool:
-        """Whether a load of this element gives a value that there is."""
-        address, axes = self.address(buffer, index, False)
-        return (buffer, address, self.access_mask(axes)) in self.loaded
-
     def hold(self, buffer: str, index: sympy.Expr, code: str) -> None:
         """Have ``code`` be what loads of this element give."""
         address, axes = self.address(buffer, index, False)
@@ -287,6 +282,9 @@ class BodyPrinter:
             self.emit(f"tl.store({address}, {value.code}{options}{self.store_policy})")
             if value.dtype is self.dtype_of(buffer):
                 self.loaded[buffer, address, mask] = value
+                narrow, own = self.address(buffer, index, False)
+                if row is None and value.axes <= own:
+                    self.loaded[buffer, narrow, self.access_mask(own)] = value
             return
         dtype = self.dtype_of(buffer)
         if mode != "atomic_add" or dtype not in ATOMIC_ADD:

@@ -6,7 +6,7 @@ over long rows whose elements lie side by side read them by vectors, which have 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
 import sympy
@@ -23,6 +23,7 @@ from weft_codegen_triton.kernel.blocks import (
     ReductionBlocks,
     extent,
     reduction_blocks,
+    static,
     summing_blocks,
     vector_blocks,
     widened,
@@ -167,25 +168,27 @@ class ReductionPrinter:
                 self._range(f"{space.axis}base")
             else:
                 self.frame.loop_axes.append(space.axis)
+        if self.blocks.persistent and self._has_few_programs:
+            self._load_ahead(kernel.stages)
         self._stages()
         return (extent(kernel.outer),), (rows,), self.blocks.warps
+
+    @property
+    def _has_few_programs(self) -> bool:
+        """Whether each has a multiprocessor for itself, where nothing else hides what it waits for."""
+        programs = static(extent(self.frame.called.outer)) // self.blocks.rows
+        return programs <= self.frame.gpu.multiprocessors
 
     def _stages(self) -> None:
         printer = self.printer
         written: set[str] = set()
         for position, stage in enumerate(self.kernel.stages):
             reads, writes = set(stage.body.reads), set(stage.body.writes)
-            if self.totals is not None and position >= self.totals.first_stage:
-                reads = self._unknown(stage.body)
-            if reads & written - printer.registers - printer.recomputed.keys():
+            is_looped = not self.blocks.persistent  # else a load waits, if its value is not known
+            if is_looped and reads & written - printer.registers - printer.recomputed.keys():
                 printer.settle()
             written |= writes
             self._stage(position, stage, writes)
-
-    def _unknown(self, body: LoopBody) -> set[str]:
-        """The buffers that ``body`` reads from memory, as no value of this iteration is what they hold."""
-        self.space.enter()
-        return {e.buffer for e in body.loads() if not self.printer.is_known(e.buffer, e.index)}
 
     def _print_parts(
         self, totals: ColumnTotals
@@ -199,9 +202,7 @@ class ReductionPrinter:
         frame.loop_axes.append("x")
         self._base()
         self._range(f"{space.axis}base")
-        for stage in kernel.stages:
-            if stage.inner:
-                self._load_ahead(stage.body)
+        self._load_ahead(kernel.stages, {v.symbol for v in kernel.outer})
         totals.print_before()
         steps, in_flight = "0, PBLOCK, XBLOCK", self.blocks.in_flight
         ahead = f"tl.range({steps}, num_stages={in_flight})"
@@ -462,15 +463,27 @@ class ReductionPrinter:
         before = ["    " * printer.indent + line for line in accumulators.before]
         printer.lines[start:start] = before
 
-    def _load_ahead(self, body: LoopBody) -> None:
-        """Load what all rows share, before the loop that goes through them: it stores too."""
-        space, outer = self.space, {v.symbol for v in self.kernel.outer}
-        space.enter()
+    def _load_ahead(
+        self, stages: Sequence[Stage], without: Set[sympy.Symbol] = frozenset()
+    ) -> None:
+        """Load what ``stages`` read of memory that stays as it is, at indices that depend on no value.
+
+        Before what they wait for: the loop that goes through rows, which stores too, or reductions.
+        ``without``: symbols that are not known yet.
+        """
+        space, printer = self.space, self.printer
         stays = {*self.kernel.reads} - {*self.kernel.writes, *self.overwritten}
-        loads = [i for i in body.instructions if isinstance(i, Load) and i.buffer in stays]
-        for load in loads:
-            if not load.free_symbols & (outer | body.bound_symbols):
-                self.printer.load(load.buffer, load.index)
+        for stage in stages:
+            if stage.inner:
+                self._select(self.ranges.index(stage.inner))
+                space.enter()
+            else:
+                space.leave()
+            bound = without | stage.body.bound_symbols
+            loads = [i for i in stage.body.instructions if isinstance(i, Load)]
+            for load in loads:
+                if load.buffer in stays and not load.free_symbols & bound:
+                    printer.load(load.buffer, load.index)
 
     def _loop(self, steps: str, stage: Stage, writes: set[str]) -> None:
         printer, space = self.printer, self.space
