@@ -192,6 +192,22 @@ def test_sums_of_many_rows_in_bfloat16_are_as_exact_as_eagers(in_forward: bool) 
         assert errors[1] <= 1.1 * errors[0]
 
 
+def test_a_matrix_that_backward_makes() -> None:
+    """The gradient of what is wide without a matmul, and what follows from it, has no part in forward."""
+
+    def program(h: Tensor, w: Tensor) -> Tensor:
+        return F.gelu(h.repeat(1, COLUMNS // HIDDEN)) @ w
+
+    h, w, _ = operands()
+    joint = joint_of(program, h, w)
+    assert joint_in_blocks(joint, FORCED) == 1
+    want = program(h, w)
+    tangent = torch.randn_like(want)
+    gradients = torch.autograd.grad(want, [h, w], tangent)
+    torch.testing.assert_close(run(joint, [h, w], [tangent]), [want.detach(), *gradients])
+    assert widest(joint.graph_module.graph) <= 24 * COLUMNS
+
+
 @pytest.mark.parametrize("rows", [8, 23, 64])
 @pytest.mark.parametrize("blocks", [2, 3, 7])
 def test_every_row_is_in_one_block(rows: int, blocks: int) -> None:

@@ -174,7 +174,7 @@ class _Writing:
             self._place(-1)
             writer = BlockWriter(region, self.recorder, bounds, stand_ins)
             replaced: dict[Node, Node] = {}
-            for level in range(max(self.levels.values()) + 1):
+            for level in sorted({*self.levels.values()}):
                 replaced |= self._write_level(writer, level)
         for old, new in replaced.items():
             old.replace_all_uses_with(new)
@@ -193,6 +193,8 @@ class _Writing:
         outputs = [n for n in region.dims if n in own or n in kept]
         sums = [n for n in region.over_rows if n in own]
         needed = self._needed([*outputs, *sums], level)
+        if not needed:  # it is wide, and computed again where it is read
+            return {}
         results = writer.write(needed, outputs, sums)
         new = {n: self._result(n, results[n], level) for n in (*outputs, *sums)}
         self._place(self._begin(needed))
