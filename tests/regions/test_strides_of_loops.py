@@ -205,3 +205,30 @@ def test_windows_that_leave_a_loop_lie_as_in_eager(
     found, wanted = weft.compile(run, dynamic=dynamic)(x), run(x)
     assert found.stride() == wanted.stride()
     torch.testing.assert_close(found, wanted)
+
+
+def last_of_positions(x: Tensor) -> Any:
+    found = x.nonzero()  # its columns lie one behind the other
+    for i in range(20):
+        moved = found + i
+    return moved, moved.stride()
+
+
+def list_of_positions(x: Tensor) -> Any:
+    every = []
+    for i in range(20):
+        every.append(x.nonzero() * i)
+    return every, torch.stack(every).stride(), every[3].stride()
+
+
+def columns_of_a_choice(x: Tensor) -> Any:
+    every = [row * 2 for row in x[:, x.sum(0) > 1].t()]
+    return every, x[:, x.sum(0) > 1].t().stride()
+
+
+@pytest.mark.parametrize("program", [last_of_positions, list_of_positions, columns_of_a_choice])
+def test_layouts_that_data_decides(program: Callable[[Tensor], Any]) -> None:
+    compiled = weft.compile(program, backend=by_operators)
+    for threshold in (3.0, 8.0, 1.0):
+        x = (torch.arange(12.0).view(3, 4) > threshold).double()
+        _agree(compiled(x), program(x))

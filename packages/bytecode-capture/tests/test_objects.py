@@ -456,6 +456,46 @@ def instance_dict(x):
     )
 
 
+class Doubling:
+    """A data descriptor that keeps its value in the instance dict, under its own name."""
+
+    def __get__(self, instance, owner=None):
+        return instance.__dict__.get("value", 0) + 1
+
+    def __set__(self, instance, value):
+        instance.__dict__["value"] = value * 2
+
+    def __delete__(self, instance):
+        del instance.__dict__["value"]
+
+
+class Shadowing:
+    value = Doubling()
+
+    @property
+    def size(self):
+        return vars(self)["size"] + 10
+
+    @size.setter
+    def size(self, size):
+        vars(self)["size"] = size
+
+
+class ShadowingError(Exception):
+    value = Doubling()
+
+
+def written_behind_descriptors(s, x):
+    """Each write is made once, past the descriptor, of objects from outside and of new ones."""
+    made, failed = Shadowing(), ShadowingError(x)
+    for target in (s, made, failed):
+        target.value = x
+    s.size = made.size = x + 1
+    if x > 2:
+        del s.value
+    return s.value, s.size, made, dict(vars(failed)), failed
+
+
 def tensors_in_objects(x):
     c = Config(2, [])
     c.weight = x * 2
@@ -473,6 +513,10 @@ def tensors_in_objects(x):
 )  # fmt: skip
 def test_instances(function):
     check(function, [(1,), (3,), (4,)])
+
+
+def test_writes_behind_descriptors():
+    check(written_behind_descriptors, [(Shadowing(), n) for n in (1, 3, 4)])
 
 
 def test_copies_of_set_subclasses_call_the_class():

@@ -220,6 +220,14 @@ def assume(condition: bool | torch.SymBool) -> None:
     torch._check(condition)
 
 
+def is_known_contiguous(fake: torch.Tensor) -> bool:
+    """Whether a fake tensor is contiguous whatever a size that depends on data comes to."""
+    try:
+        return fake.is_contiguous()
+    except GuardOnDataDependentSymNode:  # a transposed one is where the size is 1
+        return False
+
+
 def new_integer(mode: FakeTensorMode, low: int | None, high: int | None) -> torch.SymInt:
     """A symbolic integer of which only its bounds are known, both included (None: unbounded).
 

@@ -38,6 +38,22 @@ def is_data_descriptor(raw: Any) -> bool:
     return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
 
 
+def is_shadowed(kind: type, name: str) -> bool:
+    """Whether a descriptor of the class takes writes of an attribute before the instance dict does."""
+    raw = find_raw(kind, name)
+    return is_data_descriptor(raw) and not isinstance(raw, types.MemberDescriptorType)
+
+
+def write_shadowed(instance: Any, name: str, value: Any) -> None:
+    """Write an entry of the instance dict that a descriptor of the class hides."""
+    object.__getattribute__(instance, "__dict__")[name] = value
+
+
+def delete_shadowed(instance: Any, name: str) -> None:
+    """Delete an entry of the instance dict that a descriptor of the class hides."""
+    del object.__getattribute__(instance, "__dict__")[name]
+
+
 def no_attribute(evaluator: Evaluator, kind: str, name: str) -> NoReturn:
     """AttributeError for an object of the class named ``kind``."""
     message = f"{kind!r} object has no attribute {name!r}"

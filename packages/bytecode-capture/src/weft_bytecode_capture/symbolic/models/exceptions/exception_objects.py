@@ -14,7 +14,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Variable
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import find_raw, is_python_class
+from ...variables.python_protocols import find_raw, is_python_class, is_shadowed, write_shadowed
 from ..containers.sequences import TupleVariable
 from ..objects.user_objects import UserObjectVariable
 from ..table import model
@@ -189,7 +189,8 @@ def _rebuilt(
 ) -> BaseException:
     exception = bare_exception(kind, arguments)
     for name, value in attributes.items():
-        object.__setattr__(exception, name, value)
+        write = write_shadowed if is_shadowed(kind, name) else object.__setattr__
+        write(exception, name, value)
     if has_cause:
         exception.__cause__ = cause
     exception.__context__ = context

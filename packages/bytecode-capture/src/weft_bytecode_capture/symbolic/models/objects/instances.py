@@ -22,7 +22,9 @@ from ...variables.python_protocols import (
     attribute_name,
     find_raw,
     is_python_class,
+    is_shadowed,
     resolution_order,
+    write_shadowed,
     storage_of,
 )
 from ..containers.mappings import DictVariable, OrderedDictVariable
@@ -223,11 +225,15 @@ def emit_new_instance(emitter: Emitter, instance: UserObjectVariable) -> None:
         instance.storage.emit_entries(emitter)
     else:
         instance.storage.reconstruct(emitter)
-    emitter.load_map({n: v for n, v in instance.attributes.items() if v is not None})
-    emitter.call(4)
+    given = {n: v for n, v in instance.attributes.items() if v is not None}
+    emitter.load_map(given)
+    emitter.load_constant(tuple(name for name in given if is_shadowed(instance.kind, name)))
+    emitter.call(5)
 
 
-def _rebuild(kind: Any, base: Any, content: Any, attributes: dict[str, Any]) -> Any:
+def _rebuild(
+    kind: Any, base: Any, content: Any, attributes: dict[str, Any], shadowed: tuple[str, ...]
+) -> Any:
     if base in _IMMUTABLE:
         instance = base.__new__(kind, content)
     else:
@@ -240,7 +246,8 @@ def _rebuild(kind: Any, base: Any, content: Any, attributes: dict[str, Any]) -> 
         for key, value in content.items():
             base.__setitem__(instance, key, value)
     for name, value in attributes.items():
-        object.__setattr__(instance, name, value)
+        write = write_shadowed if name in shadowed else object.__setattr__
+        write(instance, name, value)
     return instance
 
 

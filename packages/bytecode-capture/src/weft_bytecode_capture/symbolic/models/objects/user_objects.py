@@ -29,10 +29,13 @@ from ...variables.hashing import entry_key, hashed_key, identity_key, is_silent
 from ...variables.keys import HashedKey, InstanceKey
 from ...variables.python_protocols import (
     WITHOUT_PLACE,
+    delete_shadowed,
     find_raw,
     is_data_descriptor,
+    is_shadowed,
     no_place,
     nothing_to_delete,
+    write_shadowed,
 )
 from ..containers.mappings import AttributeDictVariable
 from .class_attributes import (
@@ -315,12 +318,11 @@ class UserObjectVariable(InstanceProtocols):
     def emit_mutation(self, emitter: Emitter) -> None:
         for name, value in self.attributes.items():
             if (value is None or name in self.made_anew) and self._had_attribute(name):
-                self._emit_change(emitter, object.__delattr__, name)
+                change = delete_shadowed if is_shadowed(self.kind, name) else object.__delattr__
+                emitter.run_call(change, self, name)
             if value is not None:
-                self._emit_change(emitter, object.__setattr__, name, value)
-
-    def _emit_change(self, emitter: Emitter, change: Any, name: str, *value: Variable) -> None:
-        emitter.run_call(change, self, name, *value)
+                change = write_shadowed if is_shadowed(self.kind, name) else object.__setattr__
+                emitter.run_call(change, self, name, value)
 
     def _had_attribute(self, name: str) -> bool:
         """Whether the real object has the attribute in its dict or a slot."""

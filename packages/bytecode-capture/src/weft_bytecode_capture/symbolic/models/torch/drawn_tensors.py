@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from weft_guards import AttributeSource, EqualsConstant, Source, TypeIs
 
+from ...._torch.symbols import is_known_contiguous
 from ....drawn_numbers import GeneratorKind
 from ....sources import ComputedSource
 from ....unsupported import Unsupported
@@ -207,7 +208,8 @@ def filled(
     if not isinstance(generator, GeneratorVariable):
         return evaluator.graph.call_method(evaluator, name, tensor, arguments, keywords)
     fake = tensor.fake
-    if name not in _FILLING or fake.device != _CPU or not fake.is_contiguous() or not fake.dim():
+    laid_out = fake.device == _CPU and is_known_contiguous(fake)
+    if name not in _FILLING or not laid_out or not fake.dim():
         raise Unsupported(_KIND, f"{tensor!r}.{name}(generator=...)")
     given = {key: value for key, value in keywords.items() if key != "generator"}
     positional, named = evaluator.snapshots(arguments, given, name)  # of which it may refuse some

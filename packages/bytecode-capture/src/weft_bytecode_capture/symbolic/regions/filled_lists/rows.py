@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from ...._torch import storage_identity
+from ...._torch.symbols import is_known_contiguous
 from ....frame.emitter import Emitter
 from ...models.containers.sequences import ListForm, ListVariable
 from ...models.containers.slices import SliceVariable
@@ -210,7 +211,7 @@ def join_rows(
     rank = buffer.fake.dim() - (function is torch.cat)
     if not -rank <= dimension < rank:
         return None
-    if not buffer.fake.is_contiguous():
+    if not is_known_contiguous(buffer.fake):
         return None  # the result may have the layout of the rows
     dimension %= rank
     places: list[Variable] = [ConstantVariable(0), ConstantVariable(dimension)]

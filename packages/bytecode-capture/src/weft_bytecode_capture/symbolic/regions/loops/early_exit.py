@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 import torch.fx
 
+from ...._torch.symbols import is_known_contiguous
 from ....unsupported import Unsupported
 from ...decode import DecodedCode, DecodedInstruction, after_loop
 from ...models.containers.sequences import ListVariable
@@ -287,7 +288,7 @@ def unset_like(
     kind: dict[str, Any] = {"dtype": fake.dtype, "device": fake.device}
     leading = () if count is None else (count,)
     shape = ListVariable([*leading, *_numbers(evaluator, fake.shape)])
-    if fake.is_contiguous():
+    if is_known_contiguous(fake):
         return call_in(evaluator, graph, torch.empty, shape, **kind)
     if count is not None and expanded_dims(fake):
         raise Unsupported("append of an expanded tensor", repr(like))

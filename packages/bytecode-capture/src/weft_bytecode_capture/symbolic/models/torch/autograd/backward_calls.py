@@ -19,7 +19,7 @@ from ....._torch import (
     set_grad_enabled,
     storage_identity,
 )
-from ....._torch.symbols import has_symbolic_layout
+from ....._torch.symbols import has_symbolic_layout, is_known_contiguous
 from .....unsupported import BreakEarlier, Unsupported
 from ....graph.answers import guard_leaf
 from ....graph.histories import computed_from, guard_without_hooks, with_history
@@ -264,7 +264,7 @@ def _copy(evaluator: Evaluator, gradient: TensorVariable, leaf: TensorVariable) 
     """The gradient in memory of its own, laid out as autograd lays it out."""
     graph = evaluator.graph
     contiguous = ConstantVariable(torch.contiguous_format)
-    if _is_dense(leaf.fake) and not leaf.fake.is_contiguous():
+    if _is_dense(leaf.fake) and not is_known_contiguous(leaf.fake):
         made = graph.call_function(evaluator, torch.empty_like, [leaf], {})
         graph.call_method(evaluator, "copy_", made, [gradient], {})
     else:
@@ -276,7 +276,7 @@ def _copy(evaluator: Evaluator, gradient: TensorVariable, leaf: TensorVariable) 
 def _lies_as(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
     """Whether autograd takes a gradient as it lies."""
     if has_symbolic_layout(leaf) or not _is_dense(leaf):
-        return gradient.is_contiguous()
+        return is_known_contiguous(gradient)
     rows = zip(leaf.shape, leaf.stride(), gradient.stride(), strict=True)
     return all(size == 1 or wanted == stride for size, wanted, stride in rows)
 
