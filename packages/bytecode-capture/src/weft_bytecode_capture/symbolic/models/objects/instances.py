@@ -24,8 +24,8 @@ from ...variables.python_protocols import (
     is_python_class,
     is_shadowed,
     resolution_order,
-    write_shadowed,
     storage_of,
+    write_shadowed,
 )
 from ..containers.mappings import DictVariable, OrderedDictVariable
 from ..containers.sequences import ListVariable, TupleVariable
