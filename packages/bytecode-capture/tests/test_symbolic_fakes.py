@@ -36,6 +36,8 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "repeated as often": lambda x: x[:1].expand(x.shape[1], -1, 6, -1),
     "repeated before": lambda x: x.expand(2, 1, *x.shape),
     "repeated to symbols": lambda x: torch.ones(1, 3).expand(x.shape[0], 1, 3),
+    "a part of one": lambda x: x.unbind(2)[4],
+    "a part of a part": lambda x: x[:, 1:].unbind(-1)[1].unbind(2)[0],
     "of what is repeated": lambda x: x[:1].expand(x.shape[1], -1, -1, -1).view(x.shape[1], -1),
 }
 
@@ -76,6 +78,19 @@ def test_sizes_are_what_the_program_gives() -> None:
     assert chunks.shape[0].node.expr == x.shape[0].node.expr
 
 
+def test_as_many_parts_as_the_size_has_now() -> None:
+    """Of hundreds, by rules that ask nothing of the symbols of each."""
+    environment = ShapeEnv()
+    mode = RememberingFakeMode(shape_env=environment)
+    context = StatelessSymbolicContext([DimDynamic.DYNAMIC] * 2)
+    x = mode.from_tensor(torch.ones(24, 25), symbolic_context=context)
+    with mode:
+        parts = x.flatten().unbind(0)
+    assert [part.storage_offset() for part in parts] == list(range(600))
+    assert all(part.shape == () for part in parts)
+    assert any(guard.expr.free_symbols for guard in environment.guards)
+
+
 REFUSED: dict[str, Callable[[Tensor], Tensor]] = {
     "not in memory so": lambda x: x.transpose(0, 1).view(-1, 24),
     "other number": lambda x: x.view(x.shape[0], 7),
@@ -86,6 +101,7 @@ REFUSED: dict[str, Callable[[Tensor], Tensor]] = {
     "too far": lambda x: x.unsqueeze(6),
     "another size": lambda x: x.expand(x.shape[0], 7, 6, 4),
     "fewer dims": lambda x: x.expand(6, 4),
+    "parts of no dim": lambda x: x.unbind(4),
 }
 
 

@@ -22,6 +22,7 @@ from .symbolic_views import (
     have_symbols,
     permuted,
     transposed,
+    unbound,
     unsqueezed,
     viewed,
 )
@@ -438,6 +439,7 @@ _RULES: dict[OpOverload, tuple[Rule, Callable[[Sequence[Any]], bool]]] = {
     aten.expand.default: (expanded, have_symbols),
     aten.permute.default: (permuted, has_symbols),
     aten.transpose.int: (transposed, has_symbols),
+    aten.unbind.int: (unbound, has_symbols),
     aten.unsqueeze.default: (unsqueezed, has_symbols),
 }
 """Rules, each with what tells the arguments that it is for."""

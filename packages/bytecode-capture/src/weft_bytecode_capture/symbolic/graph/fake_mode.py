@@ -8,7 +8,8 @@ costs ten times what making the result does.  What a mode remembers, others may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -176,11 +177,20 @@ class RememberingFakeMode(FakeModeOnDemand):
         """What ``func`` gives of what may be symbolic."""
         rule = rule_for(func, args)
         if rule is not None:
-            with self:
+            with self, self._unchecked():
                 result = rule(*args, **kwargs)
             if result is not None:
                 return result
         return self._dispatch_plain(func, types, args, kwargs)
+
+    @contextmanager
+    def _unchecked(self) -> Iterator[None]:
+        """Ask nothing about the operands of what a rule computes: its own have been checked."""
+        check, self._check_operands = self._check_operands, None
+        try:
+            yield
+        finally:
+            self._check_operands = check
 
     def _dispatch_plain(
         self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]

@@ -32,7 +32,7 @@ def has_backed_symbols(args: Sequence[Any]) -> bool:
     """Whether a view is of a tensor, or to sizes, of which some are symbols and none depends on data."""
     tensor, sizes = args[0], args[1]
     symbolic = [n for n in (*tensor.shape, *tensor.stride(), *sizes) if isinstance(n, torch.SymInt)]
-    return bool(symbolic) and not any(has_unbacked_symbols(n) for n in symbolic)
+    return bool(symbolic) and not any(map(_depends_on_data, symbolic))
 
 
 def permuted(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor | None:
@@ -66,6 +66,17 @@ def unsqueezed(tensor: torch.Tensor, dim: int) -> torch.Tensor | None:
     strides.insert(place, sizes[place] * strides[place] if place < count else 1)
     sizes.insert(place, 1)
     return _with(tensor, sizes, strides)
+
+
+def unbound(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor] | None:
+    """``unbind``, for which the dim's size is guarded; None where there is no such dim, or data decides it."""
+    count = tensor.dim()
+    if not -count <= dim < count or _depends_on_data(tensor.shape[dim]):
+        return None
+    place = dim % count
+    sizes, strides, begin = list(tensor.shape), list(tensor.stride()), tensor.storage_offset()
+    parts, step = int(sizes.pop(place)), strides.pop(place)
+    return [tensor.as_strided(sizes, strides, begin + step * part) for part in range(parts)]
 
 
 def expanded(
@@ -174,3 +185,7 @@ def _is(number: int | torch.SymInt, value: int) -> bool:
 def _same(left: Any, right: Any) -> bool:
     """Whether two numbers are known to be equal, whatever the symbols are."""
     return statically_known_true(left - right == 0)  # a * n and b * n are told apart
+
+
+def _depends_on_data(number: int | torch.SymInt) -> bool:
+    return isinstance(number, torch.SymInt) and bool(has_unbacked_symbols(number))
