@@ -69,7 +69,7 @@ def unsqueezed(tensor: torch.Tensor, dim: int) -> torch.Tensor | None:
 
 
 def unbound(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor] | None:
-    """``unbind``, for which the dim's size is guarded; None where there is no such dim, or data decides it."""
+    """``unbind``, which guards the size; None where there is no such dim, or data decides its size."""
     count = tensor.dim()
     if not -count <= dim < count or _depends_on_data(tensor.shape[dim]):
         return None
