@@ -338,7 +338,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
 # symbol for its size.
 
 
-Rule = Callable[..., torch.Tensor | None]
+Rule = Callable[..., torch.Tensor | list[torch.Tensor] | None]
 """Gives what an operator gives of its arguments, None where torch's own answer is as good."""
 
 

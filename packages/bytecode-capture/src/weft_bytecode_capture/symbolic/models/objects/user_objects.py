@@ -318,11 +318,11 @@ class UserObjectVariable(InstanceProtocols):
     def emit_mutation(self, emitter: Emitter) -> None:
         for name, value in self.attributes.items():
             if (value is None or name in self.made_anew) and self._had_attribute(name):
-                change = delete_shadowed if is_shadowed(self.kind, name) else object.__delattr__
-                emitter.run_call(change, self, name)
+                delete = delete_shadowed if is_shadowed(self.kind, name) else object.__delattr__
+                emitter.run_call(delete, self, name)
             if value is not None:
-                change = write_shadowed if is_shadowed(self.kind, name) else object.__setattr__
-                emitter.run_call(change, self, name, value)
+                write = write_shadowed if is_shadowed(self.kind, name) else object.__setattr__
+                emitter.run_call(write, self, name, value)
 
     def _had_attribute(self, name: str) -> bool:
         """Whether the real object has the attribute in its dict or a slot."""
