@@ -88,10 +88,11 @@ class MatmulKernel(FusedKernel):
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
         """Producers of operands, the contraction, and the kernel's own loops."""
         nests = LoopNests(self.name, buffers)
+        operands = (operand for _, c in self.all_sums for operand in (c.left, c.right))
+        for operand in dict.fromkeys(operands):
+            if operand.producer is not None:
+                nests.include(operand.producer.kernel, temporary=[operand.buffer])
         for sums, contraction in self.all_sums:
-            for operand in (contraction.left, contraction.right):
-                if operand.producer is not None:
-                    nests.include(operand.producer.kernel, temporary=[operand.buffer])
             nests.temporary(sums, [contraction.elements], contraction.dtype)
             add_contraction(nests, contraction, sums)
         loops = Kernel(**{f.name: getattr(self, f.name) for f in fields(Kernel)})

@@ -199,15 +199,20 @@ class _MatmulPrinter:
             self._emit(f"sums{suffix} = tl.zeros([{shape}], dtype=tl.float32)")
         self._emit(*self._loop_heads())
         for part in range(self.parts):
-            lines = left.lines("left", "a", part)
+            lines = []
             for suffix, right in rights.items():
                 lines += right.lines(f"right{suffix}", f"b{suffix}", part)
+            own = left.lines("left", "a", part)
+            lines = own + lines if left.factor is None else lines + own  # first what memory gives last
             self.lines += ["        " + line for line in lines]
             for suffix in rights:
                 self._emit("    " + self._added_up(f"sums{suffix}", f"b{suffix}"))
         if self.is_row:
             for suffix in rights:
                 self._emit(f"sums{suffix} = tl.sum(sums{suffix}, 0)[None, :]")
+        self._emit(*left.lines_of_factor("factor"))
+        if left.factor is not None:
+            self._emit(*(f"sums{suffix} *= factor" for suffix in rights))
         rows = self._size(contraction.rows) if contraction.groups is None else "bottom"
         self._emit(
             "yindex, xindex = y[:, None], x[None, :]",
@@ -354,7 +359,7 @@ class _MatmulPrinter:
         for operand in (o for _, c in matmul.all_sums for o in (c.left, c.right)):
             if operand.producer is not None:
                 kernel = operand.producer.kernel
-                computed = frozenset(kernel.writes)
+                computed = frozenset((*kernel.writes, *kernel.local_names))
                 found += _loop_bounds(kernel, operand.producer.loops, computed, sizes)
         return found
 
@@ -364,8 +369,8 @@ def _loop_bounds(
 ) -> list[Bound]:
     """The bounds of what a kernel's loops compute whose values are ``loops``."""
     found = bounds_of((value for _, value in loops), sizes)
-    known = {**sizes, **{loop.symbol: loop.size for loop in kernel.outer}}
-    return found + body_bounds(kernel.stages[0].body, known, registers)
+    known = {**sizes, **{loop.symbol: loop.size for loop in kernel.all_loops}}
+    return found + [b for body in kernel.bodies for b in body_bounds(body, known, registers)]
 
 
 def _ceiling(size: sympy.Expr, block: int) -> sympy.Expr:

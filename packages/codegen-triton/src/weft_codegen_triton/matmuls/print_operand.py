@@ -17,10 +17,11 @@ from weft_loop_ir.contractions import (
     TAP,
     Contraction,
     Operand,
+    RowFactor,
 )
 from weft_loop_ir.ops import HALVES
 
-from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
+from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text, Tile
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
 
@@ -57,7 +58,7 @@ def packed_parts(contraction: Contraction) -> int:
         if operand.producer is None:
             continue
         values = {loop.symbol: value for loop, value in operand.producer.loops}
-        for expression in operand.producer.kernel.stages[0].body.expressions():
+        for expression in (e for b in operand.producer.kernel.bodies for e in b.expressions()):
             for division in expression.xreplace(values).atoms(FloorDiv, Mod):
                 dividend, divisor = division.args
                 if divisor in PACKED and INNER in dividend.free_symbols:
@@ -96,6 +97,10 @@ class OperandPrinter:
 
     def hoisted(self, name: str) -> list[str]:
         """The lines before the loop: addresses that each step, and each tap, moves evenly."""
+        if self.factor is not None:
+            shape = self._row_shape()
+            sums = range(len(self.factor.sums.reductions()))
+            return [f"row{k} = tl.zeros([{shape}], dtype=tl.float32)" for k in sums]
         if not self.is_hoisted:
             return []
         names = {**self.block.names, INNER: self._place("k")}
@@ -144,8 +149,51 @@ class OperandPrinter:
             return [f"{result} = tl.load({address})"]
         return [f"{result} = tl.load({address}, {_all(masks)}, other=0.0)"]
 
-    def _body(self, part: int) -> LoopBody:
-        """The producer's body, over the places along the block's axes; the same part of ``k`` each."""
+    @property
+    def factor(self) -> RowFactor | None:
+        """By what the contraction's sums are multiplied, if its left operand is a row that is scaled."""
+        return None if self.operand.producer is None else self.operand.producer.factor
+
+    def _row_shape(self) -> str:
+        """The shape of what is added up of rows: they lie along ``y``, if they have an axis."""
+        return ", ".join(SHAPES[axis] if axis in "yk" else "1" for axis in self.block.axes)
+
+    def lines_of_factor(self, result: str) -> list[str]:
+        """The lines after the loop that leave the factor of each row in ``result``."""
+        factor, producer = self.factor, self.operand.producer
+        if factor is None or producer is None:
+            return []
+        tile = Tile(("y",), "[YBLOCK, 1]", "[1, 1]")
+        printer = self.context.body_printer(tile, frozenset(producer.kernel.local_names))
+        printer.indent = 0
+        axis = self.block.axes.index("k")
+        spread = "[None, :]" if axis == 0 else "[:, None]"
+        stores = factor.sums.stores()
+        for number, reduction in enumerate(factor.sums.reductions()):
+            total = Text(f"row{number}", torch.float32, frozenset("y"))
+            printer.emit(f"{total.code} = tl.sum({total.code}, {axis}){spread}")
+            for store in stores:
+                if factor.sums.at(store.value) is reduction:
+                    printer.local[store.buffer, printer.index(store.index)[0]] = total
+        printer.emit(f"{result} = {printer.replay(factor.factor).code}")
+        return self.context.finish(printer)
+
+    def _add_to_sums(self, printer: BodyPrinter, sums: LoopBody, is_masked: bool) -> None:
+        """Print what a block adds to the sums of rows."""
+        count = 0
+
+        def reduce(kind: str, dtype: torch.dtype, value: Text) -> ReductionResult:
+            nonlocal count
+            code = f"tl.where(kmask, {value.code}, 0.0)" if is_masked else value.code
+            printer.emit(f"row{count} += {code}")
+            count += 1
+            return ReductionResult(count - 1)
+
+        printer.reduce, printer.store_result = reduce, lambda result, buffer, index: None
+        printer.replay(sums)
+
+    def _over_places(self, body: LoopBody, part: int) -> LoopBody:
+        """A body of the producer, over the places along the block's axes; the same part of ``k`` each."""
         producer, contraction = self.operand.producer, self.context.contraction
         assert producer is not None
         parts = self.block.parts
@@ -156,7 +204,6 @@ class OperandPrinter:
         ranges = ranges_for(tuple(sizes.items()))
         place = {INNER: parts * INNER + part}
         values = {loop.symbol: value.xreplace(place) for loop, value in producer.loops}
-        body = producer.kernel.stages[0].body
         return with_expressions(body, lambda e: ranges.simplify(sympy.expand(e.xreplace(values))))
 
     def _computed(self, result: str, part: int, masks: list[str]) -> list[str]:
@@ -174,8 +221,12 @@ class OperandPrinter:
             printer.emit(f"kmask = {_all(masks)}")
         tile.names.update({**self.block.names, INNER: self._inside("(start + k)")})
         tile.symbol_axes.update({symbol: frozenset(axis) for symbol, axis in AXES.items()})
-        printer.replay(self._body(part))
-        (value,) = (v for (buffer, _), v in printer.local.items() if buffer == name)
+        if producer.factor is None:
+            printer.replay(self._over_places(producer.kernel.stages[0].body, part))
+            (value,) = (v for (buffer, _), v in printer.local.items() if buffer == name)
+        else:
+            self._add_to_sums(printer, self._over_places(producer.factor.sums, part), bool(masks))
+            value = printer.replay(self._over_places(producer.factor.element, part))
         dtype = self.context.buffers[name].layout.dtype
         if not self.block.whole and dtype in HALVES:
             value, dtype = (

@@ -22,7 +22,16 @@ from weft_loop_ir import (
     ranges_for,
 )
 from weft_loop_ir.bodies import Combining, Indirect, Load, Reduction
-from weft_loop_ir.contractions import Contraction, Loops, Operand, Producer
+from weft_loop_ir.contractions import (
+    INNER,
+    Contraction,
+    Loops,
+    Operand,
+    Producer,
+    contraction_of,
+    row_factor,
+)
+from weft_loop_ir.ops import HALVES
 
 from weft_codegen_triton.matmuls.tiles import SQUARE, static
 
@@ -47,6 +56,10 @@ def with_producers(
     repeats = {"left": -(-columns // SQUARE.columns), "right": -(-rows // SQUARE.rows)}
     for side, count in repeats.items():
         operand: Operand = getattr(contraction, side)
+        scaled = scaled_row(operand, contraction, end, around) if side == "left" else None
+        if scaled is not None:
+            contraction = replace(contraction, left=replace(operand, producer=scaled))
+            continue
         kernel = _producer(operand.buffer, call, place, end, around)
         if kernel is None or kernel in kernels:
             continue
@@ -67,6 +80,56 @@ def with_producers(
             )
             kernels.append(kernel)
     return contraction, tuple(sorted(kernels, key=lambda k: around.written(k.writes[0])[0]))
+
+
+def scaled_row(
+    operand: Operand, contraction: Contraction, end: int, around: ReplacedSteps
+) -> Producer | None:
+    """The kernel that makes one row, scaled by a factor, for matmuls of ours alone; None if none does.
+
+    It stays where it is, until nothing reads its result.
+    """
+    kernel = around.writer(operand.buffer, end)
+    factor = None if kernel is None else row_factor(kernel, around.buffers)
+    if kernel is None or factor is None or not multiplies_row(operand.buffer, around):
+        return None
+    (store,) = kernel.stages[-1].body.stores()
+    loops = (*kernel.outer, *kernel.ranges[0])
+    size = sympy.Mul(*around.buffers[operand.buffer].layout.size)
+    values = loop_values(loops, store.index, operand.index, contraction.sizes, size)
+    return None if values is None else Producer(kernel, values, factor)
+
+
+def multiplies_row(name: str, around: ReplacedSteps) -> bool:
+    """Whether all that reads ``name`` are matmuls of one row, which it is, that are kernels of ours."""
+
+    def is_ours(place: int) -> bool:
+        call = around.step(place)
+        if not isinstance(call, ExternCall):
+            return False
+        contraction = contraction_of(call, around.buffers)
+        if contraction is None or not contraction.is_static or contraction.dtype not in HALVES:
+            return False
+        is_left = contraction.left.buffer == name != contraction.right.buffer
+        return is_left and is_row_by_columns(contraction)
+
+    return around.is_own(name) and all(map(is_ours, around.readers(name)))
+
+
+def is_row_by_columns(contraction: Contraction) -> bool:
+    """One row times a matrix each of whose columns lies side by side, as what it is computed of does."""
+    if contraction.is_convolution or contraction.groups is not None or contraction.taps != 1:
+        return False
+    right = contraction.right
+    is_row = contraction.batch == 1 and contraction.rows == 1
+    if not is_row or sympy.expand(right.index).coeff(INNER) != 1:
+        return False
+    if right.producer is None:
+        return True
+    values = {loop.symbol: value for loop, value in right.producer.loops}
+    loads = right.producer.kernel.stages[0].body.loads()
+    steps = {sympy.expand(load.index.xreplace(values)).coeff(INNER) for load in loads}
+    return steps <= {0, 1}
 
 
 def _producer(

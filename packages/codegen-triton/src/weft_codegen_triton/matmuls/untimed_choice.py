@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import sympy
 import torch
-from weft_loop_ir.contractions import INNER, Contraction
+from weft_loop_ir.contractions import Contraction
 
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
+from weft_codegen_triton.matmuls.producers import is_row_by_columns
 from weft_codegen_triton.matmuls.tiles import FEW_ROWS, squares
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -60,22 +60,6 @@ RULES: tuple[Callable[[Contraction, Gpu], bool], ...] = (
     _is_convolution_of_channels,
     _has_few_rows,
 )
-
-
-def is_row_by_columns(contraction: Contraction) -> bool:
-    """One row times a matrix each of whose columns lies side by side, as what it is computed of does."""
-    if contraction.is_convolution or contraction.groups is not None or contraction.taps != 1:
-        return False
-    right = contraction.right
-    is_row = contraction.batch == 1 and contraction.rows == 1
-    if not is_row or sympy.expand(right.index).coeff(INNER) != 1:
-        return False
-    if right.producer is None:
-        return True
-    values = {loop.symbol: value for loop, value in right.producer.loops}
-    loads = right.producer.kernel.stages[0].body.loads()
-    steps = {sympy.expand(load.index.xreplace(values)).coeff(INNER) for load in loads}
-    return steps <= {0, 1}
 
 
 def _is_long(form: MatmulKernel) -> bool:

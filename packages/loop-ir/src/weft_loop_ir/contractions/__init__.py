@@ -15,3 +15,6 @@ from weft_loop_ir.contractions.contraction import Producer as Producer
 from weft_loop_ir.contractions.expansion import add_contraction as add_contraction
 from weft_loop_ir.contractions.read_calls import contraction_of as contraction_of
 from weft_loop_ir.contractions.read_calls import matmul_operands as matmul_operands
+from weft_loop_ir.contractions.row_factors import RowFactor as RowFactor
+from weft_loop_ir.contractions.row_factors import row_factor as row_factor
+from weft_loop_ir.contractions.row_factors import stored_first as stored_first

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import sympy
 import torch
 
+from weft_loop_ir.contractions.row_factors import RowFactor
 from weft_loop_ir.ir import Kernel, LoopVariable
 
 BATCH, ROW, COLUMN, INNER, TAP = (
@@ -26,13 +27,15 @@ Loops = tuple[tuple[LoopVariable, sympy.Expr], ...]
 
 @dataclass(frozen=True)
 class Producer:
-    """A pointwise kernel whose one result is an operand, computed anew wherever an element is loaded.
+    """A kernel whose one result is an operand, computed anew wherever an element is loaded.
 
-    ``loops`` says where the kernel's loops are for an element of the operand.
+    ``loops`` says where the kernel's loops are for an element of the operand.  It is pointwise, or scales
+    rows, by a ``factor`` that the contraction's sums are multiplied by instead.
     """
 
     kernel: Kernel
     loops: Loops
+    factor: RowFactor | None = None
 
 
 @dataclass(frozen=True)
