@@ -58,8 +58,15 @@ def quantised(x: T, n: T, v: T, w: T, u: T) -> Results:
     return (F.linear(norm(x, n), w),)
 
 
+def of_two(x: T, n: T, v: T, w: T, u: T) -> Results:
+    """The sum is of what was stored and of what that was made of."""
+    y = x + n
+    scale = 1 / (x * y).abs().sum(-1, keepdim=True)
+    return y, F.linear(y * scale, w)
+
+
 INSIDE: dict[str, Function] = {
-    f.__name__: f for f in (alone, unit, by_mean, gated, three, quantised)
+    f.__name__: f for f in (alone, unit, by_mean, gated, three, of_two, quantised)
 }
 
 
@@ -76,10 +83,11 @@ def test_beside_float64(codegen: TritonCodegen, name: str, dtype: torch.dtype) -
     program = compiled(codegen, function, *inputs)
     assert program.extern_count == 0 and "KBLOCK" in program.source
     assert "rsqrt" not in program.source or "factor = " in program.source
-    assert program.kernel_count == {"gated": 2, "three": 2}.get(name, 1)
+    assert program.kernel_count == {"gated": 2, "three": 2, "of_two": 2}.get(name, 1)
     wide = function(*(t.double() for t in inputs))
     for got, eager, exact in zip(program(*inputs), function(*inputs), wide, strict=True):
-        error, allowed = ((t.double() - exact).abs().max() / exact.abs().max() for t in (got, eager))
+        largest = exact.abs().max()
+        error, allowed = ((t.double() - exact).abs().max() / largest for t in (got, eager))
         assert error <= 1.5 * allowed + torch.finfo(dtype).eps
 
 
@@ -116,7 +124,12 @@ def several_rows(x: T, n: T, v: T, w: T, u: T) -> Results:
     return (F.linear(norm(x.expand(3, -1) * 1, n), w),)
 
 
-APART = (with_mean, read_elsewhere, columns_apart, bounded, several_rows)
+def by_heads(x: T, n: T, v: T, w: T, u: T) -> Results:
+    """Several factors for what is added up."""
+    return (F.linear(F.normalize(x.view(4, -1), dim=-1).view(1, -1), w),)
+
+
+APART = (with_mean, by_heads, read_elsewhere, columns_apart, bounded, several_rows)
 
 
 @pytest.mark.parametrize("function", APART, ids=lambda f: f.__name__)

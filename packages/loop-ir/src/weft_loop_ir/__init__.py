@@ -106,6 +106,7 @@ from weft_loop_ir.schedule.check_first import check_first
 from weft_loop_ir.schedule.independent_loops import independent_iterations
 from weft_loop_ir.schedule.iterations import trip_count
 from weft_loop_ir.schedule.kernel_names import kernel_name
+from weft_loop_ir.schedule.rows_apart import rows_apart
 from weft_loop_ir.size_float import SizeFloat
 from weft_loop_ir.unsupported import Unsupported
 from weft_loop_ir.verify import VerificationError, verify
@@ -213,6 +214,7 @@ __all__ = [
     "recompute_probabilities",
     "register_lowering",
     "replace_attention_calls",
+    "rows_apart",
     "schedule",
     "settle",
     "size_hints",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft_loop_ir import ExternCall, Kernel, ReplacedSteps, Schedule, ScheduleOptions
-from weft_loop_ir.contractions import row_factor, stored_first
+from weft_loop_ir import ExternCall, Kernel, ReplacedSteps, Schedule, ScheduleOptions, rows_apart
+from weft_loop_ir.contractions import row_factor
 
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel, matmul_forms
@@ -35,20 +35,16 @@ def fuse_matmuls(
 
 
 def _with_rows_apart(schedule: Schedule, options: ScheduleOptions) -> Schedule:
-    """``schedule`` with what kernels store of a row before they scale it in kernels before these.
+    """``schedule`` with what makes a row before a norm apart from it, where matmuls of ours scale the row.
 
-    Where matmuls of ours alone read the scaled row: they scale it, and the one before makes the row.
+    So a matmul before the norm, and the sum of its result and others, are one kernel.
     """
-    around = ReplacedSteps(schedule)
-    for place, step in around:
-        if type(step) is not Kernel or len(step.writes) < 2:
-            continue
-        parts = stored_first(step, around.buffers)
-        if parts is None or row_factor(parts[1], around.buffers) is None:
-            continue
-        if all(multiplies_row(name, around) for name in parts[1].writes):
-            around.put([place], place, parts)
-    return around.planned(options)
+
+    def accept(kernel: Kernel, around: ReplacedSteps) -> bool:
+        is_scaled = row_factor(kernel, around.buffers) is not None
+        return is_scaled and all(multiplies_row(name, around) for name in kernel.writes)
+
+    return rows_apart(schedule, options, accept)
 
 
 def all_forms(schedule: Schedule, gpu: Gpu) -> list[tuple[MatmulKernel, ...]]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import sympy
 import torch
 from weft_loop_ir import Buffer, FloorDiv, Kernel, SizeFloat, print_index
+from weft_loop_ir.bodies import Load
 from weft_loop_ir.contractions import BATCH, COLUMN, ROW, TAP, Contraction, Loops
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
@@ -83,15 +84,23 @@ class _MatmulPrinter:
         self.uses_assert = False
 
     def print(self) -> PrintedKernel:
-        tile = self.matmul.tile
+        shape = self.matmul.tile
         self._emit(
-            f"YBLOCK: tl.constexpr = {tile.rows}",
-            f"XBLOCK: tl.constexpr = {tile.columns}",
-            f"KBLOCK: tl.constexpr = {tile.step // self.parts}",
+            f"YBLOCK: tl.constexpr = {shape.rows}",
+            f"XBLOCK: tl.constexpr = {shape.columns}",
+            f"KBLOCK: tl.constexpr = {shape.step // self.parts}",
         )
         self._print_place()
+        tile = Tile(("y", "x"), "[YBLOCK, XBLOCK]", "[1, 1]")
+        loops = self.body_printer(tile, self._registers)
+        if self.is_row:  # what its epilogue reads is on its way while sums are made
+            self._print_indices(loops)
+            self._load_ahead(loops)
         self._print_sums()
-        self._print_loops()
+        if not self.is_row:
+            self._print_indices(loops)
+        self._print_biases_and_round()
+        self._print_loops(loops)
         symbols = self._symbols()
         parameters = [(self.pointers[n], pointer_type(self._dtype_of(n))) for n in self.names]
         parameters += [(symbol.name, self.width.of_sizes) for symbol in symbols]
@@ -100,9 +109,9 @@ class _MatmulPrinter:
             definition((name for name, _ in parameters), self.lines),
             tuple(parameters),
             (),
-            tile.warps,
+            shape.warps,
             self.uses_assert,
-            stages=tile.stages,
+            stages=shape.stages,
         )
         return PrintedKernel(
             function,
@@ -188,8 +197,7 @@ class _MatmulPrinter:
         return f"({axis} % {self._size(extent)})"
 
     def _print_sums(self) -> None:
-        """The lines that leave the rounded sums in ``matmul``."""
-        contraction = self.contraction
+        """The lines that leave the sums in ``sums``, and those of others in ``sums1`` and so on."""
         left, rights = self._operands()
         self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"))
         for suffix, right in rights.items():
@@ -202,8 +210,8 @@ class _MatmulPrinter:
             lines = []
             for suffix, right in rights.items():
                 lines += right.lines(f"right{suffix}", f"b{suffix}", part)
-            own = left.lines("left", "a", part)
-            lines = own + lines if left.factor is None else lines + own  # first what memory gives last
+            row = left.lines("left", "a", part)
+            lines = row + lines if left.factor is None else lines + row  # slow loads first
             self.lines += ["        " + line for line in lines]
             for suffix in rights:
                 self._emit("    " + self._added_up(f"sums{suffix}", f"b{suffix}"))
@@ -213,14 +221,6 @@ class _MatmulPrinter:
         self._emit(*left.lines_of_factor("factor"))
         if left.factor is not None:
             self._emit(*(f"sums{suffix} *= factor" for suffix in rights))
-        rows = self._size(contraction.rows) if contraction.groups is None else "bottom"
-        self._emit(
-            "yindex, xindex = y[:, None], x[None, :]",
-            f"ymask, xmask = yindex < {rows}, xindex < {self._size(contraction.columns)}",
-        )
-        for suffix, (_, one) in zip(rights, self.matmul.all_sums, strict=True):
-            self._print_biases(one, f"sums{suffix}")
-            self._emit(f"matmul{suffix} = sums{suffix}.to({triton_dtype(one.dtype)})")
 
     def _added_up(self, sums: str, block: str) -> str:
         """The line that adds to ``sums`` what ``block`` of the right operand gives."""
@@ -269,6 +269,13 @@ class _MatmulPrinter:
         }
         return OperandPrinter(self, contraction.left, left), rights
 
+    def _print_biases_and_round(self) -> None:
+        """The lines that leave results as the library gives them in ``matmul``, ``matmul1`` and so on."""
+        for number, (_, contraction) in enumerate(self.matmul.all_sums):
+            suffix = str(number or "")
+            self._print_biases(contraction, f"sums{suffix}")
+            self._emit(f"matmul{suffix} = sums{suffix}.to({triton_dtype(contraction.dtype)})")
+
     def _print_biases(self, contraction: Contraction, sums: str) -> None:
         if contraction.scale != 1:
             self._emit(f"{sums} *= {literal(contraction.scale)}")
@@ -302,25 +309,38 @@ class _MatmulPrinter:
         self.uses_assert |= printer.uses_assert
         return printer.lines
 
-    def _print_loops(self) -> None:
-        """The loops' body on the tile."""
-        matmul = self.matmul
-        tile = Tile(
-            ("y", "x"),
-            "[YBLOCK, XBLOCK]",
-            "[1, 1]",
-            sizes={loop.symbol: loop.size for loop in matmul.outer},
+    def _print_indices(self, printer: BodyPrinter) -> None:
+        """Where the tile's elements are in the result, and in the loops."""
+        contraction, tile = self.contraction, printer.tile
+        rows = self._size(contraction.rows) if contraction.groups is None else "bottom"
+        self._emit(
+            "yindex, xindex = y[:, None], x[None, :]",
+            f"ymask, xmask = yindex < {rows}, xindex < {self._size(contraction.columns)}",
         )
+        tile.sizes.update({loop.symbol: loop.size for loop in self.matmul.outer})
         tile.masks = {"y": "ymask", "x": "xmask"}
-        printer = self.body_printer(tile, self._registers)
-        printer.for_half = stores_half(matmul, self._dtype_of)
         names = self.places("yindex", "xindex")
-        for loop, value in matmul.loops:
+        for loop, value in self.matmul.loops:
             tile.names[loop.symbol] = loop.symbol.name
             tile.symbol_axes[loop.symbol] = frozenset(
                 AXES[s] for s in value.free_symbols if s in AXES
             )
-            printer.emit(f"{loop.symbol.name} = {print_index(value, INDEX, names)}")
+            self._emit(f"{loop.symbol.name} = {print_index(value, INDEX, names)}")
+
+    def _load_ahead(self, printer: BodyPrinter) -> None:
+        """Load what the loops' body reads that they do not write."""
+        changed = {*self._registers, *self.matmul.writes}
+        for load in self.matmul.stages[0].body.instructions:
+            if isinstance(load, Load) and load.buffer not in changed:
+                printer.load(load.buffer, load.index)
+        self.lines += self.finish(printer)
+        printer.lines = []
+
+    def _print_loops(self, printer: BodyPrinter) -> None:
+        """The loops' body on the tile."""
+        matmul = self.matmul
+        printer.count = self.count
+        printer.for_half = stores_half(matmul, self._dtype_of)
         body = matmul.stages[0].body
         for number, (sums, _) in enumerate(matmul.all_sums):
             value = Text(f"matmul{number or ''}", self.contraction.dtype, frozenset(("y", "x")))
@@ -332,6 +352,8 @@ class _MatmulPrinter:
     def _symbols(self) -> tuple[sympy.Symbol, ...]:
         """The size symbols that the text mentions, by name."""
         kernels = [s for s in self.matmul.replaces if isinstance(s, Kernel)]
+        producers = (o.producer for _, c in self.matmul.all_sums for o in (c.left, c.right))
+        kernels += [producer.kernel for producer in producers if producer is not None]
         found = {s for kernel in (self.matmul, *kernels) for s in kernel.free_sizes}
         found.update(s for e in self._indices() for s in e.free_symbols)
         return tuple(sorted(found - set(self.contraction.sizes), key=lambda s: str(s.name)))

@@ -97,7 +97,9 @@ def scaled_row(
     loops = (*kernel.outer, *kernel.ranges[0])
     size = sympy.Mul(*around.buffers[operand.buffer].layout.size)
     values = loop_values(loops, store.index, operand.index, contraction.sizes, size)
-    return None if values is None else Producer(kernel, values, factor)
+    if values is None or any(loop.size != 1 for loop in kernel.outer):
+        return None  # one factor for all that is added up
+    return Producer(kernel, values, factor)
 
 
 def multiplies_row(name: str, around: ReplacedSteps) -> bool:

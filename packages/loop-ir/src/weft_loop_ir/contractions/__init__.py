@@ -17,4 +17,3 @@ from weft_loop_ir.contractions.read_calls import contraction_of as contraction_o
 from weft_loop_ir.contractions.read_calls import matmul_operands as matmul_operands
 from weft_loop_ir.contractions.row_factors import RowFactor as RowFactor
 from weft_loop_ir.contractions.row_factors import row_factor as row_factor
-from weft_loop_ir.contractions.row_factors import stored_first as stored_first

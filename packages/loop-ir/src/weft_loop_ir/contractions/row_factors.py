@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 
 from weft_loop_ir.bodies import (
-    LOAD,
     Combining,
     Constant,
     Conversion,
@@ -27,8 +26,8 @@ from weft_loop_ir.bodies import (
     Scalar,
     Value,
 )
-from weft_loop_ir.bodies.edit import chosen, without_unused
-from weft_loop_ir.ir import Buffer, Kernel, Stage
+from weft_loop_ir.bodies.edit import without_unused
+from weft_loop_ir.ir import Buffer, Kernel
 from weft_loop_ir.recording import BodyRecorder
 
 
@@ -114,7 +113,7 @@ class _Split:
         rows = [p.row for p in operands]
         elements = [None if p.is_number else p.element for p in operands]
         if name == "neg":
-            return _Product(self.row.again(instruction, {instruction.operands[0]: rows[0]}), elements[0])
+            return _Product(None if rows[0] is None else self.row.neg(rows[0]), elements[0])
         if name not in ("mul", "truediv"):
             return None
         return _Product(_joined(self.row, name, *rows), _joined(self.element, name, *elements))
@@ -124,9 +123,7 @@ class _Split:
         return all(v is None or ops.dtype_of(v) == torch.float32 for ops, v in both)
 
 
-def _joined(
-    ops: BodyRecorder, name: str, left: Value | None, right: Value | None
-) -> Value | None:
+def _joined(ops: BodyRecorder, name: str, left: Value | None, right: Value | None) -> Value | None:
     """The product, or the quotient, of values that are one where they are None."""
     if right is None:
         return left
@@ -163,31 +160,3 @@ def row_factor(kernel: Kernel, buffers: Mapping[str, Buffer]) -> RowFactor | Non
         return None
     factor, element = (without_unused(ops.body(value)) for ops, value in parts)
     return RowFactor(first.body, element, factor)
-
-
-def stored_first(kernel: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Kernel, Kernel] | None:
-    """What ``kernel`` stores of its rows before their sums as a kernel of its own, and the rest.
-
-    The rest loads what the first has stored.  None where there is nothing of that kind.
-    """
-    first, *others = kernel.stages
-    stored = {s.value: s for s in first.body.stores() if s.buffer not in kernel.local_names}
-    if not first.is_reduction or not stored or first.body.holds(Combining, Indirect, Random):
-        return None
-    if any(isinstance(first.body.at(v), Reduction) or s.mode for v, s in stored.items()):
-        return None
-    if any(first.body.at(v).dtype != buffers[s.buffer].layout.dtype for v, s in stored.items()):
-        return None
-    body, stores = first.body, [s for s in first.body.stores() if s.buffer not in kernel.local_names]
-    positions = {*body.made_of(*stored), *map(body.instructions.index, stores)}
-    before = chosen(body.instructions, positions)
-    after = [
-        LOAD.instruction((stored[v].buffer, stored[v].index), i.dtype) if v in stored else i
-        for v, i in ((Value(k), i) for k, i in enumerate(body.instructions))
-    ]
-    kept = [k for k, i in enumerate(after) if i not in stores]
-    rest = Stage(first.inner, without_unused(chosen(after, kept)), is_reduction=True)
-    loops = (*kernel.outer, *first.inner)
-    made = Kernel.of_stages(f"{kernel.name}_stored", loops, [Stage((), before)], (), kernel.origins)
-    local, origins = kernel.local_buffers, kernel.origins
-    return made, Kernel.of_stages(kernel.name, kernel.outer, (rest, *others), local, origins)
