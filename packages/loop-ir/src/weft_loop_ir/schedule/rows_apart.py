@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from weft_loop_ir.bodies import LOAD, Combining, Elementwise, Indirect, Random, Reduction, Value
+from weft_loop_ir.bodies import (
+    LOAD,
+    Combining,
+    Elementwise,
+    Indirect,
+    LoopBody,
+    Random,
+    Reduction,
+    Store,
+    Value,
+)
 from weft_loop_ir.bodies.edit import chosen, without_unused
 from weft_loop_ir.ir import Buffer, Kernel, Schedule, Stage
 from weft_loop_ir.schedule.kernel_names import kernel_name, renamed
@@ -32,24 +42,22 @@ def rows_apart(
 def _apart(kernel: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Kernel, Kernel] | None:
     """A kernel of what ``kernel`` stores of its rows before their sums, and the rest, which loads that."""
     first, *others = kernel.stages
-    stored = {s.value: s for s in first.body.stores() if s.buffer not in kernel.local_names}
-    if not first.is_reduction or not stored or first.body.holds(Combining, Indirect, Random):
-        return None
-    if any(isinstance(first.body.at(v), Reduction) or s.mode for v, s in stored.items()):
-        return None
-    if any(first.body.at(v).dtype != buffers[s.buffer].layout.dtype for v, s in stored.items()):
-        return None
     body = first.body
-    if any(body.loads(store.buffer) for store in stored.values()):
-        return None  # the rest would load what was there before
-    stores = [s for s in body.stores() if s.buffer not in kernel.local_names]
-    positions = {*body.made_of(*stored), *map(body.instructions.index, stores)}
-    before = chosen(body.instructions, positions)
+    stores = [s for s in body.stores() if not isinstance(body.at(s.value), Reduction)]
+    if not first.is_reduction or not stores or body.holds(Combining, Indirect, Random):
+        return None
+    if not all(_is_as_loaded(store, body, kernel, buffers) for store in stores):
+        return None
+    stored = {store.value: store for store in stores}
+    before = chosen(
+        body.instructions, {*body.made_of(*stored), *map(body.instructions.index, stores)}
+    )
+    numbered = enumerate(body.instructions)
     after = [
         LOAD.instruction((stored[v].buffer, stored[v].index), i.dtype) if v in stored else i
-        for v, i in ((Value(k), i) for k, i in enumerate(body.instructions))
+        for v, i in ((Value(position), i) for position, i in numbered)
     ]
-    kept = [k for k, i in enumerate(after) if i not in stores]
+    kept = [position for position, i in enumerate(after) if i not in stores]
     rest = Stage(first.inner, without_unused(chosen(after, kept)), is_reduction=True)
     loops = (*kernel.outer, *first.inner)
     words = kernel_name(i.operation.name for i in before.instructions if isinstance(i, Elementwise))
@@ -57,3 +65,12 @@ def _apart(kernel: Kernel, buffers: Mapping[str, Buffer]) -> tuple[Kernel, Kerne
     made = Kernel.of_stages(name, loops, [Stage((), before)], (), origins)
     local = kernel.local_buffers
     return made, Kernel.of_stages(kernel.name, kernel.outer, (rest, *others), local, origins)
+
+
+def _is_as_loaded(
+    store: Store, body: LoopBody, kernel: Kernel, buffers: Mapping[str, Buffer]
+) -> bool:
+    """Whether a load gives what ``store`` was given, and what was there before is not read."""
+    if store.mode is not None or store.buffer in kernel.local_names or body.loads(store.buffer):
+        return False
+    return body.at(store.value).dtype == buffers[store.buffer].layout.dtype
