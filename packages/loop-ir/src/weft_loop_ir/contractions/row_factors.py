@@ -86,8 +86,8 @@ class _Split:
 
     def _product(self, instruction: Instruction, operands: list[_Product]) -> _Product | None:
         if isinstance(instruction, Constant | Scalar):
-            values = (ops.again(instruction, {}) for ops in (self.row, self.element))
-            return _Product(*values, is_number=True)
+            row, element = (ops.again(instruction, {}) for ops in (self.row, self.element))
+            return _Product(row, element, is_number=True)
         if isinstance(instruction, Load):
             if instruction.buffer in self.local:
                 return _Product(self.row.again(instruction, {}), None)
