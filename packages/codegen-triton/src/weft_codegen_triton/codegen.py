@@ -35,6 +35,7 @@ from weft_loop_ir import (
     devices_of,
     fuse_attention,
     fuse_attention_gradients,
+    fuse_prologues,
     merge_matmuls,
     recompute_probabilities,
     replace_attention_calls,
@@ -50,6 +51,7 @@ from weft_codegen_triton.attention.print_attention import print_attention, tiles
 from weft_codegen_triton.attention.print_gradients import gradient_tiles, print_gradients
 from weft_codegen_triton.attention.print_split import print_split
 from weft_codegen_triton.attention.suitability import (
+    computes_operand,
     has_enough_programs,
     suits_gradients,
     suits_template,
@@ -497,7 +499,9 @@ class TritonCodegen(Codegen):
         with device.guard():
             schedule = fuse_attention(schedule, accept, self.schedule_options)
         schedule = replace_attention_calls(schedule, accept_call, self.schedule_options)
-        return fuse_attention_gradients(schedule, accept_gradients, self.schedule_options)
+        schedule = fuse_attention_gradients(schedule, accept_gradients, self.schedule_options)
+        computes = functools.partial(computes_operand, buffers=schedule.buffers, gpu=device.gpu)
+        return fuse_prologues(schedule, computes, accept_call, self.schedule_options)
 
     def _row_limits(self, gpu: Gpu, tile: int = 0) -> RowLimits:
         return RowLimits(self.options.persistent_elements, self.options.loop_elements, tile, gpu)

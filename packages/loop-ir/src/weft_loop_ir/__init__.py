@@ -10,6 +10,7 @@ from weft_loop_ir.attention import (
     RowStatistic,
     fuse_attention,
     fuse_attention_gradients,
+    fuse_prologues,
     replace_attention_calls,
 )
 from weft_loop_ir.bodies import (
@@ -32,7 +33,7 @@ from weft_loop_ir.callees import (
 )
 from weft_loop_ir.codegen import Codegen, CompiledProgram, ExportedProgram, Prerequisite
 from weft_loop_ir.data_symbols import definitions, sized_within
-from weft_loop_ir.digits import digits_of
+from weft_loop_ir.digits import loop_values
 from weft_loop_ir.evaluate import evaluate
 from weft_loop_ir.expressions import FloorDiv, Mod
 from weft_loop_ir.format import format_loop_graph, format_schedule
@@ -187,13 +188,13 @@ __all__ = [
     "copied_results",
     "definitions",
     "devices_of",
-    "digits_of",
     "evaluate",
     "format_loop_graph",
     "format_schedule",
     "freeze",
     "fuse_attention",
     "fuse_attention_gradients",
+    "fuse_prologues",
     "has_effects",
     "independent_iterations",
     "is_dense",
@@ -202,6 +203,7 @@ __all__ = [
     "item_writes",
     "kernel_name",
     "last_uses",
+    "loop_values",
     "lower",
     "merge_matmuls",
     "needs_check",

@@ -22,6 +22,7 @@ from weft_codegen_triton.attention.functions import (
     small_tiles,
     with_batches,
 )
+from weft_codegen_triton.attention.print_prologues import Block, computed_block
 from weft_codegen_triton.attention.score_tile import LOG2_E, ScoreTile, masked, padded, within
 from weft_codegen_triton.attention.seen_blocks import seen_keys
 from weft_codegen_triton.gpu import Gpu
@@ -133,10 +134,14 @@ class AttentionPrinter(MatrixPrinter):
         depth, columns = attention.query.size[2], attention.value.size[2]
         self.begin("YBLOCK", (depth, columns))
         self.name_rows("first")
+        tile.emit(f"query = {self._query()}")
+        if attention.producer(attention.key) is None:
+            place = tile.place(attention.key, depth_of(depth, "[:, None]"), None)
+            tile.emit(f"key_column = {place}")
+        if attention.producer(attention.value) is None:
+            place = tile.place(attention.value, None, depth_of(columns, "[None, :]"))
+            tile.emit(f"value_row = {place}")
         tile.emit(
-            f"query = {self.rows(attention.query, 'yindex', 'ymask')}",
-            f"key_column = {tile.place(attention.key, depth_of(depth, '[:, None]'), None)}",
-            f"value_row = {tile.place(attention.value, None, depth_of(columns, '[None, :]'))}",
             'largest = tl.full([YBLOCK, 1], float("-inf"), tl.float32)',
             "total = tl.zeros([YBLOCK, 1], dtype=tl.float32)",
             f"sums = tl.zeros([YBLOCK, {padded(columns)}], dtype=tl.float32)",
@@ -144,24 +149,56 @@ class AttentionPrinter(MatrixPrinter):
         tile.name_loops(of_rows=True, of_batches=True)
         tile.print_invariant({attention.key_loop.symbol})
 
+    def _query(self) -> str:
+        """The block of queries."""
+        query = self.attention.query
+        producer = self.attention.producer(query)
+        if producer is None:
+            return self.rows(query, "yindex", "ymask")
+        depth = depth_of(query.size[2], "[None, :]")
+        shape, mask = f"[YBLOCK, {padded(query.size[2])}]", within("", depth, query.size[2])
+        block = Block(shape, "yindex", depth, "ymask", mask)
+        return computed_block(self.tile, producer, query, block)
+
+    def _print_keys(self) -> None:
+        """A block of keys, which are columns."""
+        attention, key = self.attention, self.attention.key
+        step, depth = print_index(key.steps[1], INDEX), depth_of(key.size[1], "[:, None]")
+        producer = attention.producer(key)
+        if producer is None:
+            mask = within(self.key_mask, depth, key.size[1])
+            code = f"tl.load(key_column + xindex * {step}{masked(mask)})"
+        else:
+            shape, mask = f"[{padded(key.size[1])}, XBLOCK]", within("", depth, key.size[1])
+            block = Block(shape, "xindex", depth, self.key_mask, mask, turned=True)
+            code = computed_block(self.tile, producer, key.turned(), block)
+        self.tile.emit(f"keys = {code}")
+
+    def _print_values(self) -> None:
+        """The values of a block of keys."""
+        value, mask = self.attention.value, self.key_row_mask
+        step, depth = print_index(value.steps[0], INDEX), depth_of(value.size[2], "[None, :]")
+        producer = self.attention.producer(value)
+        if producer is None:
+            both = within(mask, depth, value.size[2])
+            code = f"tl.load(value_row + x[:, None] * {step}{masked(both)})"
+        else:
+            shape, inside = f"[XBLOCK, {padded(value.size[2])}]", within("", depth, value.size[2])
+            block = Block(shape, "x[:, None]", depth, mask, inside)
+            code = computed_block(self.tile, producer, value, block)
+        self.tile.emit(f"values = {code}")
+
     loads_values_first = False
     """Before the scores of their keys are there, in a loop of few steps, which hide nothing of each other."""
 
     def print_step(self) -> None:
         """A block of keys."""
         attention, tile = self.attention, self.tile
-        key_step = print_index(attention.key.steps[1], INDEX)
-        value_step = print_index(attention.value.steps[0], INDEX)
-        depth, columns = attention.query.size[2], attention.value.size[2]
-        key_mask = within(self.key_mask, depth_of(depth, "[:, None]"), depth)
-        value_mask = within(self.key_row_mask, depth_of(columns, "[None, :]"), columns)
-        values = f"values = tl.load(value_row + x[:, None] * {value_step}{masked(value_mask)})"
         tile.name_keys("start")
-        tile.emit(
-            f"keys = tl.load(key_column + xindex * {key_step}{masked(key_mask)})",
-            *([values] if self.loads_values_first else []),
-            'score = tl.dot(query, keys, input_precision="ieee")',
-        )
+        self._print_keys()
+        if self.loads_values_first:
+            self._print_values()
+        tile.emit('score = tl.dot(query, keys, input_precision="ieee")')
         (element,) = tile.print_elements({attention.scores: "score"})
         if self.key_mask:
             element = f'tl.where(xmask, {element}, float("-inf"))'
@@ -172,7 +209,10 @@ class AttentionPrinter(MatrixPrinter):
             *self._exponentials(),
             "total = total * factor + tl.sum(weight, 1)[:, None]",
             "largest = higher",
-            *([] if self.loads_values_first else [values]),
+        )
+        if not self.loads_values_first:
+            self._print_values()
+        tile.emit(
             f"weight = weight.to({triton_dtype(self.dtype)})",
             'sums = tl.dot(weight, values, sums * factor, input_precision="ieee")',
         )

@@ -15,6 +15,7 @@ from weft_loop_ir import AttentionKernel, Buffer
 from weft_codegen_triton.attention.few_queries import tile_of_parts
 from weft_codegen_triton.attention.functions import AttentionTile, depth_of
 from weft_codegen_triton.attention.print_attention import AttentionPrinter
+from weft_codegen_triton.attention.print_prologues import RowStores
 from weft_codegen_triton.attention.score_tile import padded, within
 from weft_codegen_triton.attention.seen_blocks import key_range
 from weft_codegen_triton.gpu import Gpu
@@ -23,6 +24,7 @@ from weft_codegen_triton.kernel.expressions import loop_bound
 from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch
 from weft_codegen_triton.kernel.templates import definition, program_id
+from weft_codegen_triton.options import INT32_SAFE
 
 JOINED_A_THREAD = 128
 """Elements of parts that are joined at once."""
@@ -59,13 +61,23 @@ class _SplitPrinter(AttentionPrinter):
         """In the one of ``tiles``."""
         tile, (first,) = self.tile, tiles
         self.begin_rows()
+        new_rows = RowStores(tile, self.attention)
         start, stop = key_range(tile, self.attention.bounds)
+        all_keys = f"{self.parts} * XBLOCK"
         tile.emit(
             f"begin, stop = {start}, {stop}",
-            f"part_keys = (stop - begin + {self.parts} * XBLOCK - 1) // ({self.parts} * XBLOCK) * XBLOCK",
+            f"part_keys = tl.maximum(stop - begin + {all_keys} - 1, 0) // ({all_keys}) * XBLOCK"
+            if self.attention.stored
+            else f"part_keys = (stop - begin + {all_keys} - 1) // ({all_keys}) * XBLOCK",
             "begin = begin + part * part_keys",
             "stop = tl.minimum(begin + part_keys, stop)",
         )
+        if self.attention.stored:
+            tile.emit(
+                "own_first = tl.where(part == 0, 0, begin)",
+                f"own_end = tl.where(part == {self.parts - 1}, {INT32_SAFE}, begin + part_keys)",
+            )
+            new_rows.store()
         steps = f"{loop_bound('begin')}, {loop_bound('stop')}, XBLOCK"
         with tile.printer.loop(f"for start in range({steps}):"):
             self.print_step()

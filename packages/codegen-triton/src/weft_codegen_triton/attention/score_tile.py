@@ -10,6 +10,7 @@ from weft_loop_ir import (
     AttentionGradientKernel,
     AttentionKernel,
     Buffer,
+    Kernel,
     LoopBody,
     MatrixOperand,
     print_index,
@@ -114,6 +115,9 @@ class ScoreTile:
         self.loops = {loop.symbol: loop.size for loop in (*kernel.outer, kernel.key_loop)}
         self.sizes = {**indices.counters, **self.loops}
         self.bodies = tuple(bodies)
+        self.parts: tuple[Kernel, ...] = ()
+        if isinstance(kernel, AttentionKernel):
+            self.parts = (*kernel.producers, *kernel.stored)
         self.width = indices.width(self._bounds())
         self.wide = self.width.wide
         if not self.wide:
@@ -149,6 +153,8 @@ class ScoreTile:
             found |= digit.step.free_symbols | digit.loop.size.free_symbols
         for body in self.bodies:
             found |= body.free_symbols - body.bound_symbols
+        for part in self.parts:
+            found.update(part.free_sizes)
         bound = {MatrixOperand.batch, *self.loops}
         return tuple(sorted(found - bound, key=lambda s: str(s.name)))
 
@@ -280,6 +286,11 @@ class ScoreTile:
         found = bounds_of(places, {**self.sizes, MatrixOperand.batch: sympy.S.One})
         for body in self.bodies:
             found += body_bounds(body, self.sizes, self.scores)
+        for part in self.parts:
+            written = [sympy.Mul(*self.buffers[name].layout.size) for name in part.writes]
+            loops = {loop.symbol: loop.size for loop in part.outer}
+            found += bounds_of(written, self.sizes)
+            found += body_bounds(part.stages[0].body, {**self.sizes, **loops})
         return found
 
 

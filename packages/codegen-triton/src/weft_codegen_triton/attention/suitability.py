@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import sympy
 import torch
-from weft_loop_ir import AttentionGradientKernel, AttentionKernel, DifferentiatedAttention, Schedule
+from weft_loop_ir import (
+    AttentionGradientKernel,
+    AttentionKernel,
+    Buffer,
+    DifferentiatedAttention,
+    Kernel,
+    MatrixOperand,
+    Schedule,
+)
 
+from weft_codegen_triton.attention.few_queries import parts_of_keys
 from weft_codegen_triton.attention.functions import MAX_KEYS, MAX_WIDTH
+from weft_codegen_triton.attention.print_attention import tiles_of
 from weft_codegen_triton.attention.print_gradients import (
     COLUMN_TILES,
     SUM_TILES,
     programs_of_columns,
 )
 from weft_codegen_triton.attention.score_tile import MIN_SIDE
-from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.gpu import GRAPH_LAUNCH, Gpu
 
 
 def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
@@ -63,3 +75,40 @@ def has_enough_programs(kernel: AttentionGradientKernel, gpu: Gpu) -> bool:
     if not extent.is_Integer:
         return True
     return int(programs) * -(-int(extent) // tile) >= gpu.multiprocessors
+
+
+def computes_operand(
+    attention: AttentionKernel,
+    operand: MatrixOperand,
+    kernel: Kernel,
+    buffers: Mapping[str, Buffer],
+    gpu: Gpu,
+) -> bool:
+    """Whether ``kernel``'s elements are computed sooner where ``operand`` is loaded than kept in memory.
+
+    A query is loaded by each part of the keys, a key or a value by each block of queries.
+    """
+    parts, queries = parts_of_keys(attention, gpu), attention.score_rows.queries
+    count = sympy.Mul(*(loop.size for loop in kernel.outer))
+    if operand is attention.query:
+        repeats = sympy.Integer(parts)
+    elif parts > 1:
+        repeats = sympy.cancel(sympy.Mul(*operand.size) / count)
+    else:
+        first = tiles_of(attention, buffers, gpu)[0].queries
+        repeats = sympy.ceiling(queries / first) * sympy.cancel(sympy.Mul(*operand.size) / count)
+    if repeats == 1:
+        return True
+    if not (repeats.is_number and count.is_Integer):
+        return False
+    body, loops = kernel.stages[0].body, {v.symbol for v in kernel.outer if v.size != 1}
+    kept = buffers[operand.buffer].layout.dtype.itemsize
+    read = sum(
+        buffers[i.buffer].layout.dtype.itemsize
+        for i in body.loads()
+        if loops <= i.index.free_symbols
+    )
+    work = sum(i.operation.cost for i in body.walk())
+    elements, times = int(count), float(repeats)
+    computing = times * elements * (gpu.moving(read) + work / gpu.float_rate)
+    return computing <= GRAPH_LAUNCH + gpu.moving(elements * (read + kept + times * kept))

@@ -26,6 +26,7 @@ from weft_loop_ir import (
     Step,
     Value,
     kernel_name,
+    loop_values,
     ranges_for,
 )
 from weft_loop_ir.bodies import LOAD, STORE, Indirect
@@ -44,7 +45,7 @@ from weft_loop_ir.loop_nests import LoopNests
 
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.matmuls.print_operand import packed_parts
-from weft_codegen_triton.matmuls.producers import loop_values, with_producers
+from weft_codegen_triton.matmuls.producers import with_producers
 from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape, tiles_for
 
 MIN_CHANNELS = 16

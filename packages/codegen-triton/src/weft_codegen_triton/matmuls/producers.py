@@ -7,7 +7,7 @@ than a kernel of its own, which would store it, nor repeats what is costly to co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import sympy
@@ -16,16 +16,13 @@ from weft_loop_ir import (
     BufferView,
     ExternCall,
     Kernel,
-    LoopVariable,
     ReplacedSteps,
-    digits_of,
-    ranges_for,
+    loop_values,
 )
 from weft_loop_ir.bodies import Combining, Indirect, Load, Reduction
 from weft_loop_ir.contractions import (
     INNER,
     Contraction,
-    Loops,
     Operand,
     Producer,
     contraction_of,
@@ -171,28 +168,3 @@ def pays(
     batch, rows, columns, inner, taps = map(static, contraction.sizes.values())
     moved = batch * (rows * columns + taps * inner * (rows + columns)) * contraction.dtype.itemsize
     return HIDDEN * extra <= moved
-
-
-def loop_values(
-    loops: Sequence[LoopVariable],
-    index: sympy.Expr,
-    position: sympy.Expr,
-    sizes: Mapping[sympy.Symbol, sympy.Expr],
-    count: sympy.Expr,
-) -> Loops | None:
-    """Where ``loops`` are when ``index``, which they tell, is ``position``, over symbols of ``sizes``.
-
-    None unless the loops are the digits of an index into ``count`` elements, so that each is told once.
-    """
-    still = {loop.symbol: sympy.S.Zero for loop in loops if loop.size == 1}
-    moving = {loop.symbol: loop.size for loop in loops if loop.size != 1}
-    digits = digits_of(index.xreplace(still), moving)
-    if digits is None or sympy.expand(sympy.prod(moving.values()) - count) != 0:
-        return None
-    ranges = ranges_for(tuple(sizes.items()))
-    values = dict.fromkeys(loops, sympy.S.Zero)
-    for digit in digits:
-        place = ranges.floor_div(position, digit.step)
-        is_last = digit is digits[-1]
-        values[digit.loop] = place if is_last else ranges.modulo(place, digit.loop.size)
-    return tuple(values.items())

@@ -12,4 +12,5 @@ from weft_loop_ir.attention.library_calls import (
     replace_attention_calls as replace_attention_calls,
 )
 from weft_loop_ir.attention.operands import MatrixOperand as MatrixOperand
+from weft_loop_ir.attention.prologues import fuse_prologues as fuse_prologues
 from weft_loop_ir.attention.softmax_rows import RowStatistic as RowStatistic

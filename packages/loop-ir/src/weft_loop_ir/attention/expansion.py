@@ -67,8 +67,10 @@ def _recorded(ops: BodyRecorder, body: LoopBody) -> Value:
 
 
 def expanded_attention(kernel: AttentionKernel, buffers: Mapping[str, Buffer]) -> Expansion:
-    """The scores, their softmax row by row, and the matmul of that with the values."""
+    """What comes before, the scores, their softmax row by row, and the matmul of that with the values."""
     nests, score_rows, key = LoopNests(kernel.name, buffers), kernel.score_rows, kernel.key_loop
+    for part in (*kernel.producers, *kernel.stored):
+        nests.include(part, temporary=() if part in kernel.stored else part.writes)
     nests.temporary(kernel.scores, (score_rows.batches, score_rows.queries, key.size))
     _add_matmul(nests, kernel.query, kernel.key, kernel.scores)
     weights = nests.temporary(

@@ -56,7 +56,8 @@ class AttentionKernel(FusedKernel):
     ``hidden_are_zero``: rows whose scores are all minus infinity give zeros, not NaN. ``kept``: numbers
     of each row and the buffers ``[n, l]`` that they are kept in. ``apart`` are the steps whose place it
     takes. ``counters`` is a buffer of an integer for each matrix, zero before and after: who is last of
-    several on one can tell.
+    several on one can tell.  ``producers`` compute operands, each a buffer, where they are loaded;
+    ``stored`` are kernels that each store rows of keys or of values first, of which no matrix has others'.
     """
 
     query: MatrixOperand
@@ -72,6 +73,13 @@ class AttentionKernel(FusedKernel):
     kept: tuple[tuple[RowStatistic, str], ...]
     apart: tuple[ExternCall | Kernel, ...]
     counters: str | None = None
+    producers: tuple[Kernel, ...] = ()
+    stored: tuple[Kernel, ...] = ()
+
+    def producer(self, operand: MatrixOperand) -> Kernel | None:
+        """What computes ``operand``; None where it is loaded."""
+        made = (kernel for kernel in self.producers if kernel.writes == (operand.buffer,))
+        return next(made, None)
 
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
         return expanded_attention(self, buffers)

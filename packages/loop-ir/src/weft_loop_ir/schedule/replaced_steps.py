@@ -102,8 +102,8 @@ class ReplacedSteps:
         self.buffers[buffer.name] = buffer
 
     def change(self, place: int, kernel: Kernel) -> None:
-        """Put ``kernel`` in the place of one that touches the same buffers, beside what that runs beside."""
-        self._steps[place] = (kernel,)
+        """Put ``kernel`` in the place of one that touches all its buffers, beside what that runs beside."""
+        self._set(place, (kernel,))
 
     def _set(self, place: int, steps: tuple[Step, ...]) -> None:
         for step in self._steps[place]:

@@ -1,0 +1,246 @@
+"""What attention can do before it reads its operands, instead of kernels of its own.
+
+What computes a query, a key or a value element by element for one attention alone (a rotation, a scale, a
+conversion from fewer bits) is computed where the element is loaded.  What stores a few rows of keys and
+values that the attention reads next, as ``cache[:, :, position] = k`` does, is done by the program that reads
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+import sympy
+
+from weft_loop_ir.attention.find_attention import AttentionKernel
+from weft_loop_ir.attention.operands import MatrixOperand
+from weft_loop_ir.bodies import Indirect, Store
+from weft_loop_ir.bodies.edit import chosen, without_unused
+from weft_loop_ir.digits import loop_values
+from weft_loop_ir.expressions import loop_symbol
+from weft_loop_ir.ir import Buffer, Kernel, LoopVariable, Schedule, Stage
+from weft_loop_ir.schedule.options import ScheduleOptions
+from weft_loop_ir.schedule.replaced_steps import ReplacedSteps
+
+ROW, COLUMN = (loop_symbol(name, 0) for name in ("row", "column"))
+"""Where an element is in a matrix, beside :attr:`MatrixOperand.batch`."""
+
+Loops = tuple[tuple[LoopVariable, sympy.Expr], ...]
+
+
+@dataclass(frozen=True)
+class RowStore:
+    """A store of rows of an operand's matrices: where its kernel's ``loops`` are, and its ``row``.
+
+    ``several`` is the loop that goes through the rows of a matrix, if there are several.
+    """
+
+    loops: Loops
+    row: sympy.Expr
+    several: LoopVariable | None
+
+
+def producer_loops(
+    kernel: Kernel, operand: MatrixOperand, buffers: Mapping[str, Buffer]
+) -> Loops | None:
+    """Where the loops of ``kernel``, which makes an operand, are for an element of that; None: not known."""
+    store = kernel.stages[0].body.only_store(operand.buffer)
+    assert store is not None
+    return loop_values(
+        kernel.outer,
+        store.index,
+        operand.base + ROW * operand.steps[0] + COLUMN * operand.steps[1],
+        _extents(operand, operand.size[1]),
+        sympy.Mul(*buffers[operand.buffer].layout.size),
+    )
+
+
+def row_store(kernel: Kernel, operand: MatrixOperand) -> RowStore | None:
+    """How ``kernel``, which has one store, stores rows of ``operand``; None if it does something else.
+
+    Each row that it stores is one matrix's.
+    """
+    body = kernel.stages[0].body
+    store = body.only_store(operand.buffer)
+    if store is None or operand.buffer in body.reads:
+        return None
+    moving = {loop.symbol: loop for loop in kernel.outer if loop.size != 1}
+    index = sympy.expand(store.index.xreplace({v.symbol: 0 for v in kernel.outer if v.size == 1}))
+    read = {i.symbol: i.size for i in body.instructions if isinstance(i, Indirect)}
+    step, start = operand.steps[0], operand.base.xreplace({MatrixOperand.batch: sympy.S.Zero})
+    places = [s for s in (*moving, *read) if sympy.expand(index.coeff(s) - step) == 0]
+    if len(places) != 1 or step == 0:
+        return None
+    (place,) = places
+    first = index.xreplace(dict.fromkeys((*moving, *read), sympy.S.Zero))
+    shift = sympy.cancel((first - start) / step)
+    rows = read.get(place, operand.size[1])
+    if not shift.is_Integer or shift < 0 or (place in read and shift != 0):
+        return None
+    if place in moving and not sympy.expand(rows - shift - moving[place].size).is_nonnegative:
+        return None
+    told = [v for v in moving.values() if v.symbol in index.free_symbols and v.symbol != place]
+    others = [v for v in moving.values() if v not in told]
+    loops = loop_values(
+        (*told, LoopVariable(place, rows)),
+        index - first,
+        operand.base - start + ROW * step + COLUMN * operand.steps[1],
+        _extents(operand, rows),
+        operand.size[0] * rows * operand.size[2],
+    )
+    if loops is None or len(others) > 1 or dict(loops)[LoopVariable(place, rows)] != ROW:
+        return None
+    of_matrix = {MatrixOperand.batch}
+    loops = tuple(pair for pair in loops if pair[0].symbol != place)
+    if not all(value == COLUMN or value.free_symbols <= of_matrix for _, value in loops):
+        return None
+    return RowStore(loops, place + shift, others[0] if others else None)
+
+
+def _extents(operand: MatrixOperand, rows: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr]:
+    return {MatrixOperand.batch: operand.size[0], ROW: rows, COLUMN: operand.size[2]}
+
+
+def fuse_prologues(
+    schedule: Schedule,
+    produces: Callable[[AttentionKernel, MatrixOperand, Kernel], bool],
+    stores: Callable[[AttentionKernel], bool],
+    options: ScheduleOptions | None = None,
+) -> Schedule:
+    """``schedule`` whose attentions compute operands that ``produces`` says, and store rows if ``stores``.
+
+    Its memory is planned anew, by ``options``.
+    """
+    around = ReplacedSteps(schedule)
+    for place, step in around:
+        if isinstance(step, AttentionKernel):
+            found = _Prologues(around, place, step)
+            found.take_producers(produces)
+            if stores(step):
+                found.take_stores()
+            found.put()
+    return around.planned(options)
+
+
+@dataclass(eq=False)
+class _Prologues:
+    """Takes stores of kernels around the attention at ``place`` into it."""
+
+    around: ReplacedSteps
+    place: int
+    attention: AttentionKernel
+
+    def __post_init__(self) -> None:
+        self.taken: dict[int, set[str]] = {}  # the buffers whose stores go, by the kernels' places
+
+    def _operands(self) -> tuple[MatrixOperand, MatrixOperand, MatrixOperand]:
+        """Each as rows of what is multiplied or added up."""
+        return self.attention.query, self.attention.key.turned(), self.attention.value
+
+    def take_stores(self) -> None:
+        """Take kernels that store nothing but rows of keys and values, one after another."""
+        _, key, value = self._operands()
+        operands = {key.buffer: key, value.buffer: value}
+        others = {*self.attention.score.reads, self.attention.query.buffer}
+        others.update(n for part in self.attention.producers for n in part.reads)
+        if len(operands) == 1 or not others.isdisjoint(operands):
+            return
+        stored: list[Kernel] = []
+        writers = {n: [p for p in self.around.written(n) if p < self.place] for n in operands}
+        for place in sorted({places[-1] for places in writers.values() if places}):
+            kernel = self.around.step(place)
+            if type(kernel) is not Kernel or kernel.pointwise_body is None:
+                continue
+            kernel = _without(kernel, self.taken.get(place, ()), kernel.name)
+            parts = [_storing(kernel, name) for name in kernel.writes]
+            if (
+                operands.keys() >= {*kernel.writes}
+                and self._waits(kernel, place)
+                and all(row_store(part, operands[part.writes[0]]) for part in parts)
+            ):
+                self.taken.setdefault(place, set()).update(kernel.writes)
+                stored += parts
+        self.attention = replace(self.attention, stored=tuple(stored))
+
+    def _waits(self, kernel: Kernel, place: int) -> bool:
+        """Whether ``kernel`` does the same where the attention is, and nothing misses it until then."""
+        first, last = place + 1, self.place - 1
+        touched = {*kernel.reads, *kernel.writes}
+        is_missed = any(
+            first <= reader <= last for n in kernel.writes for reader in self.around.readers(n)
+        )
+        return not is_missed and self.around.stay(touched, first, last)
+
+    def take_producers(
+        self, produces: Callable[[AttentionKernel, MatrixOperand, Kernel], bool]
+    ) -> None:
+        """Take what makes operands, for which ``produces`` says so."""
+        operands = self._operands()
+        names = [operand.buffer for operand in operands]
+        found = []
+        for operand in operands:
+            name = operand.buffer
+            part = None if names.count(name) > 1 else self._producer(name)
+            if (
+                part is not None
+                and {*part.reads}.isdisjoint(names)
+                and producer_loops(part, operand, self.around.buffers) is not None
+                and produces(self.attention, operand, part)
+            ):
+                found.append(part)
+                (place,) = self.around.written(name)
+                self.taken.setdefault(place, set()).add(name)
+        self.attention = replace(self.attention, producers=tuple(found))
+
+    def _producer(self, name: str) -> Kernel | None:
+        """What makes ``name`` for the attention alone, an element at a time; None if nothing does."""
+        kernel = self.around.writer(name, self.place)
+        is_alone = list(self.around.readers(name)) == [self.place]
+        if kernel is None or not is_alone or name in self.attention.score.reads:
+            return None
+        body = kernel.pointwise_body
+        if body is None or body.only_store(name) is None or kernel.local_buffers:
+            return None
+        part = _storing(kernel, name)
+        values = (i for i in part.stages[0].body.walk() if not isinstance(i, Store))
+        is_apart = {*kernel.writes}.isdisjoint(part.reads)
+        return part if is_apart and all(i.operation.is_of_element for i in values) else None
+
+    def put(self) -> None:
+        """Put the attention with what it has taken into the schedule, and take that out."""
+        if not self.taken:
+            return
+        attention, gone = self.attention, []
+        for place, names in self.taken.items():
+            kernel = self.around.step(place)
+            assert isinstance(kernel, Kernel)
+            if names >= {*kernel.writes}:
+                gone.append(place)
+            else:
+                self.around.change(place, _without(kernel, names, kernel.name))
+        made = {part.writes[0] for part in attention.producers}
+        parts = (*attention.producers, *attention.stored)
+        reads = [n for n in attention.reads if n not in made]
+        changed = replace(
+            attention,
+            reads=tuple(dict.fromkeys([*reads, *(n for part in parts for n in part.reads)])),
+            writes=(*attention.writes, *(n for part in attention.stored for n in part.writes)),
+            origins=tuple(dict.fromkeys(o for p in (*parts, attention) for o in p.origins)),
+        )
+        self.around.put(gone, self.place, (changed,))
+
+
+def _storing(kernel: Kernel, name: str) -> Kernel:
+    """``kernel`` with its stores to ``name`` alone."""
+    return _without(kernel, {*kernel.writes} - {name}, f"{kernel.name}_{name}")
+
+
+def _without(kernel: Kernel, names: Collection[str], name: str) -> Kernel:
+    """A pointwise kernel without its stores to ``names``, called ``name``."""
+    instructions = kernel.stages[0].body.instructions
+    kept = [
+        k for k, i in enumerate(instructions) if not (isinstance(i, Store) and i.buffer in names)
+    ]
+    stage = Stage((), without_unused(chosen(instructions, kept)))
+    return Kernel.of_stages(name, kernel.outer, [stage], (), kernel.origins)
