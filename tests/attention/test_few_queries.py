@@ -169,6 +169,78 @@ def test_a_cache_that_is_written(codegen: Interpreted) -> None:
     assert all("tl.atomic_add" in program.source for program in codegen.programs)
 
 
+def rotated(x: T, wave: T) -> T:
+    first, second = x.chunk(2, -1)
+    return x * wave.cos() + torch.cat((-second, first), -1) * wave.sin()
+
+
+def by_index(cache: T, at: T, new: T) -> None:
+    cache[:, :, at] = new
+
+
+def by_copy(cache: T, at: T, new: T) -> None:
+    cache.index_copy_(2, at, new)
+
+
+def by_scatter(cache: T, at: T, new: T) -> None:
+    cache.scatter_(2, at[:, None].expand_as(new), new)
+
+
+def from_the_end(cache: T, at: T, new: T) -> None:
+    cache[:, :, at - cache.shape[2]] = new
+
+
+def by_image(cache: T, at: T, new: T) -> None:
+    """Each image at a position of its own, the second one's behind what is seen."""
+    images = torch.arange(len(cache))
+    cache[images, :, at[:1] + images * 90] = new[:, :, 0]
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("write", [by_index, by_copy, by_scatter, from_the_end, by_image])
+def test_rows_of_a_cache_and_rotations(
+    codegen: Interpreted, write: Callable[[T, T, T], None], queries: int
+) -> None:
+    """One kernel rotates, writes and attends: each program that reads a row has written it."""
+    if write is by_image and queries > 1:
+        pytest.skip("of one query")
+
+    def step(q: T, k: T, v: T, at: T, wave: T, keys: T, values: T) -> T:
+        write(keys, at, rotated(k, wave))
+        write(values, at, v)
+        return attend(rotated(q, wave), keys, values, at, until)
+
+    compiled = weft.compile(step, fullgraph=True, dynamic=False)
+    caches = [[torch.ones(2, 2, 200, 48).half() for _ in range(2)] for _ in range(2)]
+    heads = 4 if queries == 1 else 2
+    for place in (0, 64, 100):
+        q, k, v = operands((2, heads, 2, queries, queries, 48, 48), torch.float16, True)
+        at, wave = torch.arange(queries) + place, torch.randn(queries, 48).half()
+        with torch.no_grad():
+            got, want = compiled(q, k, v, at, wave, *caches[0]), step(q, k, v, at, wave, *caches[1])
+        for one, other in zip((got, *caches[0]), (want, *caches[1]), strict=True):
+            torch.testing.assert_close(one, other, rtol=4e-3, atol=4e-3)
+    (program,) = codegen.programs
+    assert program.source.count("< own_end)") == 2
+    assert program.source.count("@triton.jit") == 4  # cosine, counters, attention, its negative
+
+
+def test_a_cache_of_eight_bits(codegen: Interpreted) -> None:
+    """Keys and values are read as they lie, and scaled where they are multiplied."""
+
+    def function(q: T, k: T, v: T, scale: T, at: T) -> T:
+        return attend(q, k.half() * scale, v.half() * scale, at, until)
+
+    q = torch.randn(1, 4, 1, 32).half()
+    k, v = (torch.randint(-99, 99, (1, 2, 300, 32)).to(torch.int8) for _ in range(2))
+    inputs = q, k, v, torch.rand(1, 2, 300, 1).half() / 50, torch.tensor([170])
+    with torch.no_grad():
+        got = weft.compile(function, fullgraph=True, dynamic=False)(*inputs)
+        torch.testing.assert_close(got, function(*inputs), rtol=4e-3, atol=4e-3)
+    (program,) = codegen.programs
+    assert program.source.count("@triton.jit") == 3
+
+
 def _ways() -> dict[str, tuple[Callable[..., Any], tuple[int, ...]]]:
     def sdpa(q: T, k: T, v: T, **how: Any) -> T:
         return -F.scaled_dot_product_attention(q, k, v, **how)

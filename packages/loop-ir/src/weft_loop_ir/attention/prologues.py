@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
+from weft_loop_ir.attention.computed_positions import with_computed_positions
 from weft_loop_ir.attention.find_attention import AttentionKernel
 from weft_loop_ir.attention.operands import MatrixOperand
 from weft_loop_ir.bodies import Indirect, Store
@@ -20,6 +21,7 @@ from weft_loop_ir.bodies.edit import chosen, without_unused
 from weft_loop_ir.digits import loop_values
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.ir import Buffer, Kernel, LoopVariable, Schedule, Stage
+from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.replaced_steps import ReplacedSteps
 
@@ -27,6 +29,9 @@ ROW, COLUMN = (loop_symbol(name, 0) for name in ("row", "column"))
 """Where an element is in a matrix, beside :attr:`MatrixOperand.batch`."""
 
 Loops = tuple[tuple[LoopVariable, sympy.Expr], ...]
+
+MAX_ROWS = 16
+"""New ones of a matrix, which a program holds until it is known where it begins to read."""
 
 
 @dataclass(frozen=True)
@@ -66,36 +71,42 @@ def row_store(kernel: Kernel, operand: MatrixOperand) -> RowStore | None:
     if store is None or operand.buffer in body.reads:
         return None
     moving = {loop.symbol: loop for loop in kernel.outer if loop.size != 1}
-    index = sympy.expand(store.index.xreplace({v.symbol: 0 for v in kernel.outer if v.size == 1}))
     read = {i.symbol: i.size for i in body.instructions if isinstance(i, Indirect)}
+    still = [loop.symbol for loop in kernel.outer if loop.size == 1]
+    still += [symbol for symbol, size in read.items() if size == 1]
+    index = sympy.expand(store.index.xreplace(dict.fromkeys(still, sympy.S.Zero)))
     step, start = operand.steps[0], operand.base.xreplace({MatrixOperand.batch: sympy.S.Zero})
     places = [s for s in (*moving, *read) if sympy.expand(index.coeff(s) - step) == 0]
-    if len(places) != 1 or step == 0:
+    if len(places) > 1 or step == 0:
         return None
-    (place,) = places
+    place = places[0] if places else sympy.S.Zero
     first = index.xreplace(dict.fromkeys((*moving, *read), sympy.S.Zero))
     shift = sympy.cancel((first - start) / step)
     rows = read.get(place, operand.size[1])
-    if not shift.is_Integer or shift < 0 or (place in read and shift != 0):
-        return None
-    if place in moving and not sympy.expand(rows - shift - moving[place].size).is_nonnegative:
+    last = shift if place in read else shift + (moving[place].size - 1 if places else 0)
+    if not (shift.is_Integer and shift >= 0 and sympy.expand(rows - 1 - last).is_nonnegative):
         return None
     told = [v for v in moving.values() if v.symbol in index.free_symbols and v.symbol != place]
     others = [v for v in moving.values() if v not in told]
+    row = LoopVariable(loop_symbol("stored", 0), rows)
     loops = loop_values(
-        (*told, LoopVariable(place, rows)),
-        index - first,
+        (*told, row),
+        index - first + (row.symbol - place) * step,
         operand.base - start + ROW * step + COLUMN * operand.steps[1],
         _extents(operand, rows),
         operand.size[0] * rows * operand.size[2],
     )
-    if loops is None or len(others) > 1 or dict(loops)[LoopVariable(place, rows)] != ROW:
+    if loops is None or len(others) > 1 or (place in read and shift != 0):
         return None
-    of_matrix = {MatrixOperand.batch}
-    loops = tuple(pair for pair in loops if pair[0].symbol != place)
-    if not all(value == COLUMN or value.free_symbols <= of_matrix for _, value in loops):
+    values = dict(loops)
+    if values.pop(row) != ROW or not all(
+        value == COLUMN or value.free_symbols <= {MatrixOperand.batch} for value in values.values()
+    ):
         return None
-    return RowStore(loops, place + shift, others[0] if others else None)
+    several = others[0] if others else None
+    if several is not None and not (several.size.is_Integer and several.size <= MAX_ROWS):
+        return None
+    return RowStore(tuple(values.items()), place + shift, several)
 
 
 def _extents(operand: MatrixOperand, rows: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr]:
@@ -153,15 +164,21 @@ class _Prologues:
             if type(kernel) is not Kernel or kernel.pointwise_body is None:
                 continue
             kernel = _without(kernel, self.taken.get(place, ()), kernel.name)
-            parts = [_storing(kernel, name) for name in kernel.writes]
+            parts = [self._storing(kernel, name) for name in kernel.writes]
             if (
                 operands.keys() >= {*kernel.writes}
+                and all(self._has_others(name, place) for name in kernel.writes)
                 and self._waits(kernel, place)
                 and all(row_store(part, operands[part.writes[0]]) for part in parts)
             ):
                 self.taken.setdefault(place, set()).update(kernel.writes)
                 stored += parts
         self.attention = replace(self.attention, stored=tuple(stored))
+
+    def _has_others(self, name: str, place: int) -> bool:
+        """Whether there is more in ``name`` than the step at ``place`` writes."""
+        is_given = self.around.buffers[name].kind.is_given
+        return is_given or any(writer < place for writer in self.around.written(name))
 
     def _waits(self, kernel: Kernel, place: int) -> bool:
         """Whether ``kernel`` does the same where the attention is, and nothing misses it until then."""
@@ -202,10 +219,19 @@ class _Prologues:
         body = kernel.pointwise_body
         if body is None or body.only_store(name) is None or kernel.local_buffers:
             return None
-        part = _storing(kernel, name)
+        part = self._storing(kernel, name)
         values = (i for i in part.stages[0].body.walk() if not isinstance(i, Store))
         is_apart = {*kernel.writes}.isdisjoint(part.reads)
         return part if is_apart and all(i.operation.is_of_element for i in values) else None
+
+    def _storing(self, kernel: Kernel, name: str) -> Kernel:
+        """``kernel`` with its stores to ``name`` alone, at positions that are known where they are."""
+        others = {*kernel.writes} - {name}
+        part = _without(kernel, others, f"{kernel.name}_{name}")
+        dtypes = {n: self.around.buffers[n].layout.dtype for n in (*part.reads, name)}
+        ops = BodyRecorder.over(part.outer, dtypes.__getitem__)
+        stage = Stage((), with_computed_positions(part.stages[0].body, ops))
+        return Kernel.of_stages(part.name, part.outer, [stage], (), part.origins)
 
     def put(self) -> None:
         """Put the attention with what it has taken into the schedule, and take that out."""
@@ -229,11 +255,6 @@ class _Prologues:
             origins=tuple(dict.fromkeys(o for p in (*parts, attention) for o in p.origins)),
         )
         self.around.put(gone, self.place, (changed,))
-
-
-def _storing(kernel: Kernel, name: str) -> Kernel:
-    """``kernel`` with its stores to ``name`` alone."""
-    return _without(kernel, {*kernel.writes} - {name}, f"{kernel.name}_{name}")
 
 
 def _without(kernel: Kernel, names: Collection[str], name: str) -> Kernel:
