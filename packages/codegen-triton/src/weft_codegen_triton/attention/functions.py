@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import sympy
 from weft_loop_ir import MatrixOperand, print_index
 
-from weft_codegen_triton.attention.score_tile import ScoreTile, padded, within
+from weft_codegen_triton.attention.print_prologues import computed_block
+from weft_codegen_triton.attention.score_tile import ScoreTile, depth_of, padded, within
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.kernel.dtypes import triton_dtype
+from weft_codegen_triton.kernel.dtypes import pointer_type, triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
-from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel
+from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch
 from weft_codegen_triton.kernel.templates import definition, program_id
 
 MAX_WIDTH = 256
@@ -106,27 +107,16 @@ def with_batches(
 
 
 def printed_kernel(
-    tile: ScoreTile, tiles: Sequence[AttentionTile], grid: Grid, loop_blocks: tuple[str, ...]
+    tile: ScoreTile,
+    tiles: Sequence[AttentionTile],
+    grid: Grid,
+    loop_blocks: tuple[str, ...],
+    scratch: tuple[Scratch, ...] = (),
 ) -> PrintedKernel:
     """What has been printed into ``tile``: with the first of ``tiles``, and the others as alternatives."""
-    first, *others = _functions(tile, tiles, grid, loop_blocks)
-    return PrintedKernel(
-        replace(first, alternatives=tuple(others)),
-        tile.names,
-        (),
-        tile.symbols(),
-        tuple(tile.printer.scalars),
-        grid.counts,
-        grid.blocks,
-        tile.width.bounds,
-    )
-
-
-def _functions(
-    tile: ScoreTile, tiles: Sequence[AttentionTile], grid: Grid, loop_blocks: tuple[str, ...]
-) -> list[Function]:
-    """What has been printed into ``tile``, for each of ``tiles``."""
-    parameters = tile.parameters()
+    count, given = len(tile.names), tile.parameters()
+    own = tuple((f"{each.name}_ptr", pointer_type(each.dtype)) for each in scratch)
+    parameters = (*given[:count], *own, *given[count:])
     made = []
     for one in tiles:
         constants = [("YBLOCK", one.queries), ("XBLOCK", one.keys)]
@@ -146,7 +136,16 @@ def _functions(
                 stages=one.stages,
             )
         )
-    return made
+    return PrintedKernel(
+        replace(made[0], alternatives=tuple(made[1:])),
+        tile.names,
+        scratch,
+        tile.symbols(),
+        tuple(tile.printer.scalars),
+        grid.counts,
+        grid.blocks,
+        tile.width.bounds,
+    )
 
 
 class MatrixPrinter:
@@ -188,11 +187,19 @@ class MatrixPrinter:
 
     def rows(self, operand: MatrixOperand, row: str, mask: str) -> str:
         """A block of rows of ``operand``."""
+        producer = self.tile.producer(operand)
+        if producer is not None:
+            block = "YBLOCK" if row == "yindex" else "XBLOCK", row, mask
+            return computed_block(self.tile, producer, operand, block)
         depth = depth_of(operand.size[2], "[None, :]")
         return self.tile.load(operand, row, depth, within(mask, depth, operand.size[2]))
 
     def columns(self, operand: MatrixOperand, column: str, mask: str) -> str:
         """A block of columns of ``operand``."""
+        producer = self.tile.producer(operand)
+        if producer is not None:
+            block = "XBLOCK", column, mask
+            return computed_block(self.tile, producer, operand.turned(), block, turned=True)
         depth = depth_of(operand.size[1], "[:, None]")
         return self.tile.load(operand, depth, column, within(mask, depth, operand.size[1]))
 
@@ -207,8 +214,3 @@ class MatrixPrinter:
         """Store elements of ``buffer``; ``mask`` may be empty."""
         kind = triton_dtype(self.tile.buffers[buffer].layout.dtype)
         self.tile.emit(f"tl.store({place}, {code}.to({kind}){mask and f', {mask}'})")
-
-
-def depth_of(width: sympy.Expr, shape: str) -> str:
-    """The positions within rows of ``width``."""
-    return f"depth{padded(width)}{shape}"

@@ -15,15 +15,20 @@ from weft_codegen_triton.attention.functions import (
     AttentionTile,
     MatrixPrinter,
     attention_tiles,
-    depth_of,
     fitting_tiles,
     has_short_rows,
     printed_kernel,
     small_tiles,
     with_batches,
 )
-from weft_codegen_triton.attention.print_prologues import Block, computed_block
-from weft_codegen_triton.attention.score_tile import LOG2_E, ScoreTile, masked, padded, within
+from weft_codegen_triton.attention.score_tile import (
+    LOG2_E,
+    ScoreTile,
+    depth_of,
+    masked,
+    padded,
+    within,
+)
 from weft_codegen_triton.attention.seen_blocks import seen_keys
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
@@ -134,11 +139,11 @@ class AttentionPrinter(MatrixPrinter):
         depth, columns = attention.query.size[2], attention.value.size[2]
         self.begin("YBLOCK", (depth, columns))
         self.name_rows("first")
-        tile.emit(f"query = {self._query()}")
-        if attention.producer(attention.key) is None:
+        tile.emit(f"query = {self.rows(attention.query, 'yindex', 'ymask')}")
+        if tile.producer(attention.key) is None:
             place = tile.place(attention.key, depth_of(depth, "[:, None]"), None)
             tile.emit(f"key_column = {place}")
-        if attention.producer(attention.value) is None:
+        if tile.producer(attention.value) is None:
             place = tile.place(attention.value, None, depth_of(columns, "[None, :]"))
             tile.emit(f"value_row = {place}")
         tile.emit(
@@ -149,44 +154,23 @@ class AttentionPrinter(MatrixPrinter):
         tile.name_loops(of_rows=True, of_batches=True)
         tile.print_invariant({attention.key_loop.symbol})
 
-    def _query(self) -> str:
-        """The block of queries."""
-        query = self.attention.query
-        producer = self.attention.producer(query)
-        if producer is None:
-            return self.rows(query, "yindex", "ymask")
-        depth = depth_of(query.size[2], "[None, :]")
-        shape, mask = f"[YBLOCK, {padded(query.size[2])}]", within("", depth, query.size[2])
-        block = Block(shape, "yindex", depth, "ymask", mask)
-        return computed_block(self.tile, producer, query, block)
-
-    def _print_keys(self) -> None:
+    def _keys(self) -> str:
         """A block of keys, which are columns."""
-        attention, key = self.attention, self.attention.key
+        key = self.attention.key
+        if self.tile.producer(key) is not None:
+            return self.columns(key, "xindex", self.key_mask)
         step, depth = print_index(key.steps[1], INDEX), depth_of(key.size[1], "[:, None]")
-        producer = attention.producer(key)
-        if producer is None:
-            mask = within(self.key_mask, depth, key.size[1])
-            code = f"tl.load(key_column + xindex * {step}{masked(mask)})"
-        else:
-            shape, mask = f"[{padded(key.size[1])}, XBLOCK]", within("", depth, key.size[1])
-            block = Block(shape, "xindex", depth, self.key_mask, mask, turned=True)
-            code = computed_block(self.tile, producer, key.turned(), block)
-        self.tile.emit(f"keys = {code}")
+        mask = within(self.key_mask, depth, key.size[1])
+        return f"tl.load(key_column + xindex * {step}{masked(mask)})"
 
-    def _print_values(self) -> None:
+    def _values(self) -> str:
         """The values of a block of keys."""
-        value, mask = self.attention.value, self.key_row_mask
+        value = self.attention.value
+        if self.tile.producer(value) is not None:
+            return self.rows(value, "x[:, None]", self.key_row_mask)
         step, depth = print_index(value.steps[0], INDEX), depth_of(value.size[2], "[None, :]")
-        producer = self.attention.producer(value)
-        if producer is None:
-            both = within(mask, depth, value.size[2])
-            code = f"tl.load(value_row + x[:, None] * {step}{masked(both)})"
-        else:
-            shape, inside = f"[XBLOCK, {padded(value.size[2])}]", within("", depth, value.size[2])
-            block = Block(shape, "x[:, None]", depth, mask, inside)
-            code = computed_block(self.tile, producer, value, block)
-        self.tile.emit(f"values = {code}")
+        mask = within(self.key_row_mask, depth, value.size[2])
+        return f"tl.load(value_row + x[:, None] * {step}{masked(mask)})"
 
     loads_values_first = False
     """Before the scores of their keys are there, in a loop of few steps, which hide nothing of each other."""
@@ -195,9 +179,9 @@ class AttentionPrinter(MatrixPrinter):
         """A block of keys."""
         attention, tile = self.attention, self.tile
         tile.name_keys("start")
-        self._print_keys()
+        tile.emit(f"keys = {self._keys()}")
         if self.loads_values_first:
-            self._print_values()
+            tile.emit(f"values = {self._values()}")
         tile.emit('score = tl.dot(query, keys, input_precision="ieee")')
         (element,) = tile.print_elements({attention.scores: "score"})
         if self.key_mask:
@@ -211,7 +195,7 @@ class AttentionPrinter(MatrixPrinter):
             "largest = higher",
         )
         if not self.loads_values_first:
-            self._print_values()
+            tile.emit(f"values = {self._values()}")
         tile.emit(
             f"weight = weight.to({triton_dtype(self.dtype)})",
             'sums = tl.dot(weight, values, sums * factor, input_precision="ieee")',

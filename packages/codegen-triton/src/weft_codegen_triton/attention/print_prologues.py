@@ -2,46 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import sympy
 import torch
 from weft_loop_ir import AttentionKernel, Kernel, MatrixOperand, ranges_for
 from weft_loop_ir.attention.prologues import COLUMN, ROW, Loops, producer_loops, row_store
 from weft_loop_ir.bodies.edit import with_expressions
 
-from weft_codegen_triton.attention.score_tile import ScoreTile, padded, within
+from weft_codegen_triton.attention.score_tile import ScoreTile, depth_of, padded, within
 from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.kernel_printer import stores_half
 
 
-@dataclass(frozen=True)
-class Block:
-    """A block of an operand: its shape, what its rows and columns are called, and the masks of these.
+class ElementPrinter(BodyPrinter):
+    """Prints what ``kernel`` does at a block of ``operand``, and holds what it stores.
 
-    ``turned``: rows are the second axis.  A mask may be empty.
+    The lines go on where those of ``tile`` end.  The block has ``rows`` that are called ``row``, and all
+    columns; with ``turned`` rows are its second axis.
     """
 
-    shape: str
-    row: str
-    column: str
-    row_mask: str
-    column_mask: str
-    turned: bool = False
-
-
-class _ElementPrinter(BodyPrinter):
-    """Prints what ``kernel`` does at a ``block``, behind the lines of ``tile``, and holds what it stores."""
-
-    def __init__(self, tile: ScoreTile, kernel: Kernel, block: Block) -> None:
-        outer, axes = tile.printer, ("x", "y") if block.turned else ("y", "x")
-        own = Tile(axes, block.shape, "[1, 1]")
+    def __init__(
+        self,
+        tile: ScoreTile,
+        kernel: Kernel,
+        operand: MatrixOperand,
+        block: tuple[str, str, str],
+        turned: bool = False,
+    ) -> None:
+        (rows, row, mask), width = block, operand.size[2]
+        axes, shape = ("y", "x"), f"[{rows}, {padded(width)}]"
+        if turned:
+            axes, shape = ("x", "y"), f"[{padded(width)}, {rows}]"
+        column = depth_of(width, "[:, None]" if turned else "[None, :]")
+        own, outer = Tile(axes, shape, "[1, 1]"), tile.printer
         own.sizes = {loop.symbol: loop.size for loop in kernel.outer}
-        masks = {"y": block.row_mask, "x": block.column_mask}
+        masks = {"y": mask, "x": within("", column, width)}
         own.masks = {axis: mask for axis, mask in masks.items() if mask}
-        own.names = {MatrixOperand.batch: "batch", ROW: block.row, COLUMN: block.column}
+        own.names = {MatrixOperand.batch: "batch", ROW: row, COLUMN: column}
         own.symbol_axes = {ROW: frozenset("y"), COLUMN: frozenset("x")}
         super().__init__(own, tile.pointers, outer.dtype_of, frozenset(), tile.wide)
         self.lines, self.indent, self.count = outer.lines, outer.indent, outer.count
@@ -75,17 +73,22 @@ class _ElementPrinter(BodyPrinter):
         tile.printer.count = self.count
 
 
-def computed_block(tile: ScoreTile, kernel: Kernel, operand: MatrixOperand, block: Block) -> str:
+def computed_block(
+    tile: ScoreTile,
+    kernel: Kernel,
+    operand: MatrixOperand,
+    block: tuple[str, str, str],
+    turned: bool = False,
+) -> str:
     """A block of ``operand``, whose elements ``kernel`` computes: zeros where a mask does not hold."""
-    dtype = tile.buffers[operand.buffer].layout.dtype
     loops = producer_loops(kernel, operand, tile.buffers)
     assert loops is not None
-    printer = _ElementPrinter(tile, kernel, block)
+    printer = ElementPrinter(tile, kernel, operand, block, turned)
     value = printer.print(tile, kernel, loops, operand)
-    code, kind = f"{value.code}.to({triton_dtype(dtype)})", triton_dtype(dtype)
-    if value.axes != frozenset(printer.tile.axes):
-        code = f"tl.broadcast_to({code}, {block.shape})"
-    masks = " & ".join(m for m in (block.row_mask, block.column_mask) if m)
+    kind = triton_dtype(tile.buffers[operand.buffer].layout.dtype)
+    code, masks = f"{value.code}.to({kind})", " & ".join(printer.tile.masks.values())
+    if value.axes != frozenset("yx"):
+        code = f"tl.broadcast_to({code}, {printer.tile.shape})"
     return f"tl.where({masks}, {code}, 0.0).to({kind})" if masks else code
 
 
@@ -94,7 +97,7 @@ class RowStores:
 
     def __init__(self, tile: ScoreTile, attention: AttentionKernel) -> None:
         self.tile = tile
-        self.found: list[tuple[_ElementPrinter, sympy.Expr]] = []
+        self.found: list[tuple[ElementPrinter, sympy.Expr]] = []
         for number, kernel in enumerate(attention.stored):
             key, value = attention.key.turned(), attention.value
             operand = key if kernel.writes == (key.buffer,) else value
@@ -102,17 +105,16 @@ class RowStores:
 
     def _compute(
         self, kernel: Kernel, operand: MatrixOperand, name: str
-    ) -> tuple[_ElementPrinter, sympy.Expr]:
-        found, width = row_store(kernel, operand), operand.size[2]
+    ) -> tuple[ElementPrinter, sympy.Expr]:
+        found = row_store(kernel, operand)
         assert found is not None
         count = 1 if found.several is None else int(found.several.size)
-        rows, column = power_of_two(count), f"depth{padded(width)}[None, :]"
-        mask = "" if rows == count else f"({name} < {count})"
-        block = Block(f"[{rows}, {padded(width)}]", name, column, mask, within("", column, width))
+        rows = power_of_two(count)
         several = () if found.several is None else ((found.several, ROW),)
         if several:
             self.tile.emit(f"{name} = tl.arange(0, {rows})[:, None]")
-        printer = _ElementPrinter(self.tile, kernel, block)
+        block = str(rows), name, "" if rows == count else f"({name} < {count})"
+        printer = ElementPrinter(self.tile, kernel, operand, block)
         printer.print(self.tile, kernel, (*found.loops, *several), operand)
         return printer, found.row.xreplace({loop.symbol: value for loop, value in several})
 

@@ -13,17 +13,17 @@ import torch
 from weft_loop_ir import AttentionKernel, Buffer
 
 from weft_codegen_triton.attention.few_queries import tile_of_parts
-from weft_codegen_triton.attention.functions import AttentionTile, depth_of
+from weft_codegen_triton.attention.functions import AttentionTile, Grid, printed_kernel
 from weft_codegen_triton.attention.print_attention import AttentionPrinter
 from weft_codegen_triton.attention.print_prologues import RowStores
-from weft_codegen_triton.attention.score_tile import padded, within
+from weft_codegen_triton.attention.score_tile import depth_of, padded, within
 from weft_codegen_triton.attention.seen_blocks import key_range
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.kernel.expressions import loop_bound
 from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
-from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch
-from weft_codegen_triton.kernel.templates import definition, program_id
+from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, Scratch
+from weft_codegen_triton.kernel.templates import program_id
 from weft_codegen_triton.options import INT32_SAFE
 
 JOINED_A_THREAD = 128
@@ -84,31 +84,9 @@ class _SplitPrinter(AttentionPrinter):
         self._keep()
         with tile.printer.loop(f"if arrived == {self.parts - 1}:"):
             self._join(first)
-        return PrintedKernel(
-            self._function(first),
-            tile.names,
-            (Scratch("parts", torch.float32, sympy.Integer(self.count * (self.width + 2))),),
-            tile.symbols(),
-            tuple(tile.printer.scalars),
-            (sympy.Integer(self.parts), tile.batches),
-            (1, 1),
-            tile.width.bounds,
-        )
-
-    def _function(self, one: AttentionTile) -> Function:
-        count, given = len(self.tile.names), self.tile.parameters()
-        parameters = (*given[:count], ("parts_ptr", "*fp32"), *given[count:])
-        constants = (("YBLOCK", one.queries), ("XBLOCK", one.keys))
-        arguments = [name for name, _ in parameters]
-        arguments += [f"{name}: tl.constexpr" for name, _ in constants]
-        return Function(
-            definition(arguments, self.tile.printer.lines),
-            parameters,
-            constants,
-            one.warps,
-            self.tile.printer.uses_assert,
-            stages=one.stages,
-        )
+        parts = Scratch("parts", torch.float32, sympy.Integer(self.count * (self.width + 2)))
+        grid = Grid((sympy.Integer(self.parts), tile.batches), (1, 1), ())
+        return printed_kernel(tile, tiles, grid, (), (parts,))
 
     def begin(self, block: str, widths: Iterable[sympy.Expr], matrix: str = "batch") -> None:
         """The matrix of a program, its part, and positions within rows of ``widths``."""

@@ -116,8 +116,9 @@ class ScoreTile:
         self.sizes = {**indices.counters, **self.loops}
         self.bodies = tuple(bodies)
         self.parts: tuple[Kernel, ...] = ()
+        self.producers: tuple[Kernel, ...] = ()
         if isinstance(kernel, AttentionKernel):
-            self.parts = (*kernel.producers, *kernel.stored)
+            self.producers, self.parts = kernel.producers, (*kernel.producers, *kernel.stored)
         self.width = indices.width(self._bounds())
         self.wide = self.width.wide
         if not self.wide:
@@ -157,6 +158,11 @@ class ScoreTile:
             found.update(part.free_sizes)
         bound = {MatrixOperand.batch, *self.loops}
         return tuple(sorted(found - bound, key=lambda s: str(s.name)))
+
+    def producer(self, operand: MatrixOperand) -> Kernel | None:
+        """What computes ``operand``; None where it is loaded."""
+        made = (kernel for kernel in self.producers if kernel.writes == (operand.buffer,))
+        return next(made, None)
 
     # -- matrices ----------------------------------------------------------------------------------------
 
@@ -297,6 +303,11 @@ class ScoreTile:
 def padded(width: sympy.Expr) -> int:
     """The side of a block that holds ``width`` elements."""
     return max(MIN_SIDE, power_of_two(int(width)))
+
+
+def depth_of(width: sympy.Expr, shape: str) -> str:
+    """The positions within rows of ``width``."""
+    return f"depth{padded(width)}{shape}"
 
 
 def within(mask: str, index: str, width: sympy.Expr) -> str:

@@ -76,11 +76,6 @@ class AttentionKernel(FusedKernel):
     producers: tuple[Kernel, ...] = ()
     stored: tuple[Kernel, ...] = ()
 
-    def producer(self, operand: MatrixOperand) -> Kernel | None:
-        """What computes ``operand``; None where it is loaded."""
-        made = (kernel for kernel in self.producers if kernel.writes == (operand.buffer,))
-        return next(made, None)
-
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
         return expanded_attention(self, buffers)
 
