@@ -17,6 +17,7 @@ from .interpreted import Interpreted
 
 T = torch.Tensor
 Mask = Callable[[T, int, int, torch.dtype], T | None]
+Write = Callable[[T, T, T], None]
 
 
 @pytest.fixture
@@ -198,9 +199,7 @@ def by_image(cache: T, at: T, new: T) -> None:
 
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("write", [by_index, by_copy, by_scatter, from_the_end, by_image])
-def test_rows_of_a_cache_and_rotations(
-    codegen: Interpreted, write: Callable[[T, T, T], None], queries: int
-) -> None:
+def test_rows_of_a_cache_and_rotations(codegen: Interpreted, write: Write, queries: int) -> None:
     """One kernel rotates, writes and attends: each program that reads a row has written it."""
     if write is by_image and queries > 1:
         pytest.skip("of one query")
