@@ -187,6 +187,10 @@ def by_scatter(cache: T, at: T, new: T) -> None:
     cache.scatter_(2, at[:, None].expand_as(new), new)
 
 
+def by_slice(cache: T, at: T, new: T) -> None:
+    cache[:, :, 70 : 70 + new.shape[2]] = new
+
+
 def from_the_end(cache: T, at: T, new: T) -> None:
     cache[:, :, at - cache.shape[2]] = new
 
@@ -198,7 +202,7 @@ def by_image(cache: T, at: T, new: T) -> None:
 
 
 @pytest.mark.parametrize("queries", [1, 3])
-@pytest.mark.parametrize("write", [by_index, by_copy, by_scatter, from_the_end, by_image])
+@pytest.mark.parametrize("write", [by_index, by_copy, by_scatter, by_slice, from_the_end, by_image])
 def test_rows_of_a_cache_and_rotations(codegen: Interpreted, write: Write, queries: int) -> None:
     """One kernel rotates, writes and attends: each program that reads a row has written it."""
     if write is by_image and queries > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -402,6 +403,23 @@ def test_memory_is_reused_and_overwritten_in_place() -> None:
     assert schedule.memory.arena_bytes == 2 * 16 * 16 * 4
     apart = scheduled(function, inputs, ScheduleOptions(reuse_memory=False))
     assert apart.memory.arena_bytes > schedule.memory.arena_bytes
+
+
+def test_a_part_of_an_input_is_written_where_it_is() -> None:
+    """What a slice of a cache gets costs what is written, not what the cache has."""
+    x, cache = torch.randn(2, 2, 8), torch.randn(2, 9, 8)
+
+    def function(x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        return cache.slice_scatter(x * 2, 1, 3, 5)
+
+    graph = weft_loop_ir.lower(make_fx(function, tracing_mode="fake")(x, cache))
+    schedule = weft_loop_ir.schedule(weft_loop_ir.write_back(graph, {0: 1}))
+    (kernel,) = schedule.steps
+    assert isinstance(kernel, Kernel) and kernel.reads == schedule.inputs[:1]
+    assert math.prod(int(loop.size) for loop in kernel.outer) == x.numel()
+    given = cache.clone()
+    weft_loop_ir.evaluate(schedule, [x, given])
+    torch.testing.assert_close(given, function(x, cache))
 
 
 def test_kernels_overwrite_results_that_calls_allocate() -> None:

@@ -247,8 +247,14 @@ def _operand_of(module: torch.fx.GraphModule, position: int) -> int | None:
 
 
 def _is_written_again(node: torch.fx.Node) -> bool:
-    """Whether the new version is itself the base of a write to a part, or the first of an empty tensor."""
+    """Whether the new version is itself the base of a write to a part, or the first of an empty tensor.
+
+    Or whether it is a result, and the base is given: where that is its new value, nothing is copied.
+    """
     base = node.args[0]
+    if isinstance(base, torch.fx.Node) and base.op == "placeholder":
+        if any(user.op == "output" for user in node.users):
+            return True
     empty = isinstance(base, torch.fx.Node) and base.target in _EMPTY
     return empty or any(u.target in _WINDOWS and u.args[0] is node for u in node.users)
 
