@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from weft_loop_ir import AttentionKernel
 
-from weft_codegen_triton.attention.functions import AttentionTile, attention_tiles
-from weft_codegen_triton.attention.score_tile import padded
+from weft_codegen_triton.attention.functions import AttentionTile, attention_tiles, padded
 from weft_codegen_triton.gpu import GRAPH_LAUNCH, Gpu
 
 MAX_QUERIES = 64

@@ -13,22 +13,16 @@ from weft_loop_ir import AttentionKernel, Buffer, RowStatistic, print_index
 
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
-    MatrixPrinter,
     attention_tiles,
+    depth_of,
     fitting_tiles,
     has_short_rows,
-    printed_kernel,
-    small_tiles,
-    with_batches,
-)
-from weft_codegen_triton.attention.score_tile import (
-    LOG2_E,
-    ScoreTile,
-    depth_of,
     masked,
     padded,
+    small_tiles,
     within,
 )
+from weft_codegen_triton.attention.score_printer import LOG2_E, ScorePrinter
 from weft_codegen_triton.attention.seen_blocks import seen_keys
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
@@ -110,7 +104,7 @@ def tiles_of(
     return sorted(fitting_tiles(tiles, bytes_of, gpu), key=lambda t: t is not first)
 
 
-class AttentionPrinter(MatrixPrinter):
+class AttentionPrinter(ScorePrinter):
     """Prints what a program does that has all the keys of its rows."""
 
     def __init__(
@@ -121,43 +115,43 @@ class AttentionPrinter(MatrixPrinter):
         operands = (attention.query, attention.key, attention.value, attention.out)
         in_half = self.dtype.itemsize == 2
         scores, bodies = (attention.scores,), (attention.score,)
-        super().__init__(ScoreTile(attention, buffers, scores, bodies, operands, in_half, indices))
+        super().__init__(attention, buffers, scores, bodies, operands, in_half, indices)
         self.query_mask = "ymask"
 
     def print(self, tiles: Sequence[AttentionTile]) -> PrintedKernel:
         """With the first of ``tiles``, and the others as alternatives."""
         self.begin_rows()
-        with self.tile.printer.loop(f"for start in {seen_keys(self.tile, self.attention.bounds)}:"):
+        with self.loop(f"for start in {seen_keys(self, self.attention.bounds)}:"):
             self.print_step()
         self._end()
-        grid = with_batches(self.tile, self.tile.queries, "YBLOCK", tiles[0].queries)
-        return printed_kernel(self.tile, tiles, grid, ("XBLOCK",))
+        grid = self.grid_of(self.queries, "YBLOCK", tiles[0].queries)
+        return self.printed(tiles, grid, ("XBLOCK",))
 
     def begin_rows(self) -> None:
         """The queries, and what the loop over keys changes."""
-        attention, tile = self.attention, self.tile
+        attention = self.attention
         depth, columns = attention.query.size[2], attention.value.size[2]
         self.begin("YBLOCK", (depth, columns))
         self.name_rows("first")
-        tile.emit(f"query = {self.rows(attention.query, 'yindex', 'ymask')}")
-        if tile.producer(attention.key) is None:
-            place = tile.place(attention.key, depth_of(depth, "[:, None]"), None)
-            tile.emit(f"key_column = {place}")
-        if tile.producer(attention.value) is None:
-            place = tile.place(attention.value, None, depth_of(columns, "[None, :]"))
-            tile.emit(f"value_row = {place}")
-        tile.emit(
+        self.emit(f"query = {self.rows(attention.query, 'yindex', 'ymask')}")
+        if self.producer(attention.key) is None:
+            place = self.place(attention.key, depth_of(depth, "[:, None]"), None)
+            self.emit(f"key_column = {place}")
+        if self.producer(attention.value) is None:
+            place = self.place(attention.value, None, depth_of(columns, "[None, :]"))
+            self.emit(f"value_row = {place}")
+        self.emit(
             'largest = tl.full([YBLOCK, 1], float("-inf"), tl.float32)',
             "total = tl.zeros([YBLOCK, 1], dtype=tl.float32)",
             f"sums = tl.zeros([YBLOCK, {padded(columns)}], dtype=tl.float32)",
         )
-        tile.name_loops(of_rows=True, of_batches=True)
-        tile.print_invariant({attention.key_loop.symbol})
+        self.name_loops(of_rows=True, of_batches=True)
+        self.print_invariant({attention.key_loop.symbol})
 
     def _keys(self) -> str:
         """A block of keys, which are columns."""
         key = self.attention.key
-        if self.tile.producer(key) is not None:
+        if self.producer(key) is not None:
             return self.columns(key, "xindex", self.key_mask)
         step, depth = print_index(key.steps[1], INDEX), depth_of(key.size[1], "[:, None]")
         mask = within(self.key_mask, depth, key.size[1])
@@ -166,7 +160,7 @@ class AttentionPrinter(MatrixPrinter):
     def _values(self) -> str:
         """The values of a block of keys."""
         value = self.attention.value
-        if self.tile.producer(value) is not None:
+        if self.producer(value) is not None:
             return self.rows(value, "x[:, None]", self.key_row_mask)
         step, depth = print_index(value.steps[0], INDEX), depth_of(value.size[2], "[None, :]")
         mask = within(self.key_row_mask, depth, value.size[2])
@@ -177,16 +171,16 @@ class AttentionPrinter(MatrixPrinter):
 
     def print_step(self) -> None:
         """A block of keys."""
-        attention, tile = self.attention, self.tile
-        tile.name_keys("start")
-        tile.emit(f"keys = {self._keys()}")
+        attention = self.attention
+        self.name_keys("start")
+        self.emit(f"keys = {self._keys()}")
         if self.loads_values_first:
-            tile.emit(f"values = {self._values()}")
-        tile.emit('score = tl.dot(query, keys, input_precision="ieee")')
-        (element,) = tile.print_elements({attention.scores: "score"})
+            self.emit(f"values = {self._values()}")
+        self.emit('score = tl.dot(query, keys, input_precision="ieee")')
+        (element,) = self.print_elements({attention.scores: "score"})
         if self.key_mask:
             element = f'tl.where(xmask, {element}, float("-inf"))'
-        tile.emit(
+        self.emit(
             f"element = {element}",
             "higher = tl.maximum(largest, tl.max(element, 1)[:, None])",
             'shift = tl.where(higher == float("-inf"), 0.0, higher)',
@@ -195,15 +189,15 @@ class AttentionPrinter(MatrixPrinter):
             "largest = higher",
         )
         if not self.loads_values_first:
-            tile.emit(f"values = {self._values()}")
-        tile.emit(
+            self.emit(f"values = {self._values()}")
+        self.emit(
             f"weight = weight.to({triton_dtype(self.dtype)})",
             'sums = tl.dot(weight, values, sums * factor, input_precision="ieee")',
         )
 
     def _exponentials(self) -> tuple[str, ...]:
         """Those of what has been the largest, and of the elements, relative to ``shift``."""
-        if not self.tile.scales_exponents:
+        if not self.scales_exponents:
             return "factor = tl.exp(largest - shift)", "weight = tl.exp(element - shift)"
         return (
             f"shift = shift * {LOG2_E}",
@@ -212,11 +206,11 @@ class AttentionPrinter(MatrixPrinter):
         )
 
     def _end(self) -> None:
-        attention, tile = self.attention, self.tile
-        tile.emit("result = sums / total")
+        attention = self.attention
+        self.emit("result = sums / total")
         if attention.hidden_are_zero:
-            tile.emit("result = tl.where(total == 0.0, 0.0, result)")
-        self.store(attention.out, "result", "yindex", "ymask")
-        rows = f"batch * {self.queries} + yindex"
+            self.emit("result = tl.where(total == 0.0, 0.0, result)")
+        self.store_rows(attention.out, "result", "yindex", "ymask")
+        rows = f"batch * {self.query_count} + yindex"
         for number, name in attention.kept:
-            tile.emit(f"tl.store({tile.pointers[name]} + {rows}, {ROW_STATISTICS[number]}, ymask)")
+            self.emit(f"tl.store({self.pointers[name]} + {rows}, {ROW_STATISTICS[number]}, ymask)")

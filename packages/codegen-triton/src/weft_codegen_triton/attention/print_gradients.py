@@ -17,15 +17,13 @@ from weft_loop_ir import AttentionGradientKernel, Buffer, GradientSum, MatrixOpe
 from weft_codegen_triton.attention.functions import (
     AttentionTile,
     Grid,
-    MatrixPrinter,
     attention_tiles,
     fitting_tiles,
     has_short_rows,
-    printed_kernel,
+    padded,
     small_tiles,
-    with_batches,
 )
-from weft_codegen_triton.attention.score_tile import ScoreTile, padded
+from weft_codegen_triton.attention.score_printer import ScorePrinter
 from weft_codegen_triton.attention.seen_blocks import seeing_rows, seen_keys
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.dtypes import triton_dtype
@@ -124,15 +122,14 @@ def programs_of_columns(kernel: AttentionGradientKernel, tile: AttentionTile) ->
     return max(1, min(-(-int(keys) // tile.keys), int(count)))
 
 
-class _GradientPrinter(MatrixPrinter):
+class _GradientPrinter(ScorePrinter):
     def __init__(
         self,
         kernel: AttentionGradientKernel,
         buffers: Mapping[str, Buffer],
         indices: SymbolicIndices,
     ) -> None:
-        self.kernel = kernel
-        tile = ScoreTile(
+        super().__init__(
             kernel,
             buffers,
             [score.name for score in kernel.scores],
@@ -142,7 +139,7 @@ class _GradientPrinter(MatrixPrinter):
             indices,
             turned=kernel.by_columns,
         )
-        super().__init__(tile)
+        self.kernel: AttentionGradientKernel = kernel
 
     def print(self, tiles: Sequence[AttentionTile]) -> PrintedKernel:
         """With the first of ``tiles``, and the others as alternatives."""
@@ -152,7 +149,7 @@ class _GradientPrinter(MatrixPrinter):
             grid = self._print_columns(tiles[0])
         else:
             grid = self._print_rows(tiles[0])
-        return printed_kernel(self.tile, tiles, grid, ())
+        return self.printed(tiles, grid, ())
 
     # -- tiles -------------------------------------------------------------------------------------------
 
@@ -164,7 +161,7 @@ class _GradientPrinter(MatrixPrinter):
         for number, score in enumerate(self.kernel.scores):
             operand = score.left if side == "left" else score.right
             code = block(operand.turned() if is_turned else operand, index, mask)
-            self.tile.emit(f"{side}{number} = {code}")
+            self.emit(f"{side}{number} = {code}")
 
     def _elements(self) -> list[str]:
         """The tiles of the matrices."""
@@ -174,9 +171,9 @@ class _GradientPrinter(MatrixPrinter):
             if self.kernel.by_columns:
                 factors = factors[::-1]
             matmul = f'tl.dot({", ".join(factors)}, input_precision="ieee")'
-            self.tile.emit(f"score{number} = {matmul}")
+            self.emit(f"score{number} = {matmul}")
             codes[score.name] = f"score{number}"
-        return self.tile.print_elements(codes)
+        return self.print_elements(codes)
 
     def _begin(self, block: str, matrix: str = "batch") -> None:
         widths = [s.left.size[2] for s in self.kernel.scores]
@@ -185,24 +182,24 @@ class _GradientPrinter(MatrixPrinter):
     # -- by rows -----------------------------------------------------------------------------------------
 
     def _print_rows(self, first: AttentionTile) -> Grid:
-        tile, kernel = self.tile, self.kernel
+        kernel = self.kernel
         self._begin("YBLOCK")
         self.name_rows("first")
         self._load("left")
         self._zeros("YBLOCK")
-        tile.name_loops(of_rows=True, of_batches=True)
-        tile.print_invariant({kernel.key_loop.symbol})
-        with tile.printer.loop(f"for start in {seen_keys(tile, kernel.bounds, kernel.sight)}:"):
-            tile.name_keys("start")
+        self.name_loops(of_rows=True, of_batches=True)
+        self.print_invariant({kernel.key_loop.symbol})
+        with self.loop(f"for start in {seen_keys(self, kernel.bounds, kernel.sight)}:"):
+            self.name_keys("start")
             self._load("right")
             self._add("x[:, None]", self.key_mask, self.key_row_mask)
         self._store("yindex", self.query_mask)
-        return with_batches(tile, tile.queries, "YBLOCK", first.queries)
+        return self.grid_of(self.queries, "YBLOCK", first.queries)
 
     def _zeros(self, block: str) -> None:
         for number, matmul in enumerate(self.kernel.matmuls):
             width = padded(matmul.other.size[2])
-            self.tile.emit(f"sums{number} = tl.zeros([{block}, {width}], dtype=tl.float32)")
+            self.emit(f"sums{number} = tl.zeros([{block}, {width}], dtype=tl.float32)")
 
     def _known(self, operand: MatrixOperand) -> str | None:
         """The block of ``operand`` that has been loaded to compute scores; None: another is needed."""
@@ -222,21 +219,21 @@ class _GradientPrinter(MatrixPrinter):
             operand = self.kernel.matmuls[number].other
             other = self._known(operand) or self.rows(operand, row, row_mask)
             seen = f"tl.where({mask}, {element}, 0.0)" if mask else element
-            kind = triton_dtype(self.tile.buffers[operand.buffer].layout.dtype)
+            kind = triton_dtype(self.buffers[operand.buffer].layout.dtype)
             dot = f'tl.dot(matrix{number}, {other}, sums{number}, input_precision="ieee")'
-            self.tile.emit(f"matrix{number} = ({seen}).to({kind})", f"sums{number} = {dot}")
+            self.emit(f"matrix{number} = ({seen}).to({kind})", f"sums{number} = {dot}")
 
     def _store(self, row: str, mask: str) -> None:
         for number, matmul in enumerate(self.kernel.matmuls):
-            self.store(matmul.result, f"sums{number}", row, mask)
+            self.store_rows(matmul.result, f"sums{number}", row, mask)
 
     # -- by columns --------------------------------------------------------------------------------------
 
     def _print_columns(self, first: AttentionTile) -> Grid:
-        tile, kernel = self.tile, self.kernel
+        kernel = self.kernel
         is_alone = kernel.group.count == 1
         self._begin("XBLOCK", "batch" if is_alone else "kept")
-        tile.name_keys("first")
+        self.name_keys("first")
         self._zeros("XBLOCK")
         if is_alone:
             self._add_columns()
@@ -245,18 +242,18 @@ class _GradientPrinter(MatrixPrinter):
             with self._members():
                 self._add_columns()
         self._store("x[:, None]", self.key_row_mask)
-        return with_batches(tile, tile.keys, "XBLOCK", first.keys, self._kept)
+        return self.grid_of(self.keys, "XBLOCK", first.keys, self._kept)
 
     def _add_columns(self) -> None:
         """Add the matmuls of one matrix."""
-        tile, kernel = self.tile, self.kernel
+        kernel = self.kernel
         self._load("right")
-        tile.name_loops(of_rows=False, of_batches=True)
-        tile.print_invariant(kernel.score_rows.positions)
-        with tile.printer.loop(f"for start in {seeing_rows(tile, kernel.bounds, kernel.sight)}:"):
+        self.name_loops(of_rows=False, of_batches=True)
+        self.print_invariant(kernel.score_rows.positions)
+        with self.loop(f"for start in {seeing_rows(self, kernel.bounds, kernel.sight)}:"):
             self.name_rows("start")
             self._load("left")
-            tile.name_loops(of_rows=True, of_batches=False)
+            self.name_loops(of_rows=True, of_batches=False)
             self._add("y[:, None]", self.query_mask, self.query_row_mask)
 
     # -- groups of matrices ------------------------------------------------------------------------------
@@ -264,44 +261,44 @@ class _GradientPrinter(MatrixPrinter):
     @property
     def _kept(self) -> sympy.Expr:
         """How many groups of matrices there are."""
-        return sympy.cancel(self.tile.batches / self.kernel.group.count)
+        return sympy.cancel(self.batches / self.kernel.group.count)
 
     def _name_matrix(self, member: str) -> None:
         """Let ``batch`` be one of the group ``kept``."""
         count, step = (
             print_index(n, INDEX) for n in (self.kernel.group.count, self.kernel.group.step)
         )
-        self.tile.emit(f"batch = (kept // {step} * {count} + {member}) * {step} + kept % {step}")
+        self.emit(f"batch = (kept // {step} * {count} + {member}) * {step} + kept % {step}")
 
     @contextmanager
     def _members(self) -> Iterator[None]:
         """The loop over the matrices of a group."""
         count = print_index(self.kernel.group.count, INDEX)
-        with self.tile.printer.loop(f"for member in range(0, {loop_bound(count)}):"):
+        with self.loop(f"for member in range(0, {loop_bound(count)}):"):
             self._name_matrix("member")
             yield
 
     # -- sums over matrices ------------------------------------------------------------------------------
 
     def _print_sum(self, total: GradientSum, first: AttentionTile) -> Grid:
-        tile, programs = self.tile, programs_of_columns(self.kernel, first)
+        programs = programs_of_columns(self.kernel, first)
         self._begin("YBLOCK", "kept")
         start, step = "0", "XBLOCK"
         if programs > 1:
-            tile.emit(f"part = kept % {programs}", f"kept = kept // {programs}")
+            self.emit(f"part = kept % {programs}", f"kept = kept // {programs}")
             start, step = loop_bound("part * XBLOCK"), f"{programs} * XBLOCK"
         self.name_rows("first")
-        with tile.printer.loop(f"for start in range({start}, {loop_bound(self.keys)}, {step}):"):
-            tile.name_keys("start")
-            tile.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
+        with self.loop(f"for start in range({start}, {loop_bound(self.key_count)}, {step}):"):
+            self.name_keys("start")
+            self.emit("sums = tl.zeros([YBLOCK, XBLOCK], dtype=tl.float32)")
             with self._members():
-                tile.name_loops(of_rows=True, of_batches=True)
+                self.name_loops(of_rows=True, of_batches=True)
                 self._load("left")
                 self._load("right")
                 (element,) = self._elements()
-                tile.emit(f"sums += {element}")
-            row = f"(kept.to(tl.int64) * {self.queries} + yindex) * {self.keys}"
-            place = f"{tile.pointers[total.result]} + {row} + xindex"
+                self.emit(f"sums += {element}")
+            row = f"(kept.to(tl.int64) * {self.query_count} + yindex) * {self.key_count}"
+            place = f"{self.pointers[total.result]} + {row} + xindex"
             mask = " & ".join(filter(None, (self.query_mask, self.key_mask)))
-            self.store_at(total.result, place, "sums", mask)
-        return with_batches(tile, tile.queries, "YBLOCK", first.queries, self._kept * programs)
+            self.store_elements(total.result, place, "sums", mask)
+        return self.grid_of(self.queries, "YBLOCK", first.queries, self._kept * programs)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import sympy
 import torch
-from weft_loop_ir import AttentionKernel, Kernel, MatrixOperand, ranges_for
+from weft_loop_ir import AttentionKernel, Buffer, Kernel, MatrixOperand, ranges_for
 from weft_loop_ir.attention.prologues import COLUMN, ROW, Loops, producer_loops, row_store
 from weft_loop_ir.bodies.edit import with_expressions
 
-from weft_codegen_triton.attention.score_tile import ScoreTile, depth_of, padded, within
+from weft_codegen_triton.attention.functions import depth_of, padded, within
 from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import triton_dtype
@@ -18,13 +20,13 @@ from weft_codegen_triton.kernel.kernel_printer import stores_half
 class ElementPrinter(BodyPrinter):
     """Prints what ``kernel`` does at a block of ``operand``, and holds what it stores.
 
-    The lines go on where those of ``tile`` end.  The block has ``rows`` that are called ``row``, and all
+    The lines go on where those of ``outer`` end.  The block has ``rows`` that are called ``row``, and all
     columns; with ``turned`` rows are its second axis.
     """
 
     def __init__(
         self,
-        tile: ScoreTile,
+        outer: BodyPrinter,
         kernel: Kernel,
         operand: MatrixOperand,
         block: tuple[str, str, str],
@@ -35,18 +37,20 @@ class ElementPrinter(BodyPrinter):
         if turned:
             axes, shape = ("x", "y"), f"[{padded(width)}, {rows}]"
         column = depth_of(width, "[:, None]" if turned else "[None, :]")
-        own, outer = Tile(axes, shape, "[1, 1]"), tile.printer
+        own = Tile(axes, shape, "[1, 1]")
         own.sizes = {loop.symbol: loop.size for loop in kernel.outer}
         masks = {"y": mask, "x": within("", column, width)}
         own.masks = {axis: mask for axis, mask in masks.items() if mask}
         own.names = {MatrixOperand.batch: "batch", ROW: row, COLUMN: column}
         own.symbol_axes = {ROW: frozenset("y"), COLUMN: frozenset("x")}
-        super().__init__(own, tile.pointers, outer.dtype_of, frozenset(), tile.wide)
+        super().__init__(own, outer.pointers, outer.dtype_of, frozenset(), outer.wide)
         self.lines, self.indent, self.count = outer.lines, outer.indent, outer.count
         self.scalars, self.for_half = outer.scalars, stores_half(kernel, outer.dtype_of)
         self.held: tuple[str, sympy.Expr, Text]
 
-    def print(self, tile: ScoreTile, kernel: Kernel, loops: Loops, operand: MatrixOperand) -> Text:
+    def print(
+        self, outer: BodyPrinter, kernel: Kernel, loops: Loops, operand: MatrixOperand
+    ) -> Text:
         """The value that is stored, where the ``loops`` are what an element of ``operand`` tells."""
         sizes = zip((MatrixOperand.batch, ROW, COLUMN), operand.size, strict=True)
         ranges = ranges_for(tuple(sizes))
@@ -56,36 +60,37 @@ class ElementPrinter(BodyPrinter):
         self.replay(
             with_expressions(body, lambda e: ranges.simplify(sympy.expand(e.xreplace(values))))
         )
-        tile.printer.count = self.count
-        tile.printer.uses_assert |= self.uses_assert
+        outer.count = self.count
+        outer.uses_assert |= self.uses_assert
         return self.held[2]
 
     def write(self, buffer: str, index: sympy.Expr, value: Text, mode: str | None) -> None:
         self.held = buffer, index, value
 
-    def print_store(self, tile: ScoreTile, row: sympy.Expr) -> None:
+    def print_store(self, outer: BodyPrinter, row: sympy.Expr) -> None:
         """Store the value, where its ``row`` lies from ``own_first`` up to ``own_end``."""
         code, axes = self.index(row)
-        self.count = tile.printer.count
+        self.count = outer.count
         inside = f"((({code}) >= own_first) & (({code}) < own_end))"
         self.mask = self.name(inside, torch.bool, axes)
         super().write(*self.held, None)
-        tile.printer.count = self.count
+        outer.count = self.count
 
 
 def computed_block(
-    tile: ScoreTile,
+    outer: BodyPrinter,
+    buffers: Mapping[str, Buffer],
     kernel: Kernel,
     operand: MatrixOperand,
     block: tuple[str, str, str],
     turned: bool = False,
 ) -> str:
     """A block of ``operand``, whose elements ``kernel`` computes: zeros where a mask does not hold."""
-    loops = producer_loops(kernel, operand, tile.buffers)
+    loops = producer_loops(kernel, operand, buffers)
     assert loops is not None
-    printer = ElementPrinter(tile, kernel, operand, block, turned)
-    value = printer.print(tile, kernel, loops, operand)
-    kind = triton_dtype(tile.buffers[operand.buffer].layout.dtype)
+    printer = ElementPrinter(outer, kernel, operand, block, turned)
+    value = printer.print(outer, kernel, loops, operand)
+    kind = triton_dtype(outer.dtype_of(operand.buffer))
     code, masks = f"{value.code}.to({kind})", " & ".join(printer.tile.masks.values())
     if value.axes != frozenset("yx"):
         code = f"tl.broadcast_to({code}, {printer.tile.shape})"
@@ -95,8 +100,8 @@ def computed_block(
 class RowStores:
     """The new rows of keys and values of a matrix, computed before it is known which program stores them."""
 
-    def __init__(self, tile: ScoreTile, attention: AttentionKernel) -> None:
-        self.tile = tile
+    def __init__(self, outer: BodyPrinter, attention: AttentionKernel) -> None:
+        self.outer = outer
         self.found: list[tuple[ElementPrinter, sympy.Expr]] = []
         for number, kernel in enumerate(attention.stored):
             key, value = attention.key.turned(), attention.value
@@ -112,14 +117,14 @@ class RowStores:
         rows = power_of_two(count)
         several = () if found.several is None else ((found.several, ROW),)
         if several:
-            self.tile.emit(f"{name} = tl.arange(0, {rows})[:, None]")
+            self.outer.emit(f"{name} = tl.arange(0, {rows})[:, None]")
         block = str(rows), name, "" if rows == count else f"({name} < {count})"
-        printer = ElementPrinter(self.tile, kernel, operand, block)
-        printer.print(self.tile, kernel, (*found.loops, *several), operand)
+        printer = ElementPrinter(self.outer, kernel, operand, block)
+        printer.print(self.outer, kernel, (*found.loops, *several), operand)
         return printer, found.row.xreplace({loop.symbol: value for loop, value in several})
 
     def store(self) -> None:
         """Store those that lie from ``own_first`` up to ``own_end``, for all threads to read."""
         for printer, row in self.found:
-            printer.print_store(self.tile, row)
-        self.tile.emit("tl.debug_barrier()")
+            printer.print_store(self.outer, row)
+        self.outer.emit("tl.debug_barrier()")

@@ -13,10 +13,9 @@ import torch
 from weft_loop_ir import AttentionKernel, Buffer
 
 from weft_codegen_triton.attention.few_queries import tile_of_parts
-from weft_codegen_triton.attention.functions import AttentionTile, Grid, printed_kernel
+from weft_codegen_triton.attention.functions import AttentionTile, Grid, depth_of, padded, within
 from weft_codegen_triton.attention.print_attention import AttentionPrinter
 from weft_codegen_triton.attention.print_prologues import RowStores
-from weft_codegen_triton.attention.score_tile import depth_of, padded, within
 from weft_codegen_triton.attention.seen_blocks import key_range
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import power_of_two
@@ -55,16 +54,16 @@ class _SplitPrinter(AttentionPrinter):
         super().__init__(attention, buffers, indices)
         self.parts = parts
         self.width = padded(attention.value.size[2])
-        self.count = int(self.tile.batches) * parts * int(self.tile.queries)  # rows of parts
+        self.part_rows = int(self.batches) * parts * int(self.queries)  # rows of parts
 
     def print(self, tiles: Sequence[AttentionTile]) -> PrintedKernel:
         """In the one of ``tiles``."""
-        tile, (first,) = self.tile, tiles
+        (first,) = tiles
         self.begin_rows()
-        new_rows = RowStores(tile, self.attention)
-        start, stop = key_range(tile, self.attention.bounds)
+        new_rows = RowStores(self, self.attention)
+        start, stop = key_range(self, self.attention.bounds)
         all_keys = f"{self.parts} * XBLOCK"
-        tile.emit(
+        self.emit(
             f"begin, stop = {start}, {stop}",
             f"part_keys = tl.maximum(stop - begin + {all_keys} - 1, 0) // ({all_keys}) * XBLOCK"
             if self.attention.stored
@@ -73,25 +72,25 @@ class _SplitPrinter(AttentionPrinter):
             "stop = tl.minimum(begin + part_keys, stop)",
         )
         if self.attention.stored:
-            tile.emit(
+            self.emit(
                 "own_first = tl.where(part == 0, 0, begin)",
                 f"own_end = tl.where(part == {self.parts - 1}, {INT32_SAFE}, begin + part_keys)",
             )
             new_rows.store()
         steps = f"{loop_bound('begin')}, {loop_bound('stop')}, XBLOCK"
-        with tile.printer.loop(f"for start in range({steps}):"):
+        with self.loop(f"for start in range({steps}):"):
             self.print_step()
         self._keep()
-        with tile.printer.loop(f"if arrived == {self.parts - 1}:"):
+        with self.loop(f"if arrived == {self.parts - 1}:"):
             self._join(first)
-        parts = Scratch("parts", torch.float32, sympy.Integer(self.count * (self.width + 2)))
-        grid = Grid((sympy.Integer(self.parts), tile.batches), (1, 1), ())
-        return printed_kernel(tile, tiles, grid, (), (parts,))
+        parts = Scratch("parts", torch.float32, sympy.Integer(self.part_rows * (self.width + 2)))
+        grid = Grid((sympy.Integer(self.parts), self.batches), (1, 1), ())
+        return self.printed(tiles, grid, (), (parts,))
 
     def begin(self, block: str, widths: Iterable[sympy.Expr], matrix: str = "batch") -> None:
         """The matrix of a program, its part, and positions within rows of ``widths``."""
-        cast = self.tile.printer.cast
-        self.tile.emit(
+        cast = self.cast
+        self.emit(
             f"{matrix} = {program_id(1)}{cast}",
             f"part = {program_id(0)}{cast}",
             "first = 0",
@@ -100,31 +99,31 @@ class _SplitPrinter(AttentionPrinter):
 
     def _keep(self) -> None:
         """Store what is known of the part, and count the program."""
-        counters, width = self.tile.pointers[str(self.attention.counters)], self.width
-        self.tile.emit(
-            f"row = (batch * {self.parts} + part) * {self.queries} + yindex",
+        counters, width = self.pointers[str(self.attention.counters)], self.width
+        self.emit(
+            f"row = (batch * {self.parts} + part) * {self.query_count} + yindex",
             f"tl.store(parts_ptr + row * {width} + depth{width}[None, :], sums, ymask)",
-            f"tl.store(parts_ptr + {self.count * width} + row, largest, ymask)",
-            f"tl.store(parts_ptr + {self.count * (width + 1)} + row, total, ymask)",
+            f"tl.store(parts_ptr + {self.part_rows * width} + row, largest, ymask)",
+            f"tl.store(parts_ptr + {self.part_rows * (width + 1)} + row, total, ymask)",
             "tl.debug_barrier()",
             f'arrived = tl.atomic_add({counters} + batch, 1, sem="acq_rel", scope="gpu")',
         )
 
     def _join(self, first: AttentionTile) -> None:
         """Join the parts of all rows, some of these at a time."""
-        attention, tile, width = self.attention, self.tile, self.width
+        attention, width = self.attention, self.width
         columns = attention.value.size[2]
         held = JOINED_A_THREAD * 32 * first.warps // (self.parts * width)
-        rows = min(power_of_two(int(self.tile.queries)), 1 << max(held, 1).bit_length() - 1)
+        rows = min(power_of_two(int(self.queries)), 1 << max(held, 1).bit_length() - 1)
         depth = depth_of(columns, "[None, :]")
-        tile.emit(f"each = tl.arange(0, {self.parts})[:, None]")
-        with tile.printer.loop(f"for top in range(0, {self.queries}, {rows}):"):
-            tile.emit(
+        self.emit(f"each = tl.arange(0, {self.parts})[:, None]")
+        with self.loop(f"for top in range(0, {self.query_count}, {rows}):"):
+            self.emit(
                 f"line = top + tl.arange(0, {rows})",
-                f"is_line = line[None, :] < {self.queries}",
-                f"place = (batch * {self.parts} + each) * {self.queries} + line[None, :]",
-                f"highest = tl.load(parts_ptr + {self.count * width} + place, is_line, other=0.0)",
-                f"totals = tl.load(parts_ptr + {self.count * (width + 1)} + place, is_line, other=0.0)",
+                f"is_line = line[None, :] < {self.query_count}",
+                f"place = (batch * {self.parts} + each) * {self.query_count} + line[None, :]",
+                f"highest = tl.load(parts_ptr + {self.part_rows * width} + place, is_line, other=0.0)",
+                f"totals = tl.load(parts_ptr + {self.part_rows * (width + 1)} + place, is_line, other=0.0)",
                 f"many = tl.load(parts_ptr + place[:, :, None] * {width} + depth{width}[None, None, :], "
                 "is_line[:, :, None], other=0.0)",
                 "top_score = tl.max(highest, 0)",
@@ -133,10 +132,10 @@ class _SplitPrinter(AttentionPrinter):
                 "divisor = tl.sum(totals * scales, 0)[:, None]",
                 "joined = tl.sum(many * scales[:, :, None], 0)",
                 "joined = tl.where(divisor == 0.0, 0.0, joined / divisor)",
-                f"line_mask = line[:, None] < {self.queries}",
+                f"line_mask = line[:, None] < {self.query_count}",
             )
-            where = tile.place(attention.out, "line[:, None]", depth)
-            self.store_at(
+            where = self.place(attention.out, "line[:, None]", depth)
+            self.store_elements(
                 attention.out.buffer, where, "joined", within("line_mask", depth, columns)
             )
-        tile.emit(f"tl.store({tile.pointers[str(attention.counters)]} + batch, 0)")
+        self.emit(f"tl.store({self.pointers[str(attention.counters)]} + batch, 0)")

@@ -17,14 +17,13 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.attention.few_queries import parts_of_keys
-from weft_codegen_triton.attention.functions import MAX_KEYS, MAX_WIDTH
+from weft_codegen_triton.attention.functions import MAX_KEYS, MAX_WIDTH, MIN_SIDE
 from weft_codegen_triton.attention.print_attention import tiles_of
 from weft_codegen_triton.attention.print_gradients import (
     COLUMN_TILES,
     SUM_TILES,
     programs_of_columns,
 )
-from weft_codegen_triton.attention.score_tile import MIN_SIDE
 from weft_codegen_triton.gpu import GRAPH_LAUNCH, Gpu
 
 

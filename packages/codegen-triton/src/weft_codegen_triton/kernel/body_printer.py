@@ -137,8 +137,8 @@ class BodyPrinter:
 
     # -- lines -----------------------------------------------------------------------------------------
 
-    def emit(self, line: str) -> None:
-        self.lines.append("    " * self.indent + line)
+    def emit(self, *lines: str) -> None:
+        self.lines += ["    " * self.indent + line for line in lines]
 
     def name(self, code: str, dtype: torch.dtype, axes: Axes) -> Text:
         """A new value ``code``, or the one that has been computed already."""

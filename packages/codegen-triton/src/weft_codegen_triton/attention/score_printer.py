@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import sympy
 import torch
@@ -18,39 +19,90 @@ from weft_loop_ir import (
 from weft_loop_ir.bodies import Constant, Indirect, Load, Masked, Scalar
 from weft_loop_ir.bodies.edit import chosen
 
+from weft_codegen_triton.attention.functions import (
+    AttentionTile,
+    Grid,
+    depth_of,
+    masked,
+    padded,
+    within,
+)
 from weft_codegen_triton.attention.narrow_positions import with_narrow_positions
-from weft_codegen_triton.kernel.blocks import GRID_LIMIT, power_of_two
+from weft_codegen_triton.attention.print_prologues import computed_block
+from weft_codegen_triton.kernel.blocks import GRID_LIMIT
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
-from weft_codegen_triton.kernel.dtypes import pointer_type
+from weft_codegen_triton.kernel.dtypes import pointer_type, triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import Bound, SymbolicIndices, body_bounds, bounds_of
-from weft_codegen_triton.kernel.kernel_printer import pointers_of
+from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch, pointers_of
+from weft_codegen_triton.kernel.templates import definition, program_id
 
-MIN_SIDE = 16
-"""Of a block that tensor cores multiply."""
 WHOLE = 128
 """A multiple of the sides of every tile."""
-
-
 LOG2_E = 1.4426950408889634
 MAX_EXPONENT = 1 << 17
 """The magnitude of scores up to which sums with the logarithm of a few keep 1% of that, in float32."""
 
 
-class _ScorePrinter(BodyPrinter):
-    """Prints what is done to scores, whose absolute errors alone matter: they are exponents."""
+class ScorePrinter(BodyPrinter):
+    """Prints at a tile ``[YBLOCK, XBLOCK]`` of the matrix ``batch``: ``yindex`` are rows, ``xindex`` keys.
+
+    ``bodies`` compute elements from ``scores``, the names of matmuls; absolute errors alone matter, of
+    exponents.  ``operands`` are all matrices that the kernel reads or writes, ``half``: with 16 bits.
+    ``indices``: how wide those are that only sizes bound.  ``turned``: the tile is ``[XBLOCK, YBLOCK]``, in a
+    kernel by columns: what is multiplied then lies as matmuls leave it.
+    """
 
     def __init__(
         self,
-        tile: Tile,
-        pointers: Mapping[str, str],
-        dtypes: Callable[[str], torch.dtype],
-        scores: frozenset[str],
-        wide: bool,
+        kernel: AttentionKernel | AttentionGradientKernel,
+        buffers: Mapping[str, Buffer],
+        scores: Collection[str],
+        bodies: Sequence[LoopBody],
+        operands: Sequence[MatrixOperand],
+        half: bool,
+        indices: SymbolicIndices,
+        turned: bool = False,
     ) -> None:
-        super().__init__(tile, pointers, dtypes, scores, wide)
-        self.scales_exponents = False
+        self.kernel = kernel
+        self.buffers = buffers
+        self.scores = frozenset(scores)
+        self.operands = operands
+        self.turned = turned
+        pointers = pointers_of(kernel)
+        self.names = tuple(pointers)
+        self.batches, self.queries = kernel.score_rows.batches, kernel.score_rows.queries
+        self.keys = kernel.key_loop.size
+        self.loops = {loop.symbol: loop.size for loop in (*kernel.outer, kernel.key_loop)}
+        self.sizes = {**indices.counters, **self.loops}
+        self.bodies = tuple(bodies)
+        self.prologues: tuple[Kernel, ...] = ()
+        self.producers: tuple[Kernel, ...] = ()
+        if isinstance(kernel, AttentionKernel):
+            self.producers, self.prologues = kernel.producers, (*kernel.producers, *kernel.stored)
+        self.index_width = indices.width(self._bounds())
+        axes, shape = ("y", "x"), "[YBLOCK, XBLOCK]"
+        if turned:
+            axes, shape = ("x", "y"), "[XBLOCK, YBLOCK]"
+        masks = {"y": "ymask", "x": "xmask"}
+        tile = Tile(axes, shape, "[1, 1]", masks, sizes=self.sizes)
+        dtypes = {name: buffer.layout.dtype for name, buffer in buffers.items()}
+        wide = self.index_width.wide
+        super().__init__(tile, pointers, dtypes.__getitem__, self.scores, wide)
+        if not wide:
+            self.bodies = tuple(with_narrow_positions(body, self.sizes) for body in bodies)
+        self.for_half = half
+        self.scales_exponents = half and not any(map(self._may_be_lowest, self.bodies))
         self.differences: dict[str, tuple[Text, Text]] = {}  # from a number of a row
+        self.query_count, self.key_count = (
+            print_index(n, INDEX) for n in (self.queries, self.keys)
+        )
+        self.query_mask = "" if self.is_whole(self.queries) else "ymask"
+        self.key_mask = "" if self.is_whole(self.keys) else "xmask"
+        self.query_row_mask = self.query_mask and f"(y[:, None] < {self.query_count})"
+        self.key_row_mask = self.key_mask and f"(x[:, None] < {self.key_count})"
+
+    # -- elements ----------------------------------------------------------------------------------------
 
     def sub(self, left: Text, right: Text) -> Text:
         made: Text = super().sub(left, right)  # type: ignore[misc]
@@ -83,53 +135,6 @@ class _ScorePrinter(BodyPrinter):
         reciprocal = self.name(f"(1.0 / {right.code})", right.dtype, right.axes)
         return self.name(f"({left.code} * {reciprocal.code})", left.dtype, left.axes | right.axes)
 
-
-class ScoreTile:
-    """Prints into ``printer`` at a tile ``[YBLOCK, XBLOCK]`` of the matrix ``batch``: ``yindex``, ``xindex``.
-
-    ``bodies`` compute elements from ``scores``, the names of matmuls; ``operands`` are all matrices that the
-    kernel reads or writes, ``half``: with 16 bits.  ``indices``: how wide those are that only sizes bound.
-    ``turned``: the tile is ``[XBLOCK, YBLOCK]``.
-    """
-
-    def __init__(
-        self,
-        kernel: AttentionKernel | AttentionGradientKernel,
-        buffers: Mapping[str, Buffer],
-        scores: Collection[str],
-        bodies: Sequence[LoopBody],
-        operands: Sequence[MatrixOperand],
-        half: bool,
-        indices: SymbolicIndices,
-        turned: bool = False,
-    ) -> None:
-        self.kernel = kernel
-        self.buffers = buffers
-        self.scores = frozenset(scores)
-        self.operands = operands
-        self.turned = turned
-        self.pointers = pointers_of(kernel)
-        self.names = tuple(self.pointers)
-        self.batches, self.queries = kernel.score_rows.batches, kernel.score_rows.queries
-        self.keys = kernel.key_loop.size
-        self.loops = {loop.symbol: loop.size for loop in (*kernel.outer, kernel.key_loop)}
-        self.sizes = {**indices.counters, **self.loops}
-        self.bodies = tuple(bodies)
-        self.parts: tuple[Kernel, ...] = ()
-        self.producers: tuple[Kernel, ...] = ()
-        if isinstance(kernel, AttentionKernel):
-            self.producers, self.parts = kernel.producers, (*kernel.producers, *kernel.stored)
-        self.width = indices.width(self._bounds())
-        self.wide = self.width.wide
-        if not self.wide:
-            self.bodies = tuple(with_narrow_positions(body, self.sizes) for body in bodies)
-        self.scales_exponents = half and not any(map(self._may_be_lowest, self.bodies))
-        self.printer = self._body_printer(half)
-
-    def emit(self, *lines: str) -> None:
-        for line in lines:
-            self.printer.emit(line)
-
     # -- the function ------------------------------------------------------------------------------------
 
     @property
@@ -140,8 +145,8 @@ class ScoreTile:
     def parameters(self) -> tuple[tuple[str, str], ...]:
         """Names and types, to be asked for last."""
         found = [(self.pointers[n], pointer_type(self.buffers[n].layout.dtype)) for n in self.names]
-        found += [(s.name, self.width.of_sizes) for s in self.symbols()]
-        found += [(name, "i64") for name in self.printer.scalars.values()]
+        found += [(s.name, self.index_width.of_sizes) for s in self.symbols()]
+        found += [(name, "i64") for name in self.scalars.values()]
         return tuple(found)
 
     def symbols(self) -> tuple[sympy.Symbol, ...]:
@@ -154,7 +159,7 @@ class ScoreTile:
             found |= digit.step.free_symbols | digit.loop.size.free_symbols
         for body in self.bodies:
             found |= body.free_symbols - body.bound_symbols
-        for part in self.parts:
+        for part in self.prologues:
             found.update(part.free_sizes)
         bound = {MatrixOperand.batch, *self.loops}
         return tuple(sorted(found - bound, key=lambda s: str(s.name)))
@@ -163,6 +168,60 @@ class ScoreTile:
         """What computes ``operand``; None where it is loaded."""
         made = (kernel for kernel in self.producers if kernel.writes == (operand.buffer,))
         return next(made, None)
+
+    def grid_of(
+        self,
+        extent: sympy.Expr,
+        constant: str,
+        block: int,
+        batches: sympy.Expr | None = None,
+    ) -> Grid:
+        """A grid over ``batches`` (all matrices, where that is not given) and blocks of ``extent``."""
+        count = self.batches if batches is None else batches
+        if self.batch_axis == 1:
+            return Grid((extent, count), (block, 1), (constant,))
+        return Grid((count, extent), (1, block), ("BATCHES", constant))
+
+    def printed(
+        self,
+        tiles: Sequence[AttentionTile],
+        grid: Grid,
+        loop_blocks: tuple[str, ...],
+        scratch: tuple[Scratch, ...] = (),
+    ) -> PrintedKernel:
+        """What has been printed: with the first of ``tiles``, and the others as alternatives."""
+        count, given = len(self.names), self.parameters()
+        own = tuple((f"{each.name}_ptr", pointer_type(each.dtype)) for each in scratch)
+        parameters = (*given[:count], *own, *given[count:])
+        made = []
+        for one in tiles:
+            constants = [("YBLOCK", one.queries), ("XBLOCK", one.keys)]
+            if "BATCHES" in grid.constants:
+                constants.append(("BATCHES", 1))
+            arguments = [name for name, _ in parameters]
+            arguments += [f"{name}: tl.constexpr" for name, _ in constants]
+            made.append(
+                Function(
+                    definition(arguments, self.lines),
+                    parameters,
+                    tuple(constants),
+                    one.warps,
+                    self.uses_assert,
+                    grid.constants,
+                    loop_blocks,
+                    stages=one.stages,
+                )
+            )
+        return PrintedKernel(
+            replace(made[0], alternatives=tuple(made[1:])),
+            self.names,
+            scratch,
+            self.symbols(),
+            tuple(self.scalars),
+            grid.counts,
+            grid.blocks,
+            self.index_width.bounds,
+        )
 
     # -- matrices ----------------------------------------------------------------------------------------
 
@@ -175,7 +234,7 @@ class ScoreTile:
                 parts.append(f"{index} * {print_index(step, INDEX)}")
         return " + ".join(parts)
 
-    def load(self, operand: MatrixOperand, row: str, column: str, mask: str) -> str:
+    def load_block(self, operand: MatrixOperand, row: str, column: str, mask: str) -> str:
         """The block of ``operand`` at ``row`` and ``column``; ``mask`` may be empty."""
         return f"tl.load({self.place(operand, row, column)}{masked(mask)})"
 
@@ -183,11 +242,64 @@ class ScoreTile:
         """Whether blocks of every tile divide ``extent``."""
         return bool(extent.is_Integer and int(extent) % WHOLE == 0)
 
+    def begin(self, block: str, widths: Iterable[sympy.Expr], matrix: str = "batch") -> None:
+        """The matrix of a program, the ``first`` of its block, and positions within rows of ``widths``."""
+        block_axis = 1 - self.batch_axis
+        number = program_id(block_axis)
+        if not self.turned:  # the last rows may see most keys, the first keys be seen by most rows
+            number = f"(tl.num_programs({block_axis}) - 1 - {number})"
+        self.emit(
+            f"{matrix} = {program_id(self.batch_axis)}{self.cast}",
+            f"first = {number}{self.cast} * {block}",
+            *(f"depth{n} = tl.arange(0, {n})" for n in sorted(set(map(padded, widths)))),
+        )
+
+    def name_rows(self, first: str) -> None:
+        """The rows of the tile, from ``first`` on."""
+        row = "[None, :]" if self.turned else "[:, None]"
+        self.emit(f"y = {first} + tl.arange(0, YBLOCK){self.cast}", f"yindex = y{row}")
+        if self.query_mask:
+            self.emit(f"ymask = yindex < {self.query_count}")
+        else:
+            self.tile.masks.pop("y", None)
+
+    def rows(self, operand: MatrixOperand, row: str, mask: str) -> str:
+        """A block of rows of ``operand``."""
+        producer = self.producer(operand)
+        if producer is not None:
+            block = "YBLOCK" if row == "yindex" else "XBLOCK", row, mask
+            return computed_block(self, self.buffers, producer, operand, block)
+        depth = depth_of(operand.size[2], "[None, :]")
+        return self.load_block(operand, row, depth, within(mask, depth, operand.size[2]))
+
+    def columns(self, operand: MatrixOperand, column: str, mask: str) -> str:
+        """A block of columns of ``operand``."""
+        producer = self.producer(operand)
+        if producer is not None:
+            block = "XBLOCK", column, mask
+            return computed_block(
+                self, self.buffers, producer, operand.turned(), block, turned=True
+            )
+        depth = depth_of(operand.size[1], "[:, None]")
+        return self.load_block(operand, depth, column, within(mask, depth, operand.size[1]))
+
+    def store_rows(self, result: MatrixOperand, code: str, row: str, mask: str) -> None:
+        """Store a block of rows of ``result``."""
+        width = result.size[2]
+        depth = depth_of(width, "[None, :]")
+        place = self.place(result, row, depth)
+        self.store_elements(result.buffer, place, code, within(mask, depth, width))
+
+    def store_elements(self, buffer: str, place: str, code: str, mask: str) -> None:
+        """Store elements of ``buffer``; ``mask`` may be empty."""
+        kind = triton_dtype(self.buffers[buffer].layout.dtype)
+        self.emit(f"tl.store({place}, {code}.to({kind}){mask and f', {mask}'})")
+
     # -- the body ----------------------------------------------------------------------------------------
 
     def name_loops(self, of_rows: bool, of_batches: bool) -> None:
         """Print the loops' variables from the matrix and its row; those of one or both kinds."""
-        score_rows, tile = self.kernel.score_rows, self.printer.tile
+        score_rows, tile = self.kernel.score_rows, self.tile
         for loop in self.kernel.outer:
             if loop.size == 1:
                 tile.names[loop.symbol], tile.symbol_axes[loop.symbol] = "0", frozenset()
@@ -214,22 +326,22 @@ class ScoreTile:
     def name_keys(self, first: str) -> None:
         """The keys of the tile, from ``first`` on."""
         row = "[:, None]" if self.turned else "[None, :]"
-        self.emit(f"x = {first} + tl.arange(0, XBLOCK){self.printer.cast}", f"xindex = x{row}")
+        self.emit(f"x = {first} + tl.arange(0, XBLOCK){self.cast}", f"xindex = x{row}")
         if self.is_whole(self.keys):
-            self.printer.tile.masks.pop("x", None)
+            self.tile.masks.pop("x", None)
         else:
             self.emit(f"xmask = xindex < {print_index(self.keys, INDEX)}")
         self.name_key()
 
     def name_key(self) -> None:
         """Let the loop over keys be the tile's columns."""
-        symbol, tile = self.kernel.key_loop.symbol, self.printer.tile
+        symbol, tile = self.kernel.key_loop.symbol, self.tile
         tile.names[symbol], tile.symbol_axes[symbol] = "xindex", frozenset("x")
 
     def print_invariant(self, varying: Collection[sympy.Symbol]) -> None:
         """Print what is the same for all values of ``varying``: printed before a loop, it is not repeated."""
         for body in self.bodies:
-            self.printer.replay(_invariant(body, self.scores, varying))
+            self.replay(_invariant(body, self.scores, varying))
 
     def print_elements(self, codes: Mapping[str, str]) -> list[str]:
         """The elements that the bodies compute, where ``codes`` holds the tiles of scores, in float32."""
@@ -237,25 +349,10 @@ class ScoreTile:
             for load in body.loads():
                 if load.buffer in self.scores:
                     score = Text(codes[load.buffer], torch.float32, frozenset("yx"))
-                    self.printer.local[load.buffer, self.printer.index(load.index)[0]] = score
-        return [self.printer.replay(body).code for body in self.bodies]
+                    self.local[load.buffer, self.index(load.index)[0]] = score
+        return [self.replay(body).code for body in self.bodies]
 
     # -- facts -------------------------------------------------------------------------------------------
-
-    def _body_printer(self, half: bool) -> BodyPrinter:
-        axes, shape = ("y", "x"), "[YBLOCK, XBLOCK]"
-        if self.turned:
-            axes, shape = ("x", "y"), "[XBLOCK, YBLOCK]"
-        tile = Tile(axes, shape, "[1, 1]", sizes=self.sizes)
-        tile.masks = {"y": "ymask", "x": "xmask"}
-
-        def dtype_of(name: str) -> torch.dtype:
-            return self.buffers[name].layout.dtype
-
-        printer = _ScorePrinter(tile, self.pointers, dtype_of, self.scores, wide=self.wide)
-        printer.scales_exponents = self.scales_exponents
-        printer.for_half = half
-        return printer
 
     def _may_be_lowest(self, body: LoopBody) -> bool:
         """Whether all scores of a row may be so low that sums with their logarithm would lose that.
@@ -292,35 +389,12 @@ class ScoreTile:
         found = bounds_of(places, {**self.sizes, MatrixOperand.batch: sympy.S.One})
         for body in self.bodies:
             found += body_bounds(body, self.sizes, self.scores)
-        for part in self.parts:
+        for part in self.prologues:
             written = [sympy.Mul(*self.buffers[name].layout.size) for name in part.writes]
             loops = {loop.symbol: loop.size for loop in part.outer}
             found += bounds_of(written, self.sizes)
             found += body_bounds(part.stages[0].body, {**self.sizes, **loops})
         return found
-
-
-def padded(width: sympy.Expr) -> int:
-    """The side of a block that holds ``width`` elements."""
-    return max(MIN_SIDE, power_of_two(int(width)))
-
-
-def depth_of(width: sympy.Expr, shape: str) -> str:
-    """The positions within rows of ``width``."""
-    return f"depth{padded(width)}{shape}"
-
-
-def within(mask: str, index: str, width: sympy.Expr) -> str:
-    """``mask`` (which may be empty) and that ``index`` is below ``width``, if that isn't always so."""
-    if padded(width) == width:
-        return mask
-    inside = f"({index} < {int(width)})"
-    return f"({mask}) & {inside}" if mask else inside
-
-
-def masked(mask: str) -> str:
-    """The arguments of a load for ``mask``, which may be empty."""
-    return f", {mask}, other=0.0" if mask else ""
 
 
 def _invariant(
