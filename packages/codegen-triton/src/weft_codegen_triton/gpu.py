@@ -12,6 +12,8 @@ HOST_WAIT = 40.0
 program's later kernels is in line before it."""
 GRAPH_LAUNCH = 2.0
 """Microseconds that a kernel takes besides its work, in a graph of them."""
+LOAD_WAIT = 0.5
+"""Microseconds that programs wait for what they load before all else, and what is made of it."""
 MOVED_PART = 0.7
 """The part of a memory's bandwidth that kernels reach which read whole rows."""
 OPERATIONS_A_TERM = 64

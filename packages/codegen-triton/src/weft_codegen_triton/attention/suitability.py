@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import sympy
@@ -18,13 +19,12 @@ from weft_loop_ir import (
 
 from weft_codegen_triton.attention.few_queries import parts_of_keys
 from weft_codegen_triton.attention.functions import MAX_KEYS, MAX_WIDTH, MIN_SIDE
-from weft_codegen_triton.attention.print_attention import tiles_of
 from weft_codegen_triton.attention.print_gradients import (
     COLUMN_TILES,
     SUM_TILES,
     programs_of_columns,
 )
-from weft_codegen_triton.gpu import GRAPH_LAUNCH, Gpu
+from weft_codegen_triton.gpu import GRAPH_LAUNCH, LOAD_WAIT, Gpu
 
 
 def suits_template(attention: AttentionKernel, schedule: Schedule) -> bool:
@@ -80,34 +80,27 @@ def computes_operand(
     attention: AttentionKernel,
     operand: MatrixOperand,
     kernel: Kernel,
+    saves_launch: bool,
     buffers: Mapping[str, Buffer],
     gpu: Gpu,
 ) -> bool:
     """Whether ``kernel``'s elements are computed sooner where ``operand`` is loaded than kept in memory.
 
-    A query is loaded by each part of the keys, a key or a value by each block of queries.
+    A query is loaded by each part of the keys, which waits for it.  Where programs have all keys nothing is
+    computed: that took longer or no less, and kernels for 128 elements of a query had not the memory.
     """
-    parts, queries = parts_of_keys(attention, gpu), attention.score_rows.queries
-    count = sympy.Mul(*(loop.size for loop in kernel.outer))
-    if operand is attention.query:
-        repeats = sympy.Integer(parts)
-    elif parts > 1:
-        repeats = sympy.cancel(sympy.Mul(*operand.size) / count)
-    else:
-        first = tiles_of(attention, buffers, gpu)[0].queries
-        repeats = sympy.ceiling(queries / first) * sympy.cancel(sympy.Mul(*operand.size) / count)
-    if repeats == 1:
-        return True
-    if not (repeats.is_number and count.is_Integer):
+    parts, loops = parts_of_keys(attention, gpu), [v for v in kernel.outer if v.size != 1]
+    if parts == 1:
         return False
-    body, loops = kernel.stages[0].body, {v.symbol for v in kernel.outer if v.size != 1}
+    elements, body = math.prod(int(loop.size) for loop in loops), kernel.stages[0].body
+    is_query = operand is attention.query
+    repeats = parts if is_query else math.prod(map(int, operand.size)) / elements
+    told = {loop.symbol for loop in loops}
+    loads = [i.buffer for i in body.loads() if told <= i.index.free_symbols]
+    read = sum(buffers[name].layout.dtype.itemsize for name in loads)
     kept = buffers[operand.buffer].layout.dtype.itemsize
-    read = sum(
-        buffers[i.buffer].layout.dtype.itemsize
-        for i in body.loads()
-        if loops <= i.index.free_symbols
-    )
     work = sum(i.operation.cost for i in body.walk())
-    elements, times = int(count), float(repeats)
-    computing = times * elements * (gpu.moving(read) + work / gpu.float_rate)
-    return computing <= GRAPH_LAUNCH + gpu.moving(elements * (read + kept + times * kept))
+    computing = repeats * elements * (gpu.moving(read) + work / gpu.float_rate)
+    computing += LOAD_WAIT if is_query else 0
+    saved = gpu.moving(elements * (read + kept + repeats * kept))
+    return computing <= saved + (GRAPH_LAUNCH if saves_launch else 0)

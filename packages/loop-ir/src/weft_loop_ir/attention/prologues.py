@@ -113,43 +113,67 @@ def _extents(operand: MatrixOperand, rows: sympy.Expr) -> dict[sympy.Symbol, sym
     return {MatrixOperand.batch: operand.size[0], ROW: rows, COLUMN: operand.size[2]}
 
 
+Produces = Callable[[AttentionKernel, MatrixOperand, Kernel, bool], bool]
+"""Whether an operand is to be computed by a kernel's loops where it is loaded; True: a launch less."""
+
+
 def fuse_prologues(
     schedule: Schedule,
-    produces: Callable[[AttentionKernel, MatrixOperand, Kernel], bool],
+    produces: Produces,
     stores: Callable[[AttentionKernel], bool],
     options: ScheduleOptions | None = None,
 ) -> Schedule:
     """``schedule`` whose attentions compute operands that ``produces`` says, and store rows if ``stores``.
 
-    Its memory is planned anew, by ``options``.
+    They store what leaves no kernel in its place.  Memory is planned anew, by ``options``.
     """
     around = ReplacedSteps(schedule)
     for place, step in around:
         if isinstance(step, AttentionKernel):
-            found = _Prologues(around, place, step)
-            found.take_producers(produces)
-            if stores(step):
-                found.take_stores()
+            may_store, found = stores(step), _Prologues(around, place, step)
+            found.take(lambda *_: True, may_store)
+            found = _Prologues(around, place, step, found.gone_launches())
+            found.take(produces, may_store)
             found.put()
     return around.planned(options)
 
 
 @dataclass(eq=False)
 class _Prologues:
-    """Takes stores of kernels around the attention at ``place`` into it."""
+    """Takes stores of kernels around the attention at ``place`` into it.
+
+    ``launches`` are the places of those that may go with all that run in parallel; None: it may be any.
+    """
 
     around: ReplacedSteps
     place: int
     attention: AttentionKernel
+    launches: Collection[int] | None = None
 
     def __post_init__(self) -> None:
         self.taken: dict[int, set[str]] = {}  # the buffers whose stores go, by the kernels' places
+
+    def take(self, produces: Produces, may_store: bool) -> None:
+        """Take what makes operands if ``produces`` says so, then stores of rows."""
+        self._take_producers(produces)
+        if may_store:
+            self._take_stores()
+
+    def gone_launches(self) -> set[int]:
+        """The places of kernels of which nothing is left, nor of what runs in parallel with them."""
+        gone = {p for p, names in self.taken.items() if names >= {*self._kernel(p).writes}}
+        return {place for place in gone if gone.issuperset(self.around.beside(place))}
+
+    def _kernel(self, place: int) -> Kernel:
+        kernel = self.around.step(place)
+        assert isinstance(kernel, Kernel)
+        return kernel
 
     def _operands(self) -> tuple[MatrixOperand, MatrixOperand, MatrixOperand]:
         """Each as rows of what is multiplied or added up."""
         return self.attention.query, self.attention.key.turned(), self.attention.value
 
-    def take_stores(self) -> None:
+    def _take_stores(self) -> None:
         """Take kernels that store nothing but rows of keys and values, one after another."""
         _, key, value = self._operands()
         operands = {key.buffer: key, value.buffer: value}
@@ -161,7 +185,8 @@ class _Prologues:
         writers = {n: [p for p in self.around.written(n) if p < self.place] for n in operands}
         for place in sorted({places[-1] for places in writers.values() if places}):
             kernel = self.around.step(place)
-            if type(kernel) is not Kernel or kernel.pointwise_body is None:
+            may_go = self.launches is None or place in self.launches
+            if type(kernel) is not Kernel or kernel.pointwise_body is None or not may_go:
                 continue
             kernel = _without(kernel, self.taken.get(place, ()), kernel.name)
             parts = [self._storing(kernel, name) for name in kernel.writes]
@@ -189,9 +214,7 @@ class _Prologues:
         )
         return not is_missed and self.around.stay(touched, first, last)
 
-    def take_producers(
-        self, produces: Callable[[AttentionKernel, MatrixOperand, Kernel], bool]
-    ) -> None:
+    def _take_producers(self, produces: Produces) -> None:
         """Take what makes operands, for which ``produces`` says so."""
         operands = self._operands()
         names = [operand.buffer for operand in operands]
@@ -203,11 +226,12 @@ class _Prologues:
                 part is not None
                 and {*part.reads}.isdisjoint(names)
                 and producer_loops(part, operand, self.around.buffers) is not None
-                and produces(self.attention, operand, part)
             ):
-                found.append(part)
                 (place,) = self.around.written(name)
-                self.taken.setdefault(place, set()).add(name)
+                is_launch = self.launches is not None and place in self.launches
+                if produces(self.attention, operand, part, is_launch):
+                    found.append(part)
+                    self.taken.setdefault(place, set()).add(name)
         self.attention = replace(self.attention, producers=tuple(found))
 
     def _producer(self, name: str) -> Kernel | None:
@@ -239,8 +263,7 @@ class _Prologues:
             return
         attention, gone = self.attention, []
         for place, names in self.taken.items():
-            kernel = self.around.step(place)
-            assert isinstance(kernel, Kernel)
+            kernel = self._kernel(place)
             if names >= {*kernel.writes}:
                 gone.append(place)
             else:

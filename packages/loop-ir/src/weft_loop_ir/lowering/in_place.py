@@ -252,9 +252,9 @@ def _is_written_again(node: torch.fx.Node) -> bool:
     Or whether it is a result, and the base is given: where that is its new value, nothing is copied.
     """
     base = node.args[0]
-    if isinstance(base, torch.fx.Node) and base.op == "placeholder":
-        if any(user.op == "output" for user in node.users):
-            return True
+    is_result = any(user.op == "output" for user in node.users)
+    if isinstance(base, torch.fx.Node) and base.op == "placeholder" and is_result:
+        return True
     empty = isinstance(base, torch.fx.Node) and base.target in _EMPTY
     return empty or any(u.target in _WINDOWS and u.args[0] is node for u in node.users)
 

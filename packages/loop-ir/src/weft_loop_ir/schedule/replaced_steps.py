@@ -47,6 +47,13 @@ class ReplacedSteps:
         steps = () if place is None else self._steps[place]
         return steps[0] if len(steps) == 1 else None
 
+    def beside(self, place: int) -> Sequence[int]:
+        """The positions of what runs in parallel with the step at ``place``, and that."""
+        group = self._groups[place]
+        if group is None:
+            return [place]
+        return [k for k, other in enumerate(self._groups) if other is group and self._steps[k]]
+
     def readers(self, name: str) -> Sequence[int]:
         """The positions where ``name`` is read."""
         return self._readers[name]
