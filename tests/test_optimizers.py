@@ -197,11 +197,15 @@ def test_state_that_was_loaded() -> None:
 
 @pytest.mark.parametrize("line_search", [None, "strong_wolfe"])
 def test_an_optimizer_that_evaluates_the_loss_itself(line_search: str | None) -> None:
-    """LBFGS calls a closure with gradients enabled, from a step that has them disabled."""
-    losses = []
+    """LBFGS calls a closure with gradients enabled, from a step that has them disabled.
+
+    The closure is one graph, however often it is called; the step is left to CPython.
+    """
+    losses: list[Tensor] = []
+    log = CompileLog()
     for compiled in (False, True):
         model = network().double()
-        options = {"lr": 0.5, "max_iter": 2, "line_search_fn": line_search}
+        options = {"lr": 0.5, "max_iter": 6, "line_search_fn": line_search}
         optimizer = torch.optim.LBFGS(model.parameters(), **options)
         x = torch.randn(16, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
@@ -212,10 +216,13 @@ def test_an_optimizer_that_evaluates_the_loss_itself(line_search: str | None) ->
             return loss  # type: ignore[no-any-return]
 
         step = weft.compile(optimizer.step) if compiled else optimizer.step
-        losses += [step(closure).detach() for _ in range(2)]
+        with observe(log):
+            losses += [step(closure).detach() for _ in range(2)]
         losses += list(model.parameters())
     half = len(losses) // 2
     torch.testing.assert_close(losses[half:], losses[:half], rtol=1e-8, atol=1e-8)
+    assert len(log.graphs) == 1
+    assert {b.kind for b in log.graph_breaks} == {"function that is left to CPython"}
 
 
 def test_a_whole_step_breaks_only_at_backward() -> None:

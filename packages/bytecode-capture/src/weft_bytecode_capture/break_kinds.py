@@ -244,6 +244,9 @@ _CALLS = {
     "throw() of a value that is no exception": BreakKind(_NOT_MODELLED),
     "traceback of unknown origin": BreakKind(_NOT_MODELLED),
     "coroutine": BreakKind("coroutines are not captured"),
+    "function that is left to CPython": BreakKind(
+        "each turn of its loop decides by data, or it computes with sparse tensors; what it calls is compiled"
+    ),
     "id()": BreakKind("addresses differ from run to run"),
     "sum of floats": BreakKind(
         "CPython 3.12 sums floats with compensation; a plain loop would differ in the last bit"

@@ -16,7 +16,13 @@ from .models.containers.sequences import TupleVariable
 from .models.functions.python_functions import FunctionVariable
 from .models.iterators.generators import GeneratorVariable
 from .models.table import model_of
-from .policy import is_break_for_torch, is_kept_apart_needlessly, is_other_compiler, untagged
+from .policy import (
+    is_break_for_torch,
+    is_kept_apart_needlessly,
+    is_left_to_cpython,
+    is_other_compiler,
+    untagged,
+)
 from .variables.base import Arguments, Keywords, Variable
 from .variables.builder import is_registered
 from .variables.constant import ConstantVariable
@@ -40,6 +46,8 @@ def inline_call(
     value = getattr(function, "value", None)
     if is_other_compiler(module, function.qualified_name()) and not is_nonstrict(value):
         return _call_of_other_compiler(caller, function, arguments, keywords)
+    if is_left_to_cpython(module, function.qualified_name()):
+        raise Unsupported("function that is left to CPython", function.qualified_name())
     caller.state.note_repetition()
     if caller.depth >= caller.state.options.inline_depth:
         raise Unsupported("calls nested too deep", function.qualified_name())

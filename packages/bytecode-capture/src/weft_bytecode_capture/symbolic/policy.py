@@ -83,6 +83,22 @@ def is_other_compiler(module: Any, function: str) -> bool:
     return not (function in plain or function.partition(".<locals>.")[0] in plain)
 
 
+_LEFT_TO_CPYTHON = {
+    "torch.optim.lbfgs": ("LBFGS.step", "_strong_wolfe"),
+    "torch.optim.sparse_adam": ("SparseAdam.step",),
+    "torch.optim._functional": ("sparse_adam",),
+}
+"""Functions, by their module, that decide by data in each turn of a loop, or compute with sparse tensors."""
+
+
+def is_left_to_cpython(module: Any, function: str) -> bool:
+    """Whether a function of torch runs as it is: pieces of it would be compiled for each length of a history.
+
+    What it calls is captured on its own: the closure of a line search, with the loss and its gradients.
+    """
+    return isinstance(module, str) and function in _LEFT_TO_CPYTHON.get(module, ())
+
+
 _OPTIMIZERS = "torch.optim.optimizer"
 _PLAIN_METHODS = frozenset({"add_param_group", "zero_grad", "state_dict", "_init_group"})
 
