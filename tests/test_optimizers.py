@@ -195,6 +195,26 @@ def test_state_that_was_loaded() -> None:
         check_same(first, second)
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_a_loaded_step_that_raises(foreach: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adafactor raises a count of steps to a negative power: the graph checks that it is positive."""
+    monkeypatch.setattr(weft.api, "foreign_backend", lambda backend: backend)
+    pair = Pair(lambda parameters: torch.optim.Adafactor(parameters, foreach=foreach))
+    pair.compiled_step = weft.compile(pair.second.step, backend=by_operators)
+    pair.step()
+    for step in (-1.0, -2.0):
+        gradients(pair.plain, pair.model)
+        said = []
+        for optimizer, run in ((pair.first, pair.first.step), (pair.second, pair.compiled_step)):
+            for state in optimizer.state.values():
+                state["step"].fill_(step)
+            with pytest.raises((TypeError, ZeroDivisionError)) as caught:
+                run()
+            said.append(repr(caught.value))
+        assert said[0] == said[1]
+        check_same(pair.first, pair.second)
+
+
 @pytest.mark.parametrize("line_search", [None, "strong_wolfe"])
 def test_an_optimizer_that_evaluates_the_loss_itself(line_search: str | None) -> None:
     """LBFGS calls a closure with gradients enabled, from a step that has them disabled.

@@ -69,6 +69,19 @@ def test_what_raises_nothing_is_one_graph() -> None:
         assert check(function, value) == 1
 
 
+@pytest.mark.parametrize("bound", [2.0, 1e-3, 0.0, -1.0])
+def test_quotients_by_the_greater_of_two(bound: float) -> None:
+    """``1 / max(1.0, x.item())`` never raises, whatever data are; one by what may be zero is CPython's."""
+    for value in VALUES:
+        for function in (
+            lambda x, y: y * (0.5 / max(bound, x.item())),
+            lambda x, y: y * (x.item() / max(x.item() * 2, bound)),
+            lambda x, y: y * (0.5 / max(x.item(), y.abs().item(), bound)),
+        ):
+            count = check(function, value)
+            assert bound <= 0 or count == 1
+
+
 def test_a_norm_needs_no_check() -> None:
     """A sum of squares of what float32 holds is no negative number, and none too large."""
 

@@ -35,6 +35,7 @@ from ..iterators.rebuilding import sentinel_iterator
 from ..numbers.called_numbers import number_of_each_call
 from ..numbers.data_numbers import DataBooleanVariable, depends_on_data, number_of_data
 from ..numbers.later_numbers import FUNCTIONS_OF_FLOATS, float_of_later
+from ..numbers.signs import is_extreme_positive
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import number_by
 from ..objects.class_attributes import guard_absent
@@ -234,8 +235,10 @@ def _extreme(
         if keys is items:
             number = float_of_later(function, [best, item])
         if keys is items and number is None:
-            number = number_by(evaluator, outcome, item, best)
-            if number is None and isinstance(outcome, DataBooleanVariable):
+            chosen = number = number_by(evaluator, outcome, item, best)
+            if chosen is not None:
+                chosen.is_positive = is_extreme_positive(function, [best, item])
+            elif isinstance(outcome, DataBooleanVariable):
                 number = number_of_data(evaluator, function, [best, item])
         if number is not None:
             best = least = number

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...variables.base import Variable
 from .data_numbers import DataFloatVariable
+from .tensor_number import TensorNumberVariable
 
 
 def is_never_negative(number: Variable) -> bool:
@@ -27,12 +28,19 @@ def is_never_negative(number: Variable) -> bool:
 
 def is_positive(number: Variable) -> bool:
     """Whether it is above zero or NaN: a constant and what is never negative."""
+    if isinstance(number, TensorNumberVariable):
+        return number.is_positive
     computed = _computed(number)
     if computed is None:
         return _constant(number) > 0
     function, operands = computed
     added = function is operator.add and all(map(is_never_negative, operands))
     return added and any(map(is_positive, operands))
+
+
+def is_extreme_positive(function: Any, numbers: Sequence[Variable]) -> bool:
+    """Whether the least or the greatest number, by ``min`` or ``max``, is above zero or NaN."""
+    return (all if function is min else any)(map(is_positive, numbers))
 
 
 def _computed(number: Variable) -> tuple[Any, Sequence[Variable]] | None:

@@ -49,6 +49,7 @@ class TensorNumberVariable(NumberVariable):
     It is int64, float64 or bool.  ``is_step``: an integer that constants were added to only, which no loop
     brings out of int64.  What Python would raise, or compute in whole numbers of any size, is unsupported,
     but for numbers that are ``unchecked``: with these it is infinity or nan, as torch computes it.
+    ``is_positive``: it is above zero or NaN, whatever the data are.
 
     A ``kind`` of :class:`numbers.Real`: data say whether it is an int or a float, as in
     ``0 if rho <= 5 else rho``.  A float64 holds it exactly, whichever it is.
@@ -63,6 +64,7 @@ class TensorNumberVariable(NumberVariable):
         self.kind = kind
         self.is_step = is_step
         self.unchecked = unchecked
+        self.is_positive = False
 
     def python_type(self) -> type:
         if self.kind is Real:
@@ -259,9 +261,8 @@ def number_by(
     if not isinstance(outcome, TensorNumberVariable) or kind is None:
         return None
     one, other = (number_of_kind(evaluator, variable, kind) for variable in pair)
-    return like_both(
-        one, other, tensor_of(evaluator, torch.where, outcome.tensor, one.tensor, other.tensor)
-    )
+    chosen = tensor_of(evaluator, torch.where, outcome.tensor, one.tensor, other.tensor)
+    return like_both(one, other, chosen)
 
 
 def like_both(
@@ -422,7 +423,7 @@ def _tensor_first(evaluator: Evaluator, arguments: Arguments) -> list[Variable]:
 
 def _is_never_zero(evaluator: Evaluator, divisor: Variable) -> bool:
     """Whether nothing is raised for a number that is a divisor."""
-    if isinstance(divisor, TensorNumberVariable) and divisor.unchecked:
+    if isinstance(divisor, TensorNumberVariable) and (divisor.unchecked or divisor.is_positive):
         return True
     if isinstance(divisor, SymbolicIntegerVariable):
         return divisor.is_never_zero()

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 _READS = {"item": None, "tolist": None, "__int__": int, "__index__": int, "__float__": float}
 """Methods that read numbers, and the type that the tensor's own numbers have to have (None: any)."""
 
-_UNCHECKED = frozenset({"torch.optim._adafactor"})
-"""Modules of optimizers that compute with counts of steps, which are positive, and with norms."""
-
 
 def _read(evaluator: Evaluator, contents: torch.Tensor, name: str) -> Variable:
     """What a method that reads numbers gives for a tensor whose contents are known, or raises."""
@@ -53,10 +50,6 @@ def number_of_data(
         return truth_in_tensor(evaluator, tensor, wanted=True)
     if name == "tolist":
         return read_list(evaluator, tensor)
-    if name == "item" and evaluator.frame.globals.dictionary.get("__name__") in _UNCHECKED:
-        from .optimizer_numbers import unchecked_number
-
-        return unchecked_number(evaluator, tensor)
     kind = float if tensor.fake.dtype.is_floating_point else int
     if evaluator.graph.is_in_region:
         from ..numbers.tensor_number import read_in_region
