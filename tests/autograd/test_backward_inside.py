@@ -208,9 +208,28 @@ def with_a_hook_behind(s: State, x: Tensor) -> Any:
     handle.remove()
 
 
+def of_what_a_branch_writes(s: State, x: Tensor) -> Any:
+    found = torch.zeros_like(x)
+    if x.sum() > 0:
+        found.add_(s.u)
+    found.square().sum().backward()
+
+
+def of_what_experts_add(s: State, x: Tensor) -> Any:
+    """Rows that data chooses, and none of them for some expert."""
+    found = x.new_zeros(4, 2)
+    for chosen in (x[:, 0] > 0, x[:, 0] > 10):
+        (rows,) = torch.where(chosen)
+        if rows.numel() == 0:
+            continue
+        found.index_add_(0, rows, s.net(x[rows]))
+    found.square().sum().backward()
+    return found
+
+
 BREAKING: tuple[Program, ...] = (
     gradients_that_share_memory, of_a_gradient, reads_its_gradient, reads_its_gradient_by_a_write,
-    of_a_hooked_leaf, with_a_hook_behind,
+    of_a_hooked_leaf, with_a_hook_behind, of_what_a_branch_writes, of_what_experts_add,
 )  # fmt: skip
 
 

@@ -113,6 +113,10 @@ def region_graphs(node: torch.fx.Node) -> list[torch.fx.Graph]:
 def possibly_written(node: torch.fx.Node) -> list[torch.fx.Node]:
     """The arguments that a node which :func:`writes` may write to."""
     target: Any = node.target
+    if target in REGION_OPERATORS:
+        seen = set[int]().union(*(_seen_outside(node, region) for region in region_graphs(node)))
+        operands = [o for o in _operands(node) if isinstance(o, torch.fx.Node)]
+        return [o for o in operands if not seen.isdisjoint(storages([_value(o)]))]
     if isinstance(target, OpOverload):
         given: list[Any] = []
         for k in written_operands(target):
@@ -326,6 +330,7 @@ def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:
 def _seen_outside(node: torch.fx.Node, region: torch.fx.Graph) -> set[int]:
     """What of ``node``'s graph one of its blocks writes to."""
     inside = storages_written_in_regions(region)
+    inside |= storages([_value(written) for inner in region.nodes for written in _told(inner)])
     found = set(inside)
     parameters = region.find_nodes(op="placeholder")
     for parameter, operand in zip(parameters, _operands(node), strict=False):
@@ -333,6 +338,16 @@ def _seen_outside(node: torch.fx.Node, region: torch.fx.Graph) -> set[int]:
         if _has_moved(fake) or inside & storages([fake]):
             found.update(storages([_value(operand)]))
     return found
+
+
+def _told(node: torch.fx.Node) -> list[Any]:
+    """What a node other than a region operator writes to, as its function says.
+
+    A tensor without gradients that a write gives some has moved no further than one that had them.
+    """
+    if node.target in REGION_OPERATORS or is_data_of(node) or not writes(node):
+        return []
+    return written_arguments(node) or possibly_written(node)
 
 
 def _operands(node: torch.fx.Node) -> list[Any]:
