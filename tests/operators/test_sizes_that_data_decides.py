@@ -44,6 +44,9 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "trapezoid": lambda x: torch.trapezoid(x[x > 0]),
     "counts of two": lambda x: torch.cat([x[x > 0].roll(1, 0), x[x < 2].roll(1, 0)]),
     "range": lambda x: _by_range(x[x > 0]),
+    "all or nothing": lambda x: x[x.sum() > 0] + 1,
+    "all or nothing of a number": lambda x: (x.sum()[x.sum() > 0], x[(x.sum() > 0,)].sum(0)),
+    "all or nothing written": lambda x: _written_by_a_truth(x.clone(), x.sum() > 0),
     "length": lambda x: (len(x[x > 0]), x[x > 0].numel() == 1),
 }
 INPUTS = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0], [3.0, 1.0, 2.0]])
@@ -73,6 +76,13 @@ def _both(x: Tensor, view_or_copy: Callable[[Tensor], Tensor]) -> tuple[Tensor, 
 
 def _written(x: Tensor) -> Tensor:
     x.expand(2, *x.shape)[0].add_(1)
+    return x
+
+
+def _written_by_a_truth(x: Tensor, truth: Tensor) -> Tensor:
+    x[~truth] = 5
+    x[truth,] += x.flip(0)[truth] * 2
+    x.sum()[truth] = torch.ones(1, dtype=torch.float64)
     return x
 
 

@@ -1,5 +1,6 @@
 """``copy.copy`` and ``copy.deepcopy`` of tensors."""
 
+import collections
 import copy
 import dataclasses
 
@@ -121,7 +122,29 @@ def shallow_with_gradients(x, w):
     return w.grad
 
 
-@pytest.mark.parametrize("function", [of_made_ones, shallow])
+def of_a_state(x):
+    """An ordered dictionary with attributes, as modules' ``state_dict`` is."""
+    module = torch.nn.BatchNorm1d(3)
+    state = module.state_dict()
+    made, second = copy.deepcopy(state), copy.copy(state)
+    state["running_mean"] += x.sum()
+    kept = made._metadata[""], second._metadata is state._metadata
+    return made, kept, made._metadata is state._metadata, second
+
+
+def of_given_ordered_ones(x):
+    x.notes = {"seen": [1]}
+    made = copy.deepcopy(x)
+    return made, made.notes, made.notes is x.notes, getattr(made, "more", None)
+
+
+def test_attributes_of_ordered_dictionaries():
+    given = [collections.OrderedDict(a=torch.ones(n)) for n in (2, 2, 3, 3)]
+    given[1].more, given[3].more = 5, [6]
+    check(of_given_ordered_ones, [(one,) for one in given])
+
+
+@pytest.mark.parametrize("function", [of_made_ones, shallow, of_a_state])
 def test_copies_in_one_graph(function):
     check(function, [(torch.ones(3),), (torch.ones(4),), (torch.ones(3, 2).t(),)])
 

@@ -320,14 +320,14 @@ class OrderedDictVariable(DictVariable):
             evaluator.side_effects.mutated(self)
         self.attributes[name] = value
 
-    def require_no_attributes(self, evaluator: Evaluator) -> None:
-        """Make sure that it has no attributes, of one from outside by a guard."""
+    def all_attributes(self, evaluator: Evaluator) -> dict[str, Variable]:
+        """The attributes by name, which a guard holds of one from outside; an instance's are its own."""
         if self.owner is not None:
-            return  # they are the instance's
-        if self.attributes or (self.original is not None and vars(self.original)):
-            raise Unsupported("copy of a value", f"{self!r}, which has attributes")
+            return {}
+        own = vars(self.original) if self.source is not None else {}
         if self.source is not None:
-            evaluator.guard(AttributeSource(self.source, "__dict__"), LengthIs(0))
+            evaluator.guard(AttributeSource(self.source, "__dict__"), LengthIs(len(own)))
+        return {name: self.get_attribute(evaluator, name) for name in (own | self.attributes)}
 
     def emit_mutation(self, emitter: Emitter) -> None:
         super().emit_mutation(emitter)

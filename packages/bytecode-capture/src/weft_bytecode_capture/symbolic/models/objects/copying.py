@@ -122,10 +122,11 @@ def _copied(
         made.items(evaluator).extend(part(item) for item in value.items(evaluator))
         return made
     if isinstance(value, DictVariable) and not isinstance(value, MappingProxyVariable):
-        if isinstance(value, OrderedDictVariable):
-            value.require_no_attributes(evaluator)
         new = value.new_like({})
         remember(value, new)
+        if isinstance(value, OrderedDictVariable) and isinstance(new, OrderedDictVariable):
+            attributes = value.all_attributes(evaluator)
+            new.attributes.update((name, part(held)) for name, held in attributes.items())
         new.entries.update(_copied_entries(evaluator, value, part))
         return new
     if type(value) is DequeVariable:

@@ -45,7 +45,7 @@ from ..table import model_of
 from .numbers_read import number_of_data
 from .own_attributes import WithAttributes
 from .tensor_subscripts import (
-    places_behind_new_dim,
+    otherwise_subscripted,
     require_assignable,
     require_ordinary_slices,
     selected_part,
@@ -425,10 +425,9 @@ class TensorVariable(WithAttributes):
         if has_positions or has_symbolic_integer(arguments[0]):
             return symbolic_subscript(evaluator.frame, self, arguments)
         require_ordinary_slices(evaluator, arguments[0])
-        places = places_behind_new_dim(arguments[0]) if name == "__getitem__" else None
-        if places is not None:
-            rows = self._subscript(evaluator, name, [places], keywords)
-            return rows.call_method(evaluator, "unsqueeze", [ConstantVariable(0)], {})
+        found = otherwise_subscripted(evaluator, self, name, arguments)
+        if found is not None:
+            return found
         part = selected_part(evaluator, self, arguments[0])
         if part is not None and name == "__getitem__":
             return part

@@ -14,7 +14,7 @@ from ...._torch.symbols import unbacked_symbols
 from ....unsupported import Unsupported
 from ...graph.data_dependence import require_compared
 from ...protocol import Evaluator
-from ...variables.base import Variable
+from ...variables.base import Arguments, Variable
 from ...variables.builder import is_scalar
 from ...variables.constant import ConstantVariable
 from ..containers.sequences import TupleVariable
@@ -62,7 +62,24 @@ def selected_part(
     return tensor
 
 
-def places_behind_new_dim(key: Variable) -> Variable | None:
+def otherwise_subscripted(
+    evaluator: Evaluator, tensor: TensorVariable, name: str, arguments: Arguments
+) -> Variable | None:
+    """A subscript of which torch itself asks what data say, by one of which it does not; None for others."""
+    key = arguments[0]
+    places = _places_behind_new_dim(key) if name == "__getitem__" else None
+    if places is not None:
+        rows = tensor.call_method(evaluator, name, [places], {})
+        return rows.call_method(evaluator, "unsqueeze", [ConstantVariable(0)], {})
+    truth = _mask_without_dims(key)
+    if truth is None:
+        return None
+    whole = tensor.call_method(evaluator, "unsqueeze", [ConstantVariable(0)], {})
+    mask = truth.call_method(evaluator, "reshape", [ConstantVariable(1)], {})
+    return whole.call_method(evaluator, name, [mask, *arguments[1:]], {})
+
+
+def _places_behind_new_dim(key: Variable) -> Variable | None:
     """``i`` of a subscript ``[None, i]``, a tensor of places of which data says how many; None for others.
 
     Fake tensors compare that number with zero; ``x[i].unsqueeze(0)`` is the same tensor.
@@ -74,6 +91,14 @@ def places_behind_new_dim(key: Variable) -> Variable | None:
     if not isinstance(fake, torch.Tensor) or fake.dtype not in (torch.int64, torch.int32):
         return None
     return items[1] if any(map(unbacked_symbols, fake.shape)) else None
+
+
+def _mask_without_dims(key: Variable) -> Variable | None:
+    """A tensor of one truth that is the whole subscript: it takes all or nothing, in a new dimension."""
+    items = list(key._items) if is_tuple(key) else [key]
+    fake = getattr(items[0], "fake", None) if len(items) == 1 else None
+    is_mask = isinstance(fake, torch.Tensor) and fake.dtype is torch.bool and not fake.dim()
+    return items[0] if is_mask else None
 
 
 def require_assignable(value: Variable) -> None:
