@@ -111,3 +111,31 @@ def test_rows_are_written_to_where_no_gradients_are_recorded(
         found, wanted = compiled(x), function(x)
         assert found[0] == wanted[0] and bool(found[0]) == requires_grad
         torch.testing.assert_close(found[1], wanted[1])
+
+
+def test_free_variables_that_are_first_read_in_a_loop() -> None:
+    """What a loop reads of a closure is there behind it too, be it a module or what the loop rebinds."""
+    layer, total = torch.nn.Linear(4, 4), torch.zeros(4)
+
+    def settle(x: torch.Tensor, turns: int) -> torch.Tensor | str:
+        nonlocal total
+        z = x
+        try:
+            for _ in range(turns):
+                before, z = z, torch.tanh(0.5 * layer(z))
+                total = total + z
+                if (z - before).norm() < 1e-3:
+                    break
+            return layer(z) + total
+        except NameError as error:
+            return str(error)
+
+    compiled = weft.compile(settle, fullgraph=True)
+    with torch.no_grad():
+        for turns in (20, 3, 0, 1):
+            x = torch.linspace(-turns, 1, 4)
+            found = []
+            for function in (compiled, settle):
+                total = torch.ones(4)
+                found += [function(x, turns), total]
+            torch.testing.assert_close(found[:2], found[2:])

@@ -38,6 +38,16 @@ class CellVariable(Variable):
         self.root_name = root_name
         self._read = cell is None
 
+    def is_empty_outside(self) -> bool:
+        """Whether it came empty from outside, and nothing has been written to it since."""
+        if self._read or self.cell is None:
+            return False
+        try:
+            self.cell.cell_contents  # noqa: B018
+        except ValueError:
+            return True
+        return False
+
     def read(self, evaluator: Evaluator) -> Variable | None:
         """The contents; None for an empty cell."""
         if not self._read:

@@ -71,6 +71,7 @@ def find_slots(evaluator: Frame) -> list[Slot]:
     Objects from outside the frame count once they have been changed: the journal brings them to their last
     state.
     """
+    _read_cells(evaluator)
     mutated = {id(variable) for variable in evaluator.side_effects.mutated_variables()}
     return [
         slot
@@ -78,6 +79,13 @@ def find_slots(evaluator: Frame) -> list[Slot]:
         for slot in _places(owner)
         if isinstance(owner, CellVariable) or _is_carried(slot.get())
     ]
+
+
+def _read_cells(evaluator: Frame) -> None:
+    """Find out what cells from outside hold: one that was not read yet looks like an empty one."""
+    for cell in evaluator.cells.values():
+        if isinstance(cell, CellVariable) and not cell.is_empty_outside():
+            cell.read(evaluator)
 
 
 def _is_carried(value: Variable | None) -> bool:
