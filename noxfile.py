@@ -327,7 +327,7 @@ def sample(session: nox.Session) -> None:
         variables = {
             "WEFT_COVERAGE": str(work / name),
             "WEFT_CACHE_DIR": str(work / name / "cache"),
-            "WEFT_COMPILED_EVERY": "1",
+            "PYTHONPATH": f"{ROOT / 'tests' / 'coverage' / 'children'}:{ROOT}",
         }
         plugin = ("-p", "tests.coverage.probes")
         run_pytest(session, environment, *plugin, *folders, **{**AS_IN_SUITE, **variables})

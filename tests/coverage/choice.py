@@ -27,7 +27,11 @@ LEAST = 0.1
 """Of a function's cases, one at least."""
 
 UNSEEN = "unseen"
-"""The feature of a test that starts a process of Python, or fails."""
+"""The feature of a test that fails, or starts a process whose part is not written."""
+
+STARTS = "starts"
+CHILD = "child"
+"""See `tests.coverage.probes`."""
 
 DTYPE = re.compile(r" (torch\.)?(dtype|b?float|u?int|complex)\d+$")
 """At the end of a value's feature: how pytest names a dtype."""
@@ -72,13 +76,28 @@ def with_values(reached: Mapping[str, Reached]) -> dict[str, Reached]:
 
 
 def read_reached(folder: Path) -> dict[str, Reached]:
-    """What each test of a part reached, by its id."""
-    found = {}
+    """What each test of a part reached, by its id, with the processes of Python that it started.
+
+    Where one of those wrote nothing, as it was killed or its environment is another, not all is seen.
+    """
+    seconds, features = dict[str, float](), dict[str, set[str]]()
+    unwritten = Counter[str]()
     for file in sorted(folder.glob("*.tsv")):
+        names: list[str] = []
         for line in file.read_text().splitlines():
-            test, seconds, *features = line.split("\t")
-            found[test] = Reached(float(seconds), frozenset(features))
-    return with_values(found)
+            test, *rest = line.split("\t")
+            if not test:
+                names += rest
+                continue
+            reached = {names[int(number)] for number in rest[1:]}
+            started = {name for name in reached if name.startswith(f"{STARTS} ")}
+            unwritten[test] += len(started) - (CHILD in reached)
+            seconds[test] = seconds.get(test, 0) + float(rest[0])
+            features.setdefault(test, set()).update(reached - started - {CHILD})
+    for test, number in unwritten.items():
+        if number > 0:
+            features[test].add(UNSEEN)
+    return {test: Reached(seconds[test], frozenset(reached)) for test, reached in features.items()}
 
 
 def kept(reached: Mapping[str, Reached]) -> set[str]:
@@ -171,7 +190,7 @@ def write_list(found: Mapping[str, Left]) -> None:
 def main(folders: list[str]) -> None:
     found = read_list()
     for folder in folders:
-        reached = read_reached(Path(folder))
+        reached = with_values(read_reached(Path(folder)))
         stay = kept(reached)
         count = Counter(map(function_of, reached))
         out: dict[str, set[str]] = {function: set() for function in count}

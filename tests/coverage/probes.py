@@ -1,14 +1,19 @@
-"""A plugin of pytest that writes what each test reaches: branches of weft's own code, operators in graphs.
+"""A plugin of pytest that writes what each test reaches: branches of weft's code, operators and their dtypes.
 
 ``-p tests.coverage.probes`` with ``WEFT_COVERAGE=folder`` writes a file a process there, a line a test: its
-id, its seconds of CPU and its features, tab-separated.  Weft's modules are compiled with a probe in each
-branch, by a finder of modules rather than a trace function, which the frame hook would meet.
+id, its seconds of CPU and the numbers of its features, tab-separated.  A line with a tab before it names the
+next feature, from 0.  Weft's modules are compiled with a probe in each branch, by a finder of modules rather
+than a trace function, which the frame hook would meet.  Processes of Python that a test starts write lines of
+their own, where this folder's `children` is on their path.
 """
 
 from __future__ import annotations
 
 import ast
+import atexit
 import importlib.machinery
+import itertools
+import marshal
 import os
 import resource
 import sys
@@ -26,9 +31,23 @@ CAPTURED = ("symbolic/polyfills/", "runtime/device_functions.py")
 UNSEEN = "unseen"
 """The feature of a test that reaches more than what is written here."""
 
-hits = bytearray()
-names: list[str] = []
+STARTS = "starts"
+"""The feature of one that starts a process of Python, with its number: it writes a line, too, if it can."""
+
+CHILD = "child"
+"""The feature of the line of such a process."""
+
+TEST = "PYTEST_CURRENT_TEST"
+"""What pytest tells the processes that a test starts: the test's id, and in brackets its stage."""
+
+probes: list[tuple[bytearray, list[str]]] = []
+"""Of each module those that were reached, and the branches that they are in."""
+
 others: set[str] = set()
+numbers: dict[str, int] = {}
+"""Of the features that this process has written."""
+
+starts = 0
 
 
 class Probing(ast.NodeTransformer):
@@ -36,11 +55,11 @@ class Probing(ast.NodeTransformer):
 
     def __init__(self, file: str) -> None:
         self.file = file
+        self.branches: list[str] = []
 
     def new(self, node: ast.AST, branch: str) -> int:
-        names.append(f"{self.file}:{getattr(node, 'lineno', 0)}{branch}")
-        hits.append(0)
-        return len(names) - 1
+        self.branches.append(f"{self.file}:{getattr(node, 'lineno', 0)}{branch}")
+        return len(self.branches) - 1
 
     def block(self, node: Any, branch: str, body: list[ast.stmt]) -> list[ast.stmt]:
         target = f"{PROBE}[{self.new(node, branch)}] = 1"
@@ -114,15 +133,31 @@ class Probing(ast.NodeTransformer):
 
 class ProbingLoader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
+        """That with probes, which the run's first process that needs it writes for the others."""
         path = self.get_filename(fullname)
+        kept = Path(os.environ["WEFT_COVERAGE"]) / f"{fullname}.code"
+        if kept.is_file():
+            code, self.branches = marshal.loads(kept.read_bytes())
+            return code  # type: ignore[no-any-return]
         tree = ast.parse(self.get_data(path), path)
+        self.branches = []
         if not any(part in path for part in CAPTURED):
-            tree = ast.fix_missing_locations(Probing("/".join(Path(path).parts[-4:])).visit(tree))
-        return compile(tree, path, "exec", dont_inherit=True)
+            probing = Probing("/".join(Path(path).parts[-4:]))
+            tree = ast.fix_missing_locations(probing.visit(tree))
+            self.branches = probing.branches
+        code = compile(tree, path, "exec", dont_inherit=True)
+        unfinished = kept.with_suffix(f".{os.getpid()}")
+        unfinished.write_bytes(marshal.dumps((code, self.branches)))
+        unfinished.replace(kept)
+        return code
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__[PROBE] = hits
-        super().exec_module(module)
+        code = self.get_code(module.__name__)
+        hits = module.__dict__[PROBE] = bytearray(len(self.branches))
+        probes.append((hits, self.branches))
+        exec(code, module.__dict__)
+        if module.__name__ in WATCHED:
+            WATCHED[module.__name__](module)
 
 
 class ProbingFinder:
@@ -137,6 +172,36 @@ class ProbingFinder:
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             spec.loader = ProbingLoader(spec.loader.name, spec.loader.path)
         return spec
+
+
+def watch_lowering(module: Any) -> None:
+    """Which operators are lowered, and the dtypes of what they make and take."""
+    lower_node = module.Driver.lower_node
+
+    def watched(self: Any, node: Any) -> Any:
+        values = (node.meta.get("val"), *(other.meta.get("val") for other in node.all_input_nodes))
+        dtypes = [str(getattr(value, "dtype", type(value).__name__)) for value in values]
+        others.add(f"lowers {node.target} {dtypes[0]} of {' '.join(sorted(set(dtypes[1:])))}")
+        return lower_node(self, node)
+
+    module.Driver.lower_node = watched
+
+
+def watch_bodies(module: Any) -> None:
+    """Which operations loop bodies have, and their dtypes."""
+    append = module.BodyRecorder._append
+
+    def watched(self: Any, instruction: Any) -> Any:
+        others.add(f"body {instruction.operation.name} {instruction.dtype}")
+        return append(self, instruction)
+
+    module.BodyRecorder._append = watched
+
+
+WATCHED = {
+    "weft_loop_ir.lowering.lower": watch_lowering,
+    "weft_loop_ir.recording": watch_bodies,
+}
 
 
 def watch_graphs() -> None:
@@ -158,9 +223,15 @@ def watch_graphs() -> None:
 
 
 def watch_processes(event: str, arguments: tuple[Any, ...]) -> None:
-    """What a process of Python reaches isn't seen."""
-    if event == "os.fork" or (event == "subprocess.Popen" and "python" in str(arguments[:2])):
+    """What a process of Python reaches is seen if it writes that, at its end; what a fork does is not."""
+    global starts
+    if event == "os.fork":
         others.add(UNSEEN)
+    elif event == "subprocess.Popen":
+        command = arguments[1] if isinstance(arguments[1], (list, tuple)) else [arguments[1]]
+        if "python" in os.path.basename(str(command[0])) or arguments[0] == sys.executable:
+            starts += 1
+            others.add(f"{STARTS} {starts}")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -174,23 +245,47 @@ def seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
+def write(test: str, taken: float) -> None:
+    branches = (itertools.compress(names, hits) for hits, names in list(probes))
+    reached = sorted(others.union(*branches))
+    lines = []
+    for feature in reached:
+        if feature not in numbers:
+            numbers[feature] = len(numbers)
+            lines.append(f"\t{feature}")
+    lines.append("\t".join((test, f"{taken:.3f}", *(str(numbers[name]) for name in reached))))
+    with (Path(os.environ["WEFT_COVERAGE"]) / f"{os.getpid()}.tsv").open("a") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    before = seconds()
-    hits[:] = bytes(len(hits))
+    global starts
+    before, starts = seconds(), 0
+    for hits, _ in probes:
+        hits[:] = bytes(len(hits))
     others.clear()
     try:
         return (yield)
     finally:
-        reached = sorted({names[i] for i in range(len(hits)) if hits[i]} | others)
-        folder = Path(os.environ["WEFT_COVERAGE"])
-        with (folder / f"{os.getpid()}.tsv").open("a") as file:
-            file.write("\t".join((item.nodeid, f"{seconds() - before:.3f}", *reached)) + "\n")
+        write(item.nodeid, seconds() - before)
 
 
-sys.meta_path.insert(0, ProbingFinder())  # type: ignore[arg-type]
-sys.addaudithook(watch_processes)
+def write_of_child() -> None:
+    others.add(CHILD)
+    write(os.environ[TEST].rpartition(" (")[0], 0)
+
+
+def watch() -> None:
+    """See what this process reaches from now on."""
+    sys.meta_path.insert(0, ProbingFinder())  # type: ignore[arg-type]
+    sys.addaudithook(watch_processes)
+    if TEST in os.environ:
+        atexit.register(write_of_child)
 
 
 def pytest_configure() -> None:
     watch_graphs()
+
+
+watch()

@@ -67,6 +67,16 @@ def test_values_of_products_and_dtypes_stay() -> None:
     assert features == [["a", "x"], ["a"], ["x"], ["torch.int8"], [], []]
 
 
+def test_processes_of_a_test_add_what_they_write(tmp_path: Path) -> None:
+    (tmp_path / "1.tsv").write_text("\tstarts 1\n\tx\na\t1.5\t0\t1\nb\t1\t0\n\ty\nc\t2\t2\n")
+    (tmp_path / "2.tsv").write_text("\tchild\n\tz\na\t0\t0\t1\n")
+    expected = {"a": (1.5, {"x", "z"}), "b": (1, {choice.UNSEEN}), "c": (2, {"y"})}
+    assert choice.read_reached(tmp_path) == {
+        test: Reached(seconds, frozenset(features))
+        for test, (seconds, features) in expected.items()
+    }
+
+
 def test_the_list_is_read_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "LIST", tmp_path / "list.txt")
     assert choice.read_list() == {}
