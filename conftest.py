@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 
 import pytest
 
@@ -35,18 +36,18 @@ def pytest_pycollect_makeitem(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark `slow` those cases that prove what others prove.
+    """Mark `slow` what proves what others prove.
 
     Of three parameters or more every two values meet that meet in any case, so that faults of one value and
     of two that meet are found. Of two, where cases are costly, every value has a case.
-    Of what is left, cases that `nox -s sample` found to reach no branch and no operator of their own.
+    With ``WEFT_LEAVE_OUT``, of what is left those that `nox -s sample` found to reach nothing of their own.
     """
     functions: dict[str, list[pytest.Function]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and len(list(item.iter_markers("parametrize"))) > 1:
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
     mark_pairs(functions)
-    if not config.pluginmanager.hasplugin(PROBES):
+    if "WEFT_LEAVE_OUT" in os.environ and not config.pluginmanager.hasplugin(PROBES):
         mark_like_others(items, choice.read_list())
     share: Share | None = config.getoption("--one-in")
     if share is not None:

@@ -61,7 +61,9 @@ FEW_PROGRAMS = {
 # One in so many cases of those folders of `tests/` that are about captures and gradients is compiled as C++,
 # the others are run by the reference evaluator: `tests/coverage/evaluation.py`.
 COMPILED_EVERY = "6"
+LEFT_OUT = {"WEFT_LEAVE_OUT": "1"}  # what tests/coverage/like_others.txt has: it counts as `slow`
 AS_IN_SUITE = {
+    **LEFT_OUT,
     "WEFT_UNOPTIMIZED_LENGTH": UNOPTIMIZED_LENGTH,
     "WEFT_COMPILED_EVERY": COMPILED_EVERY,
     **FEW_PROGRAMS,
@@ -309,10 +311,10 @@ def suite(session: nox.Session, part: str) -> None:
 
 @nox.session
 def sample(session: nox.Session) -> None:
-    """Which cases reach nothing of their own, so that `suite` leaves them out: writes the list of them.
+    """Which tests reach nothing that others don't, so that `suite` leaves them out: writes the list of them.
 
     `nox -s sample -- codegen-cpp` does for a part of the suite, `nox -s sample -- tests/test_programs.py` for
-    files, whose cases then have only each other's to be compared with.
+    files, whose tests then have only each other's to be compared with.
     """
     environment = development_environment(session, "weft")
     chosen = session.posargs or list(SUITE)
@@ -396,7 +398,7 @@ def slow(session: nox.Session) -> None:
     """Tests that cover more of what others sample: operators in further dtypes, optimizers."""
     environment = development_environment(session, "weft")
     folders = [str(ROOT / "packages"), str(ROOT / "tests")]
-    run_pytest(session, environment, "-m", "slow and not gpu", *folders)
+    run_pytest(session, environment, "-m", "slow and not gpu", *folders, **LEFT_OUT)
 
 
 @nox.session

@@ -1,30 +1,36 @@
-"""Which cases of the default run reach what others reach, too: `nox -s sample` writes them to ``LIST``.
+"""Which tests of the default run reach what others reach, too: `nox -s sample` writes them to ``LIST``.
 
 ``python -m tests.coverage.choice FOLDER...``: each has what ``tests.coverage.probes`` wrote of a part of the
-suite.  A case is left out where every branch of weft and every operator that it reaches is reached by
-cases of the same part that stay.  Of a function's cases at least ``LEAST`` stay, whatever they reach, and one
-of each value of several parameters and of each dtype, by their names; quick cases stay, too.
-What was chosen first may have become unneeded by what was chosen later: the longest such cases go.
+suite.  A test is left out where every branch of weft, every operator with its dtype and every operation of
+loop bodies that it reaches is reached by tests of ``ENOUGH`` other functions that stay, of whichever part.
+Quick tests stay, and of each function the quickest unless it is ``DEAR``, whatever they reach.  What was
+chosen first may have become unneeded by what was chosen later: the longest such tests go.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
-import math
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
 LIST = Path(__file__).parent / "like_others.txt"
 QUICK = 0.05
-"""Seconds: a case that takes less stays, there is nothing to save."""
+"""Seconds: a test that takes less stays, there is nothing to save."""
 
-LEAST = 0.1
-"""Of a function's cases, one at least."""
+DEAR = 0.4
+"""Seconds: a function's quickest case stays if it takes less, whatever it reaches."""
+
+ENOUGH = 2
+"""By tests of how many functions each feature is to be reached, where so many have `CHEAP` ones that do."""
+
+CHEAP = 0.2
+"""Seconds: for less a feature is reached once more."""
+
+COMMON = 500
+"""Tests: what more of them reach is reached by some that stay."""
 
 UNSEEN = "unseen"
 """The feature of a test that fails, or starts a process whose part is not written."""
@@ -33,11 +39,12 @@ STARTS = "starts"
 CHILD = "child"
 """See `tests.coverage.probes`."""
 
-DTYPE = re.compile(r" (torch\.)?(dtype|b?float|u?int|complex)\d+$")
-"""At the end of a value's feature: how pytest names a dtype."""
-
 FIRST = 0.05
 """Seconds that every test is taken to need besides its own, so that the quickest don't all come first."""
+
+
+ALL = "*"
+"""In the list, for all cases of a function, or what has none."""
 
 
 @dataclass(frozen=True)
@@ -53,116 +60,142 @@ class Left:
     cases: int
     out: frozenset[str]
 
+    def has(self, case: str) -> bool:
+        return case in self.out or ALL in self.out
+
 
 def function_of(test: str) -> str:
     return test.partition("[")[0]
 
 
-def with_values(reached: Mapping[str, Reached]) -> dict[str, Reached]:
-    """Each case's values, among what it reaches: those that other cases of its function have, and dtypes."""
-
-    def values(test: str) -> list[str]:
-        function = function_of(test)
-        return [f"{function} {value}" for value in test[len(function) + 1 : -1].split("-")]
-
-    count = Counter(value for test in reached for value in values(test))
-    return {
-        test: Reached(
-            one.seconds,
-            one.features.union(v for v in values(test) if count[v] > 1 or DTYPE.search(v)),
-        )
-        for test, one in reached.items()
-    }
-
-
-def read_reached(folder: Path) -> dict[str, Reached]:
-    """What each test of a part reached, by its id, with the processes of Python that it started.
+def read_reached(folders: Iterable[Path]) -> dict[str, Reached]:
+    """What each test reached, by its id, with the processes of Python that it started.
 
     Where one of those wrote nothing, as it was killed or its environment is another, not all is seen.
+    What very many reach is left away: some of them stay.
     """
-    seconds, features = dict[str, float](), dict[str, set[str]]()
+    files = [file for folder in folders for file in sorted(folder.glob("*.tsv"))]
+    count = Counter[str]()
+    for file in files:
+        for _, _, features in lines_of(file):
+            count.update(features)
+    few = {feature: feature for feature, number in count.items() if number <= COMMON}
+    seconds, reached = dict[str, float](), dict[str, set[str]]()
     unwritten = Counter[str]()
-    for file in sorted(folder.glob("*.tsv")):
-        names: list[str] = []
-        for line in file.read_text().splitlines():
-            test, *rest = line.split("\t")
-            if not test:
-                names += rest
-                continue
-            reached = {names[int(number)] for number in rest[1:]}
-            started = {name for name in reached if name.startswith(f"{STARTS} ")}
-            unwritten[test] += len(started) - (CHILD in reached)
-            seconds[test] = seconds.get(test, 0) + float(rest[0])
-            features.setdefault(test, set()).update(reached - started - {CHILD})
+    for file in files:
+        for test, taken, features in lines_of(file):
+            started = sum(feature.startswith(f"{STARTS} ") for feature in features)
+            unwritten[test] += started - (CHILD in features)
+            seconds[test] = seconds.get(test, 0) + taken
+            reached.setdefault(test, set()).update(few[f] for f in features if f in few)
     for test, number in unwritten.items():
+        reached[test] = {f for f in reached[test] if f != CHILD and not f.startswith(f"{STARTS} ")}
         if number > 0:
-            features[test].add(UNSEEN)
-    return {test: Reached(seconds[test], frozenset(reached)) for test, reached in features.items()}
+            reached[test].add(UNSEEN)
+    return {test: Reached(seconds[test], frozenset(some)) for test, some in reached.items()}
+
+
+def lines_of(file: Path) -> Iterator[tuple[str, float, list[str]]]:
+    """The test, the seconds and the features of each line."""
+    names: list[str] = []
+    with file.open() as lines:
+        for line in lines:
+            test, *rest = line.rstrip("\n").split("\t")
+            if test:
+                yield test, float(rest[0]), [names[int(number)] for number in rest[1:]]
+            else:
+                names += rest
 
 
 def kept(reached: Mapping[str, Reached]) -> set[str]:
-    """The tests that stay: all that are no cases, quick or reach what isn't seen, then some cases of each
-    function, then those that reach more.
+    """The tests that stay: quick ones and those that reach what isn't seen, a case of each function that
+    isn't dear, then those that reach what fewer than `ENOUGH` functions of the others do.
     """
-    count = Counter(map(function_of, reached))
-    cases: dict[str, list[str]] = {}
-    stay, have = set[str](), set[str]()
+    cheap = {feature: set[str]() for one in reached.values() for feature in one.features}
     for test, one in reached.items():
-        costly = one.seconds >= QUICK and UNSEEN not in one.features
-        if count[function_of(test)] > 1 and costly:
-            cases.setdefault(function_of(test), []).append(test)
-        else:
-            stay.add(test)
-            have |= one.features
-    for some in cases.values():
-        first = itertools.islice(in_order(some, reached, set()), math.ceil(LEAST * len(some)))
-        for test, _ in first:
-            stay.add(test)
-            have |= reached[test].features
-    rest = [test for some in cases.values() for test in some if test not in stay]
-    chosen = stay | {test for test, new in in_order(rest, reached, have) if new}
-    return chosen - unneeded(reached, chosen, cases)
+        for feature in one.features if one.seconds < CHEAP else ():
+            cheap[feature].add(function_of(test))
+    needed = {feature: max(1, min(ENOUGH, len(some))) for feature, some in cheap.items()}
+    stay = {test for test, one in reached.items() if one.seconds < QUICK or UNSEEN in one.features}
+    stay |= set(quickest_of_others(reached, stay))
+    found = Found(reached, needed, stay)
+    chosen = stay.union(in_order(reached.keys() - stay, found))
+    return chosen - unneeded(found, chosen - stay)
 
 
-def unneeded(
-    reached: Mapping[str, Reached], chosen: Set[str], cases: Mapping[str, Sequence[str]]
-) -> set[str]:
-    """Those of the functions' cases, the longest first, all of whose features others of the chosen have."""
-    found = set[str]()
-    have = Counter(feature for test in chosen for feature in reached[test].features)
-    least = {function: math.ceil(LEAST * len(some)) for function, some in cases.items()}
-    costly = [test for some in cases.values() for test in some if test in chosen]
-    left = Counter(map(function_of, costly))
-    for test in sorted(costly, key=lambda test: (-reached[test].seconds, test)):
-        function, features = function_of(test), reached[test].features
-        if left[function] > least[function] and all(have[feature] > 1 for feature in features):
-            found.add(test)
-            left[function] -= 1
-            have.subtract(features)
-    return found
+def quickest_of_others(reached: Mapping[str, Reached], stay: Set[str]) -> Iterator[str]:
+    """Of each function without a case in ``stay`` the quickest, where that isn't dear."""
+    first = dict[str, str]()
+    for test in sorted(reached, key=lambda test: (reached[test].seconds, test)):
+        first.setdefault(function_of(test), test)
+    for function in first.keys() - set(map(function_of, stay)):
+        if reached[first[function]].seconds < DEAR:
+            yield first[function]
 
 
-def in_order(
-    tests: Iterable[str], reached: Mapping[str, Reached], have: set[str]
-) -> Iterator[tuple[str, int]]:
-    """Those first that reach most that none before them did, for their time; and how much that is."""
-    have = set(have)
+class Found:
+    """By how many tests of each function every feature is reached, of those that were added."""
 
-    def candidate(number: int, test: str) -> tuple[float, int, str, int]:
-        new = len(reached[test].features - have)
-        return -new / (reached[test].seconds + FIRST), number, test, new
+    def __init__(
+        self, reached: Mapping[str, Reached], needed: Mapping[str, int], tests: Iterable[str]
+    ) -> None:
+        self.reached, self.needed = reached, needed
+        self.tests = set[str]()
+        self.counts: dict[str, Counter[str]] = {feature: Counter() for feature in needed}
+        for test in tests:
+            self.add(test)
 
-    left = [candidate(number, test) for number, test in enumerate(tests)]
+    def add(self, test: str) -> None:
+        self.tests.add(test)
+        for feature in self.reached[test].features:
+            self.counts[feature][function_of(test)] += 1
+
+    def new(self, test: str) -> int:
+        """How many features it reaches that not enough functions do, its own not among them."""
+        function, features = function_of(test), self.reached[test].features
+        counts = ((feature, self.counts[feature]) for feature in features)
+        return sum(len(c) < self.needed[f] and function not in c for f, c in counts)
+
+    def is_needed(self, test: str) -> bool:
+        """Whether without it a feature would be reached by fewer functions than are asked for."""
+        function, features = function_of(test), self.reached[test].features
+        counts = ((feature, self.counts[feature]) for feature in features)
+        return any(c[function] == 1 and len(c) == self.needed[f] for f, c in counts)
+
+    def remove(self, test: str) -> None:
+        self.tests.remove(test)
+        for feature in self.reached[test].features:
+            self.counts[feature] -= Counter([function_of(test)])
+
+
+def unneeded(found: Found, chosen: Set[str]) -> set[str]:
+    """Those of the chosen, the longest first, all of whose features enough functions of the others reach."""
+    out = set[str]()
+    for test in sorted(chosen, key=lambda test: (-found.reached[test].seconds, test)):
+        if not found.is_needed(test):
+            found.remove(test)
+            out.add(test)
+    return out
+
+
+def in_order(tests: Iterable[str], found: Found) -> Iterator[str]:
+    """Those first that reach most that is missing, for their time; they are added while they reach any."""
+
+    def candidate(test: str) -> tuple[float, str]:
+        return -found.new(test) / (found.reached[test].seconds + FIRST), test
+
+    left = [candidate(test) for test in tests]
     heapq.heapify(left)
     while left:
-        _, number, test, _ = left[0]
-        now = candidate(number, test)
+        now = candidate(left[0][1])
         if now > left[0]:  # others have had some of it: it adds less than it did
             heapq.heapreplace(left, now)
             continue
-        heapq.heappop(left)
-        have |= reached[test].features
-        yield test, now[-1]
+        worth, test = heapq.heappop(left)
+        if not worth:
+            return
+        found.add(test)
+        yield test
 
 
 def read_list() -> dict[str, Left]:
@@ -183,25 +216,24 @@ def write_list(found: Mapping[str, Left]) -> None:
     lines = []
     for function, left in sorted(found.items()):
         if left.out:
-            lines += [f"{function} {left.cases}", *(f"    {case}" for case in sorted(left.out))]
+            is_whole = len(left.out) == left.cases
+            cases = {ALL} if is_whole else left.out
+            lines += [f"{function} {left.cases}", *(f"    {case}" for case in sorted(cases))]
     LIST.write_text("".join(f"{line}\n" for line in lines))
 
 
 def main(folders: list[str]) -> None:
-    found = read_list()
-    for folder in folders:
-        reached = with_values(read_reached(Path(folder)))
-        stay = kept(reached)
-        count = Counter(map(function_of, reached))
-        out: dict[str, set[str]] = {function: set() for function in count}
-        for test in reached.keys() - stay:
-            out[function_of(test)].add(test[len(function_of(test)) :])
-        found |= {f: Left(count[f], frozenset(cases)) for f, cases in out.items()}
-        seconds = [sum(reached[test].seconds for test in tests) for tests in (reached, stay)]
-        sys.stdout.write(
-            f"{folder}: {len(stay)} of {len(reached)} tests, {seconds[1]:.0f} of {seconds[0]:.0f} seconds\n"
-        )
-    write_list(found)
+    reached = read_reached(map(Path, folders))
+    stay = kept(reached)
+    count = Counter(map(function_of, reached))
+    out: dict[str, set[str]] = {function: set() for function in count}
+    for test in reached.keys() - stay:
+        out[function_of(test)].add(test[len(function_of(test)) :])
+    write_list(read_list() | {f: Left(count[f], frozenset(cases)) for f, cases in out.items()})
+    seconds = [sum(reached[test].seconds for test in tests) for tests in (reached, stay)]
+    sys.stdout.write(
+        f"{len(stay)} of {len(reached)} tests, {seconds[1]:.0f} of {seconds[0]:.0f} seconds\n"
+    )
 
 
 if __name__ == "__main__":

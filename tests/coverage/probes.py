@@ -175,13 +175,14 @@ class ProbingFinder:
 
 
 def watch_lowering(module: Any) -> None:
-    """Which operators are lowered, and the dtypes of what they make and take."""
+    """Which operators are lowered, and the dtypes of what they give."""
     lower_node = module.Driver.lower_node
 
     def watched(self: Any, node: Any) -> Any:
-        values = (node.meta.get("val"), *(other.meta.get("val") for other in node.all_input_nodes))
-        dtypes = [str(getattr(value, "dtype", type(value).__name__)) for value in values]
-        others.add(f"lowers {node.target} {dtypes[0]} of {' '.join(sorted(set(dtypes[1:])))}")
+        value = node.meta.get("val")
+        name = getattr(node.target, "__name__", node.target)
+        if node.op == "call_function":
+            others.add(f"lowers {name} {getattr(value, 'dtype', type(value).__name__)}")
         return lower_node(self, node)
 
     module.Driver.lower_node = watched

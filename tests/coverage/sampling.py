@@ -1,4 +1,4 @@
-"""Marks `slow` those cases that prove what others prove: of products of parameters, and of the list.
+"""Marks `slow` what proves what others prove: of products of parameters, and what is on the list.
 
 And one test in so many, which is what pairs of CPython and torch are tried on.
 """
@@ -62,7 +62,7 @@ def mark_like_others(items: Sequence[pytest.Item], listed: Mapping[str, choice.L
         left = listed.get(function)
         if left is not None and left.cases == len(some):
             for item in some:
-                if item.nodeid[len(function) :] in left.out:
+                if left.has(item.nodeid[len(function) :]):
                     item.add_marker(pytest.mark.slow)
 
 

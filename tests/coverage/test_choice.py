@@ -30,12 +30,23 @@ def stay(found: dict[str, Reached]) -> str:
     return " ".join(sorted(test.partition("::")[2] for test in choice.kept(found)))
 
 
-def test_a_case_that_adds_nothing_is_left_out() -> None:
-    assert stay(reached(f_a=(1, "x y"), f_b=(1, "x"), f_c=(1, "z"), g=(1, "y"))) == "f[a] f[c] g"
+def test_what_others_reach_is_left_out() -> None:
+    others = {"a": (0.1, "x y"), "b": (0.1, "x y z")}
+    assert stay(reached(**others, f_a=(2, "x y"), f_b=(2, "z w"))) == "a b f[b]"
+    assert stay(reached(**others, f=(2, "x y"))) == "a b"
 
 
-def test_what_other_functions_reach_counts_and_each_keeps_a_case() -> None:
-    assert stay(reached(f_a=(1, "x"), f_b=(1, "y"), g=(9, "x y"))) == "f[a] g"
+def test_what_is_cheap_is_reached_by_two_functions() -> None:
+    functions = {f"{name}_a": (0.1, name) for name in "fgh"}
+    cheap = {f"{name}_b": (0.15, "x") for name in "fgh"}
+    assert stay(reached(**functions, **cheap)) == "f[a] f[b] g[a] g[b] h[a]"
+    dear = {f"{name}_b": (choice.CHEAP, "x") for name in "fgh"}
+    assert stay(reached(**functions, **dear)) == "f[a] f[b] g[a] h[a]"
+
+
+def test_cases_of_one_function_count_once() -> None:
+    assert stay(reached(f_a=(0.1, "x"), f_b=(0.15, "x"), g=(0.1, "x"))) == "f[a] g"
+    assert stay(reached(f_a=(0.1, "x"), f_b=(0.15, "x"), f_c=(0.3, "y"))) == "f[a] f[c]"
 
 
 def test_the_quicker_of_two_alike_stays() -> None:
@@ -43,35 +54,36 @@ def test_the_quicker_of_two_alike_stays() -> None:
 
 
 def test_a_case_that_later_ones_make_unneeded_goes() -> None:
-    found = reached(f_a=(1, "1 2 3 4"), f_b=(1, "u v"), g_a=(1, "1 2 3 4"), g_b=(2, "u v w"))
-    assert stay(found) == "f[b] g[a] g[b]"
+    found = reached(f_a=(1, "1 2 3 4"), f_b=(1, "5 6 7"), f_c=(9, "1 2 3 4 5 6 7 8"))
+    assert stay(found) == "f[c]"
+
+
+def test_a_functions_quickest_case_stays_unless_it_is_dear() -> None:
+    assert stay(reached(a=(0.1, "x"), f_a=(0.3, "x"), f_b=(0.2, "x"))) == "a f[b]"
+    assert stay(reached(a=(0.1, "x"), f_a=(choice.DEAR, "x"))) == "a"
 
 
 def test_what_takes_no_time_stays() -> None:
-    assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(0.01, "x"))) == "f[a] f[c]"
-    assert stay(reached(f_a=(0.01, "x"), f_b=(0.01, "x"), g=(1, "x"))) == "f[a] f[b] g"
+    assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(0.01, "x"))) == "f[c]"
 
 
 def test_what_is_not_seen_stays() -> None:
     unseen = choice.UNSEEN
-    assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(1, f"x {unseen}"))) == "f[a] f[c]"
+    assert stay(reached(f_a=(1, "x"), f_b=(1, "x"), f_c=(1, f"x {unseen}"))) == "f[c]"
 
 
-def test_values_of_products_and_dtypes_stay() -> None:
-    cases = ("a-x", "a-y", "b-x", "torch.int8", "p", "q")
-    found = {f"{FILE}::f[{case}]": Reached(1, frozenset({"reached"})) for case in cases}
-    left = choice.with_values(found)
-    features = [
-        sorted(f.partition(" ")[2] for f in one.features if " " in f) for one in left.values()
-    ]
-    assert features == [["a", "x"], ["a"], ["x"], ["torch.int8"], [], []]
+def test_what_very_many_reach_is_no_reason(tmp_path: Path) -> None:
+    tests = "".join(f"t{number}\t1\t0\n" for number in range(choice.COMMON + 1))
+    (tmp_path / "1.tsv").write_text(f"\tx\n{tests}\ty\nt\t1\t0\t1\n")
+    found = choice.read_reached([tmp_path])
+    assert found["t"].features == {"y"} and not found["t0"].features
 
 
 def test_processes_of_a_test_add_what_they_write(tmp_path: Path) -> None:
     (tmp_path / "1.tsv").write_text("\tstarts 1\n\tx\na\t1.5\t0\t1\nb\t1\t0\n\ty\nc\t2\t2\n")
     (tmp_path / "2.tsv").write_text("\tchild\n\tz\na\t0\t0\t1\n")
     expected = {"a": (1.5, {"x", "z"}), "b": (1, {choice.UNSEEN}), "c": (2, {"y"})}
-    assert choice.read_reached(tmp_path) == {
+    assert choice.read_reached([tmp_path]) == {
         test: Reached(seconds, frozenset(features))
         for test, (seconds, features) in expected.items()
     }
@@ -83,9 +95,12 @@ def test_the_list_is_read_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = {
         f"{FILE}::f": Left(7, frozenset({"[a b-0]", "[1, 2]"})),
         f"{FILE}::g": Left(2, frozenset()),
+        f"{FILE}::h": Left(1, frozenset({""})),
     }
     choice.write_list(found)
-    assert choice.read_list() == {f"{FILE}::f": found[f"{FILE}::f"]}
+    read = choice.read_list()
+    assert read.pop(f"{FILE}::h").has("")
+    assert read == {f"{FILE}::f": found[f"{FILE}::f"]}
 
 
 def test_a_function_that_has_more_cases_than_were_measured_runs_whole() -> None:
@@ -102,9 +117,10 @@ def test_a_function_that_has_more_cases_than_were_measured_runs_whole() -> None:
             self.marks.append(mark.name)
 
     listed = {f"{FILE}::f": Left(2, frozenset({"[a]"})), f"{FILE}::g": Left(3, frozenset({"[a]"}))}
-    items = [Item(f"{FILE}::{name}") for name in ("f[a]", "f[b]", "g[a]", "g[b]", "h[a]")]
+    listed[f"{FILE}::i"] = Left(1, frozenset({choice.ALL}))
+    items = [Item(f"{FILE}::{name}") for name in ("f[a]", "f[b]", "g[a]", "g[b]", "i")]
     mark_like_others(items, listed)
-    assert [item.marks for item in items] == [["slow"], [], [], [], []]
+    assert [item.marks for item in items] == [["slow"], [], [], [], ["slow"]]
 
 
 def test_cases_that_cover_all_pairs_are_those_that_have_most_new_ones() -> None:
