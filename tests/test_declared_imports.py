@@ -9,6 +9,8 @@ import pytest
 grimp = pytest.importorskip("grimp", reason="import-linter is not installed")
 from declared_imports import DeclaredImports, declared_modules  # noqa: E402
 
+pytestmark = pytest.mark.kept
+
 
 @pytest.mark.parametrize(
     ("imported", "kept"),

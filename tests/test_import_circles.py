@@ -9,6 +9,8 @@ from pathlib import Path
 import networkx
 import pytest
 
+pytestmark = pytest.mark.kept
+
 PACKAGES = Path(__file__).resolve().parent.parent / "packages"
 LARGEST = {
     "aot-autograd": 2, "bytecode-capture": 9, "codegen-triton": 2, "guards": 2, "loop-ir": 3, "weft": 2,

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.kept
+
 PACKAGES = Path(__file__).resolve().parent.parent / "packages"
 NAMES = sorted(path.name for path in PACKAGES.iterdir() if (path / "pyproject.toml").exists())
 

@@ -22,6 +22,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.attention import flex_attention
 
+pytestmark = pytest.mark.kept
+
 PACKAGES = Path(__file__).resolve().parent.parent / "packages"
 DOCUMENTED = ("torch._check", "torch._foreach_")
 """How names begin that torch's reference documents although they have an underscore."""

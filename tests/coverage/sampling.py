@@ -56,7 +56,7 @@ def mark_like_others(items: Sequence[pytest.Item], listed: Mapping[str, choice.L
     """Leave out what the list says of functions whose cases are still as many as when it was written."""
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if not any(item.get_closest_marker(name) for name in ("slow", "gpu")):
+        if not any(map(item.get_closest_marker, ("slow", "gpu", "kept"))):
             cases.setdefault(choice.function_of(item.nodeid), []).append(item)
     for function, some in cases.items():
         left = listed.get(function)

@@ -33,6 +33,7 @@ COLLECTIVES = (
 )
 
 
+@pytest.mark.kept
 def test_training_and_collectives(tmp_path: Path) -> None:
     """One start of both processes for all checks: it takes longer than they do."""
     run(tmp_path, *TRAINING, *COLLECTIVES)

@@ -19,6 +19,7 @@ from torch import Tensor
 HERE = Path(__file__).parent
 
 
+@pytest.mark.kept
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 @pytest.mark.skipif(sys.platform != "linux", reason="the library that fails is for ELF")
 def test_every_allocation_of_a_compile_and_of_a_call_may_fail(tmp_path: Path) -> None:

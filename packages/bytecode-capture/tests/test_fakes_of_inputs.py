@@ -118,5 +118,6 @@ assert "torch._dynamo" not in sys.modules
 """
 
 
+@pytest.mark.kept
 def test_torchs_compiler_is_not_loaded_for_them() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)

@@ -49,6 +49,7 @@ def model_function():
 # Threads.
 
 
+@pytest.mark.kept
 def test_threads_compile_and_call_one_function_with_changing_shapes():
     """Eight threads, each with its own shapes and numbers; entries run out, so that some run as written."""
     weight = torch.randn(3, 3)
@@ -151,6 +152,7 @@ def test_compilations_leave_nothing(monkeypatch):
     assert kilobytes() - memory < 60_000
 
 
+@pytest.mark.kept
 def test_calls_leave_nothing():
     model, function = model_function()
     compiled = compile_frames(function, run_graph)

@@ -30,6 +30,7 @@ def call(program: CppProgram, size: int) -> None:
     torch.testing.assert_close(program(x)[0], columns(x))
 
 
+@pytest.mark.kept
 def test_smaller_calls_give_the_memory_of_a_large_one_back(program: CppProgram) -> None:
     call(program, LARGE)
     assert program.held_bytes >= 4 * LARGE

@@ -75,6 +75,7 @@ def made(number: int) -> Callable[[torch.Tensor], torch.Tensor]:
     return odd if number % 2 else even
 
 
+@pytest.mark.kept
 def test_of_functions_of_their_own() -> None:
     def work(number: int) -> None:
         function = made(number % 4)
