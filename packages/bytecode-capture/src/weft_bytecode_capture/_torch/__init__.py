@@ -13,7 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import _native_multi_head_attention as native_multi_head_attention
+from torch import _pack_padded_sequence as pack_padded_sequence
+from torch import _pad_packed_sequence as pad_packed_sequence
 from torch._C import TensorBase, _functorch
+from torch._C import _DisableTorchDispatch as DisableTorchDispatch
 from torch._C import _get_function_stack_at as torch_function_mode_at
 from torch._C import _get_privateuse1_backend_name as private_backend_name
 from torch._C import _group_tensors_by_device_and_dtype as group_tensors
@@ -35,6 +39,7 @@ from torch._refs import expand as checked_expand
 from torch.distributions.utils import _lazy_property_and_property as LazyPropertyOfClass
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph_module import _loader as _source_loader
+from torch.nn.modules._functions import BackwardHookFunction
 from torch.optim.optimizer import _get_value as optimizer_value
 from torch.optim.optimizer import _stack_if_compiling as optimizer_values
 from torch.utils import _pytree as pytree
@@ -43,14 +48,17 @@ from torch.utils._device import DeviceContext
 from . import beside as beside  # read by the frame hook
 
 __all__ = [
-    "DeviceContext", "HigherOrderOperator", "InferenceMode", "LazyPropertyOfClass", "OpOverload",
-    "OpOverloadPacket", "TensorBase",
+    "BackwardHookFunction", "DeviceContext", "DisableTorchDispatch", "HigherOrderOperator", "InferenceMode",
+    "LazyPropertyOfClass", "OpOverload", "OpOverloadPacket", "TensorBase",
     "associative_scan", "checked_expand", "enable_python_dispatcher", "group_tensors",
     "is_autocast_available", "is_torch_function_mode_enabled", "log_api_usage_once",
-    "optimizer_value", "optimizer_values", "pop_torch_function_mode", "private_backend_name",
+    "native_multi_head_attention", "optimizer_value", "optimizer_values", "pack_padded_sequence",
+    "pad_packed_sequence", "patch_step_function", "pop_torch_function_mode", "private_backend_name",
     "push_torch_function_mode", "pytree", "set_grad_enabled", "suggested_format",
     "torch_dispatch_modes", "torch_function_mode_at", "torch_function_modes", "while_loop",
 ]  # fmt: skip
+
+patch_step_function: Any = torch.optim.Optimizer._patch_step_function
 
 
 def same_dispatch(left: torch.Tensor, right: torch.Tensor) -> bool:

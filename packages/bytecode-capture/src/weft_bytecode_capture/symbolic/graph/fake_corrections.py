@@ -12,7 +12,13 @@ from typing import Any
 
 import torch
 
-from ..._torch import OpOverload, argument_names, checked_expand, suggested_format
+from ..._torch import (
+    OpOverload,
+    argument_names,
+    checked_expand,
+    native_multi_head_attention,
+    suggested_format,
+)
 from ..._torch.fakes import FAKES_TAKE_SIZES_OF_DATA
 from ..._torch.symbols import guard_or_false, has_unbacked_symbols
 from .symbolic_views import (
@@ -69,7 +75,7 @@ def with_undefined(
 
     Attention leaves its weights so where they are not asked for.
     """
-    if target is not torch._native_multi_head_attention:
+    if target is not native_multi_head_attention:
         return result
     asked = args[10] if len(args) > 10 else keywords.get("need_weights", True)
     return result if asked else (result[0], None)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..._torch import default_device, same_dispatch, storage_identity
+from ..._torch import DisableTorchDispatch, default_device, same_dispatch, storage_identity
 from ..._torch.fake_mode_on_demand import FakeModeOnDemand
 from ..._torch.fakes import FakeForm, FakeLayout, FakeTensor, FakeTensorMode, is_strided
 from ..._torch.symbols import expression_of, has_symbolic_layout, has_unbacked_symbols
@@ -57,7 +57,7 @@ def symbolic_result(
         return None
     span = result.untyped_storage().nbytes() // result.element_size()
     layout = FakeLayout(shape, strides, 0, result.dtype, result.fake_device)
-    with torch._C._DisableTorchDispatch():
+    with DisableTorchDispatch():
         form = FakeForm(mode, layout, span)
         return (lambda args: form.new()) if same_dispatch(form.new(), result) else None
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.hooks import BackwardHook
 
+from ..._torch import BackwardHookFunction
 from ..models.table import polyfill, unmodelled
 
 _ON_TENSORS = unmodelled(BackwardHook._apply_on_tensors)

@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
+from ...._torch import patch_step_function
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ..objects.user_objects import UserObjectVariable
 from ..table import model, unmodelled
 
-_PATCH: Any = torch.optim.Optimizer._patch_step_function
-_REST = unmodelled(_PATCH)
+_REST = unmodelled(patch_step_function)
 
 
-@model(_PATCH)
+@model(patch_step_function)
 def _patch_step(evaluator: Evaluator, self: Variable) -> Variable:
     """One of torch's own classes is changed while capturing, as any call would: nobody asks when it was."""
     kind: Any = self.kind if isinstance(self, UserObjectVariable) else None

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...._torch import pack_padded_sequence, pad_packed_sequence
 from ...graph.storages import version_of
 from ...polyfills import packed_sequences as polyfills
 from ...protocol import Evaluator
@@ -56,7 +57,7 @@ def _is_plain(evaluator: Evaluator, *tensors: Variable) -> bool:
     )
 
 
-@models(torch._pack_padded_sequence)
+@models(pack_padded_sequence)
 def _pack(
     function: Any, evaluator: Evaluator, /, input: Any, lengths: Any, batch_first: Variable
 ) -> Variable:
@@ -82,7 +83,7 @@ def _can_pack(padded: torch.Tensor, lengths: torch.Tensor) -> bool:
     return lengths.device.type == "cpu"
 
 
-@models(torch._pad_packed_sequence)
+@models(pad_packed_sequence)
 def _pad(
     function: Any,
     evaluator: Evaluator,
