@@ -20,7 +20,7 @@ LIST = Path(__file__).parent / "like_others.txt"
 QUICK = 0.05
 """Seconds: a test that takes less stays, there is nothing to save."""
 
-DEAR = 0.4
+DEAR = 1.0
 """Seconds: a function's quickest case stays if it takes less, whatever it reaches."""
 
 ENOUGH = 2

@@ -100,6 +100,7 @@ def test_an_entry_goes_with_its_object(native, dead):
     assert context.counts()["hits"] == hits + 3
 
 
+@pytest.mark.kept
 def test_an_object_in_a_cycle_dies_in_a_collection():
     context, held, _ = watching_context()
     compiled = context.wrap(identity)

@@ -2,6 +2,7 @@
 
 import builtins
 
+import pytest
 from generated_guards import REASON, VALUES, guards_on, places
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ def answers(guard_set, check, x, y):
     return expected
 
 
+@pytest.mark.kept
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_native_check_agrees_with_the_oracle(data):

@@ -57,6 +57,7 @@ def answer(predicate, x, y):
     return expected
 
 
+@pytest.mark.kept
 @settings(max_examples=400, deadline=None)
 @given(OPERANDS, OPERANDS, st.sampled_from(sorted(COMPARISONS)), st.booleans(), FLOATS, FLOATS)
 def test_native_comparisons_agree_with_python(left, right, comparison, outcome, x, y):
