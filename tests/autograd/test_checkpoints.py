@@ -128,3 +128,86 @@ def test_breaks_are_named() -> None:
     assert breaks[0].hints
     with torch.no_grad():
         assert not function(torch.randn(4, 3)).breaks
+
+
+def _factor(x: Tensor, w: Tensor) -> Tensor:
+    return (x @ w).sin() * x
+
+
+def written_by_data(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
+    y: Tensor = checkpoint(_factor, x, w, use_reentrant=reentrant)
+    w.data.mul_(2)
+    return y
+
+
+def written_by_data_in_a_loop(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
+    y: Tensor = checkpoint(_factor, x, w, use_reentrant=reentrant)
+    for i in range(3):
+        w.data[i].mul_(y[0].detach().sum())
+    return y
+
+
+def written_by_data_behind_a_break(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
+    y: Tensor = checkpoint(_factor, x, w, use_reentrant=reentrant)
+    torch._dynamo.graph_break()
+    w.data.mul_(2)
+    return y
+
+
+def written_without_gradients(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
+    y: Tensor = checkpoint(lambda x: _factor(x, w), x, use_reentrant=reentrant)
+    with torch.no_grad():
+        w[0] = 2.0
+    return y
+
+
+def made_and_written(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
+    h = x * 2
+    y: Tensor = checkpoint(_factor, h, w, use_reentrant=reentrant)
+    h.detach().zero_()
+    return y
+
+
+WRITTEN_LATER = [
+    written_by_data, written_by_data_in_a_loop, written_by_data_behind_a_break,
+    written_without_gradients, made_and_written,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("program", WRITTEN_LATER)
+def test_what_is_read_is_written_later(program: Any, reentrant: bool) -> None:
+    """Eager computes the call again from what is there by then."""
+
+    def found(function: Any) -> list[Any]:
+        x, w = (
+            torch.linspace(0, 1, 9, dtype=torch.float64).view(3, 3).requires_grad_()
+            for _ in range(2)
+        )
+        y = function(x, w, reentrant)
+        try:
+            y.sum().backward()
+        except RuntimeError as error:
+            return [str(error).partition(":")[0]]
+        return [y, x.grad, w.grad, w.detach()]
+
+    wanted, seen = found(program), found(weft.compile(program))
+    assert len(wanted) == len(seen)
+    for one, other in zip(wanted, seen, strict=True):
+        torch.testing.assert_close(other, one) if isinstance(one, Tensor) else None
+        assert isinstance(one, Tensor) or one == other
+
+
+def test_a_step_behind_backward_is_in_the_same_graph() -> None:
+    """Backward has been in the call by then."""
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = checkpoint(lambda y: model(y).relu(), x, use_reentrant=False).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    assert not capture(step)(torch.randn(4, 3)).breaks

@@ -290,3 +290,48 @@ def test_asking_for_a_result_s_gradient_counts_no_call(dynamic: bool | None) -> 
         assert [module.calls.item() for module in modules] == [number, number]
         for mine, eagers in zip(modules[0].buffers(), modules[1].buffers(), strict=True):
             torch.testing.assert_close(mine, eagers)
+
+
+def flat(x: Tensor) -> Tensor:
+    x.view(-1).mul_(2)
+    return x.sin()
+
+
+def rows(x: Tensor) -> Tensor:
+    x.select(0, 0).mul_(x[1:].sum())
+    x.t()[1:].add_(1)
+    return x.sin()
+
+
+def flat_behind_a_break(x: Tensor) -> Tensor:
+    view = x.view(-1)
+    torch._dynamo.graph_break()
+    view.mul_(2)
+    return x.sin()
+
+
+def part_behind_a_break(x: Tensor) -> Tensor:
+    part = x[1:]
+    torch._dynamo.graph_break()
+    x.mul_(2)
+    return part.sin() * 2
+
+
+@pytest.mark.parametrize("program", [flat, rows, flat_behind_a_break, part_behind_a_break])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_written_by_a_view(program: Callable[[Tensor], Tensor], dynamic: bool) -> None:
+    """The new value of the argument is on the way from the result, whatever the sizes."""
+    compiled = weft.compile(program, dynamic=dynamic)
+    for size in (3, 4) if dynamic else (3,):
+        found = []
+        for function in (program, compiled):
+            leaf = torch.linspace(0, 1, 2 * size, dtype=torch.float64).view(size, 2)
+            x = leaf.requires_grad_() * 1.5
+            found.append(torch.autograd.grad(function(x).sum(), [x, leaf], allow_unused=True))
+        torch.testing.assert_close(*found)
+
+
+def test_sizes_that_vary_let_a_view_of_a_computed_argument_be_written() -> None:
+    compiled = weft.compile(flat, fullgraph=True, dynamic=True)
+    x = torch.ones(2, 3, requires_grad=True) * 1.5
+    torch.testing.assert_close(compiled(x), torch.full((2, 3), 3.0).sin())

@@ -46,12 +46,14 @@ class OutputPlan:
     ``values`` are the graph's outputs in order: variables whose last version is returned, each with the
     fake tensor whose layout it must have.  ``differentiated`` are the program's tensors that have gradients
     by an output, by its index; ``spared`` says of a storage what :meth:`GradientHistory.spared` does.
+    ``led_through``: whether others have their gradients by inputs that lie in one storage, as these are now.
     """
 
     values: list[tuple[torch.fx.Node, torch.Tensor | None]] = field(default_factory=list)
     descriptors: list[OutputDescriptor] = field(default_factory=list)
     differentiated: dict[int, list[torch.Tensor]] = field(default_factory=dict)
     spared: dict[int, frozenset[int]] = field(default_factory=dict)
+    led_through: bool = False
 
     def spared_by(self, tensor: torch.Tensor) -> frozenset[int]:
         """The outputs whose gradients autograd does not hold ``tensor`` for, if it does for others."""
@@ -154,8 +156,6 @@ def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any])
 
 def _note_ways_through_others(plan: OutputPlan, recorder: AtenRecorder) -> None:
     """Say which outputs have their gradients by others, or by inputs' new values, which are outputs too."""
-    if recorder.shared:
-        return
     described = {
         index: k
         for k, d in enumerate(plan.descriptors)
@@ -165,7 +165,11 @@ def _note_ways_through_others(plan: OutputPlan, recorder: AtenRecorder) -> None:
     values = {index: plan.differentiated[index][0] for index in described}
     if len(values) < 2:
         return
-    for index, through in recorder.history.leads_through(values).items():
+    ways = recorder.history.leads_through(values)
+    if recorder.shared:
+        plan.led_through = any(ways.values())
+        return
+    for index, through in ways.items():
         k = described[index]
         plan.descriptors[k] = replace(plan.descriptors[k], through=through)
 

@@ -257,7 +257,10 @@ def _result(
     module = LazyGraphModule(dict(recorder.regions), recorder.graph, "FunctionalGraph")
     module.graph.lint()
     described = tuple(descriptor for descriptor in inputs if descriptor is not None)
-    shared = tuple(SharedBase(order[node], members) for node, members in recorder.shared.items())
+    shared = tuple(
+        SharedBase(order[node], members, plan.led_through)
+        for node, members in recorder.shared.items()
+    )
     return FunctionalGraph(module, described, outputs, lifted, source, has_writes, shared)
 
 

@@ -220,10 +220,13 @@ class SharedBase:
     """The functional graph's input ``input_index``: one flat tensor for several that the caller passes.
 
     They lie in one storage and the graph writes to some; the flat tensor begins where the first of them does.
+    ``led_through``: whether eager's autograd knows results to be computed from what is returned or written.
+    Then it has ways from them to the members, of which a call on the flat tensor knows nothing.
     """
 
     input_index: int
     members: tuple[SharedMember, ...]
+    led_through: bool = False
 
 
 def enables_gradients(source: torch.fx.Graph) -> bool:

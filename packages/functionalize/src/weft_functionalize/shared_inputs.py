@@ -99,7 +99,7 @@ class SharedArguments:
         )
 
     def taken_inputs(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The graph's user inputs; None if arguments in one storage do not lie as the examples did."""
+        """The graph's user inputs; None where the call is eager's: see :func:`_flat_argument`."""
         bases = {base.input_index: _flat_argument(base, arguments) for base in self._bases}
         if None in bases.values():
             return None
@@ -112,12 +112,15 @@ class SharedArguments:
 def _flat_argument(base: SharedBase, arguments: Sequence[Any]) -> torch.Tensor | None:
     """The flat view of the memory of a call's arguments; None if they do not lie as the examples did.
 
+    None, too, where results have ways to some of them in autograd's graph.
     What autograd records of it is recorded of what all of them are views of.
     """
     values: list[torch.Tensor] = [arguments[member.position] for member in base.members]
     first, owner = values[0], view_base(values[0])
     storage = first.untyped_storage().data_ptr()
     recorded = torch.is_grad_enabled() and any(value.requires_grad for value in values)
+    if recorded and base.led_through:
+        return None
     if recorded and (owner.dtype != first.dtype or any(view_base(v) is not owner for v in values)):
         return None
     for member, value in zip(base.members, values, strict=True):

@@ -224,14 +224,20 @@ def fake_of_leaf(
         return None
     fake.requires_grad = tensor.requires_grad
     if not tensor.is_leaf:
-        with torch.enable_grad():
-            fake = mode.fake_tensor_converter.meta_converter._backward_error(fake)
+        fake = as_computed(mode, fake)
     if type(tensor) is torch.nn.Parameter:
         fake._is_param = True
     if gradient is not None:
         fake.grad = gradient
     _remember(mode, tensor, fake)
     return fake
+
+
+def as_computed(mode: FakeTensorMode, fake: FakeTensor) -> FakeTensor:
+    """A leaf as a tensor that has been computed, and is no view: a view of it may be written to."""
+    with torch.enable_grad():
+        made: FakeTensor = mode.fake_tensor_converter.meta_converter._backward_error(fake)
+    return made
 
 
 def _known_or_new(

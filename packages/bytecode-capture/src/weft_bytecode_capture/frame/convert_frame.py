@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import textwrap
 import time
@@ -60,7 +61,7 @@ from ..user_location import UserLocation, running_frames
 from ..warning import warn
 from .failed_guards import guard_set_of
 from .forks import ConversionLock, without_collector
-from .later_writes import callers_may_write, mark_to_read_as_eager, may_write_untold
+from .later_writes import callers_may_write, mark_to_read_as_eager, may_write_behind
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import builds_module, imports, skip_reason
@@ -192,6 +193,7 @@ class FrameConverter:
                 self._history(code),
                 id(self._resume_functions.original(code)) in self._separated,
                 id(self._resume_functions.original(code)) in self._cut,
+                functools.partial(callers_may_write, self.originals),
             )
             conversion = _Conversion(self, frame)
             if stance == _frame_hook.STANCE_FAIL_ON_RECOMPILE:
@@ -424,7 +426,7 @@ class _Conversion:
             self._converter.note_cut_loop(self._frame.code)
         compiled: Callable[..., Any] | None = None
         if graph is not None:
-            if self._may_be_written_untold(result):
+            if may_write_behind(self._frame, isinstance(result.ending, Break)):
                 mark_to_read_as_eager(graph.graph_module)
             backend = in_inference_mode(graph.inference_mode, self._converter._backend)
             function = backend(graph.graph_module, list(graph.example_inputs))
@@ -444,15 +446,6 @@ class _Conversion:
             if self._converter._options.fullgraph:
                 raise
             return Skip(f"the frame cannot be rebuilt: {error}")
-
-    def _may_be_written_untold(self, result: FrameResult) -> bool:
-        """Whether what runs behind the graph may write to tensors without autograd being told."""
-        converter, frame = self._converter, self._frame
-        if isinstance(result.ending, Break):
-            original = converter._resume_functions.original(frame.code)
-            if may_write_untold(original, frame.globals):
-                return True
-        return callers_may_write(converter.originals)
 
     def _noting_refuted(
         self, function: Callable[..., Any], places: tuple[ProgramPoint, ...]

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch.fx
 
+from ..symbolic.capture_options import FrameInput
+
 READ_AS_EAGER = "read_as_eager"
 """Set in the ``meta`` of a graph's output where backward has to read what eager's would.
 
@@ -28,6 +30,16 @@ def mark_to_read_as_eager(graph_module: torch.fx.GraphModule) -> None:
     """Let backward of a captured graph read what eager's would."""
     (output,) = graph_module.graph.find_nodes(op="output")
     output.meta[READ_AS_EAGER] = True
+
+
+def may_write_behind(frame: FrameInput, is_break: bool) -> bool:
+    """Whether what runs behind a frame's graph may write to tensors without autograd being told.
+
+    That is what its callers do, and the frame itself behind a break.
+    """
+    if is_break and may_write_untold(frame.code, frame.globals):
+        return True
+    return frame.callers_may_write()
 
 
 def may_write_untold(

@@ -22,7 +22,8 @@ class FrameInput:
     the interrupted frame's stack and locals, and its first instructions push them and jump.
     ``history`` is what earlier compilations of ``code`` have seen.  ``separate_histories``: the caller may
     ask for the place in autograd's graph of each tensor that the frame returns.  ``has_cut_loop``: a loop
-    of the program's code was too long to be written out before.
+    of the program's code was too long to be written out before.  ``callers_may_write``: whether a caller may
+    write to tensors behind the call without autograd being told.
     """
 
     code: types.CodeType
@@ -33,6 +34,7 @@ class FrameInput:
     history: ValueHistory = field(default_factory=ValueHistory)
     separate_histories: bool = False
     has_cut_loop: bool = False
+    callers_may_write: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from ..source_lines import source_line
 from ..sources import DrawnSource
 from ..unsupported import Unsupported
 from .frame_result import CaptureOptions, FrameInput
+from .graph.checkpointed import Checkpoints
 from .graph.fake_mode import OperandCheck
 from .graph.graph_builder import GraphBuilder
 from .models.iterators.generators import GeneratorVariable
@@ -186,6 +187,7 @@ class CaptureState:
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}
+        self.checkpoints = Checkpoints()
         self.aliases = AliasLedger()
         decisions = cache.regions
         self.region_tags = ResultTags(

@@ -29,6 +29,7 @@ from .shapes.data_symbols import DataSymbolSource
 from .shapes.symbols import ShapeSymbols
 
 if TYPE_CHECKING:
+    from .graph.checkpointed import Checkpoints
     from .graph.storages import Layout
     from .models.libraries.clocks import ClockVariable
     from .regions.identity.aliases import AliasLedger
@@ -246,6 +247,7 @@ class State(Protocol):
     refused: Frame | None
     shapes: ShapeSymbols
     aliases: AliasLedger
+    checkpoints: Checkpoints
     region_tags: Any  # the ResultTags, which regions alone know
     region_choices: dict[int, Any]
     hashed: dict[Variable, None]

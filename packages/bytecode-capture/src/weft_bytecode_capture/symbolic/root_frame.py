@@ -14,6 +14,7 @@ from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateS
 
 from ..captured_graph import DropDataDependence, GraphBreak
 from ..frame.emitter import Emitter
+from ..frame.later_writes import may_write_behind
 from ..unsupported import BreakEarlier, BreakForHistory, Unsupported
 from . import handlers as handlers
 from .capture_state import CaptureState, NothingToCapture
@@ -365,6 +366,8 @@ class _Capture:
         check_views(self.evaluator, tensors, self.frame.code if isinstance(ending, Break) else None)
         check_places(self.evaluator, tensors)
         check_hooks(self.evaluator)
+        is_break = isinstance(ending, Break)
+        state.checkpoints.check(self.evaluator, lambda: may_write_behind(self.frame, is_break))
         state.graph.marked_leaves.require_unmarked(
             output.node for output in outputs if isinstance(output, TensorVariable)
         )

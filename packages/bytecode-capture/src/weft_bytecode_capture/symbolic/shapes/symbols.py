@@ -32,7 +32,7 @@ from weft_guards import (
 
 from ..._torch import enable_python_dispatcher, storage_identity
 from ..._torch.fake_mode_on_demand import EnvironmentOnDemand
-from ..._torch.fakes import FakeTensorMode
+from ..._torch.fakes import FakeTensor, FakeTensorMode, as_computed
 from ..._torch.symbols import (
     GuardOnDataDependentSymNode,
     ShapeEnv,
@@ -472,14 +472,12 @@ def _end(tensor: torch.Tensor) -> int:
 
 def _fake_tensor(
     fake_mode: FakeTensorMode, tensor: torch.Tensor, size: list[Number], stride: list[Number]
-) -> torch.Tensor:
+) -> FakeTensor:
     with fake_mode, torch.inference_mode(tensor.is_inference()):
-        fake = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
+        fake: Any = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
         if tensor.requires_grad:
             fake.requires_grad_()
-        if tensor.requires_grad and not tensor.is_leaf:
-            with torch.enable_grad():
-                fake = fake.view_as(fake)
+            return fake if tensor.is_leaf else as_computed(fake_mode, fake)
     return fake
 
 

@@ -14,6 +14,7 @@ import torch.fx
 import torch.utils.checkpoint
 
 from .....unsupported import Unsupported
+from ....graph.checkpointed import KIND as CHANGES
 from ....graph.purity import draws, possibly_written, writes
 from ....graph.storages import leaves, node_values, storages
 from ....graph.transforms import KIND
@@ -57,13 +58,14 @@ def _checkpoint(
     last = next(iter(reversed(graph.nodes)), None)
     result = function.call(evaluator, list(inputs), keywords)
     if states.effects() or states.changed():
-        raise Unsupported("checkpoint with effects", f"{function!r} changes Python objects")
+        raise Unsupported(CHANGES, f"{function!r} changes Python objects")
     if draws_again and any(map(draws, _nodes_behind(graph, last))):
         raise Unsupported(
-            "checkpoint with effects", f"{function!r} draws other numbers in backward"
+            CHANGES, f"{function!r} draws other numbers in backward"
         )
     for node in _written_outside(graph, last):
-        raise Unsupported("checkpoint with effects", f"{function!r} writes to {node}")
+        raise Unsupported(CHANGES, f"{function!r} writes to {node}")
+    evaluator.state.checkpoints.note(evaluator, _nodes_behind(graph, last))
     return result
 
 
