@@ -141,3 +141,40 @@ def test_what_may_break(program: Program) -> None:
 @pytest.mark.native
 def test_native_programs() -> None:
     assert_same(outcome(weft.compile(forces, fullgraph=True)), outcome(forces))
+
+
+def view_written(x: Tensor) -> tuple[Tensor, ...]:
+    view = x[1:]
+    view.mul_(2)
+    x.requires_grad_()
+    return view, x[1:], x
+
+
+def view_of_a_column_and_base_written(x: Tensor) -> tuple[Tensor, ...]:
+    column = x.select(1, -1)
+    x.add_(1)
+    later = x.select(1, -1)
+    x.requires_grad_()
+    return column, later, x
+
+
+def view_without_a_write(x: Tensor) -> tuple[Tensor, ...]:
+    x.zero_()
+    row = x[0]
+    x.requires_grad_()
+    return row, x[1], x
+
+
+@pytest.mark.parametrize(
+    "program", [view_written, view_of_a_column_and_base_written, view_without_a_write]
+)
+def test_views_made_before(program: Callable[[Tensor], tuple[Tensor, ...]]) -> None:
+    """Autograd looks for the history of one that was made before a write."""
+    found = []
+    for function in (program, weft.compile(program, backend=by_operators)):
+        results = function(torch.linspace(-1, 1, 12).view(4, 3))
+        facts = [(r.is_leaf, r.requires_grad, r._is_view(), r._version) for r in results]
+        recorded = [r for r in results[:2] if not r.is_leaf]
+        gradients = [grad(r.sum(), results[2]) for r in recorded]
+        found.append((facts, gradients, results))
+    torch.testing.assert_close(*found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,6 +37,7 @@ from .gradient_history import Held, Reach, is_unrecorded_view
 from .symbolic_numbers import SYMBOLIC_TYPES, data_dependent_parts
 from .tensor_ssa.alias_graph import AliasGraph
 from .tensor_ssa.layout import dense_order, may_lie_as
+from .tensor_ssa.writes import block_writes
 from .unsupported import Unsupported
 
 
@@ -282,7 +284,12 @@ class _UserOutputs:
             view = ViewOfInput(index, *_view_of(value, given))
             if not value.requires_grad:
                 shares = value.is_inference() or given.is_inference() or share_version(value, given)
-                view = replace(view, is_view=value._is_view(), shares_version=shares)
+                view = replace(
+                    view,
+                    is_view=value._is_view(),
+                    shares_version=shares,
+                    is_older=shares and self._is_written_behind(node, origin),
+                )
             return replace(described, alias=view)
         if not self._needs_base(origin):
             index = len(self._plan.values)
@@ -290,6 +297,14 @@ class _UserOutputs:
             self._note_gradients(index, [value])
             return replace(described, graph_index=index, writes=version_of(value))
         return described  # regenerated from the base
+
+    def _is_written_behind(self, view: torch.fx.Node, origin: torch.fx.Node) -> bool:
+        """Whether the program writes to a view's memory after it has made the view."""
+        if origin not in self._written:
+            return False
+        behind = itertools.dropwhile(lambda node: node is not view, self._recorder.graph.nodes)
+        written = itertools.chain.from_iterable(map(block_writes, behind))
+        return any(self._aliases.origin(variable) is origin for variable in written)
 
     def _layout(self, node: torch.fx.Node, value: torch.Tensor) -> torch.Tensor:
         """How eager lays a returned value out: what a region gives is dense, unless it is copied."""

@@ -74,7 +74,9 @@ class ViewOfInput:
     ``size`` and ``stride`` are in elements, ``offset`` is in elements from the input's own storage offset.
     Each may be symbolic.  ``refusal``: why autograd lets nobody write to it, if so.  ``is_view``: whether
     autograd knows that it is one, as it does not of what ``detach()`` gives.  ``shares_version``: whether
-    autograd counts writes to it as the input's, which it does not those to ``.data``.
+    autograd counts writes to it as the input's, which it does not those to ``.data``.  ``is_older``: the
+    program made it before it last wrote to the input, so that autograd looks for a history of it when the
+    input is made to require gradients.
     """
 
     input_index: int
@@ -85,6 +87,7 @@ class ViewOfInput:
     reading: Reading | None = None
     is_view: bool = True
     shares_version: bool = True
+    is_older: bool = False
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,11 @@ class _Runtime:
             _output_maker(d, functional, reader)
             for d in sorted(users, key=lambda d: d.position or 0)
         )
+        self._older = tuple(
+            d.position or 0
+            for d in users
+            if isinstance(d.alias, ViewOfInput) and d.alias.is_older
+        )
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         for position, expected in self._specialized:
@@ -172,11 +177,12 @@ class _Runtime:
         computed = self._compiled(*taken)
         if self._written_results:
             count_writes(self._written_results, computed)
+        older = {k: self._outputs[k](every, computed, ()) for k in self._older}
         if len(self._groups) > 1:
             computed = self._write_and_lead(every, computed)
         elif self._write_back:
             self._write(self._write_back, every, computed)
-        return self._user_outputs([*every, *inputs] if self._shared else every, computed)
+        return self._user_outputs([*every, *inputs] if self._shared else every, computed, older)
 
     def cannot_fail(self, *inputs: Any) -> bool:
         """Whether a call raises nothing once its first kernel has begun, as far as memory suffices.
@@ -302,10 +308,14 @@ class _Runtime:
             every[index] = value
         return every
 
-    def _user_outputs(self, every: Sequence[Any], computed: Sequence[Any]) -> tuple[Any, ...]:
+    def _user_outputs(
+        self, every: Sequence[Any], computed: Sequence[Any], older: Mapping[int, Any]
+    ) -> tuple[Any, ...]:
+        """What the user gets, of which the ``older``, by position, were made before the inputs were written."""
         results: list[Any] = []
-        for make in self._outputs:
-            results.append(make(every, computed, results))
+        for position, make in enumerate(self._outputs):
+            known = older.get(position) if older else None
+            results.append(make(every, computed, results) if known is None else known)
         return tuple(results)
 
 

@@ -472,12 +472,12 @@ def _end(tensor: torch.Tensor) -> int:
 
 def _fake_tensor(
     fake_mode: FakeTensorMode, tensor: torch.Tensor, size: list[Number], stride: list[Number]
-) -> FakeTensor:
+) -> torch.Tensor:
     with fake_mode, torch.inference_mode(tensor.is_inference()):
         fake: Any = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
         if tensor.requires_grad:
             fake.requires_grad_()
-            return fake if tensor.is_leaf else as_computed(fake_mode, fake)
+            fake = fake if tensor.is_leaf else as_computed(fake_mode, fake)
     return fake
 
 
