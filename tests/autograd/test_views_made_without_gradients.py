@@ -441,3 +441,36 @@ def test_a_leaf_that_is_a_view_of_what_requires_no_gradients() -> None:
         x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_()
         seen.append(torch.autograd.grad(function(x)[0].sum(), x)[0])
     torch.testing.assert_close(seen[1], seen[0])
+
+
+def behind_a_write(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        x.mul_(2)
+    return x.sin()
+
+
+def one_of_several(w: torch.Tensor) -> torch.Tensor:
+    return (w * 2).chunk(2)[0]
+
+
+def made_without_gradients(w: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return w[1:]
+
+
+@pytest.mark.parametrize("make", [one_of_several, made_without_gradients])
+@pytest.mark.parametrize("program", [behind_a_write, lambda x: x.mul_(2).sin(), torch.sin])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_arguments_that_refuse_writes(program: Any, make: Any, dynamic: bool | None) -> None:
+    """Autograd refuses to say what they are computed from, whatever their sizes."""
+    compiled = weft.compile(program, dynamic=dynamic)
+    for size in (4, 6):
+        found: list[Any] = []
+        for function in (program, compiled):
+            w = torch.linspace(0, 1, 3 * size).view(size, 3).requires_grad_()
+            try:
+                found.append(function(make(w)))
+            except RuntimeError as error:
+                found.append(str(error)[:60])
+        assert type(found[0]) is type(found[1])
+        assert isinstance(found[0], torch.Tensor) or found[0] == found[1]

@@ -66,6 +66,15 @@ def result_of_a_write_to_a_view(a: Tensor, b: Tensor) -> Any:
     return h, a.view(-1), b + 1
 
 
+def operands_of_writes_to_views(a: Tensor, b: Tensor) -> Any:
+    """The other operand's version is that of what is written to."""
+    h = a * 2
+    h[0].mul_(h[1])
+    k = b.exp()
+    k[1].mul_(a[0].sin())
+    return h.cos(), k, k * 2
+
+
 def behind_autograd(a: Tensor, b: Tensor) -> Any:
     h = a * 2
     result = h.sin()
@@ -117,8 +126,8 @@ def new_value(a: Tensor, b: Tensor) -> Any:
 
 PROGRAMS: tuple[Program, ...] = (
     argument_twice, argument_read_before, intermediate, intermediate_that_is_an_output, only_where_linear,
-    result_of_a_write_to_a_view, by_a_view, behind_autograd, in_place_result, batch_norm_twice,
-    saved_result, read_results, views_of_one, mask, new_value,
+    result_of_a_write_to_a_view, operands_of_writes_to_views, by_a_view, behind_autograd,
+    in_place_result, batch_norm_twice, saved_result, read_results, views_of_one, mask, new_value,
 )  # fmt: skip
 
 

@@ -120,11 +120,12 @@ class ThroughOthers(torch.autograd.Function):
         if any(seen):
             with _casting(ctx.compiled.values.autocast):
                 results = _run_again(ctx.compiled)
-            wanted = [results[output] for output in ctx.others]
+            asked = [output for output, is_seen in zip(ctx.others, seen, strict=True) if is_seen]
+            wanted = [results[output] for output in asked]
             keep = torch.is_grad_enabled()
             found = gradients_of(results, [*given], [*given.values()], wanted, create_graph=keep)
-            for output, gradient, is_seen in zip(ctx.others, found, seen, strict=True):
-                if is_seen and gradient is not None:
+            for output, gradient in zip(asked, found, strict=True):
+                if gradient is not None:
                     sent.note(output, gradient)
         to_others = sent.handed_on(ctx.nearest) if sent.are_any else (None,) * len(ctx.nearest)
         return (*(None,) * _LEADING, *to_others, *gradients)

@@ -7,9 +7,8 @@ when a result has one; and whether an input that is written to gets another hist
 from __future__ import annotations
 
 import contextlib
-import functools
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +26,7 @@ from ._torch import (
     share_version,
     storage_identity,
 )
+from .saved_tensors import WRITTEN, saved_tensors
 from .tensor_map import TensorMap
 from .tensor_ssa.layout import Window
 from .unsupported import Unsupported
@@ -148,7 +148,8 @@ class GradientHistory:
         self._saved_in_region: list[tuple[torch.Tensor, int]] = []  # that is being recorded
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
-        self._saved: dict[int, _Saved] = {}  # the last, by how many nodes there were
+        # By how many nodes there were.
+        self._saved: dict[int, weakref.WeakSet[_Pack]] = {}
         # By storage, while backward may want them.
         self._packs: dict[int, weakref.WeakSet[_Pack]] = {}
         self._writes: dict[int, list[_Write]] = {}  # by storage
@@ -222,9 +223,8 @@ class GradientHistory:
 
     def _save_version(self, tensor: torch.Tensor) -> _Pack:
         version = -1 if tensor.is_inference() else tensor._version
-        saved = _Saved(tensor, version, self.write_count)
-        self._saved[nodes_of_autograd_made()] = saved
-        pack = _Pack(saved)
+        pack = _Pack(_Saved(tensor, version, self.write_count))
+        self._saved.setdefault(nodes_of_autograd_made(), weakref.WeakSet()).add(pack)
         self._packs.setdefault(storage_identity(tensor), weakref.WeakSet()).add(pack)
         return pack
 
@@ -243,7 +243,7 @@ class GradientHistory:
         tensor, version = saved.tensor, saved.version
         if version >= 0 and tensor._version != version:
             raise RuntimeError(
-                f"{_WRITTEN}: {list(tensor.shape)} is at version {tensor._version}; expected {version}"
+                f"{WRITTEN}: {list(tensor.shape)} is at version {tensor._version}; expected {version}"
             )
         writes = self._writes.get(storage_identity(tensor), [])
         since = [write.window for write in writes if write.number >= saved.writes]
@@ -251,21 +251,26 @@ class GradientHistory:
             raise _written_by_data(tensor)
         return tensor
 
-    def _saved_by(self, function: _Function) -> tuple[list[torch.Tensor], str]:
-        """As :func:`_saved_tensors`, also for a write to a view, whose own node is not to be seen.
+    def _saved_by(self, function: _Function, numbers: Set[int]) -> tuple[list[torch.Tensor], str]:
+        """As :func:`saved_tensors`, also for a write to a view, whose own node is not to be seen.
 
-        What such a write saves of its result comes behind the nodes of the base and of the view.
+        That node has the number before the one of ``function``, or before that, where another, not to be
+        seen either, copies what is written to.  What such a write saves of its result comes behind the nodes
+        of the base and of the view.  ``numbers`` are those of the nodes that are seen.
         """
-        found, error = _saved_tensors(function)
-        hidden = None
-        if function.name() == "torch::autograd::CopySlices":
-            hidden = self._saved.get(number_of_node(function) + 2)
-        if hidden is None:
+        found, error = saved_tensors(function)
+        if function.name() != "torch::autograd::CopySlices":
             return found, error
-        try:
-            return [*found, self._check_version(hidden)], error
-        except RuntimeError as raised:
-            return found, str(raised)
+        number = number_of_node(function)
+        for count in (number - 1, number, number + 2):
+            if count < number and count - 1 in numbers:
+                continue
+            for pack in self._saved.get(count, ()):
+                try:
+                    found.append(self._check_version(pack.saved))
+                except RuntimeError as raised:
+                    error = str(raised)
+        return found, error
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[list[tuple[torch.Tensor, int]]]:
@@ -298,8 +303,10 @@ class GradientHistory:
     def note_results(self, results: Sequence[Any]) -> None:
         """Note the tensors that autograd has saved for the gradients of ``results``."""
         tensors = (value for value in results if isinstance(value, torch.Tensor))
-        for function in self._functions([t.grad_fn for t in tensors if t.grad_fn is not None]):
-            saved, error = self._saved_by(function)
+        functions = self._functions([t.grad_fn for t in tensors if t.grad_fn is not None])
+        numbers = set(map(number_of_node, functions))
+        for function in functions:
+            saved, error = self._saved_by(function, numbers)
             self._held_by[function] = frozenset(map(self._hold, saved))
             if error:
                 self._overwritten[function] = error
@@ -592,46 +599,12 @@ class _ComputedFrom(torch.autograd.Function):
         return None, gradient.sum()
 
 
-@functools.lru_cache(maxsize=1024)  # some types are made as the program runs
-def _saved_names(kind: type) -> tuple[str, ...]:
-    """The attributes by which nodes of autograd's of one type tell what they have saved."""
-    return tuple(n for n in dir(kind) if n.startswith("_saved_") or n == "saved_tensors")
-
-
-def _saved_tensors(function: _Function) -> tuple[list[torch.Tensor], str]:
-    """What a node of autograd's has saved; what it raises for any that is gone since, else ""."""
-    found: list[torch.Tensor] = []
-    error = ""
-    kind: Any = type(function)
-    for name in (*_saved_names(kind), *getattr(function, "__dict__", ())):
-        if not name.startswith("_saved_") and name != "saved_tensors":
-            continue
-        try:
-            value = getattr(function, name)
-        except RuntimeError as raised:
-            if _WRITTEN in str(raised) or _FREED in str(raised):
-                error = str(raised)
-            continue
-        parts = value if isinstance(value, tuple) else (value,)
-        found += [item for item in parts if isinstance(item, torch.Tensor)]
-    return found, error
-
-
 def _written_by_data(tensor: torch.Tensor) -> Unsupported:
     return Unsupported(
         "write by .data to what autograd has saved",
         f"shape {tuple(tensor.shape)}",
         "write before the value is used, or to a clone()",
     )
-
-
-_WRITTEN = (
-    "one of the variables needed for gradient computation has been modified by an inplace operation"
-)
-"""What autograd says where backward needs a value that was written over."""
-
-_FREED = "Trying to backward through the graph a second time"
-"""What it says where a gradient that did not retain the graph has let go of the value."""
 
 
 def _edge(tensor: torch.Tensor) -> tuple[_Function, int]:

@@ -140,9 +140,7 @@ class _Runtime:
             for d in sorted(users, key=lambda d: d.position or 0)
         )
         self._older = tuple(
-            d.position or 0
-            for d in users
-            if isinstance(d.alias, ViewOfInput) and d.alias.is_older
+            d.position or 0 for d in users if isinstance(d.alias, ViewOfInput) and d.alias.is_older
         )
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
@@ -311,7 +309,7 @@ class _Runtime:
     def _user_outputs(
         self, every: Sequence[Any], computed: Sequence[Any], older: Mapping[int, Any]
     ) -> tuple[Any, ...]:
-        """What the user gets, of which the ``older``, by position, were made before the inputs were written."""
+        """What the user gets; the ``older``, by position, were made before the inputs were written to."""
         results: list[Any] = []
         for position, make in enumerate(self._outputs):
             known = older.get(position) if older else None

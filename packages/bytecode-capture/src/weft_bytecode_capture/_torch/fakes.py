@@ -240,6 +240,17 @@ def as_computed(mode: FakeTensorMode, fake: FakeTensor) -> FakeTensor:
     return made
 
 
+def as_view_of(made: FakeTensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A fake of gradients as the view that ``tensor`` is, if autograd lets not everybody write to that."""
+    meta = torch._C._autograd._get_creation_meta(tensor) if tensor._is_view() else None
+    if meta is None or meta == torch._C._autograd.CreationMeta.DEFAULT:
+        return made
+    with torch.set_grad_enabled(not tensor.is_leaf):
+        view = made.view_as(made)
+    torch._C._autograd._set_creation_meta(view, meta)
+    return view
+
+
 def _known_or_new(
     mode: FakeTensorMode, forms: dict[tuple[Any, ...], FakeForm | None], tensor: torch.Tensor
 ) -> FakeTensor | None:

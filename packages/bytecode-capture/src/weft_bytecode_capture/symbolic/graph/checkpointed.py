@@ -53,9 +53,9 @@ class Checkpoints:
 
     def check(self, evaluator: Evaluator, may_be_written: Callable[[], bool]) -> None:
         """
-        :raises BreakEarlier: the graph writes to what a call before has read, and backward has not been there;
-            or what runs behind it may, as ``may_be_written`` says.  That is not asked where the graph must
-            be whole.
+        :raises BreakEarlier: the graph writes to what a call before has read, and backward has not been
+            there; or what runs behind it may, as ``may_be_written`` says.  That is not asked where the
+            graph must be whole.
         """
         for call in self._calls:
             node = call.last.next

@@ -32,7 +32,7 @@ from weft_guards import (
 
 from ..._torch import enable_python_dispatcher, storage_identity
 from ..._torch.fake_mode_on_demand import EnvironmentOnDemand
-from ..._torch.fakes import FakeTensor, FakeTensorMode, as_computed
+from ..._torch.fakes import FakeTensorMode, as_computed, as_view_of
 from ..._torch.symbols import (
     GuardOnDataDependentSymNode,
     ShapeEnv,
@@ -475,10 +475,10 @@ def _fake_tensor(
 ) -> torch.Tensor:
     with fake_mode, torch.inference_mode(tensor.is_inference()):
         fake: Any = torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device)
-        if tensor.requires_grad:
-            fake.requires_grad_()
-            fake = fake if tensor.is_leaf else as_computed(fake_mode, fake)
-    return fake
+        made: torch.Tensor = fake.requires_grad_(tensor.requires_grad)
+        if not tensor.requires_grad:
+            return made
+        return as_view_of(fake if tensor.is_leaf else as_computed(fake_mode, fake), tensor)
 
 
 _MOST_STEPS = 64  # halving a size takes two: no real one can be halved as often

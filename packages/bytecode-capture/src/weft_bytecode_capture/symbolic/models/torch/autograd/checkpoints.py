@@ -60,9 +60,7 @@ def _checkpoint(
     if states.effects() or states.changed():
         raise Unsupported(CHANGES, f"{function!r} changes Python objects")
     if draws_again and any(map(draws, _nodes_behind(graph, last))):
-        raise Unsupported(
-            CHANGES, f"{function!r} draws other numbers in backward"
-        )
+        raise Unsupported(CHANGES, f"{function!r} draws other numbers in backward")
     for node in _written_outside(graph, last):
         raise Unsupported(CHANGES, f"{function!r} writes to {node}")
     evaluator.state.checkpoints.note(evaluator, _nodes_behind(graph, last))
