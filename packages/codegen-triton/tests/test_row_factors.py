@@ -76,6 +76,14 @@ def given(inner: int, columns: int, dtype: torch.dtype = torch.bfloat16) -> tupl
     return tuple(t.to(dtype) for t in (x, n, *matrices))
 
 
+def assert_near_float64(got: Results, function: Function, inputs: Results) -> None:
+    wide = function(*(t.double() for t in inputs))
+    for result, eager, exact in zip(got, function(*inputs), wide, strict=True):
+        largest = exact.abs().max()
+        error, allowed = ((t.double() - exact).abs().max() / largest for t in (result, eager))
+        assert error <= 1.5 * allowed + torch.finfo(result.dtype).eps
+
+
 @pytest.mark.parametrize("name", INSIDE)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_beside_float64(codegen: TritonCodegen, name: str, dtype: torch.dtype) -> None:
@@ -84,11 +92,15 @@ def test_beside_float64(codegen: TritonCodegen, name: str, dtype: torch.dtype) -
     assert program.extern_count == 0 and "KBLOCK" in program.source
     assert "rsqrt" not in program.source or "factor = " in program.source
     assert program.kernel_count == {"gated": 2, "three": 2, "of_two": 2}.get(name, 1)
-    wide = function(*(t.double() for t in inputs))
-    for got, eager, exact in zip(program(*inputs), function(*inputs), wide, strict=True):
-        largest = exact.abs().max()
-        error, allowed = ((t.double() - exact).abs().max() / largest for t in (got, eager))
-        assert error <= 1.5 * allowed + torch.finfo(dtype).eps
+    assert_near_float64(program(*inputs), function, inputs)
+
+
+def test_of_rows_that_take_several_steps(codegen: TritonCodegen) -> None:
+    """The last of which is not full."""
+    inputs = given(2056, 6)[:4] + given(8, 8)[:1]
+    program = compiled(codegen, alone, *inputs)
+    assert "factor = " in program.source
+    assert_near_float64(program(*inputs), alone, inputs)
 
 
 @pytest.mark.parametrize("name", INSIDE)
