@@ -31,7 +31,7 @@ def fused(
     graph = weft_loop_ir.lower(make_fx(function, tracing_mode="fake")(*inputs))
     schedule = weft_loop_ir.schedule(weft_loop_ir.write_back(graph, written))
     schedule = weft_loop_ir.fuse_attention(schedule, lambda attention: True)
-    schedule = weft_loop_ir.fuse_prologues(schedule, lambda *_: True, lambda attention: True)
+    schedule = weft_loop_ir.fuse_prologues(schedule, lambda *_: True, lambda attention: 16)
     verify(schedule)
     (attention,) = (s for s in schedule.steps if isinstance(s, AttentionKernel))
     return schedule, attention

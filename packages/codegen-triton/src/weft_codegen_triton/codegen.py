@@ -45,7 +45,7 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.attention.choose_attention import AttentionChooser
-from weft_codegen_triton.attention.few_queries import parts_of_keys
+from weft_codegen_triton.attention.few_queries import MAX_NEW_ROWS, parts_of_keys
 from weft_codegen_triton.attention.functions import MAX_KEYS, MAX_TRAINED_KEYS
 from weft_codegen_triton.attention.print_attention import print_attention, tiles_of
 from weft_codegen_triton.attention.print_gradients import gradient_tiles, print_gradients
@@ -501,7 +501,9 @@ class TritonCodegen(Codegen):
         schedule = replace_attention_calls(schedule, accept_call, self.schedule_options)
         schedule = fuse_attention_gradients(schedule, accept_gradients, self.schedule_options)
         computes = functools.partial(computes_operand, buffers=schedule.buffers, gpu=device.gpu)
-        return fuse_prologues(schedule, computes, accept_call, self.schedule_options)
+        return fuse_prologues(
+            schedule, computes, lambda a: MAX_NEW_ROWS * accept_call(a), self.schedule_options
+        )
 
     def _row_limits(self, gpu: Gpu, tile: int = 0) -> RowLimits:
         return RowLimits(self.options.persistent_elements, self.options.loop_elements, tile, gpu)

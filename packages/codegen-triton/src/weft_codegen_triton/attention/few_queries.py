@@ -20,6 +20,8 @@ MAX_PARTS = 16
 """What the last program joins; with 32 it took longer than they saved."""
 MIN_KEYS = 256
 """Without a mask, which a library reads besides."""
+MAX_NEW_ROWS = 1
+"""Of a cache's matrix that its kernel stores; more were not measured."""
 MAX_LAUNCHES = 8
 """In the time of how many the keys and values may be read, where all are: what is saved is about one."""
 

@@ -133,14 +133,10 @@ class AttentionPrinter(ScorePrinter):
         depth, columns = attention.query.size[2], attention.value.size[2]
         self.begin("YBLOCK", (depth, columns))
         self.name_rows("first")
-        self.emit(f"query = {self.rows(attention.query, 'yindex', 'ymask')}")
-        if self.producer(attention.key) is None:
-            place = self.place(attention.key, depth_of(depth, "[:, None]"), None)
-            self.emit(f"key_column = {place}")
-        if self.producer(attention.value) is None:
-            place = self.place(attention.value, None, depth_of(columns, "[None, :]"))
-            self.emit(f"value_row = {place}")
         self.emit(
+            f"query = {self.rows(attention.query, 'yindex', 'ymask')}",
+            f"key_column = {self.place(attention.key, depth_of(depth, '[:, None]'), None)}",
+            f"value_row = {self.place(attention.value, None, depth_of(columns, '[None, :]'))}",
             'largest = tl.full([YBLOCK, 1], float("-inf"), tl.float32)',
             "total = tl.zeros([YBLOCK, 1], dtype=tl.float32)",
             f"sums = tl.zeros([YBLOCK, {padded(columns)}], dtype=tl.float32)",
@@ -148,35 +144,24 @@ class AttentionPrinter(ScorePrinter):
         self.name_loops(of_rows=True, of_batches=True)
         self.print_invariant({attention.key_loop.symbol})
 
-    def _keys(self) -> str:
-        """A block of keys, which are columns."""
-        key = self.attention.key
-        if self.producer(key) is not None:
-            return self.columns(key, "xindex", self.key_mask)
-        step, depth = print_index(key.steps[1], INDEX), depth_of(key.size[1], "[:, None]")
-        mask = within(self.key_mask, depth, key.size[1])
-        return f"tl.load(key_column + xindex * {step}{masked(mask)})"
-
-    def _values(self) -> str:
-        """The values of a block of keys."""
-        value = self.attention.value
-        if self.producer(value) is not None:
-            return self.rows(value, "x[:, None]", self.key_row_mask)
-        step, depth = print_index(value.steps[0], INDEX), depth_of(value.size[2], "[None, :]")
-        mask = within(self.key_row_mask, depth, value.size[2])
-        return f"tl.load(value_row + x[:, None] * {step}{masked(mask)})"
-
     loads_values_first = False
     """Before the scores of their keys are there, in a loop of few steps, which hide nothing of each other."""
 
     def print_step(self) -> None:
         """A block of keys."""
         attention = self.attention
+        key_step = print_index(attention.key.steps[1], INDEX)
+        value_step = print_index(attention.value.steps[0], INDEX)
+        depth, columns = attention.query.size[2], attention.value.size[2]
+        key_mask = within(self.key_mask, depth_of(depth, "[:, None]"), depth)
+        value_mask = within(self.key_row_mask, depth_of(columns, "[None, :]"), columns)
+        values = f"values = tl.load(value_row + x[:, None] * {value_step}{masked(value_mask)})"
         self.name_keys("start")
-        self.emit(f"keys = {self._keys()}")
-        if self.loads_values_first:
-            self.emit(f"values = {self._values()}")
-        self.emit('score = tl.dot(query, keys, input_precision="ieee")')
+        self.emit(
+            f"keys = tl.load(key_column + xindex * {key_step}{masked(key_mask)})",
+            *([values] if self.loads_values_first else []),
+            'score = tl.dot(query, keys, input_precision="ieee")',
+        )
         (element,) = self.print_elements({attention.scores: "score"})
         if self.key_mask:
             element = f'tl.where(xmask, {element}, float("-inf"))'
@@ -187,10 +172,7 @@ class AttentionPrinter(ScorePrinter):
             *self._exponentials(),
             "total = total * factor + tl.sum(weight, 1)[:, None]",
             "largest = higher",
-        )
-        if not self.loads_values_first:
-            self.emit(f"values = {self._values()}")
-        self.emit(
+            *([] if self.loads_values_first else [values]),
             f"weight = weight.to({triton_dtype(self.dtype)})",
             'sums = tl.dot(weight, values, sums * factor, input_precision="ieee")',
         )

@@ -11,7 +11,6 @@ from weft_loop_ir.attention.prologues import COLUMN, ROW, Loops, producer_loops,
 from weft_loop_ir.bodies.edit import with_expressions
 
 from weft_codegen_triton.attention.functions import depth_of, padded, within
-from weft_codegen_triton.kernel.blocks import power_of_two
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.kernel_printer import stores_half
@@ -21,7 +20,7 @@ class ElementPrinter(BodyPrinter):
     """Prints what ``kernel`` does at a block of ``operand``, and holds what it stores.
 
     The lines go on where those of ``outer`` end.  The block has ``rows`` that are called ``row``, and all
-    columns; with ``turned`` rows are its second axis.
+    columns; ``mask`` says which rows there are, if not all.
     """
 
     def __init__(
@@ -29,15 +28,13 @@ class ElementPrinter(BodyPrinter):
         outer: BodyPrinter,
         kernel: Kernel,
         operand: MatrixOperand,
-        block: tuple[str, str, str],
-        turned: bool = False,
+        rows: str,
+        row: str,
+        mask: str,
     ) -> None:
-        (rows, row, mask), width = block, operand.size[2]
-        axes, shape = ("y", "x"), f"[{rows}, {padded(width)}]"
-        if turned:
-            axes, shape = ("x", "y"), f"[{padded(width)}, {rows}]"
-        column = depth_of(width, "[:, None]" if turned else "[None, :]")
-        own = Tile(axes, shape, "[1, 1]")
+        width = operand.size[2]
+        column = depth_of(width, "[None, :]")
+        own = Tile(("y", "x"), f"[{rows}, {padded(width)}]", "[1, 1]")
         own.sizes = {loop.symbol: loop.size for loop in kernel.outer}
         masks = {"y": mask, "x": within("", column, width)}
         own.masks = {axis: mask for axis, mask in masks.items() if mask}
@@ -77,18 +74,13 @@ class ElementPrinter(BodyPrinter):
         outer.count = self.count
 
 
-def computed_block(
-    outer: BodyPrinter,
-    buffers: Mapping[str, Buffer],
-    kernel: Kernel,
-    operand: MatrixOperand,
-    block: tuple[str, str, str],
-    turned: bool = False,
+def computed_rows(
+    outer: BodyPrinter, buffers: Mapping[str, Buffer], kernel: Kernel, operand: MatrixOperand
 ) -> str:
-    """A block of ``operand``, whose elements ``kernel`` computes: zeros where a mask does not hold."""
+    """A block of rows of ``operand``, whose elements ``kernel`` computes: zeros where there are none."""
     loops = producer_loops(kernel, operand, buffers)
     assert loops is not None
-    printer = ElementPrinter(outer, kernel, operand, block, turned)
+    printer = ElementPrinter(outer, kernel, operand, "YBLOCK", "yindex", "ymask")
     value = printer.print(outer, kernel, loops, operand)
     kind = triton_dtype(outer.dtype_of(operand.buffer))
     code, masks = f"{value.code}.to({kind})", " & ".join(printer.tile.masks.values())
@@ -98,30 +90,19 @@ def computed_block(
 
 
 class RowStores:
-    """The new rows of keys and values of a matrix, computed before it is known which program stores them."""
+    """The new row of keys and values of a matrix, computed before it is known which program stores it."""
 
     def __init__(self, outer: BodyPrinter, attention: AttentionKernel) -> None:
         self.outer = outer
         self.found: list[tuple[ElementPrinter, sympy.Expr]] = []
-        for number, kernel in enumerate(attention.stored):
+        for kernel in attention.stored:
             key, value = attention.key.turned(), attention.value
             operand = key if kernel.writes == (key.buffer,) else value
-            self.found.append(self._compute(kernel, operand, f"new{number}"))
-
-    def _compute(
-        self, kernel: Kernel, operand: MatrixOperand, name: str
-    ) -> tuple[ElementPrinter, sympy.Expr]:
-        found = row_store(kernel, operand)
-        assert found is not None
-        count = 1 if found.several is None else int(found.several.size)
-        rows = power_of_two(count)
-        several = () if found.several is None else ((found.several, ROW),)
-        if several:
-            self.outer.emit(f"{name} = tl.arange(0, {rows})[:, None]")
-        block = str(rows), name, "" if rows == count else f"({name} < {count})"
-        printer = ElementPrinter(self.outer, kernel, operand, block)
-        printer.print(self.outer, kernel, (*found.loops, *several), operand)
-        return printer, found.row.xreplace({loop.symbol: value for loop, value in several})
+            found = row_store(kernel, operand)
+            assert found is not None and found.several is None
+            printer = ElementPrinter(outer, kernel, operand, "1", "0", "")
+            printer.print(outer, kernel, found.loops, operand)
+            self.found.append((printer, found.row))
 
     def store(self) -> None:
         """Store those that lie from ``own_first`` up to ``own_end``, for all threads to read."""

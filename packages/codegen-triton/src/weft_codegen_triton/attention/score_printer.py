@@ -28,7 +28,7 @@ from weft_codegen_triton.attention.functions import (
     within,
 )
 from weft_codegen_triton.attention.narrow_positions import with_narrow_positions
-from weft_codegen_triton.attention.print_prologues import computed_block
+from weft_codegen_triton.attention.print_prologues import computed_rows
 from weft_codegen_triton.kernel.blocks import GRID_LIMIT
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type, triton_dtype
@@ -267,19 +267,12 @@ class ScorePrinter(BodyPrinter):
         """A block of rows of ``operand``."""
         producer = self.producer(operand)
         if producer is not None:
-            block = "YBLOCK" if row == "yindex" else "XBLOCK", row, mask
-            return computed_block(self, self.buffers, producer, operand, block)
+            return computed_rows(self, self.buffers, producer, operand)
         depth = depth_of(operand.size[2], "[None, :]")
         return self.load_block(operand, row, depth, within(mask, depth, operand.size[2]))
 
     def columns(self, operand: MatrixOperand, column: str, mask: str) -> str:
         """A block of columns of ``operand``."""
-        producer = self.producer(operand)
-        if producer is not None:
-            block = "XBLOCK", column, mask
-            return computed_block(
-                self, self.buffers, producer, operand.turned(), block, turned=True
-            )
         depth = depth_of(operand.size[1], "[:, None]")
         return self.load_block(operand, depth, column, within(mask, depth, operand.size[1]))
 

@@ -87,20 +87,18 @@ def computes_operand(
     """Whether ``kernel``'s elements are computed sooner where ``operand`` is loaded than kept in memory.
 
     A query is loaded by each part of the keys, which waits for it.  Where programs have all keys nothing is
-    computed: that took longer or no less, and kernels for 128 elements of a query had not the memory.
+    computed: that took longer or no less, and kernels for 128 elements of a query had not the memory.  Keys
+    and values are loaded as they are: what computes them was not measured.
     """
     parts, loops = parts_of_keys(attention, gpu), [v for v in kernel.outer if v.size != 1]
-    if parts == 1:
+    if parts == 1 or operand is not attention.query:
         return False
     elements, body = math.prod(int(loop.size) for loop in loops), kernel.stages[0].body
-    is_query = operand is attention.query
-    repeats = parts if is_query else math.prod(map(int, operand.size)) / elements
     told = {loop.symbol for loop in loops}
     loads = [i.buffer for i in body.loads() if told <= i.index.free_symbols]
     read = sum(buffers[name].layout.dtype.itemsize for name in loads)
     kept = buffers[operand.buffer].layout.dtype.itemsize
     work = sum(i.operation.cost for i in body.walk())
-    computing = repeats * elements * (gpu.moving(read) + work / gpu.float_rate)
-    computing += LOAD_WAIT if is_query else 0
-    saved = gpu.moving(elements * (read + kept + repeats * kept))
-    return computing <= saved + (GRAPH_LAUNCH if saves_launch else 0)
+    computing = parts * elements * (gpu.moving(read) + work / gpu.float_rate)
+    saved = gpu.moving(elements * (read + kept + parts * kept))
+    return LOAD_WAIT + computing <= saved + (GRAPH_LAUNCH if saves_launch else 0)

@@ -30,9 +30,6 @@ ROW, COLUMN = (loop_symbol(name, 0) for name in ("row", "column"))
 
 Loops = tuple[tuple[LoopVariable, sympy.Expr], ...]
 
-MAX_ROWS = 16
-"""New ones of a matrix, which a program holds until it is known where it begins to read."""
-
 
 @dataclass(frozen=True)
 class RowStore:
@@ -44,6 +41,11 @@ class RowStore:
     loops: Loops
     row: sympy.Expr
     several: LoopVariable | None
+
+    @property
+    def count(self) -> sympy.Expr:
+        """How many rows of a matrix it stores."""
+        return sympy.S.One if self.several is None else self.several.size
 
 
 def producer_loops(
@@ -103,10 +105,7 @@ def row_store(kernel: Kernel, operand: MatrixOperand) -> RowStore | None:
         value == COLUMN or value.free_symbols <= {MatrixOperand.batch} for value in values.values()
     ):
         return None
-    several = others[0] if others else None
-    if several is not None and not (several.size.is_Integer and several.size <= MAX_ROWS):
-        return None
-    return RowStore(tuple(values.items()), place + shift, several)
+    return RowStore(tuple(values.items()), place + shift, others[0] if others else None)
 
 
 def _extents(operand: MatrixOperand, rows: sympy.Expr) -> dict[sympy.Symbol, sympy.Expr]:
@@ -120,20 +119,21 @@ Produces = Callable[[AttentionKernel, MatrixOperand, Kernel, bool], bool]
 def fuse_prologues(
     schedule: Schedule,
     produces: Produces,
-    stores: Callable[[AttentionKernel], bool],
+    new_rows: Callable[[AttentionKernel], int],
     options: ScheduleOptions | None = None,
 ) -> Schedule:
-    """``schedule`` whose attentions compute operands that ``produces`` says, and store rows if ``stores``.
+    """``schedule`` whose attentions compute operands that ``produces`` says, and store new rows.
 
-    They store what leaves no kernel in its place.  Memory is planned anew, by ``options``.
+    Of keys and values they store up to ``new_rows`` of a matrix, where that leaves no kernel in its place.
+    Memory is planned anew, by ``options``.
     """
     around = ReplacedSteps(schedule)
     for place, step in around:
         if isinstance(step, AttentionKernel):
-            may_store, found = stores(step), _Prologues(around, place, step)
-            found.take(lambda *_: True, may_store)
+            count, found = new_rows(step), _Prologues(around, place, step)
+            found.take(lambda *_: True, count)
             found = _Prologues(around, place, step, found.gone_launches())
-            found.take(produces, may_store)
+            found.take(produces, count)
             found.put()
     return around.planned(options)
 
@@ -153,11 +153,11 @@ class _Prologues:
     def __post_init__(self) -> None:
         self.taken: dict[int, set[str]] = {}  # the buffers whose stores go, by the kernels' places
 
-    def take(self, produces: Produces, may_store: bool) -> None:
-        """Take what makes operands if ``produces`` says so, then stores of rows."""
+    def take(self, produces: Produces, count: int) -> None:
+        """Take what makes operands if ``produces`` says so, then stores of up to ``count`` rows."""
         self._take_producers(produces)
-        if may_store:
-            self._take_stores()
+        if count > 0:
+            self._take_stores(count)
 
     def gone_launches(self) -> set[int]:
         """The places of kernels of which nothing is left, nor of what runs in parallel with them."""
@@ -173,7 +173,7 @@ class _Prologues:
         """Each as rows of what is multiplied or added up."""
         return self.attention.query, self.attention.key.turned(), self.attention.value
 
-    def _take_stores(self) -> None:
+    def _take_stores(self, count: int) -> None:
         """Take kernels that store nothing but rows of keys and values, one after another."""
         _, key, value = self._operands()
         operands = {key.buffer: key, value.buffer: value}
@@ -190,11 +190,16 @@ class _Prologues:
                 continue
             kernel = _without(kernel, self.taken.get(place, ()), kernel.name)
             parts = [self._storing(kernel, name) for name in kernel.writes]
+
+            def stores_rows(part: Kernel) -> bool:
+                found = row_store(part, operands[part.writes[0]])
+                return found is not None and found.count.is_Integer and found.count <= count
+
             if (
                 operands.keys() >= {*kernel.writes}
                 and all(self._has_others(name, place) for name in kernel.writes)
                 and self._waits(kernel, place)
-                and all(row_store(part, operands[part.writes[0]]) for part in parts)
+                and all(map(stores_rows, parts))
             ):
                 self.taken.setdefault(place, set()).update(kernel.writes)
                 stored += parts
