@@ -83,7 +83,8 @@ def test_effects_are_those_of_eager(recorded: bool, make: Any) -> None:
         if recorded:
             (memory.square().sum() + results[1].sum() + results[2].sum()).backward()
         found.append([t.detach() for t in (*results, memory, x, y)] + [leaf.grad])
-    assert counted.calls == [2]
+    # recorded, a result has a way to what the memory is now: that call is eager's
+    assert counted.calls == ([] if recorded else [2])
     for got, want in zip(*found, strict=True):
         torch.testing.assert_close(got, want)
 
