@@ -3,13 +3,15 @@
 ``python -m tests.coverage.choice FOLDER...``: each has what ``tests.coverage.probes`` wrote of a part of the
 suite.  A test is left out where every branch of weft, every operator with its dtype and every operation of
 loop bodies that it reaches is reached by tests of ``ENOUGH`` other functions that stay, of whichever part.
-Quick tests stay, and of each function the quickest unless it is ``DEAR``, whatever they reach.  What was
-chosen first may have become unneeded by what was chosen later: the longest such tests go.
+Each value of several parameters of a function and each dtype, by the names of its cases, is to be reached
+as well.  Quick tests stay, and of each function the quickest unless it is ``DEAR``, whatever they reach.
+What was chosen first may have become unneeded by what was chosen later: the longest such tests go.
 """
 
 from __future__ import annotations
 
 import heapq
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -39,6 +41,9 @@ STARTS = "starts"
 CHILD = "child"
 """See `tests.coverage.probes`."""
 
+DTYPE = re.compile(r" (torch\.)?(dtype|b?float|u?int|complex)\d+$")
+"""At the end of a value's feature: how pytest names a dtype."""
+
 FIRST = 0.05
 """Seconds that every test is taken to need besides its own, so that the quickest don't all come first."""
 
@@ -66,6 +71,23 @@ class Left:
 
 def function_of(test: str) -> str:
     return test.partition("[")[0]
+
+
+def with_values(reached: Mapping[str, Reached]) -> dict[str, Reached]:
+    """Each case's values, among what it reaches: those that other cases of its function have, and dtypes."""
+
+    def values(test: str) -> set[str]:
+        function, _, case = test.partition("[")
+        return {f"{function} {value}" for value in case[:-1].split("-")} if case else set()
+
+    count = Counter(value for test in reached for value in values(test))
+    return {
+        test: Reached(
+            one.seconds,
+            one.features.union(v for v in values(test) if count[v] > 1 or DTYPE.search(v)),
+        )
+        for test, one in reached.items()
+    }
 
 
 def read_reached(folders: Iterable[Path]) -> dict[str, Reached]:
@@ -223,7 +245,7 @@ def write_list(found: Mapping[str, Left]) -> None:
 
 
 def main(folders: list[str]) -> None:
-    reached = read_reached(map(Path, folders))
+    reached = with_values(read_reached(map(Path, folders)))
     stay = kept(reached)
     count = Counter(map(function_of, reached))
     out: dict[str, set[str]] = {function: set() for function in count}

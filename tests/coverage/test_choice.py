@@ -79,6 +79,16 @@ def test_what_very_many_reach_is_no_reason(tmp_path: Path) -> None:
     assert found["t"].features == {"y"} and not found["t0"].features
 
 
+def test_values_of_products_and_dtypes_stay() -> None:
+    cases = ("a-x", "a-y", "b-x", "torch.int8", "p", "q")
+    found = {f"{FILE}::f[{case}]": Reached(1, frozenset({"reached"})) for case in cases}
+    left = choice.with_values(found)
+    features = [
+        sorted(f.partition(" ")[2] for f in one.features if " " in f) for one in left.values()
+    ]
+    assert features == [["a", "x"], ["a"], ["x"], ["torch.int8"], [], []]
+
+
 def test_processes_of_a_test_add_what_they_write(tmp_path: Path) -> None:
     (tmp_path / "1.tsv").write_text("\tstarts 1\n\tx\na\t1.5\t0\t1\nb\t1\t0\n\ty\nc\t2\t2\n")
     (tmp_path / "2.tsv").write_text("\tchild\n\tz\na\t0\t0\t1\n")
