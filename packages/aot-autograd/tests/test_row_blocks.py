@@ -18,7 +18,7 @@ from weft_aot_autograd import JointGraph, RowBlockOptions, forward_in_blocks, jo
 aten = torch.ops.aten
 
 HIDDEN, COLUMNS = 8, 96
-FORCED = RowBlockOptions(min_bytes=1, min_share=0)
+FORCED = RowBlockOptions(min_bytes=1, min_share=0, min_saved_share=0)
 
 Program = Callable[..., Any]
 
@@ -282,6 +282,18 @@ def test_only_what_is_large_beside_the_rest_is_in_blocks() -> None:
         (RowBlockOptions(), 0),
     ):
         assert joint_in_blocks(joint_of(mean_loss, *inputs), options) == count
+
+
+@pytest.mark.parametrize(("layers", "count"), [(0, 1), (3, 1), (12, 0)])
+def test_what_is_small_beside_all_that_is_saved_stays_whole(layers: int, count: int) -> None:
+    def program(h: Tensor, w: Tensor, targets: Tensor) -> Tensor:
+        for _ in range(layers):
+            h = torch.tanh(h)
+        return mean_loss(h, w, targets)
+
+    inputs = operands((64,))
+    options = RowBlockOptions(min_bytes=1, min_share=0, min_saved_share=2 * COLUMNS / HIDDEN / 12)
+    assert joint_in_blocks(joint_of(program, *inputs), options) == count
 
 
 @pytest.mark.parametrize(

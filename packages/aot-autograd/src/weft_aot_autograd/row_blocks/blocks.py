@@ -80,23 +80,33 @@ class _Blocks:
         return count
 
     def _is_large(self, node: Node) -> bool:
-        """Whether a matrix is worth it, counted in float32, in which a loss is computed."""
+        """Whether a matrix is worth it beside the graph's inputs."""
         options = self.options
         assert options.min_bytes is not None
-        rows, columns = (size_hint(n) for n in shape_of(node))
-        nbytes = rows * columns * max(4, node.meta["val"].itemsize)
-        if nbytes < max(options.min_bytes, 1) or rows < 2 * options.blocks:
+        nbytes = _computed_nbytes(node)
+        if nbytes < max(options.min_bytes, 1) or size_hint(shape_of(node)[0]) < 2 * options.blocks:
             return False
         if isinstance(shape_of(node)[1], torch.SymInt):
             return False
         others = sum(_nbytes(n) for n in self.graph.find_nodes(op="placeholder"))
         return bool(nbytes >= options.min_share * others)
 
+    def _is_large_beside_saved(self, region: Region) -> bool:
+        """Whether the region's matrix is, too, beside what else forward leaves for backward."""
+        inside = {storage_origin(n) for n in (*region.dims, *region.over_rows)}
+        read = {
+            storage_origin(n)
+            for n in self.order
+            if n not in self.backward and any(user in self.backward for user in n.users)
+        }
+        saved = sum(_nbytes(n) for n in read - inside if n.op == "call_function")
+        return _computed_nbytes(region.root) >= self.options.min_saved_share * saved
+
     def _compute(self, root: Node) -> bool:
         self.order = {node: k for k, node in enumerate(self.graph.nodes)}
         self.backward = _descendants(self.tangents, self.order)
         region = find_region(root, self.order)
-        if region is None:
+        if region is None or not self._is_large_beside_saved(region):
             return False
         unit = self._unit(region) if self.options.gradients_in_forward else None
         levels = self._levels(region, unit)
@@ -267,6 +277,12 @@ def block_bounds(region: Region, options: RowBlockOptions) -> Bounds:
     each = rows // count
     starts = [each * k for k in range(count)]
     return [(start, each) for start in starts[:-1]] + [(starts[-1], rows - starts[-1])]
+
+
+def _computed_nbytes(matrix: Node) -> int:
+    """Bytes in float32 at least, in which a loss is computed."""
+    value = matrix.meta["val"]
+    return size_hint(value.numel()) * max(4, int(value.itemsize))
 
 
 def _nbytes(node: Node) -> int:

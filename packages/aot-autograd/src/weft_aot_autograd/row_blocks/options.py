@@ -13,6 +13,9 @@ class RowBlockOptions:
     what a step holds, while each block costs some launches.
     ``min_share``: what it has at least beside all inputs of the graph: a step holds these and their gradients
     anyway, so that less than a quarter of them hardly moves its peak.
+    ``min_saved_share``: what it has at least beside all that forward leaves for backward, without what blocks
+    compute.  A network for images has as large matrices in many layers: blocks of each take time, and what
+    is saved stays.
     ``blocks``: how many blocks there are at least; ``max_blocks``: at most.  Each is a few library calls, and
     equal ones share their kernels.
     ``block_rows``: how many rows a block has at least where there are more than ``blocks`` of them, on a CPU;
@@ -26,6 +29,7 @@ class RowBlockOptions:
 
     min_bytes: int | None = 1 << 28
     min_share: float = 0.25
+    min_saved_share: float = 0.1
     blocks: int = 4
     max_blocks: int = 16
     block_rows: int = 128
