@@ -1,12 +1,14 @@
 """Warnings of operators that run on fake tensors: the user's program has to give them, in each call.
 
 Those of torch's Python (``mse_loss`` of two sizes) are given by the code around the graph, which runs none of
-it.  Those of C++ are given once, here: kernels that the graph calls give them again by themselves.
+it, and so are those of C++ that kernels of the graph's own replace.  Others of C++ are given once, here: kernels
+that the graph calls give them again by themselves.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,9 @@ from ..protocol import Evaluator
 from . import node_calls
 
 _OF_CPP = "(Triggered internally at"
+_OF_REPLACED = re.compile(r"(?:std|var)(?:_mean)?\(\): degrees of freedom is <= 0")
+"""Warnings of C++ that no kernel gives of which a graph is made."""
+
 _OF_FAKES = ("torch._", "weft_")
 """Modules that eager does not run."""
 
@@ -43,7 +48,7 @@ def warnings_of_python(
         if namespace is None:
             continue
         text = str(warning.message)
-        if _OF_CPP in text:
+        if _OF_CPP in text and not _OF_REPLACED.match(text):
             name = namespace.get("__name__", "<string>")
             registry = namespace.setdefault("__warningregistry__", {})
             warnings.warn_explicit(text, warning.category, file, line, name, registry)
