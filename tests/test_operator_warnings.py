@@ -51,5 +51,9 @@ def test_each_call_warns_as_eager_does(function):
         wanted, found = given(function, arguments, action), given(compiled, arguments, action)
         for (mine, warned), (eager, places) in zip(found, wanted, strict=True):
             assert warned == places
-            assert mine == eager if isinstance(eager, str) else torch.allclose(mine, eager, equal_nan=True)
+            assert (
+                mine == eager
+                if isinstance(eager, str)
+                else torch.allclose(mine, eager, equal_nan=True)
+            )
     assert len(places) == {program: 4, handled: 1, spread: 2}[function]

@@ -18,6 +18,12 @@ ROWS = torch.tensor([1, 0, 3, 2])
 
 Write = Callable[[torch.Tensor], torch.Tensor]
 
+
+def _twice(tensor: torch.Tensor, write: Write) -> torch.Tensor:
+    """A write to a tensor that is an operand too."""
+    return write(tensor)
+
+
 # Of a matrix of four by four.
 WRITES: dict[str, Write] = {
     "next rows": lambda y: y[1:].add_(y[:3]),
@@ -46,6 +52,12 @@ WRITES: dict[str, Write] = {
     "index_put": lambda y: y[1:].index_put_((FIRST_TWO,), y[:2]),
     "index_add": lambda y: y[1:].index_add_(0, FIRST_TWO, y[:2]),
     "index_copy": lambda y: y[1:].index_copy_(0, FIRST_TWO, y[:2]),
+    "nothing into itself": lambda y: _twice(y[:0], lambda e: e.scatter_(0, e.long(), e)),
+    "nothing into a view": lambda y: _twice(y[:0], lambda e: e.scatter_(0, e.long(), e[:])),
+    "no rows to itself": lambda y: _twice(y[:0], lambda e: e.index_add_(0, FIRST_TWO[:0], e)),
+    "no columns over itself": lambda y: _twice(y[:, :0], lambda e: e.index_copy_(0, ROWS, e)),
+    "no elements at places": lambda y: _twice(y[:0], lambda e: e.put_(e.long(), e)),
+    "a mask of nothing": lambda y: _twice(y[:0], lambda e: e.masked_scatter_(e > 0, e)),
     "cumsum": lambda y: y[1:].cumsum_(0),
     "every second row": lambda y: y[:2].add_(y[::2]),
     "columns of other columns": lambda y: y[:, :3:2].mul_(y[:, :2]),

@@ -38,6 +38,15 @@ _IN_ORDER = frozenset(
 """Operators besides the pointwise ones that read all of an operand that lies where they write before they
 write over it.  Those that scatter raise in eager; sums and matmuls give values that depend on the order."""
 
+_ASK_FIRST = frozenset(
+    f"aten::{name}_"
+    for name in (
+        *("scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy", "index_reduce"),
+        *("index_put", "put"),
+    )
+)
+"""Operators that eager refuses where one tensor, no view of it, is both, even one without elements."""
+
 _MAX_ELEMENTS = 1 << 14
 """Of a tensor whose elements' places are compared one by one."""
 
@@ -68,13 +77,16 @@ def check_overlaps(
     ):
         return  # what ``x[number] = row`` stands for, which eager does by select and copy
     targets = [(name, operands.get(name)) for name in written]
-    takes_same = _takes_same(operator)
+    takes_same, asks_first = _takes_same(operator), operator._schema.name in _ASK_FIRST
     for name, target in targets:
         for other, operand in operands.items():
             if other == name or (other in written and target is operand):
                 continue
             relation = max(
-                (_relation(target, tensor) for tensor in _tensors(operand)),
+                (
+                    _Relation.SAME if asks_first and tensor is target else _relation(target, tensor)
+                    for tensor in _tensors(operand)
+                ),
                 key=lambda r: r.value,
                 default=_Relation.APART,
             )

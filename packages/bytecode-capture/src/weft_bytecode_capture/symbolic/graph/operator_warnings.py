@@ -1,8 +1,8 @@
 """Warnings of operators that run on fake tensors: the user's program has to give them, in each call.
 
 Those of torch's Python (``mse_loss`` of two sizes) are given by the code around the graph, which runs none of
-it, and so are those of C++ that kernels of the graph's own replace.  Others of C++ are given once, here: kernels
-that the graph calls give them again by themselves.
+it, and so are those of C++ that kernels of the graph's own replace.  Others of C++ are given once, here:
+kernels that the graph calls give them again by themselves.
 """
 
 from __future__ import annotations
