@@ -162,9 +162,9 @@ def a_row_a_place_behind_some(x: Tensor) -> Any:
 KEPT = [
     of_each_kind, ended_early, with_its_length, stacked, read_again, begun_with_some, two_lists,
     a_row_a_place, a_row_a_place_behind_some, unless_small, before_and_behind_the_end,
-    tokens_until_one_ends_them,
+    tokens_until_one_ends_them, branches_that_append,
 ]  # fmt: skip
-OTHERS = [as_its_state, branches_that_append, an_iteration_without_a_row]
+OTHERS = [as_its_state, an_iteration_without_a_row]
 """Of the first the last row is the state, one tensor in eager."""
 
 SIZES = [(18, 1.0), (20, 0.2), (18, 5.0), (23, 100.0), (20, 1e-3)]

@@ -190,7 +190,7 @@ def decide_count(evaluator: Evaluator, error: Unsupported, operands: Sequence[Va
     ``y.roll(1, 0)`` asks if there is any of ``y = x[mask]``: the graph checks that there is, or is not.
     """
     question = error.__cause__
-    if not isinstance(question, GuardOnDataDependentSymNode):
+    if not isinstance(question, GuardOnDataDependentSymNode) or evaluator.graph.is_in_region:
         return False
     for operand in flattened(evaluator, operands):
         fake = getattr(operand, "fake", None)

@@ -17,7 +17,7 @@ from ..shapes import DataSymbolSource
 def size_node(graph: Graph, expression: Any) -> torch.fx.Node:
     """A node of the outermost graph that computes ``expression``, a size.
 
-    :raises Unsupported: there is a float in it.
+    :raises Unsupported: there is a float in it, or what only a region knows.
     """
     symbols = sorted(expression.free_symbols, key=str)
     if any(graph.shapes.varying_float(symbol) for symbol in symbols):
@@ -31,6 +31,8 @@ def _symbol_node(graph: Graph, symbol: Any) -> torch.fx.Node:
     node = graph.number_node(symbol)
     if node is not None:
         return node
+    if symbol not in graph.shapes.data and not graph.shapes.is_of_call(symbol):
+        raise Unsupported("size that differs by iteration", str(symbol))
     source = graph.shapes.symbol_source(symbol)
     if isinstance(source, DataSymbolSource):
         tensor, quantity = source.tensor.node, "size"

@@ -272,7 +272,7 @@ class ListVariable(SequenceVariable):
             self.form.look(self)
 
     def truth(self, evaluator: Evaluator) -> bool:
-        known = None if self.form is None else self.form.truth()
+        known = None if self.form is None else self.form.truth(evaluator)
         return super().truth(evaluator) if known is None else known
 
     def length_variable(self, evaluator: Evaluator) -> Variable:
@@ -308,7 +308,10 @@ class ListVariable(SequenceVariable):
     ) -> Variable | None:
         if operator == "iadd" and not reflected:
             added = other.iterate(evaluator)
-            self.mutate(evaluator).extend(added)
+            if self.form is None:
+                self.mutate(evaluator).extend(added)
+            for item in added if self.form is not None else ():
+                self.append(evaluator, item)
             return self
         if operator == "imul" and _is_count(other):
             items = self.mutate(evaluator)
@@ -552,7 +555,7 @@ class ListForm:
         """Whether it loads the list itself, whose elements are not needed then."""
         return False
 
-    def truth(self) -> bool | None:
+    def truth(self, evaluator: Evaluator) -> bool | None:
         return None
 
     def length(self) -> Variable | None:

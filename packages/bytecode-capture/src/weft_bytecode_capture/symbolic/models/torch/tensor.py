@@ -28,7 +28,12 @@ from ...graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_of
 from ...graph.histories import raise_for_view, with_history
 from ...graph.known_contents import known_contents
 from ...protocol import Evaluator
-from ...regions.loops.iteration_sizes import differ_by_iteration, size_variable
+from ...regions.loops.iteration_sizes import (
+    differ_by_iteration,
+    is_known_inside,
+    size_known_inside,
+    size_variable,
+)
 from ...shapes import DataSymbolSource
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
@@ -246,6 +251,8 @@ class TensorVariable(WithAttributes):
         def number(part: Any, *place: Any) -> Variable:
             if differ_by_iteration(evaluator.frame, [part]):
                 return size_variable(evaluator.frame, part)
+            if is_known_inside(evaluator.frame, part):
+                return size_known_inside(evaluator.frame, node, (name, *place), keywords, part)
             return evaluator.graph.number(
                 part,
                 lambda graph: (
@@ -548,6 +555,8 @@ def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> 
             if isinstance(size, torch.SymInt) and expression_of(size).is_Symbol:
                 graph.shapes.data.add(size, DataSymbolSource(tensor, dimension))
         if graph.shapes.data.know(*sizes, *fake.stride(), fake.storage_offset()):
+            return
+        if graph.is_in_region:  # in which it has to stay
             return
     raise Unsupported("result whose size depends on data", tensor.node.name)
 

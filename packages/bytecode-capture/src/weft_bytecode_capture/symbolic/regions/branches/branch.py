@@ -30,7 +30,7 @@ from ..decisions import ProgramPoint, refuse
 from ..elements import note_element_result
 from ..evaluation import attempted, check_unchanged, every_instruction, may_attempt, run_until
 from ..identity.choices import Choice, note_choice
-from ..loops.early_exit import RESULT, RETURNED, RolledFor, RolledLoop, flag, left_loop, like_result
+from ..loops.early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
 from ..loops.finite_loops import leaves_finite_loop
 from ..loops.while_loop import find_while, keep_while
 from ..state.containers import (
@@ -66,6 +66,7 @@ from ..subgraph import (
 from .branch_ends import BranchEnd, chosen_numbers, make_numbers_alike
 from .first_changes import FirstChanges
 from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
+from .joined_lists import ListsOfBranches
 from .unread_locals import ChosenLocal
 
 
@@ -159,11 +160,13 @@ class Conditional:
         slots = {slot: slot.get() for slot in find_slots(evaluator) if not is_container(slot.owner)}
         first_changes = FirstChanges(evaluator, states)
         changed: dict[int, Variable] = {}
+        self._lists = ListsOfBranches(evaluator)
         branches = []
         for start in (self.true_start, self.false_start):
             evaluator.stack, evaluator.locals = list(stack), dict(local_variables)
             branch = self._evaluate(start)
             branches.append(branch)
+            self._lists.take()
             first_changes.take_back()
             for slot, before in slots.items():
                 branch.elements[slot] = slot.get()
@@ -226,6 +229,7 @@ class Conditional:
     def _join(self, true: BranchEnd, false: BranchEnd) -> None:
         evaluator = self.evaluator
         self._kept = self._containers_of_both(true, false)
+        self._lists.complete(self.predicate, (true, false), self._opens)
         numbers = make_numbers_alike(evaluator, true, false, self._opens)
         joined = Joined(self._opens)
         if self.meeting == EXIT:
@@ -253,6 +257,10 @@ class Conditional:
             for slot, value in true.elements.items()
         }
         containers = self._join_containers(true, false, joined)
+        appended = {
+            key: joined.add(value, false.appended[key], "an element of a list")
+            for key, value in true.appended.items()
+        }
         if all(left in numbers and right in numbers for left, right in joined.pairs):
             values = chosen_numbers(evaluator, self.predicate, true, false, joined.pairs)
         else:
@@ -265,6 +273,7 @@ class Conditional:
             slot.set(joined.resolve(value, values))
         for container, value in containers:
             become(container, _required(joined.resolve(value, values)))
+        self._lists.finish(lambda key: _required(joined.resolve(appended[key], values)))
         evaluator.stack = [joined.resolve(v, values) for v in stack]
         evaluator.locals = {
             name: _required(joined.resolve(v, values)) for name, v in local_variables.items()
@@ -372,10 +381,8 @@ class _ConditionalInLoop(Conditional):
             super().evaluate_branch(start)
 
     def _join(self, true: BranchEnd, false: BranchEnd) -> None:
-        """Where one branch has returned from the frame, or appended, note that the other has not."""
+        """Where one branch has returned from the frame, note that the other has not."""
         for one, other in ((true, false), (false, true)):
-            if isinstance(self.around, RolledFor):
-                self.around.join_lists(self.evaluator, one, other)
             if self.around and RETURNED in one.locals and RETURNED not in other.locals:
                 opens = self.around.opens
                 with other.subgraph.active():

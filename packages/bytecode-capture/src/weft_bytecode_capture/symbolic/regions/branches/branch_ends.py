@@ -30,7 +30,8 @@ class BranchEnd:
     """The state in which one branch ends; ``result`` if the frame has returned.
 
     ``elements`` are what was there before in objects from outside and cells; ``changed`` are copies of the
-    frame's own containers that the branch has changed, by identity.
+    frame's own containers that the branch has changed, by identity; ``appended`` are its entries in lists
+    that loops around fill, and their flags.
     """
 
     subgraph: Subgraph
@@ -39,6 +40,7 @@ class BranchEnd:
     result: Variable | None
     elements: dict[Slot, Variable | None] = field(default_factory=dict)
     changed: dict[int, Variable] = field(default_factory=dict)
+    appended: dict[int, Variable] = field(default_factory=dict)
 
 
 def make_numbers_alike(
@@ -86,6 +88,7 @@ def make_numbers_alike(
         (true.locals, false.locals),
         (true.elements, false.elements),
         (true.changed, false.changed),
+        (true.appended, false.appended),
     ]
     for mine, theirs in branches:
         for key in mine.keys() & theirs.keys():

@@ -5,7 +5,7 @@ Of what iterations have appended the body knows the last elements: these are car
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -15,18 +15,44 @@ from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
 from ...models.containers.sequences import ListForm, ListVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
-from ...models.torch.tensor import TensorVariable
+from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
-from ..loops.carried import CarriedLocals
+from ..loops.carried import CarriedLocals, numbers_in_tensors
 from ..loops.counted_loops import Span, value_of
-from ..loops.early_exit import flag
-from ..state.python_state import difference, stride_difference
+from ..loops.early_exit import RolledLoop
+from ..state.containers import Opens
+from ..state.python_state import (
+    difference,
+    leaves,
+    rebuilt,
+    same_constant,
+    same_structure,
+    stride_difference,
+)
 from ..subgraph import Carried, give_gradients
 from .rows import RowVariable
 
 _LOOKED_AT = "list that a loop appends to and looks at"
 _MAX_LEADING = 16  # elements of a list before a loop that become rows of its buffer
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What an iteration appends to a list.
+
+    ``if_any`` says whether it does, a tensor; None where every one does.  ``is_only_last``: an iteration that
+    does not is the last one.
+    """
+
+    item: Variable
+    if_any: TensorVariable | None = None
+    is_only_last: bool = True
+
+    @property
+    def may_be_left_out(self) -> bool:
+        """Whether there may be an iteration without it before one that has it."""
+        return self.if_any is not None and not self.is_only_last
 
 
 @dataclass
@@ -58,11 +84,14 @@ class LastElements:
         starts = (c.start for c in self.carried.tensors if c.parameter is item)
         return next(starts, item)
 
-    def end_iteration(self, evaluator: Frame, added: Sequence[Variable]) -> None:
+    def end_iteration(self, evaluator: Frame, added: Sequence[Entry]) -> None:
         """Let the next iteration begin with what is last after this one."""
-        if self.is_counted and len(added) != 1:
+        may_be_left_out = any(entry.may_be_left_out for entry in added)
+        if self.is_counted and (len(added) != 1 or may_be_left_out):
             raise Unsupported(_LOOKED_AT)
-        after = [*(c.parameter for c in reversed(self.elements)), *added]
+        if may_be_left_out and (len(added) > 1 or len(self.elements) > 1):
+            raise Unsupported(_LOOKED_AT)
+        after = [*(c.parameter for c in reversed(self.elements)), *(entry.item for entry in added)]
         for place, carried in enumerate(self.elements if added else (), 1):
             item = after[-place]
             if not isinstance(item, TensorVariable) or item.element is not None:
@@ -72,6 +101,8 @@ class LastElements:
                 raise Unsupported(_LOOKED_AT, problem)
             if item.fake.requires_grad and not carried.parameter.fake.requires_grad:
                 give_gradients(evaluator, carried.parameter.fake)
+            if may_be_left_out:
+                item = tensor_of(evaluator, torch.where, added[0].if_any, item, carried.parameter)
             carried.result = item
 
 
@@ -84,7 +115,7 @@ class WatchedList(ListForm):
 
     target: ListVariable
     last: LastElements
-    added: list[Variable] = field(default_factory=list)
+    added: list[Entry] = field(default_factory=list)
     looked_at: bool = False
 
     @property
@@ -96,17 +127,23 @@ class WatchedList(ListForm):
         return self.target._items
 
     def state(self) -> tuple[Any, ...]:
-        return (self.added,)
+        return tuple(value for entry in self.added for value in (entry.item, entry.if_any))
 
     def look(self, target: ListVariable) -> None:
         self.looked_at = True
 
-    def truth(self) -> bool | None:
-        return bool(self.held or self.added) or None
+    def truth(self, evaluator: Evaluator) -> bool | None:
+        return bool(self.held) or any(e.if_any is None for e in self.added) or None
 
     def append(self, item: Variable) -> bool:
-        self.added.append(item)
+        self.added.append(Entry(item))
         return True
+
+    def take(self, start: int) -> list[Entry]:
+        """Take out what a branch has appended, from the place ``start`` on."""
+        taken = self.added[start:]
+        del self.added[start:]
+        return taken
 
     def get_item(
         self, evaluator: Evaluator, target: ListVariable, key: Variable
@@ -115,10 +152,12 @@ class WatchedList(ListForm):
         place = self._place(key)
         if place is None or place > len(self.held) + len(self.added):
             return None
+        if place > 0 and any(entry.may_be_left_out for entry in self.added[-place:]):
+            return None
         if place <= 0:
             return self.held[-place] if -place < len(self.held) else None
         if place <= len(self.added):
-            return self.added[-place]
+            return self.added[-place].item
         return self.last.element(self.held, place - len(self.added))
 
     def _place(self, key: Variable) -> int | None:
@@ -141,24 +180,51 @@ class WatchedList(ListForm):
 class Appended:
     """What one iteration adds to a list, and what that has held before the loop.
 
-    ``if_any`` says whether it does, a tensor: one that leaves the loop may not.
+    ``opens``: which containers the iteration has made.
     """
 
     target: ListVariable
     held: Sequence[Variable]
-    added: Sequence[Variable]
-    if_any: TensorVariable | None = None
+    added: Sequence[Entry]
+    opens: Opens
+
+    @property
+    def may_leave_gaps(self) -> bool:
+        """Whether an iteration may append less than a later one."""
+        return any(entry.may_be_left_out for entry in self.added)
+
+    @property
+    def may_be_none(self) -> bool:
+        return not self.held and all(entry.if_any is not None for entry in self.added)
+
+    def are_alike(self) -> bool:
+        """Whether all that it adds fits into rows of the same buffers."""
+        first = self.added[0].item
+        return all(is_alike(first, entry.item, self.opens) for entry in self.added[1:])
 
     def leading(self) -> Sequence[TensorVariable]:
         """What the list has held, where it is like what is added: rows of one buffer, with that."""
-        if len(self.added) != 1 or not 0 < len(self.held) <= _MAX_LEADING:
+        if not 0 < len(self.held) <= _MAX_LEADING or not self.are_alike():
             return ()
-        item = self.added[0]
+        item = self.added[0].item
         found = [held for held in self.held if isinstance(held, TensorVariable)]
         if len(found) != len(self.held) or not isinstance(item, TensorVariable):
             return ()
-        is_alike = all((difference(h, item) or stride_difference(h, item)) is None for h in found)
-        return found if is_alike else ()
+        return found if all(is_alike(held, item, self.opens) for held in found) else ()
+
+
+def is_alike(left: Variable, right: Variable, opens: Opens) -> bool:
+    """Whether two values differ in their tensors alone, which have the same metadata."""
+    pairs = [leaves(value, opens) for value in (left, right)]
+    if not same_structure(left, right, opens) or pairs[0] is None or pairs[1] is None:
+        return False
+    return all(_is_alike(*pair) for pair in zip(*pairs, strict=True))
+
+
+def _is_alike(left: Variable, right: Variable) -> bool:
+    if isinstance(left, TensorVariable) and isinstance(right, TensorVariable):
+        return (difference(left, right) or stride_difference(left, right)) is None
+    return same_constant(left, right)
 
 
 class AppendedLists:
@@ -171,7 +237,7 @@ class AppendedLists:
         self, evaluator: Frame, carried: CarriedLocals, span: Span, index: Variable
     ) -> None:
         self._evaluator = evaluator
-        self._lists: list[WatchedList] = []
+        self.every: list[WatchedList] = []
         is_next = span.step.is_constant() and span.step.as_constant() == 1
         passed = value_of(index) - value_of(span.start) if is_next else None
         every = (v for f in evaluator.frames() for v in (*f.locals.values(), *f.stack))
@@ -180,62 +246,54 @@ class AppendedLists:
             variable.form = watched
             if watched.held and isinstance(watched.held[-1], RowVariable):
                 _ = watched.held[-1].fake  # made here: inside, a region's graph is at hand
-            self._lists.append(watched)
+            self.every.append(watched)
 
-    @property
-    def names(self) -> list[tuple[str, str]]:
-        return [(f".appended {k}", f".is appended {k}") for k in range(len(self._lists))]
-
-    def lengths(self) -> list[int]:
-        return [len(watched.added) for watched in self._lists]
-
-    def end_branch(self, before: Sequence[int]) -> None:
-        local_variables = self._evaluator.locals
-        for watched, start, (name, is_appended) in zip(
-            self._lists, before, self.names, strict=True
-        ):
-            added = watched.added[start:]
-            if not added:
-                continue
-            if len(added) > 1 or name in local_variables:
-                raise Unsupported("list of a length that depends on data")
-            del watched.added[start:]
-            local_variables[name] = added[0]
-            local_variables[is_appended] = flag(self._evaluator, True)
-
-    def _if_any(self, watched: WatchedList, name: str, is_appended: str) -> TensorVariable | None:
-        """Take what branches have appended into the list; whether there is any."""
-        item = self._evaluator.locals.pop(name, None)
-        if item is None:
-            return None
-        if watched.added:
-            raise Unsupported("list of a length that depends on data")
-        watched.added.append(item)
-        if_any = self._evaluator.locals.pop(is_appended)
-        assert isinstance(if_any, TensorVariable)
-        return if_any
-
-    def end_iteration(self) -> list[Appended]:
+    def end_iteration(self, opens: Opens) -> list[Appended]:
         """What the body has added, which has been evaluated; its graph is at hand.
 
         :raises Unsupported: it has looked at a list to which it has added.
         """
         found = []
-        for watched, names in zip(self._lists, self.names, strict=True):
-            if_any = self._if_any(watched, *names)
+        for watched in self.every:
             watched.last.end_iteration(self._evaluator, watched.added)
             if watched.added and watched.looked_at:
                 raise Unsupported(_LOOKED_AT)
             if watched.added:
                 held = [watched.last.before(item) for item in watched.held]
-                found.append(Appended(watched.target, held, watched.added, if_any))
+                added = [self._in_tensors(entry, opens) for entry in watched.added]
+                found.append(Appended(watched.target, held, added, opens))
         return found
+
+    def _in_tensors(self, entry: Entry, opens: Opens) -> Entry:
+        """With the numbers that vary in tensors; those that do not stay beside others."""
+        items = leaves(entry.item, opens)
+        if items is None or all(isinstance(item, TensorVariable) for item in items):
+            return entry
+        if all(item.is_constant() for item in items):
+            item = numbers_in_tensors(self._evaluator, entry.item, opens)
+        else:
+            made = (i if i.is_constant() else numbers_in_tensors(self._evaluator, i) for i in items)
+            item = rebuilt(entry.item, iter(made), opens)
+        return Entry(item, entry.if_any, entry.is_only_last)
 
     def release(self) -> None:
         """Make them plain lists again."""
-        for watched in self._lists:
+        for watched in self.every:
             del watched.target.form
-        self._lists = []
+        self.every = []
+
+
+def lists_of_loops(evaluator: Frame) -> list[WatchedList]:
+    """The lists that the loops watch whose bodies are being evaluated, in this frame and its callers."""
+    return [watched for loop in _loops_around(evaluator) for watched in loop.lists]
+
+
+def _loops_around(evaluator: Frame) -> Iterator[RolledLoop]:
+    for frame in evaluator.frames():
+        loop = frame.rolled_loop
+        while loop is not None:
+            yield loop
+            loop = loop.around
 
 
 def _is_watchable(variable: Variable | None) -> TypeGuard[ListVariable]:

@@ -22,6 +22,7 @@ from ..decisions import RegionRefused, refuse
 from ..elements import in_range
 from ..identity.aliases import storages_of
 from ..loops.counted_loops import Span, combined, value_of
+from .items import AllItems
 from .rows import AllRows, LeavingBuffer, LoopRows, RowVariable
 
 
@@ -31,6 +32,13 @@ def _element(evaluator: Frame, found: AllRows, index: Variable) -> Variable:
     last = combined(evaluator, "sub", rows.count, ConstantVariable(1))
     if found.is_reversed:
         index = combined(evaluator, "sub", last, index)
+    if isinstance(found, AllItems):
+        return found.element([_row(evaluator, each, index, last) for each in found.columns])
+    return _row(evaluator, rows, index, last)
+
+
+def _row(evaluator: Frame, rows: LoopRows, index: Variable, last: Variable) -> Variable:
+    """The row at a number."""
     if index.is_constant() and rows.count.is_constant():
         return rows.row(index.as_constant())
     if _are_equal(index, last):
@@ -59,6 +67,8 @@ def _are_equal(left: Variable, right: Variable) -> bool:
 def all_rows(sequence: Variable) -> AllRows | None:
     """All rows of one buffer, if these are what a list has."""
     form = getattr(sequence, "form", None)
+    if isinstance(form, AllItems) and not form.is_of_values:
+        return None
     if isinstance(form, AllRows):
         return form
     if not isinstance(sequence, ListVariable) or not sequence.is_read or not sequence._items:

@@ -18,6 +18,7 @@ from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Evaluator, Frame
 from ...variables.base import Keywords, Variable
 from ...variables.constant import ConstantVariable
+from ..branches.assumed_decisions import require
 from ..decisions import ProgramPoint
 from ..identity.aliases import storages_of
 from .shared_rows import LeadingRows, SharedRows
@@ -61,8 +62,8 @@ class RowVariable(TensorVariable):
 class LoopRows:
     """The ``count`` rows of a buffer that ``loop`` has written, each one variable for all that see it.
 
-    There is at least one.  ``shared``: in eager others have them too.  The first are ``copies`` of
-    ``leading``, what the list has held before the loop.
+    ``shared``: in eager others have them too.  The first are ``copies`` of ``leading``, what the list has
+    held before the loop.  ``may_be_none``: data decides whether there is a row.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class LoopRows:
         shared: SharedRows | None,
         leading: Sequence[Variable] = (),
         copies: LeadingRows | None = None,
+        may_be_none: bool = False,
     ) -> None:
+        self.may_be_none = may_be_none
         self.evaluator = evaluator
         self.place = place
         self.leading = leading
@@ -85,7 +88,10 @@ class LoopRows:
         self.loop = loop
         self._shared = shared
         self._made: dict[int, RowVariable] = {}  # by position; -1 is the last
-        self.leaving: EveryRow | None = None  # all of them, where a list of them leaves the graph
+        self.are_numbers = False
+        self.leaving: EveryRow | EveryNumber | None = (
+            None  # all of them, where a list of them leaves the graph
+        )
 
     def note_use(self, is_view: bool) -> None:
         """The rows are read; ``is_view``: by what may be read again later."""
@@ -94,10 +100,18 @@ class LoopRows:
         if self._copies is not None and not is_view:
             self._copies.note_read()
 
-    def every_separate(self) -> EveryRow | None:
+    def require_some(self, evaluator: Evaluator) -> None:
+        """Rely on there being a row, which the graph checks.
+
+        :raises Unsupported: there has been none before.
+        """
+        if self.may_be_none:
+            require(evaluator.frame, "ge", self.count, 1)
+
+    def every_separate(self) -> EveryRow | EveryNumber | None:
         """All of them as they leave the graph, however many; None of a known number."""
         if self.leaving is None and not self.count.is_constant():
-            self.leaving = EveryRow(self)
+            self.leaving = EveryNumber(self) if self.are_numbers else EveryRow(self)
         return self.leaving
 
     def row(self, position: int) -> Variable:
@@ -135,6 +149,7 @@ class AllRows(ListForm):
     """
 
     hides_elements = True
+    is_plain = True  # whether the rows are the elements
     rows: LoopRows
     is_reversed: bool = False
 
@@ -159,7 +174,8 @@ class AllRows(ListForm):
             return self.rows.buffer
         return tensor_of(evaluator, "flip", self.rows.buffer, [0])
 
-    def truth(self) -> bool:
+    def truth(self, evaluator: Evaluator) -> bool:
+        self.rows.require_some(evaluator)
         return True
 
     def length(self) -> Variable:
@@ -177,10 +193,15 @@ class AllRows(ListForm):
         elif key.is_constant() and not self.is_reversed and key.as_constant() in self.rows.led():
             return self.rows.row(key.as_constant())
         elif key.is_constant() and key.as_constant() in (0, -1):
+            self.rows.require_some(evaluator)
             place = 0 if (key.as_constant() == 0) != self.is_reversed else -1
             if self.rows.is_only(place) or self._has_two(evaluator):
-                return self.rows.row(place)
+                return self.at_end(place)
         return None
+
+    def at_end(self, place: int) -> Variable:
+        """The element at one end, 0 or -1."""
+        return self.rows.row(place)
 
     def _has_two(self, evaluator: Evaluator) -> bool:
         """Whether the first row is not the last one, guarded; False where data decides it."""
@@ -207,6 +228,9 @@ def join_rows(
     buffer = _joined_buffer(evaluator, arguments[0])
     if buffer is None:
         return None
+    form = getattr(arguments[0], "form", None)
+    if isinstance(form, AllRows):
+        form.rows.require_some(evaluator)
     dimension: int = where.as_constant()
     rank = buffer.fake.dim() - (function is torch.cat)
     if not -rank <= dimension < rank:
@@ -227,7 +251,7 @@ def _joined_buffer(evaluator: Frame, sequence: Variable) -> TensorVariable | Non
     """A tensor of all rows of one buffer that a sequence has, in its order."""
     form = getattr(sequence, "form", None)
     if isinstance(form, AllRows):
-        return form.in_order(evaluator)
+        return form.in_order(evaluator) if form.is_plain else None
     rows = getattr(sequence, "_items", None)
     if not rows or not isinstance(rows[-1], RowVariable):
         return None
@@ -268,6 +292,16 @@ class EveryRow(Variable):
 
     def index_of(self, row: RowVariable) -> int:
         return row.position - self._first if row.position >= 0 else row.position
+
+
+class EveryNumber(Variable):
+    """A list of the numbers in all rows of a buffer."""
+
+    def __init__(self, rows: LoopRows) -> None:
+        self._buffer = LeavingBuffer(rows)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_call(torch.Tensor.tolist, self._buffer)
 
 
 class _SeparateRows(Variable):
@@ -331,7 +365,7 @@ def separate(outputs: Sequence[Variable]) -> ProgramPoint | None:
         if storage_identity(rows.buffer.fake) in shown:
             return rows.place
         found, every = escaping.get(key, []), rows.leaving
-        if every is None:
+        if every is None or isinstance(every, EveryNumber):
             made = _SeparateRows(rows, [row.position for row in found])
             for index, row in enumerate(found):
                 row.loaded_instead = _SeparateRow(made, index)

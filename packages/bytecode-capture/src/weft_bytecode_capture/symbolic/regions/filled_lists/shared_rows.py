@@ -96,7 +96,8 @@ class LeadingRows:
 class RowSharing:
     """What a loop's body appends to lists, compared with all that is there beside.
 
-    ``written`` are the storages of tensors that the body writes to; ``taken`` the nodes that it takes.
+    ``written`` are the storages of tensors that the body writes to; ``taken`` the nodes that it takes;
+    ``buffers`` the tensors that it fills.
     """
 
     def __init__(
@@ -106,12 +107,14 @@ class RowSharing:
         carried: Sequence[Carried],
         taken: Sequence[torch.fx.Node],
         written: Sequence[int],
+        buffers: Sequence[TensorVariable],
     ) -> None:
         self._evaluator = evaluator
         self._place = place
         self._aliases = evaluator.state.aliases
         self._current = self._aliases.current
         self._outer = storages(node_values(taken)) | storages(c.start.fake for c in carried)
+        self._outer -= storages(buffer.fake for buffer in buffers)  # of which only the lists know
         kept = [c for c in carried if c.result is not None]
         self._states = {storage_identity(c.parameter.fake): c for c in kept}
         left = storages(c.result.fake for c in kept if c.result is not None)
@@ -139,7 +142,6 @@ class RowSharing:
 
         :raises Unsupported: an iteration may write to what an earlier one has appended.
         """
-        self._outer -= storages(buffer.fake for buffer, _ in rows)  # of which only the lists know
         for buffer, item in rows:
             self._aliases.note_view(self._place, buffer, item)
             state = self._states.get(storage_identity(item.fake))

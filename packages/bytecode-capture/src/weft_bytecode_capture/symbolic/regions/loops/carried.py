@@ -81,7 +81,7 @@ class CarriedLocals:
         self.opened: dict[
             int, Variable
         ] = {}  # containers that stand for what they hold, by identity
-        self._met: set[int] = set()  # those that the body has left
+        self.met: set[int] = set()  # those that the body has left
 
     def begin(self) -> None:
         """Put a parameter in the place of each tensor that the body may bind anew."""
@@ -219,9 +219,9 @@ class CarriedLocals:
     def _check_names(self, name: str, after: Variable) -> None:
         """Refuse two locals that have one container: what stands for it would be two."""
         for container in opened(after, self._opens_left):
-            if id(container) in self._met:
+            if id(container) in self.met:
                 raise Unsupported("local that is bound in a loop", f"{name}: {after!r}, as another")
-            self._met.add(id(container))
+            self.met.add(id(container))
 
     def _first(
         self, name: str, item: Variable, first_bound: Callable[[TensorVariable], TensorVariable]

@@ -10,7 +10,7 @@ import abc
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.fx
@@ -23,7 +23,6 @@ from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..branches.branch_ends import BranchEnd
 from ..branches.join_points import EXIT, loops, meeting_point, reachable, resolved, successors
 from ..evaluation import every_instruction, run_until
 from ..state.containers import Opens, opens_none
@@ -50,7 +49,7 @@ class RolledLoop(abc.ABC):
 
     ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.  ``note`` is the
     local that says whether it goes on.  ``stack`` is the frame's before an iteration; ``opens`` says which
-    containers an iteration has made.
+    containers an iteration has made.  ``lists`` are those whose additions it notes.
     """
 
     at: int
@@ -59,6 +58,7 @@ class RolledLoop(abc.ABC):
     note: str
     around: RolledLoop | None = None
     opens: Opens = staticmethod(opens_none)
+    lists: Sequence[Any] = ()
 
     def __init__(self, inside: frozenset[int], stack: list[Variable | None]) -> None:
         self.inside = inside
@@ -78,20 +78,6 @@ class RolledLoop(abc.ABC):
         """Note whether a branch has left the loop, unless something inside it has noted that."""
 
 
-class ListsInBranches(Protocol):
-    """The lists that a loop's body appends to, as the branches that leave the loop see them."""
-
-    @property
-    def names(self) -> Sequence[tuple[str, str]]:
-        """Of each list the local that has what a branch appends, and that which says whether one does."""
-
-    def lengths(self) -> list[int]:
-        """How much an iteration has appended to each so far."""
-
-    def end_branch(self, before: Sequence[int]) -> None:
-        """Put what a branch has appended, ``before`` which there were so many, into these locals."""
-
-
 class RolledFor(RolledLoop):
     """A ``for`` loop, which ``breaks`` may leave; its body appends to ``lists``."""
 
@@ -104,7 +90,7 @@ class RolledFor(RolledLoop):
         breaks: Breaks,
         stack: list[Variable | None],
         opens: Opens,
-        lists: ListsInBranches,
+        lists: Sequence[Any],
     ) -> None:
         super().__init__(inside, stack)
         self.opens = opens
@@ -113,28 +99,10 @@ class RolledFor(RolledLoop):
         self.ends = head.index, after_loop(head)
         self.breaks = breaks
 
-    def live(self, evaluator: Frame) -> frozenset[str]:
-        return super().live(evaluator).union(*self.lists.names)
-
     def finish_branch(self, evaluator: Frame) -> None:
-        breaks, before = self.breaks.every, self.lists.lengths()
+        breaks = self.breaks.every
         run_until(evaluator, breaks | {self.head}, every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in breaks)
-        self.lists.end_branch(before)
-
-    def join_lists(self, evaluator: Frame, one: BranchEnd, other: BranchEnd) -> None:
-        """Where ``one`` branch has appended to a list, note that the other, which leaves the loop, has not.
-
-        :raises Unsupported: it goes on, so that an iteration has no row.
-        """
-        for item, is_appended in self.lists.names:
-            if item not in one.locals or item in other.locals:
-                continue
-            if LEFT not in other.locals:
-                raise Unsupported("list of a length that depends on data")
-            with other.subgraph.active():
-                other.locals[is_appended] = flag(evaluator, False)
-                other.locals[item] = like_result(evaluator, one.locals[item], self.opens)
 
     def note_end(self, evaluator: Frame, has_left: bool) -> None:
         has_left |= evaluator.finished

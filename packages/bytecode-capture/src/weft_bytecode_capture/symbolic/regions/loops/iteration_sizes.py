@@ -1,12 +1,13 @@
-"""Sizes that differ by the iteration of a loop that is kept, as those of ``x[:i]``."""
+"""Sizes that differ by the iteration of a loop that is kept, as those of ``x[:i]`` and of ``x[mask]``."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+import torch.fx
 
 from ...._torch.symbols import expression_of, extremes, unbacked_symbols
 from ....unsupported import Unsupported
@@ -37,6 +38,32 @@ def check_size(evaluator: Frame, tensor: torch.Tensor) -> None:
     """Refuse a tensor that leaves an iteration where its size differs by that."""
     if differ_by_iteration(evaluator, tensor.shape):
         raise Unsupported("tensor whose size differs by iteration", str(tuple(tensor.shape)))
+
+
+def is_known_inside(evaluator: Frame, number: Any) -> bool:
+    """Whether a size depends on data in the region at hand, of which nothing outside knows it."""
+    graph = evaluator.graph
+    unknown = unbacked_symbols(number) - graph.counters.keys()
+    return graph.is_in_region and any(symbol not in graph.shapes.data for symbol in unknown)
+
+
+def size_known_inside(
+    evaluator: Frame,
+    tensor: torch.fx.Node,
+    query: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    size: torch.SymInt,
+) -> Variable:
+    """Such a size as a number in a tensor: what a method of ``tensor`` gives, by name and arguments."""
+    from ...models.numbers.tensor_number import TensorNumberVariable
+    from ...models.torch.tensor import tensor_of
+
+    name, *arguments = query
+    node = evaluator.graph.graph.call_method(name, (tensor, *arguments), dict(keywords))
+    node.meta["example_value"] = size
+    given = SymbolicIntegerVariable(node, size)
+    made = tensor_of(evaluator, torch.full, (), given, dtype=torch.int64)
+    return TensorNumberVariable(made, int, True)
 
 
 def size_variable(evaluator: Frame, size: torch.SymInt) -> Variable:

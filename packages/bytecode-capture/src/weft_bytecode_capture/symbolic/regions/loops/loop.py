@@ -6,10 +6,7 @@ local tensor that the body binds anew is a parameter.  What the body leaves must
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 import torch
@@ -18,7 +15,6 @@ import torch.fx
 from ...._torch.symbols import assume, expression_of, known_bounds, new_integer
 from ....unsupported import Unsupported
 from ...decode import DecodedInstruction, after_loop
-from ...models.containers.sequences import ListVariable
 from ...models.iterators.builtin_iterators import (
     IteratorVariable,
     ListIteratorVariable,
@@ -27,31 +23,27 @@ from ...models.iterators.builtin_iterators import (
 )
 from ...models.iterators.joint_iterators import JointIteratorVariable
 from ...models.numbers.symbolic_integer import LoopCounter, SymbolicIntegerVariable
-from ...models.numbers.symbolic_number import SymbolicNumberVariable
 from ...models.numbers.symbolic_range import SymbolicRangeIteratorVariable
-from ...models.torch.tensor import TensorVariable, tensor_of
+from ...models.torch.tensor import TensorVariable
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..branches.assumed_decisions import require
 from ..branches.branch import ElseOfLoop, ReturnFromLoop, is_undecided
 from ..branches.join_points import bound_names, loops, reachable, resolved
 from ..decisions import ProgramPoint, refuse
 from ..evaluation import attempted, check_unchanged, may_attempt, run_until
-from ..filled_lists.appended import Appended, AppendedLists
+from ..filled_lists.appended import AppendedLists
+from ..filled_lists.filling import ListFilling
 from ..filled_lists.listed_rows import listed_rows
-from ..filled_lists.rows import AllRows, LoopRows
-from ..filled_lists.shared_rows import LeadingRows, RowSharing
 from ..state.python_state import ObjectStates
 from ..state.slots import CarriedSlots
-from ..subgraph import Subgraph, parameter, regional
+from ..subgraph import Subgraph, parameter
 from .candidates import candidate_iterator
 from .carried import CarriedLocals
 from .counted_loops import (
     CountedIterator,
     JointElements,
     Span,
-    combined,
     joint_span,
     node_of,
     value_of,
@@ -60,7 +52,6 @@ from .early_exit import (
     DONE,
     RolledFor,
     breaks_of,
-    call_in,
     returned_value,
     rolling,
     unset_flag,
@@ -172,22 +163,6 @@ def roll_loop(evaluator: Frame, instruction: DecodedInstruction, iterator: Varia
     return True
 
 
-@dataclass(frozen=True)
-class _FilledList:
-    """A list that a loop appends to: buffers of ``count`` rows, each with what it gets in an iteration.
-
-    The first rows are what the list has held before, its ``leading`` elements.  Where data ends the loop
-    ``counted`` is the tensor that says how many iterations have appended, of which there ``may_be_none``.
-    """
-
-    target: ListVariable
-    leading: Sequence[TensorVariable]
-    count: Variable
-    rows: Sequence[tuple[TensorVariable, TensorVariable]]
-    counted: TensorVariable | None = None
-    may_be_none: bool = False
-
-
 class _ForLoop:
     def __init__(
         self,
@@ -216,7 +191,6 @@ class _ForLoop:
         self._taken: list[torch.fx.Node] = []
         self._written = len(evaluator.state.aliases.written)  # before the body
         self.done: TensorVariable | None = None  # the parameter that says that the loop has ended
-        self.counts: list[TensorVariable] = []  # those that count the rows of lists, likewise
 
     def run(self) -> None:
         evaluator = self.evaluator
@@ -228,32 +202,36 @@ class _ForLoop:
         try:
             depth = len(evaluator.stack)
             stack = list(evaluator.stack)
-            rolled = RolledFor(self.head, self.inside, self.breaks, stack, states.is_new, lists)
+            rolled = RolledFor(
+                self.head, self.inside, self.breaks, stack, states.is_new, lists.every
+            )
             with self.subgraph.active(), rolling(evaluator, rolled):
                 element = self.iterator.element(evaluator, index)
                 evaluator.stack.append(element)
                 run_until(evaluator, {self.head.index}, self.inside)
                 self.carried.end_iteration(None if DONE in evaluator.locals else element)
                 slots.end_iteration()
-                appended = lists.end_iteration()
+                appended = lists.end_iteration(states.is_new)
             if evaluator.finished or len(evaluator.stack) != depth:  # in every iteration
                 raise Unsupported("return inside a loop")
         finally:
             lists.release()
         check_unchanged(states)
         slots.bind()
-        self._end_early(evaluator.locals.pop(DONE, None), appended)
+        self._end_early(evaluator.locals.pop(DONE, None))
         returned = returned_value(evaluator, self.carried, self.outer)
-        written = evaluator.state.aliases.written[self._written :]
+        filling = ListFilling(
+            evaluator, self.place, self.span, self.carried, appended, self.done, self._written
+        )
         with self.subgraph.active(may_add_outside=True):
-            buffers = self._fill_buffers(index, appended)
+            filling.fill(index)
         results = {name: self._result(name, element) for name in self.carried.bound(self.live)}
         loop = self._emit(index)
         for name in self.dead:
             evaluator.locals.pop(name, None)
         evaluator.locals.update(results)
         slots.finish()
-        self._fill_lists(loop, buffers, written)
+        filling.finish(loop, self._taken)
         evaluator.stack.pop()
         self.iterator.exhaust()
         evaluator.next_index = after_loop(self.head)
@@ -275,37 +253,18 @@ class _ForLoop:
             raise Unsupported("local that is unbound after no iteration", repr(like))
         return unset_like(self.evaluator, self.outer, like)
 
-    def _end_early(self, done: Variable | None, appended: Sequence[Appended]) -> None:
+    def _end_early(self, done: Variable | None) -> None:
         """Carry whether an iteration has left the loop on a tensor's value."""
         if done is None:
             return
         assert isinstance(done, TensorVariable)
         self.done = self.carried.add("done", unset_flag(self.evaluator, self.outer), done).parameter
-        if appended and (not self.span.has_unit_step() or self.builder.is_in_region):
-            raise Unsupported("list of a length that depends on data")
-        for each in appended:
-            self._count(each)
-
-    def _count(self, appending: Appended) -> None:
-        """Carry how many iterations have appended to a list: it has a row of each."""
-        none = call_in(self.evaluator, self.outer, torch.zeros, (), dtype=torch.int64)
-        counted = self.carried.add("count", none, None)
-        more = 1 if appending.if_any is None else appending.if_any
-        with self.subgraph.active():
-            counted.result = tensor_of(self.evaluator, torch.add, counted.parameter, more)
-        self.counts.append(counted.parameter)
 
     def _differs(self, reason: str) -> NoReturn:
         """The first iteration may differ from the others only: it is tried without that one."""
         raise refuse(self.evaluator, self.place, reason, peel=True)
 
     # Before the body.
-
-    def _values(self) -> range:
-        """The numbers that the counter has, where something depends on how many they are."""
-        if self.span.values is None:
-            raise Unsupported("loop of another length in each call, of which all elements are used")
-        return self.span.values
 
     def _counter(self) -> SymbolicIntegerVariable:
         span = self.span
@@ -322,125 +281,6 @@ class _ForLoop:
         index = SymbolicIntegerVariable(parameter(self.subgraph.graph, "index", value), value)
         self.builder.counters[expression_of(value)] = LoopCounter(index, *ends)
         return index
-
-    # After the body.
-
-    def _fill_buffers(
-        self, index: SymbolicIntegerVariable, appended: Sequence[Appended]
-    ) -> list[_FilledList]:
-        """Write what the body appends to lists into rows of buffers made before the loop."""
-        found = []
-        counts: Sequence[TensorVariable | None] = self.counts or [None] * len(appended)
-        for appending, counted in zip(appended, counts, strict=True):
-            leading = appending.leading()
-            count = self._row_count(appending, leading)
-            position = self._position(index)
-            if leading:
-                position = combined(self.evaluator, "add", position, ConstantVariable(len(leading)))
-            rows = []
-            for item in appending.added:
-                if not isinstance(item, TensorVariable):
-                    raise Unsupported("append of something that is no tensor", repr(item))
-                buffer = unset_like(self.evaluator, self.outer, item, count)
-                rows.append((buffer, item))
-                with self._outside():
-                    for place, held in enumerate(leading):
-                        self._write_row(buffer, ConstantVariable(place), held)
-                self._write_row(buffer, position, item)
-            may_be_none = appending.if_any is not None
-            filled = _FilledList(appending.target, leading, count, rows, counted, may_be_none)
-            found.append(filled)
-        return found
-
-    def _write_row(self, buffer: TensorVariable, place: Variable, item: TensorVariable) -> None:
-        where = [buffer, ConstantVariable(0), place]
-        row = self.builder.call_function(self.evaluator, torch.select, where, {})
-        self.builder.call_method(self.evaluator, "copy_", row, (item,), {})
-
-    @contextlib.contextmanager
-    def _outside(self) -> Iterator[None]:
-        """Nodes go before the loop meanwhile."""
-        inner, self.builder.graph = self.builder.graph, self.outer
-        try:
-            yield
-        finally:
-            self.builder.graph = inner
-
-    def _row_count(self, appending: Appended, leading: Sequence[TensorVariable]) -> Variable:
-        """How many rows a buffer has: symbolic for a list that the loop alone fills, row by row."""
-        if self.span.may_be_empty:
-            raise Unsupported("list of a length that differs by iteration")
-        is_filled_alone = leading or not appending.held
-        if len(appending.added) != 1 or not is_filled_alone or not self.span.has_unit_step():
-            if self.done is not None:
-                raise Unsupported("list of a length that depends on data")
-            self._values()
-        with self._outside():
-            count = self.span.count(self.evaluator)
-            return combined(self.evaluator, "add", count, ConstantVariable(len(leading)))
-
-    def _position(self, index: SymbolicIntegerVariable) -> Variable:
-        """The number of the iteration."""
-        passed = combined(self.evaluator, "sub", index, self.span.start)
-        return combined(self.evaluator, "floordiv", passed, self.span.step)
-
-    def _fill_lists(
-        self, loop: torch.fx.Node, filled: Sequence[_FilledList], written: Sequence[int]
-    ) -> None:
-        """Put the rows of the buffers that ``loop`` has filled into the lists."""
-        if not filled:
-            return
-        evaluator = self.evaluator
-        tensors = self.carried.tensors
-        sharing = RowSharing(evaluator, self.place, tensors, self._taken, written)
-        shared = iter(sharing.note([pair for each in filled for pair in each.rows]))
-        for each in filled:
-            leading = (each.leading, self._leading_rows(each.leading))
-            rows = [
-                LoopRows(evaluator, self.place, *part, next(shared), *leading)
-                for part in (self._filled(each, buffer, loop) for buffer, _ in each.rows)
-            ]
-            if self.span.values is None or self.done is not None:
-                each.target.form = AllRows(rows[0])
-            else:
-                every = zip(*(part.every() for part in rows), strict=True)
-                added = [row for iteration in every for row in iteration]
-                each.target._items[len(each.target._items) - len(each.leading) :] = added
-
-    def _filled(
-        self, each: _FilledList, buffer: TensorVariable, loop: torch.fx.Node
-    ) -> tuple[TensorVariable, Variable, torch.fx.Node]:
-        """The rows of ``buffer`` that ``loop`` has filled, how many there are, the node that gives them."""
-        if each.counted is None:
-            return buffer, each.count, loop
-        led = ConstantVariable(len(each.leading))
-        count = combined(self.evaluator, "add", self._row_number(each, each.counted), led)
-        with self.builder.fake_mode:
-            fake = torch.narrow(buffer.fake, 0, 0, value_of(count))  # which is inside, always
-        node = self.builder.graph.call_function(torch.narrow, (buffer.node, 0, 0, node_of(count)))
-        node.meta.update(loop.meta)
-        node.meta["example_value"] = fake
-        return regional(node, fake), count, node
-
-    def _row_number(self, each: _FilledList, counted: TensorVariable) -> SymbolicNumberVariable:
-        """How many iterations have appended to a list, a number that data decides."""
-        count = self.evaluator.call_method(counted, "item")
-        if not isinstance(count, SymbolicNumberVariable):
-            raise Unsupported("list of a length that depends on data")
-        assume(count.value <= value_of(self.span.count(self.evaluator)))
-        assume(count.value >= int(not each.may_be_none))
-        if each.may_be_none and not each.leading:
-            require(self.evaluator, "ge", count, 1)
-        return count
-
-    def _leading_rows(self, leading: Sequence[TensorVariable]) -> LeadingRows | None:
-        """What watches over the copies of ``leading`` in a buffer."""
-        if not leading:
-            return None
-        refusal = refuse(self.evaluator, self.place, "write to a tensor that is in a list")
-        made = LeadingRows(self.evaluator, leading, self._written, refusal)
-        self.evaluator.state.aliases.copies.append(made)
-        return made
 
     # The region.
 
