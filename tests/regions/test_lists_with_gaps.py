@@ -135,9 +135,23 @@ def read_by_another_loop(x: Tensor) -> Any:
     return total
 
 
+def as_places(x: Tensor) -> Any:
+    found, values = [], []
+    for i in range(N):
+        if x[i] > 0:
+            found.append(i)
+            values.append(x[i].item() * 2)
+    return (
+        x[torch.tensor(found)],
+        torch.tensor(found[::-1], dtype=torch.int32),
+        torch.tensor(values),
+    )
+
+
 KEPT = [
     either, some, some_behind_others, in_two_lists, places, numbers_and_tensors, several, in_dicts,
     the_last_that_there_was, before_the_end, by_a_function, read_by_another_loop,
+    as_places,
 ]  # fmt: skip
 
 

@@ -476,6 +476,8 @@ class ArrayConversionVariable(TorchFunctionVariable):
 def _holds_scalar(evaluator: Evaluator, variable: Variable) -> bool:
     """Whether a value is a NumPy scalar or a list or tuple with one in it."""
     if isinstance(variable, (ListVariable, TupleVariable)):
+        if isinstance(variable, ListVariable) and variable.form is not None:
+            return False  # what loops fill lists with is none
         return any(_holds_scalar(evaluator, item) for item in variable.iterate(evaluator))
     return variable.is_constant() and is_scalar(variable.as_constant())
 

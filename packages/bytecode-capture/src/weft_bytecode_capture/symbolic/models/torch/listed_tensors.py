@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...protocol import Evaluator
+from ...regions.filled_lists.items import numbers_in_order
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.graph_arguments import with_dtype
@@ -32,6 +33,15 @@ def tensor_of_list(
         return None
     if not _is_sequence(arguments[0]):
         return None  # ``as_tensor`` of a tensor is that tensor, with its history
+    filled = numbers_in_order(evaluator, arguments[0])
+    if filled is not None:
+        kind, rows = filled
+        options = {
+            "dtype": ConstantVariable(_dtype_of(kind)),
+            **keywords,
+            "copy": ConstantVariable(True),
+        }
+        return evaluator.graph.call_method(evaluator, "to", rows, (), options)
     shape, elements = _shape(evaluator, arguments[0]), list(_elements(evaluator, arguments[0]))
     tensors = [element for element in elements if isinstance(element, TensorVariable)]
     if shape is None or not all(map(_is_number, elements)):

@@ -73,6 +73,8 @@ def require(evaluator: Frame, operator: str, number: Variable, bound: int) -> No
     """
     state, place = evaluator.state, (evaluator.code, evaluator.index)
     condition = evaluator.binary_operation(operator, number, ConstantVariable(bound))
+    if condition.is_constant() and condition.as_constant():
+        return  # it is checked already
     is_relied_on = (
         state.options.assume_decisions is not False and place not in state.frame.history.refuted
     )

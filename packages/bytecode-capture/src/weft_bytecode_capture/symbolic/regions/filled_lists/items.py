@@ -79,6 +79,17 @@ class AllItems(AllRows):
         return self.template.kind if type(self.template) is TensorNumberVariable else None
 
 
+def numbers_in_order(
+    evaluator: Evaluator, sequence: Variable
+) -> tuple[type, TensorVariable] | None:
+    """The type of the numbers in such a list, and a tensor of them; None of other things."""
+    form = getattr(sequence, "form", None)
+    if not isinstance(form, AllItems) or form.kind is None:
+        return None
+    form.rows.require_some(evaluator)
+    return form.kind, form.in_order(evaluator.frame)
+
+
 def rows_of(template: Variable, columns: Sequence[LoopRows], opens: Opens) -> AllRows:
     """What a list is whose elements are like ``template``, with rows of ``columns`` for its tensors."""
     if isinstance(template, TensorVariable):
