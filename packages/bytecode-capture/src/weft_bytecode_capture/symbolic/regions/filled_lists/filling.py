@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.fx
@@ -20,6 +21,7 @@ from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
+from ..branches.assumed_decisions import require
 from ..decisions import ProgramPoint, refuse
 from ..loops.carried import CarriedLocals
 from ..loops.counted_loops import Span, combined, node_of, value_of
@@ -233,11 +235,11 @@ class ListFilling:
         shared = iter(sharing.note(rows))
         for each, (count, buffers, node) in zip(self._lists, found, strict=True):
             leading = (each.leading, self._leading_rows(each.leading))
-            may_be_none = each.appending.may_be_none and not count.is_constant()
+            one = partial(require, operator="ge", number=count, bound=1)
+            depends = each.appending.may_be_none and not count.is_constant()
+            given = (*leading, one if depends else None)
             made = iter(
-                LoopRows(
-                    evaluator, self.place, buffer, count, node, next(shared), *leading, may_be_none
-                )
+                LoopRows(evaluator, self.place, buffer, count, node, next(shared), *given)
                 for buffer in buffers
             )
             parts = [[next(made) for _ in b.tensors] for b in each.buffers]

@@ -18,7 +18,6 @@ from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Evaluator, Frame
 from ...variables.base import Keywords, Variable
 from ...variables.constant import ConstantVariable
-from ..branches.assumed_decisions import require
 from ..decisions import ProgramPoint
 from ..identity.aliases import storages_of
 from .shared_rows import LeadingRows, SharedRows
@@ -63,7 +62,7 @@ class LoopRows:
     """The ``count`` rows of a buffer that ``loop`` has written, each one variable for all that see it.
 
     ``shared``: in eager others have them too.  The first are ``copies`` of ``leading``, what the list has
-    held before the loop.  ``may_be_none``: data decides whether there is a row.
+    held before the loop.  ``require_one`` relies on there being a row, where data decides that.
     """
 
     def __init__(
@@ -76,9 +75,9 @@ class LoopRows:
         shared: SharedRows | None,
         leading: Sequence[Variable] = (),
         copies: LeadingRows | None = None,
-        may_be_none: bool = False,
+        require_one: Callable[[Frame], None] | None = None,
     ) -> None:
-        self.may_be_none = may_be_none
+        self._require_one = require_one
         self.evaluator = evaluator
         self.place = place
         self.leading = leading
@@ -105,8 +104,8 @@ class LoopRows:
 
         :raises Unsupported: there has been none before.
         """
-        if self.may_be_none:
-            require(evaluator.frame, "ge", self.count, 1)
+        if self._require_one is not None:
+            self._require_one(evaluator.frame)
 
     def every_separate(self) -> EveryRow | EveryNumber | None:
         """All of them as they leave the graph, however many; None of a known number."""
