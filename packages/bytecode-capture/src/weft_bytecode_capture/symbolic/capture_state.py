@@ -31,10 +31,9 @@ from .graph.checkpointed import Checkpoints
 from .graph.fake_mode import OperandCheck
 from .graph.graph_builder import GraphBuilder
 from .models.iterators.generators import GeneratorVariable
-from .models.libraries.clocks import ClockVariable
 from .overrides import Overrides
 from .policy import is_library_module
-from .protocol import Evaluator, Frame
+from .protocol import Evaluator, Frame, Reading
 from .regions.decisions import DecodeCache, ProgramPoint
 from .regions.identity.aliases import AliasLedger
 from .regions.identity.choices import Choice
@@ -183,7 +182,7 @@ class CaptureState:
         self.generators: list[GeneratorVariable] = []
         self.warning_blocks: list[Variable] = []  # of ``catch_warnings``, entered here
         self.drawn: DrawnSource | None = None  # on entry
-        self.readings: list[ClockVariable] = []
+        self.readings: list[Reading] = []
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}
         self._type_lookups: dict[tuple[type, str], tuple[type, Any] | None] = {}

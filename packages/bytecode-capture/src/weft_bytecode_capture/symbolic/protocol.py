@@ -31,7 +31,6 @@ from .shapes.symbols import ShapeSymbols
 if TYPE_CHECKING:
     from .graph.checkpointed import Checkpoints
     from .graph.storages import Layout
-    from .models.libraries.clocks import ClockVariable
     from .regions.identity.aliases import AliasLedger
     from .side_effects import SideEffects
     from .variables.base import Arguments, Keywords, Variable
@@ -236,6 +235,12 @@ class Overrides(Protocol):
     ) -> Variable | None: ...
 
 
+class Reading(Protocol):
+    """What a clock says: a :class:`~.models.libraries.clocks.ClockVariable`."""
+
+    def require_last(self) -> None: ...
+
+
 class State(Protocol):
     """What all evaluators of one frame's capture share."""
 
@@ -254,7 +259,7 @@ class State(Protocol):
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]
     drawn: DrawnSource | None
-    readings: list[ClockVariable]
+    readings: list[Reading]
     warning_blocks: list[Variable]
 
     @property

@@ -19,7 +19,7 @@ from ...._torch.symbols import size_hint
 from ....frame.emitter import Emitter
 from ....sources import CalledSource
 from ....unsupported import BreakEarlier, Unsupported
-from ...protocol import Evaluator
+from ...protocol import Evaluator, Reading
 from ..numbers.later_numbers import LaterFloatVariable
 from ..table import models
 
@@ -30,7 +30,7 @@ class ClockVariable(LaterFloatVariable):
     """What a clock says; ``earlier``: the reading before it, which is made first."""
 
     def __init__(
-        self, evaluator: Evaluator, clock: Callable[[], float], earlier: ClockVariable | None
+        self, evaluator: Evaluator, clock: Callable[[], float], earlier: Reading | None
     ) -> None:
         super().__init__(evaluator.graph.shapes, clock, ())
         root, graph = evaluator.state.root, evaluator.graph
@@ -41,6 +41,7 @@ class ClockVariable(LaterFloatVariable):
         self._is_first = not any(map(_computes, graph.made_at))
         self._source = CalledSource(functools.partial(clock), ()) if self._is_first else None
         self._clock = clock
+        assert earlier is None or isinstance(earlier, ClockVariable)
         self._earlier = earlier
 
     def require_last(self) -> None:

@@ -28,6 +28,7 @@ from ..libraries.drawn_functions import drawn_argument, drawn_tensor, with_drawn
 from ..libraries.random_draws import source_of_draws
 from ..objects.opaque import OpaqueVariable
 from ..table import model
+from .own_generators import OwnGenerator
 from .tensor import TensorVariable
 from .torch_function import TorchFunctionVariable
 
@@ -46,7 +47,7 @@ def _write(generator: torch.Generator, state: bytes) -> None:
 _GENERATORS = GeneratorKind(lambda generator: torch.Generator(), _read, _write)
 
 
-class GeneratorVariable(OpaqueVariable):
+class GeneratorVariable(OwnGenerator):
     """A generator of torch's on the CPU, from outside or made on entry of the frame."""
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
@@ -63,6 +64,32 @@ class GeneratorVariable(OpaqueVariable):
             raise Unsupported(_KIND, f"{self!r}.{name}()")
         draw_on_entry(evaluator, self, torch.Generator.manual_seed, arguments, {})
         return self
+
+    def fill(
+        self,
+        evaluator: Evaluator,
+        tensor: Variable,
+        name: str,
+        arguments: Arguments,
+        keywords: Keywords,
+    ) -> Variable:
+        assert isinstance(tensor, TensorVariable)
+        fake = tensor.fake
+        laid_out = fake.device == _CPU and is_known_contiguous(fake)
+        if name not in _FILLING or not laid_out or not fake.dim():
+            raise Unsupported(_KIND, f"{tensor!r}.{name}(generator=...)")
+        positional, named = evaluator.snapshots(
+            arguments, keywords, name
+        )  # of which it may refuse some
+        dtype = fake.dtype
+
+        def draw(own: torch.Generator, size: Any) -> Any:
+            made = torch.empty(tuple(size), dtype=dtype, device=_CPU)
+            return getattr(made, name)(*positional, **named, generator=own)
+
+        sizes = [tensor.get_attribute(evaluator, "shape")]
+        taken = _taken(evaluator, self, draw, sizes, {}, fake.shape)
+        return evaluator.graph.call_method(evaluator, "copy_", tensor, [taken], {})
 
 
 @register_wrapper(torch.Generator)
@@ -194,31 +221,3 @@ def _taken(
 _FILLING = frozenset(
     ("normal_", "uniform_", "random_", "exponential_", "bernoulli_", "log_normal_")
 )
-
-
-def filled(
-    evaluator: Evaluator,
-    tensor: TensorVariable,
-    name: str,
-    arguments: Arguments,
-    keywords: Keywords,
-) -> Variable:
-    """``tensor.normal_(generator=generator)`` and its like."""
-    generator = keywords.get("generator")
-    if not isinstance(generator, GeneratorVariable):
-        return evaluator.graph.call_method(evaluator, name, tensor, arguments, keywords)
-    fake = tensor.fake
-    laid_out = fake.device == _CPU and is_known_contiguous(fake)
-    if name not in _FILLING or not laid_out or not fake.dim():
-        raise Unsupported(_KIND, f"{tensor!r}.{name}(generator=...)")
-    given = {key: value for key, value in keywords.items() if key != "generator"}
-    positional, named = evaluator.snapshots(arguments, given, name)  # of which it may refuse some
-    dtype = fake.dtype
-
-    def draw(own: torch.Generator, size: Any) -> Any:
-        made = torch.empty(tuple(size), dtype=dtype, device=_CPU)
-        return getattr(made, name)(*positional, **named, generator=own)
-
-    sizes = [tensor.get_attribute(evaluator, "shape")]
-    taken = _taken(evaluator, generator, draw, sizes, {}, fake.shape)
-    return evaluator.graph.call_method(evaluator, "copy_", tensor, [taken], {})

@@ -49,6 +49,7 @@ from ..numbers.symbolic_integer import has_symbolic_integer
 from ..table import model_of
 from .numbers_read import number_of_data
 from .own_attributes import WithAttributes
+from .own_generators import OwnGenerator
 from .tensor_subscripts import (
     otherwise_subscripted,
     require_assignable,
@@ -402,10 +403,9 @@ class TensorVariable(WithAttributes):
             return self._subscript(evaluator, name, arguments, keywords)
         if not callable(getattr(torch.Tensor, name, None)):
             no_attribute(evaluator, "Tensor", name)
-        if "generator" in keywords:
-            from .drawn_tensors import filled
-
-            return filled(evaluator, self, name, arguments, keywords)
+        if isinstance(generator := keywords.get("generator"), OwnGenerator):
+            given = {key: value for key, value in keywords.items() if key != "generator"}
+            return generator.fill(evaluator, self, name, arguments, given)
         read = self.changed.memory_of(self) if name == "detach" and self.changed else self
         return evaluator.graph.call_method(evaluator, name, read, arguments, keywords)
 
