@@ -47,6 +47,62 @@ def in_regions(x: Tensor, w: Tensor) -> Sequence[Tensor]:
     return keys, values, chosen, other.square().sum()
 
 
+def views(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    """Through views of an argument and of a result, and views of these."""
+    turned = w.t()
+    part = turned[:, 1:]
+    h = x @ turned
+    rows = h[1:]
+    corner = rows.mul(2)[:, 1:] + rows[:, 1:]
+    inner = rows[:, 1:]
+    return inner.sin(), turned, (x @ part).cos(), rows, h, part, inner, corner * inner
+
+
+def views_alone(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    """Through views of what is not returned itself, which leads through a result, and expanded ones."""
+    keys = torch.tanh(x @ w)
+    h = keys * 2
+    first, last = h[0], h[1:]
+    wide = h[:, :1].expand(3, 2)
+    return first.sin(), keys, last, (wide * 3).cos(), first, last[0] * first, wide
+
+
+def views_written(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    """Through views of an argument's new value, and of a result that was written to by one."""
+    before = x.t()
+    early = before.exp()
+    x.mul_(w)
+    after = x[:, 1:]
+    h = x @ w
+    h[0].mul_(2)
+    row = h[0]
+    return early, (after * 2).sin(), before, after, row.cos() * after.sum(), row, h
+
+
+def views_of_complex(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    """Through views that read memory as another dtype."""
+    z = torch.complex(x, w @ x)
+    pairs = torch.view_as_real(z)
+    real, imaginary = pairs[..., 0], pairs.select(-1, 1)
+    turned = z.mH
+    column = turned[:, 0]
+    lengths = torch.view_as_real(column * 2).sum(-1)
+    return pairs.sin().sum(-1), real, imaginary * real, imaginary, pairs, lengths, turned.abs()
+
+
+def views_of_batches(x: Tensor, w: Tensor) -> Sequence[Tensor]:
+    """Through views of what matmul gives as a view of another product, which autograd does not know."""
+    keys = torch.stack([x, x * 2]).sin()
+    h = keys @ w
+    first, last = h[0], h[:, 1:]
+    own = keys.square() @ w
+    turned = own.mT
+    return (first * 3).sum(0), keys, last.cos(), first, last, own.sin(), turned, turned.exp(), own
+
+
+VIEWS = [views, views_alone, views_written, views_of_complex, views_of_batches]
+
+
 def arguments() -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     x, w = (torch.randn(3, 3, generator=generator, requires_grad=True) for _ in range(2))
@@ -83,6 +139,7 @@ def hooked(program: Function, hooked: Sequence[int], used: Sequence[int], keeps:
             called.append((k, gradient.clone()))
 
     for k in hooked:
+        assert results[k].requires_grad == (results[k].grad_fn is not None)  # else torch crashes
         results[k].register_hook(functools.partial(note, k))
         if keeps:
             results[k].retain_grad()
@@ -98,10 +155,10 @@ def assert_same(got: Any, want: Any) -> None:
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("program", [layers, written, in_regions])
+@pytest.mark.parametrize("program", [layers, written, in_regions, *VIEWS])
 @pytest.mark.parametrize("create_graph", [False, True], ids=["once", "twice"])
 def test_asked_for(program: Function, create_graph: bool) -> None:
-    compiled = weft.compile(program, fullgraph=True)
+    compiled = weft.compile(program, fullgraph=True, dynamic=program in VIEWS and create_graph)
     count = len(results_and_leaves(program)[0])
     every = range(count)
     for result in every:
@@ -111,10 +168,10 @@ def test_asked_for(program: Function, create_graph: bool) -> None:
             assert_same(got, want)
 
 
-@pytest.mark.parametrize("program", [layers, written, in_regions])
+@pytest.mark.parametrize("program", [layers, written, in_regions, *VIEWS])
 @pytest.mark.parametrize("keeps", [False, True], ids=["let go of", "retained"])
 def test_hooked(program: Function, keeps: bool) -> None:
-    compiled = weft.compile(program, fullgraph=True)
+    compiled = weft.compile(program, fullgraph=True, dynamic=program in VIEWS and keeps)
     count = len(results_and_leaves(program)[0])
     last = count - 1
     pairs = [*itertools.combinations(range(count), 2)]
@@ -151,3 +208,16 @@ def test_a_node_that_is_gone_leaves_what_waits() -> None:
         results[-1].backward()
         found.append((calls, [leaf.grad for leaf in leaves]))
     assert_same(found[1], found[0])
+
+
+@pytest.mark.parametrize("factor", [3.0, torch.inf], ids=["finite", "infinite"])
+def test_hooks_of_views_change_what_goes_on(factor: float) -> None:
+    found = []
+    for program in (views, weft.compile(views, fullgraph=True)):
+        results, leaves = results_and_leaves(program)
+        for k in (1, 3, 6):  # a view of the argument, one of a result, and one of that
+            results[k].register_hook(lambda gradient: gradient * factor)
+        results[4].retain_grad()
+        (results[0].sum() + results[2].sum()).backward()
+        found.append((results[4].grad, [leaf.grad for leaf in leaves]))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5, equal_nan=True)

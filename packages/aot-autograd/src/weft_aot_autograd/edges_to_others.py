@@ -15,6 +15,9 @@ Backward of the compiled function takes results' gradients all the way to the ar
 nothing goes along the new edge, as a rule.  Only where somebody sees it, it is the other's gradient, by the
 captured graph in eager; what was sent is then taken off what comes back to the compiled function.
 
+A view is another, too, though no result of the compiled function: its gradient goes on to what it is of,
+which may be an argument.  So there is an edge to this as well, along which goes what is taken off.
+
 The keys of a model's last layer lead through those of each layer before.  Such a node has edges only to the
 nearest others, through which the rest is reached: what it has for the rest waits there.
 """
@@ -49,7 +52,8 @@ def lead_through(
     """The ``results`` of one compiled function that are its ``outputs``, with edges to ``others``.
 
     Those that are not among ``nearest`` are led to by some that are, which this function has given.  The
-    nearest are ``tensors``: outputs, or arguments that have been given their values.
+    nearest are the first of ``tensors``: outputs, or arguments that have been given their values, or views,
+    whose numbers are negative.  The others are what these views are of.
     """
     node: Any = results[0].grad_fn
     node = getattr(node, "compiled", node)
@@ -57,7 +61,7 @@ def lead_through(
     if plan is None or not plan.runs_again:
         return results
     known: dict[int, _Watch] = node.values.watches
-    for output, tensor in zip(nearest, tensors, strict=True):
+    for output, tensor in zip(nearest, tensors, strict=False):
         if output not in known:
             known[output] = _Watch(tensor)
     leaf = never_asked_for()
@@ -109,7 +113,7 @@ class ThroughOthers(torch.autograd.Function):
                 for kind in compiled.plan.device_types
             ]
         ctx.set_materialize_grads(False)
-        return tuple(tensor.detach() for tensor in tensors[len(nearest) :])
+        return tuple(tensor.detach() for tensor in tensors[-len(outputs) :])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
@@ -123,12 +127,33 @@ class ThroughOthers(torch.autograd.Function):
             asked = [output for output, is_seen in zip(ctx.others, seen, strict=True) if is_seen]
             wanted = [results[output] for output in asked]
             keep = torch.is_grad_enabled()
-            found = gradients_of(results, [*given], [*given.values()], wanted, create_graph=keep)
+            # what eager knows views to be of may have other dimensions than what the graph gives
+            tangents = [gradient.reshape(results[k].shape) for k, gradient in given.items()]
+            found = gradients_of(results, [*given], tangents, wanted, create_graph=keep)
             for output, gradient in zip(asked, found, strict=True):
                 if gradient is not None:
                     sent.note(output, gradient)
-        to_others = sent.handed_on(ctx.nearest) if sent.are_any else (None,) * len(ctx.nearest)
+        to_others: Sequence[Any] = [None] * (len(ctx.needs_input_grad) - _LEADING - len(gradients))
+        if sent.are_any:
+            to_others = sent.handed_on(ctx.nearest)
+            to_others += _taken_off_bases(ctx, to_others)
         return (*(None,) * _LEADING, *to_others, *gradients)
+
+
+def _taken_off_bases(ctx: Any, sent: Sequence[Any]) -> list[Any]:
+    """What goes to the bases of views, so that they don't get what the views are ``sent`` a second time."""
+    functions = ctx.next_functions[1:]  # behind the leaf
+    bases = iter(functions[len(ctx.nearest) : -len(ctx.outputs)])
+    found = []
+    for output, (node, _), gradient in zip(ctx.nearest, functions, sent, strict=False):
+        if output < 0:
+            base, _ = next(bases)
+            while gradient is not None and node is not base:
+                gradient = node(gradient)
+                node = node.next_functions[0][0]
+            finite = None if gradient is None else torch.where(gradient.isfinite(), -gradient, 0)
+            found.append(finite)
+    return found
 
 
 def _seen(ctx: Any) -> list[bool]:

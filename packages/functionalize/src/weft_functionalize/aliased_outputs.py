@@ -39,6 +39,7 @@ from .tensor_ssa.alias_graph import AliasGraph
 from .tensor_ssa.layout import dense_order, may_lie_as
 from .tensor_ssa.writes import block_writes
 from .unsupported import Unsupported
+from .ways_through_others import note_ways_through_others
 
 
 @dataclass
@@ -107,7 +108,10 @@ def plan_outputs(
             spared = plan.spared_by(plan.differentiated[returned][0])
             plan.descriptors[k] = replace(descriptor, spared=spared)
     _note_held(plan, recorder, outputs)
-    _note_ways_through_others(plan, recorder)
+    nodes = [node for node, _ in plan.values]
+    plan.led_through = note_ways_through_others(
+        plan.descriptors, plan.differentiated, nodes, outputs, recorder
+    )
     return plan
 
 
@@ -154,26 +158,6 @@ def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any])
         every = map(told, recorder.history.held_for(tensors))
         held = tuple(h for h in every if h.inputs or h.outputs or h.error)
         plan.descriptors[k] = replace(descriptor, held=held)
-
-
-def _note_ways_through_others(plan: OutputPlan, recorder: AtenRecorder) -> None:
-    """Say which outputs have their gradients by others, or by inputs' new values, which are outputs too."""
-    described = {
-        index: k
-        for k, d in enumerate(plan.descriptors)
-        if (index := -1 if d.graph_index is None else d.graph_index) in plan.differentiated
-        and d.kind is not OutputKind.ALIAS_BASE
-    }
-    values = {index: plan.differentiated[index][0] for index in described}
-    if len(values) < 2:
-        return
-    ways = recorder.history.leads_through(values)
-    if recorder.shared:
-        plan.led_through = any(ways.values())
-        return
-    for index, through in ways.items():
-        k = described[index]
-        plan.descriptors[k] = replace(plan.descriptors[k], through=through)
 
 
 class _UserOutputs:

@@ -76,7 +76,7 @@ class ViewOfInput:
     autograd knows that it is one, as it does not of what ``detach()`` gives.  ``shares_version``: whether
     autograd counts writes to it as the input's, which it does not those to ``.data``.  ``is_older``: the
     program made it before it last wrote to the input, so that autograd looks for a history of it when the
-    input is made to require gradients.
+    input is made to require gradients.  ``made_of``: the user output, by position, that it is a view of, too.
     """
 
     input_index: int
@@ -88,6 +88,7 @@ class ViewOfInput:
     is_view: bool = True
     shares_version: bool = True
     is_older: bool = False
+    made_of: int | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class ViewOfOutput:
     """A view of output ``output_index`` of the graph; ``offset`` is relative to that output's own.
 
     ``reading`` is None where it reads as the base does, else ``offset`` counts in the smaller of both dtypes.
+    ``made_of`` is as for views of inputs.
     """
 
     output_index: int
@@ -117,6 +119,7 @@ class ViewOfOutput:
     offset: int
     refusal: WriteRefusal | None = None
     reading: Reading | None = None
+    made_of: int | None = None
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,11 @@ Alias = (
 )
 
 
+def view_key(position: int) -> int:
+    """The number of a view among the user outputs beside the graph's own; gives its position back, too."""
+    return -1 - position
+
+
 @dataclass(frozen=True)
 class HeldValues:
     """What eager's autograd holds for an output's gradients on their way to the inputs ``reached``.
@@ -188,8 +196,9 @@ class OutputDescriptor:
     that also says whether the output has gradients.  ``unrecorded``: a view made under ``no_grad``.
     ``writes``: how many writes to a mutated input, or a result of the graph, autograd counts, those to its
     ``.data`` not.
-    ``exposed`` and ``spared`` are as for inputs.  ``through`` are the graph's outputs, by index, from which
-    eager's autograd knows this one to be computed.  ``held``: what it holds for its gradients.
+    ``exposed`` and ``spared`` are as for inputs.  ``through`` are the graph's outputs, by index, and views
+    among the user outputs, by :func:`view_key`, from which eager's autograd knows this one to be computed.
+    ``held``: what it holds for its gradients.
     """
 
     kind: OutputKind

@@ -8,12 +8,22 @@ from typing import Any
 import torch
 import torch.fx
 
-from .functional_graph import FunctionalGraph, InputKind, OutputKind
+from .functional_graph import (
+    FunctionalGraph,
+    InputKind,
+    OutputKind,
+    ViewOfInput,
+    ViewOfOutput,
+    WholeOutput,
+    view_key,
+)
 from .plain_run import plain_run
 
 
 def run_again(functional: FunctionalGraph, inputs: Sequence[Any]) -> dict[int, Any]:
     """What eager gives for the functional graph's outputs, by index: user outputs and new values of inputs.
+
+    Views among the user outputs are there by :func:`~.functional_graph.view_key`, and so is what they are of.
 
     ``inputs`` are all of the functional graph's, which the captured graph may write to; none stands for
     several that the caller passes.
@@ -26,6 +36,15 @@ def run_again(functional: FunctionalGraph, inputs: Sequence[Any]) -> dict[int, A
     found: dict[int, Any] = {}
     for descriptor in functional.outputs:
         index = descriptor.graph_index
+        match descriptor.alias:
+            case WholeOutput(base):
+                found[base] = results[descriptor.position or 0]
+            case ViewOfInput() | ViewOfOutput():
+                view = results[descriptor.position or 0]
+                found[view_key(descriptor.position or 0)] = view
+                if isinstance(descriptor.alias, ViewOfOutput):
+                    base = view if view._base is None else view._base
+                    found.setdefault(descriptor.alias.output_index, base)
         if index is None:
             continue
         if descriptor.kind is OutputKind.MUTATED_INPUT and descriptor.input_index is not None:

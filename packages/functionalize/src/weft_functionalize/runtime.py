@@ -25,6 +25,7 @@ from .functional_graph import (
     ViewOfInput,
     ViewOfOutput,
     WholeOutput,
+    view_key,
 )
 from .plain_run import plain_run
 from .shared_inputs import SharedArguments
@@ -130,8 +131,13 @@ class _Runtime:
         self._written_results = () if counts else functional.written_results
         self._input_of = {output: index for output, index, *_ in self._write_back}
         self._groups = _by_ways(functional)
-        met = frozenset(k for group in self._groups for k in group.through)
+        met = frozenset(k for group in self._groups for k in group.through if k >= 0)
         self._recorded = met.union(*(group.outputs for group in self._groups))
+        self._bases = {
+            view_key(d.position or 0): _maker_of_base(d.alias)
+            for d in functional.outputs
+            if isinstance(d.alias, (ViewOfInput, ViewOfOutput))
+        }
         self._shared = SharedArguments(functional) if functional.shared_bases else None
         users = [d for d in functional.outputs if d.kind is OutputKind.USER_OUTPUT]
         reader = _number_readers(functional)
@@ -175,12 +181,18 @@ class _Runtime:
         computed = self._compiled(*taken)
         if self._written_results:
             count_writes(self._written_results, computed)
-        older = {k: self._outputs[k](every, computed, ()) for k in self._older}
+        results: list[Any] = [None] * len(self._outputs)
+        for k in self._older:
+            results[k] = self._outputs[k](every, computed, results)
         if len(self._groups) > 1:
-            computed = self._write_and_lead(every, computed)
+            computed = self._write_and_lead(every, computed, results)
         elif self._write_back:
             self._write(self._write_back, every, computed)
-        return self._user_outputs([*every, *inputs] if self._shared else every, computed, older)
+        every = [*every, *inputs] if self._shared else every
+        for position, make in enumerate(self._outputs):
+            if results[position] is None:
+                results[position] = make(every, computed, results)
+        return tuple(results)
 
     def cannot_fail(self, *inputs: Any) -> bool:
         """Whether a call raises nothing once its first kernel has begun, as far as memory suffices.
@@ -269,8 +281,13 @@ class _Runtime:
             # ask for it is a hook.
             _ = tensor.grad_fn
 
-    def _write_and_lead(self, every: Sequence[Any], computed: Sequence[Any]) -> Sequence[Any]:
-        """Write; gives what was computed, with histories that lead through one another as in eager."""
+    def _write_and_lead(
+        self, every: Sequence[Any], computed: Sequence[Any], user_outputs: list[Any]
+    ) -> Sequence[Any]:
+        """Write; gives what was computed, with histories that lead through one another as in eager.
+
+        The views that others lead through are put among the ``user_outputs``.
+        """
         lead = getattr(self._compiled, "lead_through", None)
         if lead is None:
             self._write(
@@ -282,13 +299,23 @@ class _Runtime:
         recorded = {k for k in self._recorded if computed[k].requires_grad}
         met = recorded - inputs.keys()  # outputs with a history that may be led through
         led: set[int] = set()  # results that lead through others
+
+        def tensor_of(key: int) -> Any:
+            if key < 0:
+                return user_outputs[view_key(key)]
+            return every[inputs[key]] if key in inputs else computed[key]
+
         for group in self._groups:
             outputs = [k for k in group.outputs if k in recorded]
-            if outputs and group.through and met.issuperset(group.through):
+            through = [k for k in group.through if k >= 0 or k in met]
+            if outputs and through and met.issuperset(through):
                 nearest = group.nearest if led.issuperset(group.between) else group.through
-                others = [every[inputs[k]] if k in inputs else computed[k] for k in nearest]
+                nearest = tuple(k for k in nearest if k in met)
+                others = [tensor_of(k) for k in nearest]
+                bases = (self._bases[k] for k in nearest if k < 0)
+                others += [base(every, computed, user_outputs) for base in bases]
                 results = [computed[k] for k in outputs]
-                made = lead(results, outputs, group.through, nearest, others)
+                made = lead(results, outputs, through, nearest, others)
                 if made is not results:
                     led.update(outputs)
                     for k, tensor in zip(outputs, made, strict=True):
@@ -298,6 +325,11 @@ class _Runtime:
                 given = {output for output, *_ in group.writes}
                 led -= given
                 met.update(k for k in given if every[inputs[k]].requires_grad)
+            for position in group.views:
+                view = self._outputs[position](every, computed, user_outputs)
+                user_outputs[position] = view
+                if view.grad_fn is not None:
+                    met.add(view_key(position))
         return computed
 
     def _all_inputs(self, inputs: Sequence[Any]) -> list[Any]:
@@ -306,23 +338,13 @@ class _Runtime:
             every[index] = value
         return every
 
-    def _user_outputs(
-        self, every: Sequence[Any], computed: Sequence[Any], older: Mapping[int, Any]
-    ) -> tuple[Any, ...]:
-        """What the user gets; the ``older``, by position, were made before the inputs were written to."""
-        results: list[Any] = []
-        for position, make in enumerate(self._outputs):
-            known = older.get(position) if older else None
-            results.append(make(every, computed, results) if known is None else known)
-        return tuple(results)
-
 
 @dataclass(frozen=True)
 class _Group:
     """Outputs whose histories lead through the same others, and what is to be written of them.
 
     Of these others ``nearest`` are led through by no other of them; those ``between`` lead through some
-    themselves.
+    themselves, by nodes of their own.  Behind them ``views`` are made, by position, that others lead through.
     """
 
     through: tuple[int, ...]
@@ -330,6 +352,7 @@ class _Group:
     writes: tuple[_Write, ...]
     nearest: tuple[int, ...]
     between: frozenset[int]
+    views: tuple[int, ...]
 
 
 def _by_ways(functional: FunctionalGraph) -> list[_Group]:
@@ -337,6 +360,8 @@ def _by_ways(functional: FunctionalGraph) -> list[_Group]:
     writes: dict[frozenset[int], list[_Write]] = {}
     outputs: dict[frozenset[int], list[int]] = {}
     ways: dict[int, frozenset[int]] = {}
+    views: dict[frozenset[int], list[int]] = {}
+    met = frozenset[int]().union(*(d.through for d in functional.outputs))
     for d in functional.outputs:
         if d.kind is OutputKind.MUTATED_INPUT and None not in (d.graph_index, d.input_index):
             write = d.graph_index or 0, d.input_index or 0, not d.requires_grad, d.writes
@@ -345,9 +370,11 @@ def _by_ways(functional: FunctionalGraph) -> list[_Group]:
             ways[d.graph_index] = d.through
             if d.through:
                 outputs.setdefault(d.through, []).append(d.graph_index)
+        elif d.position is not None and view_key(d.position) in met:
+            views.setdefault(d.through, []).append(d.position)
     groups = []
     # what leads through another output has more of these to lead through
-    for way in sorted({frozenset[int](), *writes, *outputs}, key=len):
+    for way in sorted({frozenset[int](), *writes, *outputs, *views}, key=len):
         between = frozenset(k for k in way if ways.get(k))
         beyond = frozenset[int]().union(*(ways[k] for k in between))
         groups.append(
@@ -357,13 +384,14 @@ def _by_ways(functional: FunctionalGraph) -> list[_Group]:
                 tuple(writes.get(way, ())),
                 tuple(sorted(way - beyond)),
                 between,
+                tuple(views.get(way, ())),
             )
         )
     return groups
 
 
 # Gives a user output: from all inputs of the graph (behind them, where inputs are shared, all that the
-# caller passed), what the graph computed, and the user outputs before it.
+# caller passed), what the graph computed, and the user outputs, None in the place of those yet to be made.
 _Maker = Callable[[Sequence[Any], Sequence[Any], Sequence[Any]], Any]
 
 
@@ -405,6 +433,7 @@ def _output_maker(
         case SameAsOutput(index):
             return lambda inputs, computed, results: results[index]
         case ViewOfInput(index) as view:
+            nearer = _nearer(view)
             place = _placement(view, reader)
             if not view.shares_version:
                 base_of = operator.attrgetter("data")
@@ -413,13 +442,43 @@ def _output_maker(
                     base_of(inputs[index]), view, unrecorded, *place(inputs, computed)
                 ).detach()
             return lambda inputs, computed, results: _view(
-                base_of(inputs[index]), view, unrecorded, *place(inputs, computed)
+                base_of(inputs[index]),
+                view,
+                unrecorded,
+                *place(inputs, computed),
+                nearer(results),
             )
         case ViewOfOutput(index) as view:
+            nearer = _nearer(view)
             place = _placement(view, reader)
             return lambda inputs, computed, results: _view(
-                base_of(computed[index]), view, unrecorded, *place(inputs, computed)
+                base_of(computed[index]),
+                view,
+                unrecorded,
+                *place(inputs, computed),
+                nearer(results),
             )
+
+
+def _nearer(view: ViewOfInput | ViewOfOutput) -> Callable[[Sequence[Any]], Any]:
+    """Gives the user output that a view is made of, or None: it is of the base."""
+    position = view.made_of
+    return (lambda results: None) if position is None else (lambda results: results[position])
+
+
+def _maker_of_base(view: ViewOfInput | ViewOfOutput) -> _Maker:
+    """Gives what a view is made of."""
+    nearer = _nearer(view)
+
+    def made(inputs: Sequence[Any], computed: Sequence[Any], results: Sequence[Any]) -> Any:
+        found = nearer(results)
+        if found is not None:
+            return found
+        if isinstance(view, ViewOfInput):
+            return inputs[view.input_index]
+        return computed[view.output_index]
+
+    return made
 
 
 def _base_of(descriptor: OutputDescriptor) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -471,10 +530,13 @@ def _view(
     size: tuple[int, ...],
     stride: tuple[int, ...],
     offset: int,
+    nearer: torch.Tensor | None = None,
 ) -> torch.Tensor:
     # The graph may begin in another mode than the one that the view is made in.
     with torch.set_grad_enabled(not unrecorded):
-        if view.reading is None:
+        if nearer is not None:  # which is read alike
+            made = torch.as_strided(nearer, size, stride, _start(base, view.reading, offset))
+        elif view.reading is None:
             made = torch.as_strided(base, size, stride, base.storage_offset() + offset)
         else:
             made = _read_otherwise(base, view.reading, size, stride, offset)
@@ -491,14 +553,22 @@ def _read_otherwise(
     offset: int,
 ) -> torch.Tensor:
     """A view of ``base``'s storage as another dtype, or with its values conjugated or negated."""
-    own, other = reading.dtype.itemsize, base.dtype.itemsize
-    unit = min(own, other)
-    start, rest = divmod(int(base.storage_offset()) * (other // unit) + offset, own // unit)
-    assert rest == 0, "no tensor of the dtype begins there"
+    start = _start(base, reading, offset)
     made = torch.as_strided(_storage_as(base, reading.dtype), size, stride, start)
     if reading.is_conjugate:
         made = made.conj()
     return lazily_negated(made) if reading.is_negative else made
+
+
+def _start(base: torch.Tensor, reading: Reading | None, offset: int) -> int:
+    """Where in ``base``'s storage a view begins, in its own elements."""
+    if reading is None:
+        return int(base.storage_offset()) + offset
+    own, other = reading.dtype.itemsize, base.dtype.itemsize
+    unit = min(own, other)
+    start, rest = divmod(int(base.storage_offset()) * (other // unit) + offset, own // unit)
+    assert rest == 0, "no tensor of the dtype begins there"
+    return start
 
 
 def _storage_as(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
