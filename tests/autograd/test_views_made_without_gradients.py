@@ -111,7 +111,32 @@ def in_a_loop(x: torch.Tensor) -> Any:
     return y, view
 
 
+def viewed_in_a_loop(x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        part = x.split(2, -1)[0]
+    for _ in range(25):
+        view = part.narrow(0, 0, 1)
+    return view, part
+
+
+def viewed_again_in_a_loop(x: torch.Tensor) -> Any:
+    y = x.cos()
+    for _ in range(25):
+        with torch.no_grad():
+            part = y.split(2, -1)[0]
+        view = part.narrow(0, 0, 1)
+    return part, view, y
+
+
+def viewed_in_branches(x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        part = x[1:]
+    view = part[1:] if x.sum() > 0 else part[:-1]
+    return view, x[1:], view.sin()
+
+
 PROGRAMS = (
+    viewed_in_a_loop, viewed_again_in_a_loop, viewed_in_branches,
     in_a_branch, behind_a_branch_that_returns, in_a_loop,
     viewed_behind_a_break, written_behind_a_break,
     a_view_of_a_reduction, used_further, returned, computed_with, of_a_result, written,
@@ -135,8 +160,9 @@ def gradients(program: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_gradients_are_eagers(program: Callable[..., Any]) -> None:
-    assert gradients(weft.compile(program)) == gradients(program)
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "varying"])
+def test_gradients_are_eagers(program: Callable[..., Any], dynamic: bool) -> None:
+    assert gradients(weft.compile(program, dynamic=dynamic)) == gradients(program)
 
 
 def test_a_detached_view_with_a_history_of_its_own_runs_as_written(

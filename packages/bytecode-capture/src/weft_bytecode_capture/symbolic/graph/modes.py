@@ -96,11 +96,15 @@ class ModeSwitches:
             self._record(setter, (*place, value))
             setter(*place, value)
 
-    @contextlib.contextmanager
-    def without_gradients(self) -> Iterator[None]:
+    def without_gradients(self) -> contextlib.AbstractContextManager[None]:
         """What is inside is evaluated in no_grad mode, and the graph likewise."""
+        return self.with_gradients(False)
+
+    @contextlib.contextmanager
+    def with_gradients(self, enabled: bool) -> Iterator[None]:
+        """What is inside is evaluated with gradients on or off, and the graph likewise."""
         before = torch.is_grad_enabled()
-        self.switch(set_grad_enabled, (), False)
+        self.switch(set_grad_enabled, (), enabled)
         try:
             yield
         finally:

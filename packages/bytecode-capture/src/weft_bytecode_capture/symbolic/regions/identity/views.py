@@ -87,11 +87,22 @@ def _repeated(
         return None
     fakes, named = torch.fx.map_arg((arguments, keywords), lambda node: node.meta["example_value"])
     target: Any = step.node.target
-    with builder.fake_mode, builder.shapes.rules():
-        try:
-            value = run_call(step.node.op, target, fakes, named)
-        except RuntimeError:  # a tensor of other strides has no such view
-            return None
-    node = builder.node(evaluator, step.node.op, target, arguments, keywords)
+    with builder.modes.with_gradients(_recorded(step.node)):
+        with builder.fake_mode, builder.shapes.rules():
+            try:
+                value = run_call(step.node.op, target, fakes, named)
+            except RuntimeError:  # a tensor of other strides has no such view
+                return None
+        node = builder.node(evaluator, step.node.op, target, arguments, keywords)
     node.meta["example_value"] = value
     return node
+
+
+def _recorded(node: torch.fx.Node) -> bool:
+    """Whether gradients were on where views were made: what requires none is made as now."""
+    value = node.meta["example_value"]
+    every = value if isinstance(value, (tuple, list)) else (value,)
+    requiring = [v for v in every if isinstance(v, torch.Tensor) and v.requires_grad]
+    if not requiring:
+        return torch.is_grad_enabled()
+    return requiring[0].grad_fn is not None
