@@ -111,7 +111,20 @@ def detached_result(x: Tensor) -> Any:
     return hidden, hidden.square().sum()
 
 
+def view_of_a_result(x: Tensor) -> Any:
+    rows = x.detach().exp()[1:]
+    rows.requires_grad_()
+    return rows._is_view(), rows, (rows * 2).sum()
+
+
+def turned_result_and_parameter(x: Tensor) -> Any:
+    turned = x.detach().cos().t().requires_grad_()
+    weight = nn.Parameter(x.detach().sin()[1:])
+    return turned, turned.square().sum(), turned._is_view(), weight, weight._is_view()
+
+
 ONE_GRAPH = [
+    view_of_a_result, turned_result_and_parameter,
     used_up, returned, of_computed, frozen, of_an_argument, detached_argument, by_method, by_keyword,
     by_attribute, with_nothing_else, as_large_as_the_argument, written_without_gradients,
     asked, without_gradients, memory_of_the_data, detached_result,

@@ -8,7 +8,7 @@ tensor from outside is made of that, and shares its memory: ``x.detach().require
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -28,10 +28,11 @@ from .storages import leaves, node_values, storages, version_of
 
 @dataclass(frozen=True)
 class LeafKind:
-    """What a leaf is, besides its memory."""
+    """What a leaf is, besides its memory; ``is_view``: to autograd a view of a tensor without gradients."""
 
     is_parameter: bool
     requires_grad: bool = True
+    is_view: bool = False
 
     @property
     def __name__(self) -> str:
@@ -41,7 +42,8 @@ class LeafKind:
         """A leaf that shares a tensor's memory."""
         if self.is_parameter:
             return torch.nn.Parameter(tensor, self.requires_grad)
-        return tensor.detach().requires_grad_(self.requires_grad)
+        own = tensor.view_as(tensor) if self.is_view else tensor.detach()
+        return own.requires_grad_(self.requires_grad)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +85,7 @@ class NewLeaves:
 
     def become(self, evaluator: Evaluator, tensor: TensorVariable) -> bool:
         """Let a tensor of the graph be a leaf from now on; False where a graph cannot have it so."""
-        leaf = self._leaf(evaluator, tensor, LeafKind(False))
+        leaf = self._leaf(evaluator, tensor, LeafKind(False, is_view=tensor.fake._is_view()))
         if leaf is None:
             return False
         tensor.node, tensor.fake = leaf.node, leaf.fake
@@ -114,7 +116,9 @@ class NewLeaves:
         self, evaluator: Evaluator, leaf: TensorVariable, value: TensorVariable
     ) -> bool:
         """``leaf.data = value``: another leaf stands for it from now on; False as above."""
-        kind = LeafKind(isinstance(leaf.fake, torch.nn.Parameter), leaf.fake.requires_grad)
+        fake = leaf.fake
+        is_parameter = isinstance(fake, torch.nn.Parameter)
+        kind = LeafKind(is_parameter, fake.requires_grad, fake._is_view())
         made = self._leaf(evaluator, value, kind)
         if made is None:
             return False
@@ -140,7 +144,7 @@ class NewLeaves:
             return None
         given = self._given(evaluator, tensor)
         if given is not None:
-            return self._sharing(evaluator, given, kind)
+            return self._sharing(evaluator, given, replace(kind, is_view=False))
         source = _source(evaluator, tensor, kind)
         if source is None:
             return None
