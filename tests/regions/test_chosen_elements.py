@@ -73,21 +73,9 @@ def a_part_of_the_callers(x: torch.Tensor) -> Any:
     return best
 
 
-def longer_on_one_side(x: torch.Tensor) -> Any:
-    out = []
-    for row in x:
-        y = row * 2
-        if y.sum() > 0:
-            out.append(y)
-    return out
-
-
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [(a_part_of_the_callers, ".clone()"), (longer_on_one_side, "append in both branches")],
-)
-def test_breaks_name_another_way(program: Program, said: str) -> None:
-    """Of what a caller has only Python can give a part, and a list in a graph has one length."""
-    regions_in(program, [(torch.randn(n, 3),) for n in (6, 8, 1, 0 if said != ".clone()" else 2)])
+def test_breaks_name_another_way() -> None:
+    """Of what a caller has only Python can give a part."""
+    program = a_part_of_the_callers
+    regions_in(program, [(torch.randn(n, 3),) for n in (6, 8, 1, 2)])
     captured = capture(program, options=CaptureOptions(rolled_loop_length=4))(torch.randn(6, 3))
-    assert any(said in str(found) for found in captured.breaks)
+    assert any(".clone()" in str(found) for found in captured.breaks)

@@ -114,6 +114,7 @@ def generated(function: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) ->
     return "\n".join(part.rstrip() + "\n" for part in parts)
 
 
+@pytest.mark.kept  # text that changes on purpose alone
 @pytest.mark.parametrize("name", CASES)
 def test_generated_code(name: str, request: pytest.FixtureRequest) -> None:
     text = generated(*CASES[name])

@@ -148,7 +148,7 @@ def accumulated(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("function", "regions"), [(masked, 0), (by_index_tensors, 0), (accumulated, 1)]
+    ("function", "regions"), [(masked, 1), (by_index_tensors, 0), (accumulated, 1)]
 )
 def test_writes_at_masks_and_index_tensors(function: Callable[..., Any], regions: int) -> None:
     line = Line()

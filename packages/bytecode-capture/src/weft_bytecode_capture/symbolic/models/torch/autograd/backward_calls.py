@@ -23,7 +23,8 @@ from ....._torch.symbols import has_symbolic_layout, is_known_contiguous
 from .....unsupported import BreakEarlier, Unsupported
 from ....graph.answers import guard_leaf
 from ....graph.histories import computed_from, guard_without_hooks, with_history
-from ....graph.storages import leaves, node_values, storages
+from ....graph.purity import possibly_written, region_graphs
+from ....graph.storages import has_history, leaves, node_values, storages
 from ....protocol import Evaluator
 from ....variables.base import Variable
 from ....variables.constant import ConstantVariable
@@ -187,9 +188,17 @@ def _differentiated(evaluator: Evaluator, results: Iterable[torch.fx.Node]) -> s
     for node in evaluator.graph.outermost.nodes:
         if node.target is set_grad_enabled:
             mode = bool(node.args[0])
-        elif mode:
+        elif mode and _gives_history(node):
             recorded.add(node)
     return storages(leaves(node_values(computed_from(evaluator, results, recorded))))
+
+
+def _gives_history(node: torch.fx.Node) -> bool:
+    """Whether backward may go through ``node``: a region may do all that it does without gradients."""
+    if not region_graphs(node):
+        return True
+    values = leaves(node_values([node, *possibly_written(node)]))
+    return any(isinstance(value, torch.Tensor) and has_history(value) for value in values)
 
 
 def _accumulate(
