@@ -219,22 +219,7 @@ CASES = [
 ]
 
 
-VIEWED_ANEW = pytest.mark.xfail(
-    strict=True,
-    reason="eager views the base anew after as_strided_, and the view's own gradient is lost",
-)
-
-
-@pytest.mark.parametrize(
-    ("program", "name", "kind", "dynamic"),
-    [
-        pytest.param(
-            *case,
-            marks=[VIEWED_ANEW] * (case[:3] == (of_a_result_with_a_view, "as_strided_", "leaf")),
-        )
-        for case in CASES
-    ],
-)
+@pytest.mark.parametrize(("program", "name", "kind", "dynamic"), CASES)
 def test_metadata_is_changed_as_in_eager(
     program: Callable[..., Any], name: str, kind: str, dynamic: bool | None
 ) -> None:
