@@ -242,7 +242,7 @@ def test_an_optimizer_that_evaluates_the_loss_itself(line_search: str | None) ->
     half = len(losses) // 2
     torch.testing.assert_close(losses[half:], losses[:half], rtol=1e-8, atol=1e-8)
     assert len(log.graphs) <= 1  # none where another test has had the process leave such closures alone
-    assert {b.kind for b in log.graph_breaks} == {"function that is left to CPython"}
+    assert {b.kind for b in log.graph_breaks} <= {"function that is left to CPython"}
 
 
 def test_a_whole_step_breaks_only_at_backward() -> None:
