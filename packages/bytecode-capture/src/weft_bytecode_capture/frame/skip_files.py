@@ -12,15 +12,15 @@ import sysconfig
 import types
 from pathlib import Path
 
+from ..symbolic.policy import LEFT_TO_CPYTHON
+
 # Below the installed torch: code written in terms of tensors, as a user's would be.
 _TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
-# The calling of modules, and optimizers that decide by data in each turn of a loop or compute with sparse
-# tensors.  What they call, a forward, a hook or a closure, is captured on its own.
+# The calling of modules, and what is left to CPython: what they call, a forward, a hook or a closure, is
+# captured on its own.
 _TORCH_PLUMBING = (
     "nn/modules/module.py",
-    "optim/lbfgs.py",
-    "optim/sparse_adam.py",
-    "optim/_functional.py",
+    *(f"{name.removeprefix('torch.').replace('.', '/')}.py" for name in LEFT_TO_CPYTHON),
 )
 # Methods of the classes below nn/modules.
 _BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters", "_infer_parameters")

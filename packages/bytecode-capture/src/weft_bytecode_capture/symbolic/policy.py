@@ -83,7 +83,7 @@ def is_other_compiler(module: Any, function: str) -> bool:
     return not (function in plain or function.partition(".<locals>.")[0] in plain)
 
 
-_LEFT_TO_CPYTHON = {
+LEFT_TO_CPYTHON = {
     "torch.optim.lbfgs": ("LBFGS.step", "_strong_wolfe"),
     "torch.optim.sparse_adam": ("SparseAdam.step",),
     "torch.optim._functional": ("sparse_adam",),
@@ -96,7 +96,7 @@ def is_left_to_cpython(module: Any, function: str) -> bool:
 
     What it calls is captured on its own: the closure of a line search, with the loss and its gradients.
     """
-    return isinstance(module, str) and function in _LEFT_TO_CPYTHON.get(module, ())
+    return isinstance(module, str) and function in LEFT_TO_CPYTHON.get(module, ())
 
 
 _OPTIMIZERS = "torch.optim.optimizer"
