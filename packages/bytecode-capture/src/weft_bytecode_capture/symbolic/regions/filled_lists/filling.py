@@ -25,7 +25,7 @@ from ..branches.assumed_decisions import require
 from ..decisions import ProgramPoint, refuse
 from ..loops.carried import CarriedLocals
 from ..loops.counted_loops import Span, combined, node_of, value_of
-from ..loops.early_exit import call_in, unset_like
+from ..loops.early_exit import call_in, flag, unset_like
 from ..state.containers import Opens, opened
 from ..state.python_state import leaves
 from ..subgraph import regional
@@ -120,7 +120,7 @@ class ListFilling:
         return combined(self.evaluator, "floordiv", passed, self.span.step)
 
     def _fill(self, appending: Appended, passed: Variable) -> _FilledList:
-        evaluator, leading = self.evaluator, appending.leading()
+        leading = appending.leading()
         has_gaps, are_alike = appending.may_leave_gaps, appending.are_alike()
         is_whole = are_alike and (leading or not appending.held) and self.span.has_unit_step()
         if not is_whole:
@@ -136,14 +136,18 @@ class ListFilling:
             buffers = _Buffers(group)
             each.buffers.append(buffers)
             for place, entry in enumerate(group):
-                at = combined(evaluator, "mul", passed, ConstantVariable(len(group)))
-                at = combined(evaluator, "add", at, ConstantVariable(place + len(leading)))
+                at = self._row_of(passed, len(group), len(leading) + place)
                 self._write(each, buffers, at, entry, appending.opens)
         if has_gaps:
             each.filled = self._note_filled(each, passed)
         elif self.done is not None:
             each.counted = self._count(appending)
         return each
+
+    def _row_of(self, passed: Variable, each: int, first: int) -> Variable:
+        """A row of the iteration that ``passed`` are before, of ``each``; the first one's is ``first``."""
+        at = combined(self.evaluator, "mul", passed, ConstantVariable(each))
+        return combined(self.evaluator, "add", at, ConstantVariable(first))
 
     def _require_known_length(self) -> None:
         if self.span.values is None:
@@ -175,7 +179,7 @@ class ListFilling:
         for buffer, item in zip(buffers.tensors, tensors, strict=True):
             self._write_row(buffer, at, item)
 
-    def _write_row(self, buffer: TensorVariable, place: Variable, item: TensorVariable) -> None:
+    def _write_row(self, buffer: TensorVariable, place: Variable, item: Variable) -> None:
         builder = self.evaluator.graph
         where = [buffer, ConstantVariable(0), place]
         row = builder.call_function(self.evaluator, torch.select, where, {})
@@ -186,14 +190,11 @@ class ListFilling:
         evaluator, added = self.evaluator, each.appending.added
         filled = call_in(evaluator, self._outer, torch.zeros, each.count, dtype=torch.bool)
         with self._outside():
-            true = tensor_of(evaluator, torch.ones, (), dtype=torch.bool)
             for place in range(len(each.leading)):
-                self._write_row(filled, ConstantVariable(place), true)
+                self._write_row(filled, ConstantVariable(place), flag(evaluator, True))
         for place, entry in enumerate(added):
-            at = combined(evaluator, "mul", passed, ConstantVariable(len(added)))
-            at = combined(evaluator, "add", at, ConstantVariable(place + len(each.leading)))
-            always = tensor_of(evaluator, torch.ones, (), dtype=torch.bool)
-            self._write_row(filled, at, entry.if_any or always)
+            at = self._row_of(passed, len(added), len(each.leading) + place)
+            self._write_row(filled, at, entry.if_any or flag(evaluator, True))
         return filled
 
     def _count(self, appending: Appended) -> TensorVariable:
