@@ -267,12 +267,14 @@ class _UserOutputs:
             given = self._recorder.inputs[index].value
             view = ViewOfInput(index, *_view_of(value, given))
             if not value.requires_grad:
-                shares = value.is_inference() or given.is_inference() or share_version(value, given)
+                is_counted = (
+                    value.is_inference() or given.is_inference() or share_version(value, given)
+                )
                 view = replace(
                     view,
                     is_view=value._is_view(),
-                    shares_version=shares,
-                    is_older=shares and self._is_written_behind(node, origin),
+                    shares_version=is_counted,
+                    is_older=is_counted and self._is_written_behind(node, origin),
                 )
             return replace(described, alias=view)
         if not self._needs_base(origin):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ._torch import view_base
 from .functional_graph import (
     FunctionalGraph,
     InputKind,
@@ -43,8 +44,7 @@ def run_again(functional: FunctionalGraph, inputs: Sequence[Any]) -> dict[int, A
                 view = results[descriptor.position or 0]
                 found[view_key(descriptor.position or 0)] = view
                 if isinstance(descriptor.alias, ViewOfOutput):
-                    base = view if view._base is None else view._base
-                    found.setdefault(descriptor.alias.output_index, base)
+                    found.setdefault(descriptor.alias.output_index, view_base(view))
         if index is None:
             continue
         if descriptor.kind is OutputKind.MUTATED_INPUT and descriptor.input_index is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ._torch import known_equal
+from ._torch import known_equal, view_base
 from .aten_recorder import AtenRecorder
 from .functional_graph import (
     OutputDescriptor,
@@ -93,7 +93,7 @@ def _add_bases(
             hidden.pop(index, None)
         elif isinstance(d.alias, ViewOfOutput) and _leads_on(d):
             index, view = d.alias.output_index, outputs[d.position or 0]
-            base = view if view._base is None else view._base
+            base = view_base(view)
             if index in values or not base.requires_grad:
                 continue
             if not _lie_alike(base, returned[index].meta["val"]):
