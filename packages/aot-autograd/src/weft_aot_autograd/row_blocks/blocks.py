@@ -184,7 +184,7 @@ class _Writing:
             self._place(-1)
             writer = BlockWriter(region, self.recorder, bounds, stand_ins)
             replaced: dict[Node, Node] = {}
-            for level in sorted({*self.levels.values()}):
+            for level in range(max(self.levels.values()) + 1):
                 replaced |= self._write_level(writer, level)
         for old, new in replaced.items():
             old.replace_all_uses_with(new)
