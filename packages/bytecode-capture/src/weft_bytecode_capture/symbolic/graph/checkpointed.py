@@ -47,7 +47,7 @@ class Checkpoints:
         given = {node for call in made for node in call.all_input_nodes} - made
         root = evaluator.state.root
         if made and root is not None:
-            last = next(reversed(evaluator.graph.outermost.nodes))
+            last = next(iter(reversed(evaluator.graph.outermost.nodes)))
             call = _Checkpoint(root.index, made, frozenset(_memory(given)), last)
             self._calls.append(call)
 
