@@ -21,6 +21,7 @@ NETWORKS: dict[str, Callable[[], nn.RNNBase]] = {
     "projections": lambda: nn.LSTM(3, 4, 2, dropout=0.4, proj_size=2),
     "all dropped": lambda: nn.RNN(3, 4, 2, dropout=1.0),
     "one layer": lambda: nn.GRU(3, 4, 1),
+    "one layer of an lstm": lambda: nn.LSTM(3, 4),
 }
 # It takes ten seconds; "projections" has its kind, "two directions" its directions.
 SLOW = {"lstm": pytest.mark.slow}

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ._torch import OpOverload, resized_shape, without_onednn, without_python_forms
-from .recurrent_layers import call_by_layers
+from .recurrent_layers import call_by_layers, with_states_by_layer
 from .unsupported import Unsupported
 
 aten = torch.ops.aten
@@ -81,9 +81,10 @@ def call_as_kernels_compute(
     result = call_by_layers(function, args, kwargs, _called)
     if result is not NotImplemented:
         return result
-    if function is torch.lstm and torch.is_grad_enabled() and _needs_gradients(args):
-        with without_onednn():
-            return function(*args, **kwargs)
+    if function is torch.lstm:
+        trains = torch.is_grad_enabled() and _needs_gradients(args)
+        with without_onednn() if trains else contextlib.nullcontext():
+            return with_states_by_layer(*function(*args, **kwargs))
     if function is F.scaled_dot_product_attention and 1.0 in (*args[4:5], kwargs.get("dropout_p")):
         with without_python_forms():  # their dropout draws numbers to drop everything
             return function(*args, **kwargs)

@@ -48,6 +48,14 @@ def call_by_layers(
     return (data.transpose(0, 1) if network.batch_first else data, *states)
 
 
+def with_states_by_layer(output: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What ``torch.lstm`` gives, each state ``[layers, rows, size]``.
+
+    The steps that torch 2.11 runs where sizes are symbols leave a dim of size 1 in front of the rows.
+    """
+    return (output, *(state.squeeze(1) if state.dim() > 3 else state for state in states))
+
+
 @dataclass(frozen=True)
 class _Network:
     """The arguments of a call; ``batch_sizes`` of a packed sequence, whose steps come first."""
