@@ -26,6 +26,7 @@ from weft_loop_ir.contractions.contraction import (
 )
 from weft_loop_ir.contractions.read_calls import element, rule
 from weft_loop_ir.expressions import FloorDiv, Mod
+from weft_loop_ir.index_simplify import ranges_for
 from weft_loop_ir.ir import Buffer, BufferView, ExternCall, is_dense
 
 aten = torch.ops.aten
@@ -108,7 +109,8 @@ class _Window:
                 for place, stride in zip((number, channel, *places), view.stride, strict=True)
             ),
         )
-        return Operand(view.buffer, sympy.expand(index), tuple(inside))
+        # a window of 1 x 1 goes through rows of dense pixels as through those of a matrix
+        return Operand(view.buffer, ranges_for(()).simplify(sympy.expand(index)), tuple(inside))
 
     def _in_weight(self, output: sympy.Expr, channel: sympy.Expr) -> Operand:
         return Operand(self.weight.buffer, element(self.weight, output, channel, *self.tap))
