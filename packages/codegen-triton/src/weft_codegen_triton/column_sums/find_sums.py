@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import sympy
 from weft_loop_ir import (
     Buffer,
-    BufferKind,
     Kernel,
     LoopBody,
     LoopVariable,
@@ -24,10 +23,10 @@ from weft_loop_ir import (
     Stage,
     Step,
 )
-from weft_loop_ir.bodies import Combining, Indirect, Load, Random, Reduction, Store
-from weft_loop_ir.bodies.edit import with_expressions
-from weft_loop_ir.expressions import contiguous_stride, dot, unit_stride
+from weft_loop_ir.bodies import Combining, Load, Reduction, Store
+from weft_loop_ir.expressions import unit_stride
 
+from weft_codegen_triton.column_sums.parts import PartsOfColumns, flat, with_parts, with_sizes
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import SUMMING_PROGRAMS, extent, lies_by_columns
 from weft_codegen_triton.kernel.rows_and_columns import RowsAndColumns
@@ -36,40 +35,6 @@ MIN_PART = 8
 """Rows: the sums of fewer would be about as much to write and read as the rows."""
 MAX_SUMS = 6
 """In one kernel: a thread holds some elements of each."""
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Sums of columns, of parts of so many rows each: ``kernel`` goes through ``row`` inside ``part``.
-
-    It is at ``place`` of the program.  ``columns`` are its other outer loops.
-    """
-
-    place: int
-    kernel: Kernel
-    part: LoopVariable
-    row: LoopVariable
-    columns: tuple[LoopVariable, ...]
-
-    @property
-    def body(self) -> LoopBody:
-        return self.kernel.stages[0].body
-
-    @property
-    def count(self) -> int:
-        """How many rows there are in all parts."""
-        return int(self.part.size) * int(self.row.size)
-
-    @property
-    def width(self) -> int:
-        return _extent(self.columns)
-
-    def over_rows(self, row: sympy.Expr, columns: Mapping[sympy.Symbol, sympy.Expr]) -> LoopBody:
-        """The body for one ``row`` of all, with other symbols for the columns; partial results stay."""
-        known = {self.part.symbol: sympy.S.Zero, self.row.symbol: row, **columns}
-        changed = with_expressions(self.body, lambda e: sympy.expand(e.xreplace(known)))
-        both = zip(changed.instructions, self.body.instructions, strict=True)
-        return LoopBody(tuple(old if isinstance(old, Store) else new for new, old in both))
 
 
 @dataclass(frozen=True)
@@ -105,7 +70,7 @@ class _Plan:
     ``shared``: bytes that they read and the kernel of rows reads or writes in the same places.
     """
 
-    sums: _Sums
+    sums: PartsOfColumns
     length: int
     rows: _Rows
     body: LoopBody
@@ -126,14 +91,14 @@ def sum_columns_by_rows(
     for plan in plans.values():
         sums, parts = plan.sums, sympy.Integer(plan.sums.count // plan.length)
         for name in sums.kernel.writes:
-            buffers[name] = _of_parts(buffers[name], parts)
+            buffers[name] = with_parts(buffers[name], parts)
             for place in around.readers(name):
-                symbol = _loop_over_parts(_kernel_at(place, around), name, sums)
+                symbol = sums.loop_over_parts(_kernel_at(place, around), name)
                 assert symbol is not None
                 loops.setdefault(place, {})[symbol] = parts
     new = ReplacedSteps(replace(schedule, buffers=buffers))
     for place, sizes in loops.items():
-        new.change(place, _with_sizes(_kernel_at(place, around), sizes))
+        new.change(place, with_sizes(_kernel_at(place, around), sizes))
     for rows, joining in _by_rows(plans.values()):
         kernel = _with_sums(rows, joining, joining[0].length)
         new.put([rows.place, *(plan.sums.place for plan in joining)], rows.place, [kernel])
@@ -143,7 +108,11 @@ def sum_columns_by_rows(
 def _plans(around: ReplacedSteps, gpu: Gpu, longest: int) -> dict[int, _Plan]:
     """By places of sums how others are to make them."""
     buffers = around.buffers
-    found = [s for place, step in around if (s := _read_sums(place, step, buffers)) is not None]
+    found = [
+        s
+        for place, step in around
+        if (s := PartsOfColumns.of_step(place, step, buffers, _is_sum)) is not None
+    ]
     partial = {name for sums in found for name in sums.kernel.writes}
     lengths = {count: _part(count, gpu) for count in {sums.count for sums in found}}
     forms = {(s.count, s.width) for s in found if lengths[s.count] is not None}
@@ -200,42 +169,7 @@ def _goes_by_rows(kernel: Kernel, forms: Set[tuple[int, int]], longest: int) -> 
     return not any(s.is_sequential for s in kernel.stages) and not lies_by_columns(kernel)
 
 
-def _read_sums(place: int, step: Step, buffers: Mapping[str, Buffer]) -> _Sums | None:
-    """The sums of columns that a kernel makes of parts; None if it is none of that kind."""
-    if (
-        type(step) is not Kernel
-        or len(step.stages) != 1
-        or step.local_buffers
-        or len(step.outer) < 2
-    ):
-        return None
-    (stage,), (part, *columns) = step.stages, step.outer
-    body = stage.body
-    if not stage.is_reduction or len(stage.inner) != 1 or body.holds(Combining, Indirect, Random):
-        return None
-    if not all(v.size.is_Integer for v in step.all_loops):
-        return None
-    sums = _Sums(place, step, part, stage.inner[0], tuple(columns))
-    kinds = {(r.kind, r.accumulated.is_floating_point) for r in body.reductions()}
-    if kinds != {("sum", True)} or not all(_is_partial(s, sums, buffers) for s in body.stores()):
-        return None
-    row, length = sums.row.symbol, sums.row.size
-    shift = {part.symbol: sympy.S.Zero, row: length * part.symbol + row}
-    others = (e for i in body.walk() if not isinstance(i, Store) for e in i.expressions)
-    one_after_another = all(sympy.expand(e - e.xreplace(shift)) == 0 for e in others)
-    return sums if one_after_another else None
-
-
-def _is_partial(store: Store, sums: _Sums, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether a sum goes to its place among those of all parts, in a buffer that has nothing else."""
-    buffer = buffers[store.buffer]
-    place = _flat(sums.columns) + sums.width * sums.part.symbol
-    is_sum = isinstance(sums.body.at(store.value), Reduction)
-    is_own = buffer.kind is BufferKind.INTERMEDIATE and store.mode is None
-    return is_sum and is_own and sympy.expand(store.index - place) == 0
-
-
-def _may_join(sums: _Sums, rows: _Rows, around: ReplacedSteps) -> bool:
+def _may_join(sums: PartsOfColumns, rows: _Rows, around: ReplacedSteps) -> bool:
     """Whether the sums may be made in ``rows``: what they read is there, what reads them comes later."""
     kernel, read, written = rows.kernel, sums.kernel.reads, sums.kernel.writes
     touched = {*kernel.reads, *kernel.writes}
@@ -254,7 +188,9 @@ def _may_join(sums: _Sums, rows: _Rows, around: ReplacedSteps) -> bool:
     return all(place > here or place == there for place in users)
 
 
-def _plan(sums: _Sums, length: int, rows: _Rows, buffers: Mapping[str, Buffer]) -> _Plan | None:
+def _plan(
+    sums: PartsOfColumns, length: int, rows: _Rows, buffers: Mapping[str, Buffer]
+) -> _Plan | None:
     """How ``rows`` makes ``sums``; None where they read what another iteration of it writes."""
     body = _beside(sums, rows)
     loads = body.loads()
@@ -270,7 +206,7 @@ def _plan(sums: _Sums, length: int, rows: _Rows, buffers: Mapping[str, Buffer]) 
     return _Plan(sums, length, rows, body, nbytes)
 
 
-def _bytes_of_rows(sums: _Sums, buffers: Mapping[str, Buffer]) -> int:
+def _bytes_of_rows(sums: PartsOfColumns, buffers: Mapping[str, Buffer]) -> int:
     """Bytes of what the sums read of all rows and columns."""
     wanted = {sums.row.symbol, *(v.symbol for v in sums.columns if v.size != 1)}
     read = {load.buffer for load in sums.body.loads() if wanted <= load.index.free_symbols}
@@ -302,7 +238,7 @@ def _adds_parts(reader: Step | None, name: str, partial: Mapping[str, _Plan]) ->
     """Whether a loop of ``reader`` is over the parts of ``name``, or of others in ``partial`` as well."""
     if type(reader) is not Kernel:
         return False
-    symbol = _loop_over_parts(reader, name, partial[name].sums)
+    symbol = partial[name].sums.loop_over_parts(reader, name)
     if symbol is None:
         return False
     names = {
@@ -314,35 +250,16 @@ def _adds_parts(reader: Step | None, name: str, partial: Mapping[str, _Plan]) ->
     return all(
         other in partial
         and partial[other].sums.count // partial[other].length == length
-        and _loop_over_parts(reader, other, partial[other].sums) == symbol
+        and partial[other].sums.loop_over_parts(reader, other) == symbol
         for other in names
     )
-
-
-def _loop_over_parts(reader: Kernel, name: str, sums: _Sums) -> sympy.Symbol | None:
-    """The reduced loop of ``reader`` that every load of ``name`` steps by whole parts along."""
-    sizes = {v.symbol: v.size for v in reader.inner_loops}
-    loads = [load for body in reader.bodies for load in body.loads(name)]
-    found = {
-        s
-        for load in loads
-        for s in load.index.free_symbols & sizes.keys()
-        if sympy.expand(load.index).coeff(s) == sums.width
-    }
-    if len(found) != 1 or not all(found <= load.index.free_symbols for load in loads):
-        return None
-    (symbol,) = found
-    uses = [i for i in reader.walk() if symbol in i.free_symbols]
-    if sizes[symbol] != sums.part.size or not all(isinstance(i, Load) for i in uses):
-        return None
-    return symbol
 
 
 def _with_sums(rows: _Rows, plans: Sequence[_Plan], part: int) -> RowsAndColumns:
     """``rows`` and the sums of ``plans`` in one kernel."""
     kernel = rows.kernel
     stages = tuple(Stage(rows.inner, plan.body, is_reduction=True) for plan in plans)
-    kernels = tuple(_in_parts(plan.sums, part) for plan in plans)
+    kernels = tuple(plan.sums.of_length(part) for plan in plans)
     reads = dict.fromkeys((*kernel.reads, *(n for k in kernels for n in k.reads)))
     return RowsAndColumns(
         kernel.name,
@@ -358,29 +275,12 @@ def _with_sums(rows: _Rows, plans: Sequence[_Plan], part: int) -> RowsAndColumns
     )
 
 
-def _beside(sums: _Sums, rows: _Rows) -> LoopBody:
+def _beside(sums: PartsOfColumns, rows: _Rows) -> LoopBody:
     """The body of ``sums`` over the loops of ``rows``; a sum's place is that among all columns."""
     columns = {v.symbol: own.symbol for v, own in zip(sums.columns, rows.inner, strict=True)}
-    body = sums.over_rows(_flat(rows.kernel.outer), columns)
-    place = _flat(rows.inner)
+    body = sums.over_rows(flat(rows.kernel.outer), columns)
+    place = flat(rows.inner)
     return LoopBody(tuple(i.at(place) if isinstance(i, Store) else i for i in body.instructions))
-
-
-def _in_parts(sums: _Sums, part: int) -> Kernel:
-    """The kernel of ``sums`` for parts of another length."""
-    length, count = sympy.Integer(part), sympy.Integer(sums.count // part)
-    row = length * sums.part.symbol + sums.row.symbol
-    stage = Stage(
-        (LoopVariable(sums.row.symbol, length),), sums.over_rows(row, {}), is_reduction=True
-    )
-    outer = (LoopVariable(sums.part.symbol, count), *sums.columns)
-    return replace(sums.kernel, outer=outer, stages=(stage,))
-
-
-def _of_parts(buffer: Buffer, parts: sympy.Integer) -> Buffer:
-    """``buffer`` for so many parts."""
-    layout = buffer.layout
-    return replace(buffer, layout=replace(layout, size=(parts, *layout.size[1:])))
 
 
 def _kernel_at(place: int, around: ReplacedSteps) -> Kernel:
@@ -390,13 +290,8 @@ def _kernel_at(place: int, around: ReplacedSteps) -> Kernel:
     return reader
 
 
-def _with_sizes(reader: Kernel, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> Kernel:
-    """``reader`` with its reduced loops of these symbols so long."""
-
-    def of(loops: tuple[LoopVariable, ...]) -> tuple[LoopVariable, ...]:
-        return tuple(replace(v, size=sizes.get(v.symbol, v.size)) for v in loops)
-
-    return reader.with_ranges(of)
+def _is_sum(reduction: Reduction) -> bool:
+    return reduction.kind == "sum" and reduction.accumulated.is_floating_point
 
 
 def _part(count: int, gpu: Gpu) -> int | None:
@@ -412,9 +307,3 @@ def _extent(loops: tuple[LoopVariable, ...]) -> int:
 
 def _sizes(loops: tuple[LoopVariable, ...]) -> tuple[sympy.Expr, ...]:
     return tuple(v.size for v in loops)
-
-
-def _flat(loops: tuple[LoopVariable, ...]) -> sympy.Expr:
-    """The number of an iteration of ``loops``, the last of which goes fastest."""
-    symbols = tuple(v.symbol for v in loops)
-    return dot(symbols, contiguous_stride(_sizes(loops)), sympy.S.Zero)
