@@ -164,7 +164,7 @@ class Accumulators:
             if space.vectors is not None:
                 code = across(total, 1, "[:, :, None]")
             else:
-                code = across(total, 1, "[:, None]")
+                code = across(total, space.along, space.column)
             return printer.name(f"({code} != 0)" if logical else code, result_dtype, COLUMN)
 
         return names, finish
@@ -359,10 +359,11 @@ class Accumulators:
         zero, tile, away = space.full("0", held), self._fresh("row"), self._fresh("away")
         printer.emit(f"{tile} = {space.where_inside(operand, zero)}")
         share = f"(tl.full([1, 1], 1, {held}) / ({space.elements}))"
-        printer.emit(f"{mean} = tl.sum({tile} * {share}, 1)[:, None]")
+        along, column = space.along, space.column
+        printer.emit(f"{mean} = tl.sum({tile} * {share}, {along}){column}")
         printer.emit(f"{tile} = {space.where_inside(f'{operand} - {mean}', zero)}")
-        printer.emit(f"{away} = tl.sum({tile} * {share}, 1)[:, None]")
-        printer.emit(f"{m2} = tl.sum({tile} * {tile}, 1)[:, None]")
+        printer.emit(f"{away} = tl.sum({tile} * {share}, {along}){column}")
+        printer.emit(f"{m2} = tl.sum({tile} * {tile}, {along}){column}")
         printer.emit(f"{mean} += {away}")
         printer.emit(f"{m2} = weft.less_squares({m2}, {away}, {space.elements})")
 

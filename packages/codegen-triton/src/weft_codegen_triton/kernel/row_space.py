@@ -46,6 +46,11 @@ class RowSpace:
         return self.printer.number(extent(self.inner))
 
     @property
+    def along(self) -> int:
+        """The axis of the tile, of a loop without vectors, that elements lie along."""
+        return 1
+
+    @property
     def column(self) -> str:
         """What shapes a vector over rows as the tile needs it."""
         return "[:, None]" if self.vectors is None else "[:, None, None]"

@@ -20,7 +20,7 @@ from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.matmuls.print_matmul import print_matmul
-from weft_codegen_triton.matmuls.tiles import TileShape, static, tiles_for
+from weft_codegen_triton.matmuls.tiles import TileShape, static
 from weft_codegen_triton.matmuls.time_matmuls import (
     MAX_BYTES,
     KernelLoader,
@@ -116,7 +116,7 @@ class MatmulChooser:
 
     def _is_timed(self, forms: Sequence[MatmulKernel]) -> bool:
         """Whether ``forms`` are among what is timed of this program, known before or not."""
-        path, count = self._path(forms), len(_tiles(forms[0])) + len(forms) - 1
+        path, count = self._path(forms), len(forms[0].tiles) + len(forms) - 1
         if path not in self.timed and count <= self.candidates_left:
             self.candidates_left -= count
             self.timed.add(path)
@@ -126,24 +126,37 @@ class MatmulChooser:
         printed = [print_matmul(form, self.buffers, self.precision) for form in forms]
         text = [p.function.template for p in printed]
         text += [str(forms[0].call.operator), self.device.name, torch.__version__]
-        text += [str(tile) for tile in _tiles(forms[0])]
+        text += [str(tile) for tile in forms[0].tiles]
         return choice_path(self.folder, text, "matmul")
 
     def _time(self, problems: Sequence[Sequence[MatmulKernel]]) -> list[Choice]:
-        """Time all: first tiles for the form that does most, then the other forms in the best tile."""
+        """Time all: first tiles for the form that does most, then the other forms in the best tile.
+
+        Forms that have other tiles to choose from are among themselves.
+        """
         trials = self._trials(problems, REPRESENTATIVE[-1])
-        tiled = [_in_tiles(trial.forms[0]) for trial in trials]
-        by_tile = self._times(trials, tiled)
-        shaped: list[list[MatmulKernel]] = []
-        for trial, forms, times in zip(trials, tiled, by_tile, strict=True):
-            best = min(times, key=lambda position: times[position], default=0)
-            tile = forms[best].tile
-            shaped.append([replace(form, tile=tile) for form in trial.forms])
-            if times:
-                trial.times[0] = times[best]
-        others = self._times(trials, [forms[1:] for forms in shaped])
-        for trial, times in zip(trials, others, strict=True):
-            trial.times.update((position + 1, time) for position, time in times.items())
+        shaped = [[*trial.forms] for trial in trials]
+        groups = [_by_tiles(trial.forms) for trial in trials]
+        for number in range(max(map(len, groups), default=0)):
+            members = [group[number] if number < len(group) else () for group in groups]
+            tiled = [
+                _in_tiles(trial.forms[k]) if (k := next(iter(positions), None)) is not None else []
+                for trial, positions in zip(trials, members, strict=True)
+            ]
+            by_tile = self._times(trials, tiled)
+            others = []
+            for trial, forms, times, positions, all_forms in zip(
+                trials, tiled, by_tile, members, shaped, strict=True
+            ):
+                best = min(times, key=lambda position: times[position], default=0)
+                for k in positions:
+                    all_forms[k] = replace(all_forms[k], tile=forms[best].tile)
+                if times:
+                    trial.times[positions[0]] = times[best]
+                others.append([all_forms[k] for k in positions[1:]])
+            more = self._times(trials, others)
+            for trial, times, positions in zip(trials, more, members, strict=True):
+                trial.times.update((positions[k + 1], time) for k, time in times.items())
         return [self._choice(trial, forms) for trial, forms in zip(trials, shaped, strict=True)]
 
     def _choice(self, trial: _Trial, forms: Sequence[MatmulKernel]) -> Choice:
@@ -165,7 +178,7 @@ class MatmulChooser:
         symbols = {s for b in self.buffers.values() for n in b.layout.size for s in n.free_symbols}
         sizes = dict.fromkeys(symbols, size)
         made = [Problem(forms, self.buffers, self.device, sizes, self.clock) for forms in problems]
-        around = [[s for s in problem.steps if isinstance(s, Kernel)] for problem in made]
+        around = [problem.kernels for problem in made]
         trials = [
             _Trial(forms, problem, kernels, failed)
             for forms, problem, (kernels, failed) in zip(
@@ -227,8 +240,16 @@ class MatmulChooser:
         return trial.library is not None and times.get(0, math.inf) < MIN_GAIN * trial.library
 
 
+def _by_tiles(forms: Sequence[MatmulKernel]) -> list[Sequence[int]]:
+    """The positions of ``forms``, those together that have the same tiles to choose from."""
+    groups: dict[tuple[TileShape, ...], list[int]] = {}
+    for position, form in enumerate(forms):
+        groups.setdefault(form.tiles, []).append(position)
+    return list(groups.values())
+
+
 def _in_tiles(form: MatmulKernel) -> list[MatmulKernel]:
-    return [replace(form, tile=tile) for tile in _tiles(form)]
+    return [replace(form, tile=tile) for tile in form.tiles]
 
 
 def _read(path: Path, forms: Sequence[MatmulKernel]) -> Choice | None:
@@ -241,9 +262,5 @@ def _read(path: Path, forms: Sequence[MatmulKernel]) -> Choice | None:
         return None
     if known.form is None or tile is None:
         return known
-    is_valid = 0 <= known.form < len(forms) and tile in _tiles(forms[known.form])
+    is_valid = 0 <= known.form < len(forms) and tile in forms[known.form].tiles
     return known if is_valid else None
-
-
-def _tiles(form: MatmulKernel) -> tuple[TileShape, ...]:
-    return tiles_for(form.contraction, form.gpu, len(form.all_sums))

@@ -46,6 +46,7 @@ from weft_loop_ir.loop_nests import LoopNests
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.matmuls.print_operand import packed_parts
 from weft_codegen_triton.matmuls.producers import with_producers
+from weft_codegen_triton.matmuls.row_reductions import RowReduction, add_row_reductions
 from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape, tiles_for
 
 MIN_CHANNELS = 16
@@ -63,6 +64,10 @@ class MatmulKernel(FusedKernel):
     loops are for a batch, a row and a column.  ``replaces`` are the steps that it does the work of, in
     their order: producers of operands, the library's call, the loops after it.  ``beside`` are contractions
     of the same left operand and sizes whose tiles the loops read too, by the names of their sums.
+
+    ``reductions`` are of what the loops store, of which nothing else reads ``dropped``, so that is in no
+    memory; ``joined`` are the kernels that read their partial results, which are in buffers ``made`` as long
+    as there are tiles, before and after.
     """
 
     contraction: Contraction
@@ -72,6 +77,10 @@ class MatmulKernel(FusedKernel):
     tile: TileShape
     gpu: Gpu
     beside: tuple[tuple[str, Contraction], ...] = ()
+    reductions: tuple[RowReduction, ...] = ()
+    dropped: tuple[str, ...] = ()
+    joined: tuple[tuple[Kernel, Kernel], ...] = ()
+    made: tuple[Buffer, ...] = ()
 
     @property
     def all_sums(self) -> tuple[tuple[str, Contraction], ...]:
@@ -86,6 +95,21 @@ class MatmulKernel(FusedKernel):
         (call,) = (call for call in calls if call.outputs[0] not in others)
         return call
 
+    @property
+    def results(self) -> dict[str, sympy.Expr]:
+        """Where the loops store what each buffer has, over rows and columns."""
+        places = {loop.symbol: value for loop, value in self.loops}
+        stores = self.stages[0].body.stores()
+        return {s.buffer: sympy.expand(s.index.xreplace(places)) for s in stores}
+
+    @property
+    def tiles(self) -> tuple[TileShape, ...]:
+        """Those to choose from: of as many rows where these are what is reduced."""
+        tiles = tiles_for(self.contraction, self.gpu, len(self.all_sums))
+        if not self.reductions:
+            return tiles
+        return tuple(tile for tile in tiles if tile.rows == self.tile.rows)
+
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
         """Producers of operands, the contraction, and the kernel's own loops."""
         nests = LoopNests(self.name, buffers)
@@ -96,9 +120,10 @@ class MatmulKernel(FusedKernel):
         for sums, contraction in self.all_sums:
             nests.temporary(sums, [contraction.elements], contraction.dtype)
             add_contraction(nests, contraction, sums)
-        loops = Kernel(**{f.name: getattr(self, f.name) for f in fields(Kernel)})
-        reads = tuple(dict.fromkeys(n for body in self.bodies for n in body.reads))
-        nests.include(replace(loops, name=f"{self.name}_loops", reads=reads))
+        loops = Kernel.of_stages(f"{self.name}_loops", self.outer, self.stages, (), self.origins)
+        nests.include(loops, self.dropped)
+        for reduction in self.reductions:
+            nests.include(reduction.kernel)
         return nests.expansion()
 
 
@@ -119,15 +144,27 @@ def matmul_forms(
     if last is not None and reader and around.stay(contraction.reads, place, last):
         ends.insert(0, (reader, last))
     found: list[MatmulKernel | None] = []
+    made: MatmulKernel | None
     for after, end in ends:
         joined = with_producers(contraction, call, place, end, around)
         for form, before in (joined, (contraction, ())) if joined[1] else (joined,):
             if after is None:
-                found.append(_alone(call, form, before, buffers, gpu))
+                made = _alone(call, form, before, buffers, gpu)
+                found += [_reducing(made, end, around), made]
                 continue
             made = _with_loops(call, form, before, after, buffers, gpu)
-            found += [None if made is None else _with_others(made, after, end, around), made]
+            if made is not None:
+                found += [
+                    _with_others(made, after, end, around),
+                    _reducing(made, end, around),
+                    made,
+                ]
     return tuple(form for form in found if form is not None)
+
+
+def _reducing(form: MatmulKernel, end: int, around: ReplacedSteps) -> MatmulKernel | None:
+    """``form``, at the position ``end``, with reductions of what it makes; None without any."""
+    return add_row_reductions(form, end, around, form.tiles)
 
 
 def _with_others(

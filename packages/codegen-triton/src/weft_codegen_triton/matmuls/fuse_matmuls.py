@@ -28,10 +28,20 @@ def fuse_matmuls(
         forms = matmul_forms(call, place, around, gpu) if isinstance(call, ExternCall) else ()
         chosen = choose(forms) if forms else None
         if chosen is not None:
-            gone = {id(step) for step in chosen.replaces}
-            places = [k for k, step in around if id(step) in gone]
-            around.put(places, places[-1], (chosen,))
+            _put(chosen, around)
     return around.planned(options, in_one_launch)
+
+
+def _put(matmul: MatmulKernel, around: ReplacedSteps) -> None:
+    """Put ``matmul`` where the last is of what makes the rows that it reduces, if it reduces any."""
+    places = {id(step): place for place, step in around}
+    reduced = [places[id(reduction.replaced)] for reduction in matmul.reductions]
+    gone = [places[id(step)] for step in matmul.replaces]
+    for buffer in matmul.made:
+        around.add(buffer)
+    for old, new in matmul.joined:
+        around.change(places[id(old)], new)
+    around.put(gone, max(k for k in gone if k not in reduced), (matmul,))
 
 
 def _with_rows_apart(schedule: Schedule, options: ScheduleOptions) -> Schedule:

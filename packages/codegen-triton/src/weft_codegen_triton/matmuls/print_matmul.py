@@ -41,6 +41,7 @@ from weft_codegen_triton.matmuls.print_operand import (
     OperandPrinter,
     packed_parts,
 )
+from weft_codegen_triton.matmuls.print_reductions import print_reduction
 
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
@@ -101,6 +102,7 @@ class _MatmulPrinter:
             self._print_indices(loops)
         self._print_biases_and_round()
         self._print_loops(loops)
+        self._print_reductions(loops)
         symbols = self._symbols()
         parameters = [(self.pointers[n], pointer_type(self._dtype_of(n))) for n in self.names]
         parameters += [(symbol.name, self.width.of_sizes) for symbol in symbols]
@@ -349,6 +351,13 @@ class _MatmulPrinter:
         printer.replay(body)
         self.lines += self.finish(printer)
 
+    def _print_reductions(self, printer: BodyPrinter) -> None:
+        """What is reduced of the tile's rows: what the loops store is known."""
+        printer.lines = []
+        for reduction in self.matmul.reductions:
+            print_reduction(reduction, self.matmul, printer)
+        self.lines += self.finish(printer)
+
     def _symbols(self) -> tuple[sympy.Symbol, ...]:
         """The size symbols that the text mentions, by name."""
         kernels = [s for s in self.matmul.replaces if isinstance(s, Kernel)]
@@ -369,8 +378,8 @@ class _MatmulPrinter:
 
     @property
     def _registers(self) -> frozenset[str]:
-        """The names of sums, which are no memory."""
-        return frozenset(name for name, _ in self.matmul.all_sums)
+        """The names of sums, and of what only reductions read, which are no memory."""
+        return frozenset((*(name for name, _ in self.matmul.all_sums), *self.matmul.dropped))
 
     def _bounds(self, counters: Sizes) -> list[Bound]:
         """The bounds of all indices."""
@@ -383,6 +392,8 @@ class _MatmulPrinter:
                 kernel = operand.producer.kernel
                 computed = frozenset((*kernel.writes, *kernel.local_names))
                 found += _loop_bounds(kernel, operand.producer.loops, computed, sizes)
+        for reduction in matmul.reductions:
+            found += body_bounds(reduction.body, sizes, self._registers)
         return found
 
 

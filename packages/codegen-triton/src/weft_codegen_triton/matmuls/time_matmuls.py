@@ -7,6 +7,7 @@ none more than it would in a program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import sympy
@@ -194,11 +195,24 @@ class Problem(StepTimer):
         sizes: Sizes,
         clock: Clock,
     ) -> None:
-        self.steps = _in_order(forms)
-        super().__init__([*forms, *self.steps], buffers, device, sizes, clock)
+        joined = {id(old): (old, new) for form in forms for old, new in form.joined}
+        self.steps = [*_in_order(forms), *(old for old, _ in joined.values())]
+        self._joined = {
+            id(old): replace(new, name=f"{new.name}_of_tiles") for old, new in joined.values()
+        }
+        made = {buffer.name: buffer for form in forms for buffer in form.made}
+        largest = {n: max(b, buffers[n], key=_elements) for n, b in made.items()}
+        every = [*forms, *self.steps, *self._joined.values()]
+        super().__init__(every, {**buffers, **largest}, device, sizes, clock)
         self._groups = {
             f.contraction.groups.buffer: f.contraction for f in forms if f.contraction.groups
         }
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """Those among the steps, and what takes the place of some."""
+        own = [step for step in self.steps if isinstance(step, Kernel)]
+        return [*own, *self._joined.values()]
 
     def milliseconds_with(
         self, form: MatmulKernel | None, launchers: Mapping[str, Loaded]
@@ -211,6 +225,8 @@ class Problem(StepTimer):
         if form is not None:
             last, gone = form.replaces[-1], {id(step) for step in form.replaces[:-1]}
             steps = [form if s is last else s for s in steps if id(s) not in gone]
+            changed = {id(old): self._joined[id(old)] for old, _ in form.joined}
+            steps = [changed.get(id(step), step) for step in steps]
         return self.milliseconds(steps, launchers)
 
     def _memory(self) -> dict[str, torch.Tensor]:
@@ -224,6 +240,10 @@ class Problem(StepTimer):
         rows = self._number(contraction.rows)
         numbers = torch.arange(1, like.numel() + 1, dtype=like.dtype, device=like.device)
         return (numbers * rows // like.numel()).view(like.shape)
+
+
+def _elements(buffer: Buffer) -> int:
+    return int(sympy.prod(buffer.layout.size))
 
 
 def print_step(

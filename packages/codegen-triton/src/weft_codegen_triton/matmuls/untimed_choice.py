@@ -70,16 +70,30 @@ def _is_long(form: MatmulKernel) -> bool:
     return bool(has_steps and 2 * contraction.batch * tiles < form.gpu.multiprocessors)
 
 
+def _gains_by_reducing(form: MatmulKernel) -> bool:
+    """Whether it is faster to reduce rows where they are made, by few of them: a launch less."""
+    return _has_few_rows(form.contraction, form.gpu)
+
+
 def choose_untimed(forms: Sequence[MatmulKernel]) -> MatmulKernel | None:
-    """The first of ``forms``, if a rule holds for it, one of which asks that it do more than the library."""
-    form = forms[0]
-    contraction = form.contraction
+    """The first of ``forms``, if a rule holds for it, one of which asks that it do more than the library.
+
+    Those that reduce rows have rules of their own.
+    """
+    contraction = forms[0].contraction
     if contraction.dtype not in HALVES or not contraction.is_static:
         return None
+    for form in forms:
+        if form.reductions and not _gains_by_reducing(form):
+            continue
+        return form if _is_chosen(form) else None
+    return None
+
+
+def _is_chosen(form: MatmulKernel) -> bool:
+    contraction = form.contraction
     if _is_long(form):
-        return None
+        return False
     if is_row_by_columns(contraction):
-        return form
-    if len(form.replaces) < 2:
-        return None
-    return form if any(rule(contraction, form.gpu) for rule in RULES) else None
+        return True
+    return len(form.replaces) > 1 and any(rule(contraction, form.gpu) for rule in RULES)
