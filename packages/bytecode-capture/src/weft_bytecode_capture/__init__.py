@@ -28,7 +28,7 @@ from .captured_graph import SpecialiseSizes as SpecialiseSizes
 from .captured_graph import UnkeptRegion as UnkeptRegion
 from .captured_graph import depends_on_data as depends_on_data
 from .compiling import is_compiling as is_compiling
-from .frame.convert_frame import CaptureReport as CaptureReport
+from .frame.capture_report import CaptureReport as CaptureReport
 from .frame.convert_frame import make_context as make_context
 from .frame.failed_guards import failed_guards as failed_guards
 from .gradient_rule import GradientRule as GradientRule

@@ -20,7 +20,8 @@ from .captured_graph import (
     DropControlFlow,
     GraphBreak,
 )
-from .frame.convert_frame import CaptureReport, clear_contexts, make_context
+from .frame.capture_report import CaptureReport
+from .frame.convert_frame import clear_contexts, make_context
 from .symbolic.frame_result import CaptureOptions
 from .symbolic.graph.plain_runs import refused_by_torch
 from .user_location import UserLocation

@@ -7,7 +7,6 @@ import enum
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,16 +26,10 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
-from .gradient_history import (
-    GradientHistory,
-    Sources,
-    begin_history,
-    give_gradients,
-    is_leaf,
-    leaf_for,
-    with_its_history,
-)
+from .gradient_history import GradientHistory, Sources, with_its_history
+from .leaves import begin_history, give_gradients, is_leaf, leaf_for
 from .options import StepObserver
+from .recorded_inputs import RecordedInput, kind_of
 from .refused_numbers import check_numbers
 from .refused_operands import check_operands
 from .refused_overlaps import check_overlaps, check_written_list
@@ -71,14 +64,7 @@ _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 
 # Operators that replace or resize a tensor's storage: no functional form.
 _STORAGE_MUTATIONS = frozenset(
-    {
-        "aten::set_",
-        "aten::set_data",
-        "aten::resize_",
-        "aten::resize_as_",
-        "aten::swap_",
-        "aten::set",
-    }
+    f"aten::{name}" for name in "set_ set_data resize_ resize_as_ swap_ set".split()
 )
 
 
@@ -96,19 +82,6 @@ _SIZE_QUERIES = frozenset(
 
 # Operators whose gradients are torch's own; those of other namespaces may have one written in Python.
 _TORCH_NAMESPACES = frozenset({"aten", "prim", "prims"})
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedInput:
-    """A placeholder: its node, where it comes from, its fake value and, if lifted, its tensor."""
-
-    node: torch.fx.Node
-    kind: InputKind
-    target: str
-    position: int | None
-    value: Any
-    tensor: torch.Tensor | None
-    requires_grad: bool
 
 
 class RegionEffort(enum.IntEnum):
@@ -244,7 +217,7 @@ class AtenRecorder(DispatchMode):
         fake = self._own_fake(tensor)
         with self.graph.inserting_before(self._insertion_point()):
             node = self._placeholder(path or f"constant_{len(self.inputs)}", fake)
-        kind = kind or _kind_of(self._module, path, tensor)
+        kind = kind or kind_of(self._module, path, tensor)
         self.inputs.append(
             RecordedInput(node, kind, path, None, fake, tensor, tensor.requires_grad)
         )
@@ -611,17 +584,6 @@ def _keep_value(node: torch.fx.Node, fake: torch.Tensor) -> None:
         source: Any = node.args[0]
         results = source.meta["val"]
         source.meta["val"] = tuple(before if result is fake else result for result in results)
-
-
-def _kind_of(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> InputKind:
-    if not path:
-        return InputKind.CONSTANT
-    if isinstance(tensor, torch.nn.Parameter):
-        return InputKind.PARAMETER
-    owner_path, _, name = path.rpartition(".")
-    owner = operator.attrgetter(owner_path)(module) if owner_path else module
-    is_buffer = isinstance(owner, torch.nn.Module) and name in owner._buffers
-    return InputKind.BUFFER if is_buffer else InputKind.CONSTANT
 
 
 def _map_tensors(value: Any, function: Any) -> Any:

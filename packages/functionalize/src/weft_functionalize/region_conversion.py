@@ -10,8 +10,9 @@ import torch
 import torch.fx
 
 from ._torch import errors_unlogged
-from .aten_recorder import AtenRecorder, RecordedInput
+from .aten_recorder import AtenRecorder
 from .counted_loops import Comparison, CountedTest
+from .recorded_inputs import RecordedInput
 from .tensor_ssa.alias_graph import build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter

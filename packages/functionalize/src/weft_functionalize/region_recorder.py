@@ -10,9 +10,10 @@ import torch
 import torch.fx
 
 from ._torch import expression_of
-from .aten_recorder import AtenRecorder, RecordedInput
+from .aten_recorder import AtenRecorder
 from .functional_graph import InputKind
 from .gradient_history import GradientHistory
+from .recorded_inputs import RecordedInput
 from .symbolic_numbers import SYMBOLIC_TYPES, with_numbers
 from .tensor_ssa.alias_graph import ViewEdge, build_alias_graph
 from .tensor_ssa.region_aliases import RegionAlias

@@ -10,7 +10,7 @@ import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,7 +29,6 @@ from .. import _frame_hook
 from .._torch import mode_of_the_program, without_saved_tensor_hooks
 from ..captured_graph import (
     Backend,
-    CapturedGraph,
     DropControlFlow,
     DropDataDependence,
     GraphBreak,
@@ -59,6 +58,7 @@ from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
 from ..user_location import UserLocation, running_frames
 from ..warning import warn
+from .capture_report import CaptureReport
 from .failed_guards import guard_set_of
 from .forks import ConversionLock, without_collector
 from .later_writes import callers_may_write, mark_to_read_as_eager, may_write_behind
@@ -77,37 +77,6 @@ _CALLS_PER_EXCEPTION = 16
 """Calls in which assumptions hold that are worth one in which the frame runs as it was written."""
 
 Capture = Callable[[FrameInput, CaptureOptions], "FrameResult | Skip"]
-
-
-@dataclass(frozen=True)
-class CaptureReport:
-    """What became of one frame.
-
-    ``code`` is the user's code object, ``resumed_at`` the line where a resume function's frame began (None
-    at the function's own beginning).  ``skip_reason`` says why the frame runs as it is, ``error`` is the
-    exception that capture or the backend raised, ``recompile_reason`` the guard that the entry used last
-    failed on, ``seconds`` the wall-clock time of all of it, ``instruction_count`` how many instructions
-    were evaluated, those of inlined calls included.  ``unkept_regions`` are the branches and loops that were
-    tried and are not in the graph.  ``transformed_code`` takes the frame's place where the guards hold.
-    ``side_effects`` names the objects of before the call that this code changes, and the calls that it makes.
-    ``callers`` are the frames that the call was made in, outermost first, the compiler's own among them.
-    """
-
-    code: types.CodeType
-    location: UserLocation
-    resumed_at: int | None
-    graph: CapturedGraph | None
-    guards: tuple[Guard, ...]
-    graph_break: GraphBreak | None
-    skip_reason: str | None
-    error: Exception | None
-    recompile_reason: GuardFailure | None
-    seconds: float
-    instruction_count: int = 0
-    unkept_regions: tuple[UnkeptRegion, ...] = ()
-    transformed_code: types.CodeType | None = None
-    side_effects: tuple[str, ...] = ()
-    callers: tuple[UserLocation, ...] = ()
 
 
 class FrameConverter:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import keyword
 import operator
-import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +29,7 @@ from ..._torch.symbols import (
     expression_of,
     unbacked_symbols,
 )
-from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
+from ..._torch.transforms import LEVEL_WRAPPERS
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..models.libraries.warnings_given import give_warning
@@ -63,13 +61,14 @@ from .known_results import KnownResults
 from .library_settings import LibrarySettings
 from .marked_inputs import MarkedInputs
 from .marked_leaves import KIND, MarkedLeaves
-from .modes import SWITCHES, ModeSwitches
+from .modes import ModeSwitches
 from .new_leaves import NewLeaves
 from .node_calls import run_call
 from .operator_warnings import noted_warnings, warnings_of_python
 from .optional_gradients import OptionalGradients
+from .placeholder_names import readable_name
 from .present_values import PresentValues
-from .purity import is_data_of
+from .purity import is_data_of, is_idle
 from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
 from .repeated_calls import RepeatedCalls
 from .size_nodes import needed_inputs, size_node
@@ -90,11 +89,6 @@ class _Input:
     fake: torch.Tensor
     version: int
     layout: Layout
-
-
-def _version(fake: torch.Tensor) -> int:
-    """How often a tensor was written to; 0 for what does not count writes."""
-    return 0 if fake.is_inference() else fake._version
 
 
 class GraphBuilder:
@@ -160,7 +154,7 @@ class GraphBuilder:
         except (TypeError, NotImplementedError, UnsupportedFakeTensorException) as error:
             raise Unsupported("tensor of unusual kind", source.name(), str(error)) from error
         evaluator.guard(source, TensorMatches(metadata))
-        self._inputs.append(_Input(source, tensor, fake, _version(fake), Layout(fake)))
+        self._inputs.append(_Input(source, tensor, fake, version_of(fake), Layout(fake)))
         self.given.append((source, tensor, fake))
         return self._variable(self._placeholder(source, fake), fake, source)
 
@@ -250,7 +244,7 @@ class GraphBuilder:
         fake = self._fake(evaluator, tensor, source)
         evaluator.guard(source, IsObject(tensor, weak=True))
         self.given.append((source, tensor, fake))
-        target = _readable_name(source)
+        target = readable_name(source)
         while hasattr(self.root, target):
             target += "_"
         if isinstance(tensor, torch.nn.Parameter):
@@ -312,7 +306,7 @@ class GraphBuilder:
         """
         self.graph.output(tuple(output.node for output in outputs))
         self._remove_dead_nodes()
-        if not outputs and all(_is_idle(node) for node in self.graph.nodes):
+        if not outputs and all(is_idle(node) for node in self.graph.nodes):
             return None
         inputs = list(self.graph.find_nodes(op="placeholder"))
         used = needed_inputs(inputs)
@@ -333,7 +327,7 @@ class GraphBuilder:
 
     def guard_written(self, evaluator: Evaluator) -> None:
         """Guard which inputs share storage with one that the graph writes to, and which are leaves."""
-        written = [_version(given.fake) != given.version for given in self._inputs]
+        written = [version_of(given.fake) != given.version for given in self._inputs]
         for given, is_written in zip(self._inputs, written, strict=True):
             if is_written:  # by itself or by a view: eager refuses to write to a leaf
                 guard_leaf(evaluator, given.source, given.tensor)
@@ -367,7 +361,7 @@ class GraphBuilder:
 
     def _placeholder(self, source: Source, example: Any) -> torch.fx.Node:
         with self._after(self._last_placeholder):
-            node = self.outermost.placeholder(_readable_name(source))
+            node = self.outermost.placeholder(readable_name(source))
         # x and X, or d["a-b"] and d["a_b"], read alike, and one called inf would hide the number.
         node.target = node.name
         self._last_placeholder = node
@@ -600,24 +594,3 @@ def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
 
 def _tensors(arguments: Any) -> list[torch.Tensor]:
     return [a for a in pytree.tree_leaves(arguments) if isinstance(a, torch.Tensor)]
-
-
-def _is_idle(node: torch.fx.Node) -> bool:
-    """Whether a graph of such nodes alone does nothing; one that only switches modes ends as it began."""
-    return node.op in _PASSIVE or node.target in _IDLE
-
-
-_IDLE = SWITCHES | LEVEL_CALLS.keys() | LEVEL_STATES.keys()
-_PASSIVE = ("placeholder", "get_attr", "output")
-
-
-# What says nothing in the name of a parameter: L['self'].__dict__['_modules']['fc'] is self.fc.
-_NOISE = re.compile(r"__dict__|\['_(?:modules|parameters|buffers)'\]|^[LGC](?=\[)|[^A-Za-z0-9_]+")
-
-
-def _readable_name(source: Source) -> str:
-    """An identifier that says where a tensor was found, much as the program writes it."""
-    words = _NOISE.sub(" ", source.name()).split()
-    name = "_".join(words).lower()
-    is_name = name.isidentifier() and not keyword.iskeyword(name)
-    return name if is_name else f"tensor_{name}"

@@ -20,7 +20,7 @@ from ...unsupported import Unsupported
 from ..protocol import Evaluator, Graph
 from .node_calls import run_call
 from .purity import REGION_OPERATORS, has_effect, possibly_written, region_graphs, writes
-from .storages import Tensor, leaves, storages, version_of
+from .storages import UNCOUNTED, Tensor, leaves, storages, version_of
 
 _MAX_ELEMENTS = 64  # of a tensor that is guarded
 _MAX_COMPUTED = 1 << 14  # of what is computed from it
@@ -184,11 +184,12 @@ class _Evaluation:
         raise _Unknown
 
     def _may_be_written(self, given: Any) -> bool:
-        """In the memory that it shares with another input."""
+        """In the memory that it shares with another input, which may count no writes."""
         storage = storage_identity(given.tensor)
         others = (other for other in self._inputs.values() if other is not given)
         return any(
-            storage_identity(other.tensor) == storage and version_of(other.fake) != other.version
+            storage_identity(other.tensor) == storage
+            and (other.version == UNCOUNTED or version_of(other.fake) != other.version)
             for other in others
         )
 

@@ -19,7 +19,7 @@ from ..._torch import (
 )
 from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
 from ...gradient_rule import GradientRule, gradients_past_hooks, replace_gradient
-from .modes import MODE_CALLS
+from .modes import MODE_CALLS, SWITCHES
 from .storages import UNCOUNTED, storages, version_of
 
 # Parts of the names of operators that draw random numbers.
@@ -365,3 +365,12 @@ def _has_moved(value: Any) -> bool:
     if not isinstance(value, torch.Tensor):
         return False
     return version_of(value) == UNCOUNTED or version_of(value) > value.requires_grad
+
+
+def is_idle(node: torch.fx.Node) -> bool:
+    """Whether a graph of such nodes alone does nothing; one that only switches modes ends as it began."""
+    return node.op in _PASSIVE or node.target in _IDLE
+
+
+_IDLE = SWITCHES | LEVEL_CALLS.keys() | LEVEL_STATES.keys()
+_PASSIVE = ("placeholder", "get_attr", "output")

@@ -1,0 +1,19 @@
+"""What inputs of a graph are called."""
+
+from __future__ import annotations
+
+import keyword
+import re
+
+from weft_guards import Source
+
+# What says nothing in the name of a parameter: L['self'].__dict__['_modules']['fc'] is self.fc.
+_NOISE = re.compile(r"__dict__|\['_(?:modules|parameters|buffers)'\]|^[LGC](?=\[)|[^A-Za-z0-9_]+")
+
+
+def readable_name(source: Source) -> str:
+    """An identifier that says where a tensor was found, much as the program writes it."""
+    words = _NOISE.sub(" ", source.name()).split()
+    name = "_".join(words).lower()
+    is_name = name.isidentifier() and not keyword.iskeyword(name)
+    return name if is_name else f"tensor_{name}"
