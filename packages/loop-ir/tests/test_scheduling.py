@@ -191,6 +191,15 @@ def test_a_large_full_reduction_is_split() -> None:
     assert kernel.outer == ()
 
 
+def test_what_a_result_reads_once_makes_no_columns() -> None:
+    """The largest of a row, by which its sum is taken: neighbours side by side, one for each result."""
+    options = ScheduleOptions(
+        split_rows=8, split_reduction_elements=100, split_columns=64, split_column_elements=100
+    )
+    (kernel,) = kernels(scheduled(lambda x: x.log_softmax(-1), [torch.randn(40, 120)], options))
+    assert not any(name.endswith("_partial") for name in kernel.writes)
+
+
 @pytest.mark.parametrize("kind", ["sum", "amax", "prod"])
 def test_reductions_to_few_results_are_split_where_asked(kind: str) -> None:
     options = ScheduleOptions(

@@ -211,13 +211,18 @@ def reads_columns(node: LoopNode, *, also_rows: bool = False) -> bool:
     """Whether neighbouring results, not neighbouring elements of one, are read side by side.
 
     ``also_rows``: or some operands are read so, others along the elements.  What all results read alike, as
-    the statistics of the rows that they add up, says nothing.
+    the statistics of the rows that they add up, says nothing, nor what a result reads once, as its maximum.
     """
     loops = [v for v in node.loops if v.size != 1]
     if not loops:
         return False
     symbols = (loops[-1].symbol, node.reduction_loops[-1].symbol)
-    loads = (load.index for load in node.body.loads() if symbols[0] in load.index.free_symbols)
+    elements = {v.symbol for v in node.reduction_loops}
+    loads = (
+        load.index
+        for load in node.body.loads()
+        if symbols[0] in load.index.free_symbols and elements & load.index.free_symbols
+    )
     by_result, by_element = unit_strides(loads, *symbols)
     return by_result > 0 and (also_rows or not by_element)
 
