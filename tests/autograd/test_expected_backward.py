@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,3 +78,43 @@ def test_hooks_of_results_are_called_as_in_eager() -> None:
     found, wanted = observed(weft.compile(model, fullgraph=True)), observed(model)
     assert [name for name, _ in found] == [name for name, _ in wanted]
     torch.testing.assert_close([g for _, g in found], [g for _, g in wanted])
+
+
+class Rounded(torch.autograd.Function):
+    """Its gradient is not linear: by what it is divided depends on it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        scale = gradient.abs().max().clamp(min=1e-9)
+        rounded = (gradient / scale * 8).round() * scale / 8
+        return rounded @ weight.t(), x.t() @ rounded
+
+
+def with_rule(x: Tensor, weight: Tensor, head: Tensor) -> tuple[Tensor, ...]:
+    hidden = Rounded.apply(x, weight).tanh()
+    logits = hidden @ head
+    return F.cross_entropy(logits, torch.arange(4)), hidden.square().mean(), logits, hidden
+
+
+def test_gradients_of_any_results_through_a_rule(tmp_path: Path) -> None:
+    """What the program wrote gets one sum, whichever results have gradients."""
+    compiled = weft.compile(with_rule, fullgraph=True, options={"dump_directory": tmp_path})
+    for asked in (
+        ("loss",),
+        ("loss", "penalty"),
+        ("loss", "logits"),
+        ("hidden", "penalty"),
+        RESULTS,
+    ):
+        found, wanted = gradients(compiled, asked), gradients(with_rule, asked)
+        torch.testing.assert_close(found, wanted, msg=lambda m, a=asked: f"{a}: {m}")
+    (schedule,) = tmp_path.glob("*/5_schedule_backward.txt")
+    assert "tangent_0" in schedule.read_text() and "tangent_2" not in schedule.read_text()
+    (graph,) = tmp_path.glob("*/3_backward.py")
+    assert "aten.clone" not in graph.read_text()  # what the rule computed is given as it is

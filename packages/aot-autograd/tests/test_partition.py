@@ -272,3 +272,18 @@ def test_the_cheapest_recomputation_within_a_budget(monkeypatch: pytest.MonkeyPa
         assert cost == min(within)
     assert [size for size, _ in chosen] == sorted(size for size, _ in chosen)
     assert len({size for size, _ in choices}) > 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_two_numbers_of_a_row_are_kept_of_a_log_softmax(dtype: torch.dtype) -> None:
+    def program(x: Tensor, w: Tensor, target: Tensor) -> Tensor:
+        return F.nll_loss(F.log_softmax(x @ w, -1), target)
+
+    inputs = leaf(6, 4).to(dtype).detach().requires_grad_(), leaf(4, 40).to(dtype), torch.arange(6)
+    graphs = partitioned(program, *inputs)
+    assert not {"aten._log_softmax.default", "aten.amax.default"} & {*targets(graphs.backward)}
+    placeholders = graphs.backward.graph.find_nodes(op="placeholder")
+    shapes = [tuple(node.meta["val"].shape) for node in placeholders]
+    assert (shapes.count((6, 40)), shapes.count((6, 1))) == (1, 2)
+    if dtype is torch.float64:
+        check_gradients(program, *inputs)

@@ -449,7 +449,7 @@ class Plan:
         return self._stages[key]
 
     def _choose_stage(self, present: frozenset[int], is_repeated: bool) -> Segment | None:
-        if not self._is_linear:
+        if not self._is_linear and (is_repeated or self._expected is None):
             return None
         missing = frozenset(
             k
@@ -460,8 +460,8 @@ class Plan:
         if not missing and not is_repeated:
             return None
         absent, expected = self._expected or (None, None)
-        if missing == absent:
-            return expected
+        if missing == absent or not self._is_linear:
+            return expected if missing == absent else None
         part = self._part(missing, frozenset(), only_present=is_repeated)
         if part is None and absent is not None and absent <= missing:
             return expected

@@ -16,8 +16,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from ._torch import OpOverload, known_equal
 from .aten_recorder import AtenRecorder
 from .functional_graph import FunctionalGraph, InputKind, OutputKind
+from .tensor_ssa.alias_graph import aliased_argument
 from .tensor_ssa.kept_history import drop_kept_histories
 from .unsupported import Unsupported
 
@@ -41,6 +43,7 @@ def convert_gradient_rules(recorder: AtenRecorder, functionalize: Functionalize)
         functional = functionalize(module, examples)
         if functional.mutated_inputs or functional.shared_bases:
             raise Unsupported("backward that writes to what it is given", str(rule))
+        _return_what_is_new(functional, len(node.args[0]))
         results, inputs, saved, kept = node.args
         literals = tuple(
             recorder.node_of(
@@ -64,6 +67,38 @@ def _with_own_results(graph: torch.fx.Graph) -> torch.fx.Graph:
     ]
     copy.output(tuple(own))
     return copy
+
+
+def _return_what_is_new(functional: FunctionalGraph, count: int) -> None:
+    """Return what is copied where the copy is all that reads it: memory that nothing else has.
+
+    Not what depends on none of the ``count`` gradients that the backward is given: forward may keep that.
+    """
+    graph = functional.graph_module.graph
+    placeholders = graph.find_nodes(op="placeholder")
+    computed = {placeholders[index] for index in functional.user_input_indices[:count]}
+    for node in graph.nodes:
+        if node.op == "call_function" and not computed.isdisjoint(node.all_input_nodes):
+            computed.add(node)
+    (output,) = graph.find_nodes(op="output")
+    for copy in output.all_input_nodes:
+        if copy.target is not torch.ops.aten.clone.default or len(copy.users) > 1:
+            continue
+        (source,) = copy.all_input_nodes
+        if source in computed and len(source.users) == 1 and _is_new(source, copy.meta["val"]):
+            copy.replace_all_uses_with(source)
+            graph.erase_node(copy)
+
+
+def _is_new(node: torch.fx.Node, like: torch.Tensor) -> bool:
+    """Whether the node's operator makes the memory of its result, which lies as ``like``."""
+    value = node.meta["val"]
+    if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
+        return False
+    if not isinstance(value, torch.Tensor) or aliased_argument(node.target) is not None:
+        return False
+    pairs = zip(value.stride(), like.stride(), strict=True)
+    return all(known_equal(one, other) for one, other in pairs)
 
 
 @dataclass(frozen=True)

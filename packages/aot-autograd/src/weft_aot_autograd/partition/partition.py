@@ -28,13 +28,14 @@ from .recompute_policy import (
     is_materialized,
     may_recompute,
 )
+from .row_statistics import write_out_log_softmax
 from .sides import Sides
 from .split import ancestors, split
 from .unprotected import unprotected
 
 
 def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> PartitionedGraph:
-    """Cut ``joint``, whose graph is left as it is but for masks that are kept as booleans.
+    """Cut ``joint``, whose graph is left as it is but for masks, kept as booleans, and rows' statistics.
 
     What crosses is the cheapest in bytes that :data:`~.recompute_policy.POLICY` and the options allow;
     equal joint graphs are cut equally.  A node with :data:`COMPUTED_IN_BACKWARD` in its ``meta`` is not kept.
@@ -42,6 +43,8 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
     """
     options = options or PartitionOptions()
     compress_masks(joint.graph_module.graph)
+    if not joint.read_as_eager:
+        write_out_log_softmax(joint.graph_module.graph)
     sizes = NumberNodes(joint.graph_module.graph).known()
     sides = Sides(joint, inputs_stay=options.activation_memory_budget < 1)
     may = computed_as_eager if joint.read_as_eager else may_recompute
