@@ -197,7 +197,7 @@ def from_the_end(cache: T, at: T, new: T) -> None:
 
 def by_image(cache: T, at: T, new: T) -> None:
     """Each image at a position of its own, the second one's behind what is seen."""
-    images = torch.arange(len(cache))
+    images = torch.arange(len(cache), device=cache.device)
     cache[images, :, at[:1] + images * 90] = new[:, :, 0]
 
 
