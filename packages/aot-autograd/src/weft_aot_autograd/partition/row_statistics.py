@@ -26,6 +26,6 @@ def write_out_log_softmax(graph: torch.fx.Graph) -> None:
 
 def _log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    shifted = wide - aten.amax.default(wide, [dim], True)
+    shifted = wide - wide.amax(dim, keepdim=True)
     result = shifted - shifted.exp().sum(dim, keepdim=True).log()
     return result if half_to_float else result.to(x.dtype)
