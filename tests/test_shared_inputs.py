@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -197,3 +198,41 @@ def test_gradients_of_a_write_to_what_begins_late_and_has_gaps(offset: int) -> N
         result = run(whole, whole[:-1])
         found.append((result, *torch.autograd.grad((result.sum() + whole.sum()), leaf)))
     torch.testing.assert_close(found[1], found[0])
+
+
+def narrowed_behind_a_write(x: Tensor, view: Tensor) -> Any:
+    x.data.mul_(2)
+    return view.narrow(0, 0, 1), view * 1
+
+
+def written_under_no_grad(x: Tensor, view: Tensor) -> Any:
+    with torch.no_grad():
+        view.mul_(2)
+    return x.sin(), view[:1].cos()
+
+
+@pytest.mark.parametrize("program", [narrowed_behind_a_write, written_under_no_grad])
+@pytest.mark.parametrize("of_a_leaf", [False, True])
+@pytest.mark.parametrize("without", [(), (0,), (1,), (0, 1)], ids=str)
+def test_views_made_without_gradients_have_none(
+    program: Callable[..., Any], of_a_leaf: bool, without: tuple[int, ...]
+) -> None:
+    """What they are of has, and is passed beside them or another view of it is."""
+    found = []
+    for run in (program, weft.compile(program, options={"strict": False})):
+        for whole in (True, False):
+            leaf = torch.arange(6, dtype=torch.float64).requires_grad_()
+            memory = leaf if of_a_leaf else leaf * 1.5
+            given = []
+            for k, part in enumerate((memory, memory[1:])):
+                with torch.set_grad_enabled(k not in without):
+                    given.append(part if whole and not k else part[1:])
+            try:
+                results = (*run(*given), memory)
+                total = sum(r.square().sum() for r in results)
+                values = (*torch.autograd.grad(total, leaf), *results)
+                found.append([value.tolist() for value in values])
+            except RuntimeError as error:
+                found.append([re.sub(r"Output 0 of \w+", "", str(error))])
+    half = len(found) // 2
+    assert found[half:] == found[:half]

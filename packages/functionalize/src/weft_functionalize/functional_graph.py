@@ -219,12 +219,16 @@ class OutputDescriptor:
 
 @dataclass(frozen=True)
 class SharedMember:
-    """A tensor that the caller passes at ``position``, and its place, in elements of the storage."""
+    """A tensor that the caller passes at ``position``, and its place, in elements of the storage.
+
+    ``unrecorded``: it was made a view under ``no_grad``, so that its gradient goes nowhere.
+    """
 
     position: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+    unrecorded: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import torch
 
 from ._torch import view_base
 from .functional_graph import FunctionalGraph, SharedBase, SharedMember
+from .gradient_history import is_unrecorded_view
 from .tensor_ssa.layout import dense_order
 from .unsupported import Unsupported
 
@@ -55,11 +56,14 @@ def flat_example(positions: Sequence[int], examples: Sequence[Any]) -> FlatExamp
                 "inputs in one storage of which one is written and not all have gradients",
                 hint="pass copies of those that have none",
             )
-    members = tuple(
-        SharedMember(position, tuple(v.shape), tuple(v.stride()), int(v.storage_offset()))
-        for position, v in zip(positions, values, strict=True)
-    )
+    members = tuple(map(_member_of, positions, values))
     return FlatExample(first, members, any(value.requires_grad for value in values))
+
+
+def _member_of(position: int, value: torch.Tensor) -> SharedMember:
+    unrecorded = torch.is_grad_enabled() and is_unrecorded_view(value)
+    place = tuple(value.shape), tuple(value.stride()), int(value.storage_offset())
+    return SharedMember(position, *place, unrecorded)
 
 
 def flat_view(first: torch.Tensor, members: Sequence[SharedMember]) -> torch.Tensor:
@@ -124,10 +128,8 @@ def _flat_argument(base: SharedBase, arguments: Sequence[Any]) -> torch.Tensor |
     if recorded and (owner.dtype != first.dtype or any(view_base(v) is not owner for v in values)):
         return None
     for member, value in zip(base.members, values, strict=True):
-        place = SharedMember(
-            member.position, tuple(value.shape), value.stride(), int(value.storage_offset())
-        )
-        if value.untyped_storage().data_ptr() != storage or place != member:
+        found = _member_of(member.position, value)
+        if value.untyped_storage().data_ptr() != storage or found != member:
             return None
     if recorded and _extent(base.members)[0] < owner.storage_offset():
         return None  # it would begin before the tensor whose gradient autograd records
