@@ -24,6 +24,15 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "squeezed sum": lambda x: x[x > 0].view(1, -1).squeeze().sum(-1),
     "flattened and written": lambda x: _both(x.view(3, 1).nonzero(), Tensor.flatten),
     "made contiguous and written": lambda x: _both(x.view(1, 3).nonzero(), Tensor.contiguous),
+    "rows flattened and written": lambda x: _both(x[x > 0].expand(3, -1), Tensor.flatten),
+    "grid flattened and written": lambda x: _both(
+        torch.meshgrid(x[x > 0], x[x > 0][:2])[1], Tensor.ravel
+    ),
+    "columns flattened": lambda x: _both(torch.stack([x, x])[:, x > 0].t(), Tensor.flatten),
+    "columns made contiguous": lambda x: _both(
+        torch.stack([x, x])[:, x > 0].t(), Tensor.contiguous
+    ),
+    "but one flattened": lambda x: _both(torch.stack([x, x])[:, x > 0].t()[1:], Tensor.flatten),
     "sum with two": lambda x: x[x > 0] + torch.ones(2),
     "broadcast": lambda x: x[x > 0].expand(3),
     "element": lambda x: x[x > 0].item(),

@@ -363,13 +363,24 @@ def is_data_dependent(symbol: Any) -> bool:
     return bool(free_unbacked_symbols(symbol))
 
 
-def data_dependent_symbols(number: Any) -> dict[Any, torch.SymInt]:
-    """The integers that depend on data and that a symbolic number is computed from, by symbol."""
-    environment = number.node.shape_env
+def data_dependent_symbols(numbers: Sequence[Any]) -> dict[Any, torch.SymInt]:
+    """The integers that depend on data and that the symbolic ``numbers`` are computed from, by symbol."""
     return {
-        symbol: environment.create_symintnode(symbol, hint=None)
+        symbol: number.node.shape_env.create_symintnode(symbol, hint=None)
+        for number in numbers
+        if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool))
         for symbol in free_unbacked_symbols(number.node.expr)
     }
+
+
+def with_value(number: Any, symbol: Any, value: int) -> Any:
+    """A number, or the expression that a symbolic one is where ``symbol`` is ``value``."""
+    return number.node.expr.subs(symbol, value) if isinstance(number, torch.SymInt) else number
+
+
+def is_zero(expression: Any) -> bool:
+    """Whether an expression, or a number, is zero whatever its symbols are."""
+    return bool(sympy.expand(expression) == 0)
 
 
 def at_least_one(size: Any) -> Any:

@@ -187,7 +187,10 @@ class AtenRecorder(DispatchMode):
         for node, members in self.shared.items():
             flat = node.meta["val"]
             for member in members:
-                with self, torch.set_grad_enabled(not member.unrecorded and torch.is_grad_enabled()):
+                with (
+                    self,
+                    torch.set_grad_enabled(not member.unrecorded and torch.is_grad_enabled()),
+                ):
                     view = member_view(flat, flat.storage_offset(), member)
                 values[member.position] = view
                 self.shared_views[self.node_of(view)] = member.position

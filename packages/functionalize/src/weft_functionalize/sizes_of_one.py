@@ -14,7 +14,14 @@ from typing import Any
 
 import torch
 
-from ._torch import OpOverload, is_data_dependent, known_equal
+from ._torch import (
+    OpOverload,
+    data_dependent_symbols,
+    is_data_dependent,
+    is_zero,
+    known_equal,
+    with_value,
+)
 
 _LEAVE_OUT = frozenset({"aten::squeeze", "aten::squeeze_", "aten::squeeze_copy"})
 
@@ -42,18 +49,31 @@ def _may_be_one(size: Any) -> bool:
 
 
 def _check_copied(tensor: torch.Tensor) -> None:
-    """``contiguous`` and ``reshape`` copy the tensor, but if the size that data decides is one."""
-    sizes = [size for size in tensor.shape if is_data_dependent(size)]
-    if len(sizes) == 1 and _may_be_one(sizes[0]) and _in_order_if_one(tensor, sizes[0]):
-        torch._check(sizes[0] != 1)
+    """``contiguous`` and ``reshape`` copy the tensor, but if a size that data decides is one."""
+    numbers = (*tensor.shape, *tensor.stride())
+    for symbol, number in data_dependent_symbols(tensor.shape).items():
+        for value in _VALUES:
+            put_in = [with_value(n, symbol, value) for n in numbers]
+            sizes, strides = put_in[: tensor.dim()], put_in[tensor.dim() :]
+            is_one = any(
+                size == 1 and not known_equal(given, 1)
+                for size, given in zip(sizes, tensor.shape, strict=True)
+            )
+            if is_one and _is_in_order(sizes, strides):
+                torch._check(number != value)
 
 
-def _in_order_if_one(tensor: torch.Tensor, one: Any) -> bool:
-    elements = 1
-    for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
-        if known_equal(size, one) or known_equal(size, 1):
+_VALUES = (1, 2, 3)
+"""What a number that depends on data may be where a size is one: ``x[mask][1:]`` has two found elements."""
+
+
+def _is_in_order(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether the elements follow one another at one distance: then they have a flat view."""
+    expected: Any = None
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size == 1:
             continue
-        if not known_equal(stride, elements) and not known_equal(stride, elements * one):
+        if expected is not None and not is_zero(stride - expected):
             return False
-        elements = elements * size
+        expected = stride * size
     return True

@@ -299,10 +299,7 @@ def with_numbers(value: Any, number: Callable[[Any], Any]) -> Any:
 
 def data_dependent_parts(numbers: Sequence[Any]) -> list[torch.SymInt]:
     """The integers that depend on data and that ``numbers`` are computed from, each once."""
-    found: dict[Any, torch.SymInt] = {}
-    for number in numbers:
-        if isinstance(number, SYMBOLIC_TYPES):
-            found.update(data_dependent_symbols(number))
+    found = data_dependent_symbols(numbers)
     return [found[symbol] for symbol in sorted(found, key=str)]
 
 
