@@ -34,7 +34,12 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.fx.proxy import GraphAppendingTracer
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode,
+    _pop_mode_temporarily,
+)
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
@@ -58,6 +63,7 @@ __all__ = [
     "exit_autocast",
     "expression_nodes",
     "expression_of",
+    "is_innermost",
     "is_list_operator",
     "is_of_level",
     "is_python_operator",
@@ -85,6 +91,7 @@ __all__ = [
     "storage_identity",
     "version_of",
     "view_base",
+    "without_innermost_mode",
     "without_modes",
     "without_python_forms",
     "write_refusal",
@@ -233,6 +240,17 @@ class DispatchMode(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+
+def is_innermost(mode: DispatchMode) -> bool:
+    """Whether ``mode`` is the first that is told of operators."""
+    return _get_current_dispatch_mode() is mode
+
+
+def without_innermost_mode() -> contextlib.AbstractContextManager[Any]:
+    """A context in which the first mode that is told of operators is told of none."""
+    context: contextlib.AbstractContextManager[Any] = _pop_mode_temporarily()
+    return context
 
 
 def storage_identity(tensor: torch.Tensor) -> int:

@@ -7,6 +7,7 @@ of composite operators, which the dispatcher does.
 
 from __future__ import annotations
 
+import functools
 import operator
 import warnings
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ from .gradient_rules import is_gradient_rule
 from .options import StepObserver
 from .python_forms import as_kernels_compute, call_as_kernels_compute
 from .regions import record_region_operator
+from .repeated_nodes import RepeatedNodes
 from .shared_inputs import flat_example
 from .symbolic_numbers import is_float_symbol
 from .tensor_scalars import call_with_tensor_scalar
@@ -116,6 +118,7 @@ class _Interpreter:
     def __init__(self, graph_module: torch.fx.GraphModule, recorder: AtenRecorder) -> None:
         self._module = graph_module
         self._recorder = recorder
+        self._repeated = RepeatedNodes(recorder)
         self._environment: dict[torch.fx.Node, Any] = {}
         self._autocasts: list[Any] = []
 
@@ -185,12 +188,10 @@ class _Interpreter:
             return self._recorder.lift_attribute(self._module, str(node.target))
         args, kwargs = self._load(node.args), self._load(node.kwargs)
         try:
-            if node.op == "call_function":
-                with as_kernels_compute(node.target):
-                    return self._call_function(node, args, kwargs)
-            if node.op == "call_method":
-                return self._call_method(str(node.target), args, kwargs)
-            return self._module.get_submodule(str(node.target))(*args, **kwargs)
+            if node.op == "call_module":
+                return self._module.get_submodule(str(node.target))(*args, **kwargs)
+            call = functools.partial(self._call, node, args, kwargs)
+            return self._repeated.result(node, args, kwargs, call)
         except DATA_DEPENDENT_ERRORS as error:
             raise Unsupported(
                 "result that depends on data", f"{node.format_node()}: {error}"
@@ -201,6 +202,12 @@ class _Interpreter:
                     "operator that takes no symbols", node.format_node() or ""
                 ) from error
             raise
+
+    def _call(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if node.op == "call_method":
+            return self._call_method(str(node.target), args, kwargs)
+        with as_kernels_compute(node.target):
+            return self._call_function(node, args, kwargs)
 
     def _call_function(
         self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]

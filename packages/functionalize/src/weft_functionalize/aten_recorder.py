@@ -460,6 +460,13 @@ class AtenRecorder(DispatchMode):
         node.meta["val"] = region
         return node
 
+    def append_call(self, func: Any, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
+        """Append a call on nodes, and let it stand for the tensor ``value``, if it is one."""
+        node = self._append(func, args, kwargs, value)
+        if isinstance(value, torch.Tensor):
+            self._register(value, node)
+        return node
+
     def _append(self, func: Any, args: Any, kwargs: Any, value: Any) -> torch.fx.Node:
         if func is aten._to_copy.default and not isinstance(args[0], torch.fx.Node):
             # a number, for which torch.vmap's rules make a tensor of the other operand's dtype
