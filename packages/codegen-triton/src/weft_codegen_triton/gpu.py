@@ -16,6 +16,8 @@ LOAD_WAIT = 0.5
 """Microseconds that programs wait for what they load before all else, and what is made of it."""
 MOVED_PART = 0.7
 """The part of a memory's bandwidth that kernels reach which read whole rows."""
+CACHED_PART = 1.05
+"""The same of blocks of operands that several programs read, most of them from the second-level cache."""
 OPERATIONS_A_TERM = 64
 """Operations on floats in the time in which a term is loaded, compared and added: at least 2**20 terms a
 microsecond on an H200."""

@@ -340,13 +340,14 @@ class Accumulators:
         """
         printer, space = self.printer, self.space
         mean, m2, weight = names
-        shape = "[:, None]" if space.vectors is None else "[:, :, None]"
+        shape = space.column if space.vectors is None else "[:, :, None]"
+        along = space.along
         share, away = self._fresh("share"), self._fresh("away")
         printer.emit(f"{share} = {weight} / ({space.elements})")
-        printer.emit(f"{joined} = tl.sum({mean} * {share}, 1){shape}")
-        printer.emit(f"{joined} += tl.sum(({mean} - {joined}) * {share}, 1){shape}")
+        printer.emit(f"{joined} = tl.sum({mean} * {share}, {along}){shape}")
+        printer.emit(f"{joined} += tl.sum(({mean} - {joined}) * {share}, {along}){shape}")
         printer.emit(f"{away} = {mean} - {joined}")
-        printer.emit(f"{m2}_all = tl.sum({m2} + {weight} * {away} * {away}, 1){shape}")
+        printer.emit(f"{m2}_all = tl.sum({m2} + {weight} * {away} * {away}, {along}){shape}")
 
     def _moments(self, names: tuple[str, ...], operand: str, held: str) -> None:
         """Mean and squared deviations of a row that is there as a whole, in two passes.

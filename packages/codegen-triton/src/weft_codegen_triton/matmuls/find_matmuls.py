@@ -47,7 +47,7 @@ from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.matmuls.print_operand import packed_parts
 from weft_codegen_triton.matmuls.producers import with_producers
 from weft_codegen_triton.matmuls.row_reductions import RowReduction, add_row_reductions
-from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape, tiles_for
+from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape, reducing_tile, tiles_for
 
 MIN_CHANNELS = 16
 """Of a convolution of all channels: an instruction multiplies as many at least."""
@@ -66,8 +66,9 @@ class MatmulKernel(FusedKernel):
     of the same left operand and sizes whose tiles the loops read too, by the names of their sums.
 
     ``reductions`` are of what the loops store, of which nothing else reads ``dropped``, so that is in no
-    memory; ``joined`` are the kernels that read their partial results, which are in buffers ``made`` as long
-    as there are tiles, before and after.
+    memory.  A program makes ``repeats`` tiles, one below the other, for these.  ``joined`` are the kernels
+    that read their partial results, which are in buffers ``made`` as long as there are programs for a column,
+    before and after.
     """
 
     contraction: Contraction
@@ -78,6 +79,7 @@ class MatmulKernel(FusedKernel):
     gpu: Gpu
     beside: tuple[tuple[str, Contraction], ...] = ()
     reductions: tuple[RowReduction, ...] = ()
+    repeats: int = 1
     dropped: tuple[str, ...] = ()
     joined: tuple[tuple[Kernel, Kernel], ...] = ()
     made: tuple[Buffer, ...] = ()
@@ -108,7 +110,13 @@ class MatmulKernel(FusedKernel):
         tiles = tiles_for(self.contraction, self.gpu, len(self.all_sums))
         if not self.reductions:
             return tiles
-        return tuple(tile for tile in tiles if tile.rows == self.tile.rows)
+        others = (tile for tile in tiles if tile.rows == self.tile.rows and tile != self.tile)
+        return (self.tile, *others)
+
+    @property
+    def rows_of_program(self) -> int:
+        """Of all the tiles that a program makes."""
+        return self.tile.rows * self.repeats
 
     def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
         """Producers of operands, the contraction, and the kernel's own loops."""
@@ -164,7 +172,16 @@ def matmul_forms(
 
 def _reducing(form: MatmulKernel, end: int, around: ReplacedSteps) -> MatmulKernel | None:
     """``form``, at the position ``end``, with reductions of what it makes; None without any."""
-    return add_row_reductions(form, end, around, form.tiles)
+    contraction = form.contraction
+    if not contraction.is_static or contraction.batch != 1 or contraction.groups is not None:
+        return None
+    if form.tile.rows == 1:
+        return None
+    shape = reducing_tile(contraction, form.gpu)
+    if shape is None:
+        return None
+    tile, repeats = shape
+    return add_row_reductions(replace(form, tile=tile, repeats=repeats), end, around)
 
 
 def _with_others(

@@ -41,7 +41,7 @@ from weft_codegen_triton.matmuls.print_operand import (
     OperandPrinter,
     packed_parts,
 )
-from weft_codegen_triton.matmuls.print_reductions import print_reduction
+from weft_codegen_triton.matmuls.print_reductions import PrintedReduction
 
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
@@ -94,6 +94,8 @@ class _MatmulPrinter:
         self._print_place()
         tile = Tile(("y", "x"), "[YBLOCK, XBLOCK]", "[1, 1]")
         loops = self.body_printer(tile, self._registers)
+        begin = len(self.lines)
+        self._print_rows()
         if self.is_row:  # what its epilogue reads is on its way while sums are made
             self._print_indices(loops)
             self._load_ahead(loops)
@@ -102,7 +104,7 @@ class _MatmulPrinter:
             self._print_indices(loops)
         self._print_biases_and_round()
         self._print_loops(loops)
-        self._print_reductions(loops)
+        self._print_reductions(loops, begin)
         symbols = self._symbols()
         parameters = [(self.pointers[n], pointer_type(self._dtype_of(n))) for n in self.names]
         parameters += [(symbol.name, self.width.of_sizes) for symbol in symbols]
@@ -140,7 +142,7 @@ class _MatmulPrinter:
     def _tiles(self) -> tuple[sympy.Expr, sympy.Expr]:
         """How many tiles cover the rows, and the columns."""
         tile, contraction = self.matmul.tile, self.contraction
-        rows = _ceiling(contraction.rows, tile.rows)
+        rows = _ceiling(contraction.rows, self.matmul.rows_of_program)
         if contraction.groups is not None:
             rows = rows + contraction.groups.count  # each group may end within a tile
         return rows, _ceiling(contraction.columns, tile.columns)
@@ -150,7 +152,7 @@ class _MatmulPrinter:
         return sympy.expand(self.contraction.batch * rows * columns)
 
     def _print_place(self) -> None:
-        """The lines that tell the tile's ``batch`` and its places ``y`` and ``x``."""
+        """The lines that tell the tile's ``batch``, its places ``x``, and the ``row_tile`` that it is of."""
         rows, columns = (self._size(count) for count in self._tiles())
         number = program_id(0) + (".to(tl.int64)" if self.wide else "")
         has_batch = self.contraction.batch != 1
@@ -165,10 +167,16 @@ class _MatmulPrinter:
             "row_tile = first + place % members",
             "x = place // members * XBLOCK + tl.arange(0, XBLOCK)",
         )
-        if self.contraction.groups is None:
+
+    def _print_rows(self) -> None:
+        """The lines that tell the tile's places ``y``."""
+        if self.contraction.groups is not None:
+            self._print_group()
+        elif self.matmul.repeats == 1:
             self._emit("y = row_tile * YBLOCK + tl.arange(0, YBLOCK)")
         else:
-            self._print_group()
+            first = f"(row_tile * {self.matmul.repeats} + tile) * YBLOCK"
+            self._emit(f"y = {first} + tl.arange(0, YBLOCK)", "yoffset = tile * YBLOCK")
 
     def _print_group(self) -> None:
         """The lines that find the group that the tile is of: ``batch``, its rows ``y`` and their end."""
@@ -351,11 +359,29 @@ class _MatmulPrinter:
         printer.replay(body)
         self.lines += self.finish(printer)
 
-    def _print_reductions(self, printer: BodyPrinter) -> None:
-        """What is reduced of the tile's rows: what the loops store is known."""
+    def _print_reductions(self, printer: BodyPrinter, begin: int) -> None:
+        """What is reduced of a program's rows: what the loops store is known.
+
+        Where it makes several tiles the lines from ``begin`` on are a loop over them.
+        """
+        matmul = self.matmul
         printer.lines = []
-        for reduction in self.matmul.reductions:
-            print_reduction(reduction, self.matmul, printer)
+        reductions = [PrintedReduction(each, matmul, printer) for each in matmul.reductions]
+        self.lines += printer.lines
+        if matmul.repeats > 1:
+            loop = ["    " + line for line in self.lines[begin:]]
+            before = [line for reduction in reductions for line in reduction.before]
+            del self.lines[begin:]
+            self._emit("ybase = tl.arange(0, YBLOCK)[:, None]", *before)
+            self._emit(f"for tile in range({matmul.repeats}):")
+            self.lines += loop
+            columns = self._size(
+                self.contraction.columns
+            )  # what a loop names is not known after it
+            self._emit("xindex = x[None, :]", f"xmask = xindex < {columns}")
+        printer.lines = []
+        for reduction in reductions:
+            reduction.print_results()
         self.lines += self.finish(printer)
 
     def _symbols(self) -> tuple[sympy.Symbol, ...]:

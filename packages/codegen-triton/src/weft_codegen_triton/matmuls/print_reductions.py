@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import sympy
 import torch
@@ -19,7 +19,10 @@ TILE = frozenset(("y", "x"))
 
 @dataclass
 class ColumnSpace(RowSpace):
-    """A tile whose columns are reduced: their elements lie along ``y``, ``count`` of them."""
+    """A program's tiles whose columns are reduced: their elements lie along ``y``, ``count`` of them.
+
+    ``is_whole``: tiles have no rows but those that there are.
+    """
 
     count: int = 1
     is_whole: bool = True
@@ -45,41 +48,55 @@ class ColumnSpace(RowSpace):
         return None if self.is_whole else "ymask"
 
 
-def print_reduction(reduction: RowReduction, matmul: MatmulKernel, printer: BodyPrinter) -> None:
-    """Print ``reduction`` by ``printer``, which has printed what the loops of ``matmul`` store."""
-    height, rows = matmul.tile.rows, int(matmul.contraction.rows)
-    space = ColumnSpace(
-        printer, True, None, "y", count=min(height, rows), is_whole=rows % height == 0
-    )
-    totals = Accumulators(printer, space)
-    stored: list[tuple[ReductionResult, str, sympy.Expr]] = []
+class PrintedReduction:
+    """What ``printer``, which has printed what the loops of ``matmul`` store, adds for ``reduction``.
 
-    def reduce(kind: str, dtype: torch.dtype, value: Text) -> ReductionResult:
+    ``before`` are lines for before the first of several tiles.
+    """
+
+    def __init__(self, reduction: RowReduction, matmul: MatmulKernel, printer: BodyPrinter) -> None:
+        self._reduction, self._printer = reduction, printer
+        length, rows = matmul.rows_of_program, int(matmul.contraction.rows)
+        space = ColumnSpace(printer, matmul.repeats == 1, None, "y")
+        space.count, space.is_whole = min(length, rows), rows % length == 0
+        self._totals = Accumulators(printer, space)
+        self._stored: list[tuple[ReductionResult, str, sympy.Expr]] = []
+        _name_places(matmul, printer)
+        printer.reduce, printer.store_result, printer.for_half = self._reduce, self._store, False
+        printer.replay(reduction.body)
+
+    @property
+    def before(self) -> list[str]:
+        return self._totals.before
+
+    def _reduce(self, kind: str, dtype: torch.dtype, value: Text) -> ReductionResult:
         if value.axes != TILE:
-            value = replace(value, code=f"tl.broadcast_to({value.code}, {space.shape})", axes=TILE)
-        return totals.reduce(kind, dtype, value)
+            code = f"tl.broadcast_to({value.code}, [YBLOCK, XBLOCK])"
+            value = Text(code, value.dtype, TILE)
+        return self._totals.reduce(kind, dtype, value)
 
-    def store(result: ReductionResult, buffer: str, index: sympy.Expr) -> None:
-        stored.append((result, buffer, index))
+    def _store(self, result: ReductionResult, buffer: str, index: sympy.Expr) -> None:
+        self._stored.append((result, buffer, index))
 
-    _name_places(matmul, printer)
-    printer.reduce, printer.store_result, printer.for_half = reduce, store, False
-    printer.replay(reduction.body)
-    part = "" if reduction.parts is None else f"row_tile * {reduction.parts.width} + "
-    printer.registers |= reduction.replaced.local_names
-    for result, buffer, index in stored:
-        value, place = totals.pending[result.number](), printer.index(index)[0]
-        if buffer in printer.registers:
-            printer.local[buffer, place] = value
-        else:
-            address = f"{printer.pointers[buffer]} + {part}{place}"
-            printer.emit(f"tl.store({address}, {value.code}, xmask)")
-            printer.loaded[buffer, address, "xmask"] = value
-    if reduction.after:
-        tile = printer.tile
-        tile.axes, tile.shape, tile.masks = ("x",), "[1, XBLOCK]", {"x": "xmask"}
-        for body in reduction.after:
-            printer.replay(body)
+    def print_results(self) -> None:
+        """Print what is stored, and what follows."""
+        reduction, printer = self._reduction, self._printer
+        part = "" if reduction.parts is None else f"row_tile * {reduction.parts.width} + "
+        printer.registers |= reduction.replaced.local_names
+        printer.tile.names[COLUMN] = "xindex"
+        for result, buffer, index in self._stored:
+            value, place = self._totals.pending[result.number](), printer.index(index)[0]
+            if buffer in printer.registers:
+                printer.local[buffer, place] = value
+            else:
+                address = f"{printer.pointers[buffer]} + {part}{place}"
+                printer.emit(f"tl.store({address}, {value.code}, xmask)")
+                printer.loaded[buffer, address, "xmask"] = value
+        if reduction.after:
+            tile = printer.tile
+            tile.axes, tile.shape, tile.masks = ("x",), "[1, XBLOCK]", {"x": "xmask"}
+            for body in reduction.after:
+                printer.replay(body)
 
 
 def _name_places(matmul: MatmulKernel, printer: BodyPrinter) -> None:

@@ -35,7 +35,6 @@ from weft_codegen_triton.column_sums.parts import (
     with_sizes,
 )
 from weft_codegen_triton.kernel.blocks import extent
-from weft_codegen_triton.matmuls.tiles import TileShape
 
 if TYPE_CHECKING:
     from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
@@ -59,29 +58,20 @@ class RowReduction:
     parts: PartsOfColumns | None
 
 
-def add_row_reductions(
-    form: MatmulKernel, end: int, around: ReplacedSteps, tiles: Iterable[TileShape]
-) -> MatmulKernel | None:
-    """``form``, which is at the position ``end``, in the first of ``tiles`` in which that is possible.
+def add_row_reductions(form: MatmulKernel, end: int, around: ReplacedSteps) -> MatmulKernel | None:
+    """``form``, which is at the position ``end``, with what others reduce of the rows of its tiles.
 
-    None where nothing reduces the rows of what it makes.
+    None where nothing does.
     """
-    contraction = form.contraction
-    if not contraction.is_static or contraction.batch != 1 or contraction.groups is not None:
-        return None
-    rows = int(contraction.rows)
-    fitting = (t for t in tiles if t.rows > 1 and (rows <= t.rows or rows % t.rows == 0))
-    tile = next(fitting, None)
-    if tile is None:
-        return None
-    form = replace(form, tile=tile)
     results = form.results
     places = sorted({p for name in results for p in around.readers(name) if p > end})
     pairs = ((place, _of_step(place, form, results, around, end)) for place in places)
     found = {place: reduction for place, reduction in pairs if reduction is not None}
     if not found:
         return None
-    joined = _joined([r.parts for r in found.values() if r.parts is not None], tile.rows, around)
+    joined = _joined(
+        [r.parts for r in found.values() if r.parts is not None], form.rows_of_program, around
+    )
     return None if joined is None else _with_reductions(form, found, joined, around)
 
 
@@ -99,7 +89,7 @@ def _with_reductions(
     )
     reads = dict.fromkeys((*form.reads, *(n for r in reductions for n in r.kernel.reads)))
     made = {n: r.parts for r in reductions if r.parts is not None for n in r.kernel.writes}
-    rows = sympy.Integer(form.tile.rows)
+    rows = sympy.Integer(form.rows_of_program)
     return replace(
         form,
         name=f"{form.name.removesuffix(f'_{form.call.name}')}_{reductions[0].replaced.name}",
@@ -150,7 +140,7 @@ def _of_step(
         return None
     if not others.isdisjoint(form.writes) or not around.stay(others, end, place):
         return None
-    kernel = step if parts is None else parts.of_length(form.tile.rows)
+    kernel = step if parts is None else parts.of_length(form.rows_of_program)
     return RowReduction(step, kernel, body, tuple(after), parts)
 
 
