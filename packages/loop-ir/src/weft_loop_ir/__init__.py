@@ -1,231 +1,120 @@
 """A define-by-run loop IR for ATen graphs: lowering, fusion, memory planning, a reference evaluator."""
 
-from weft_loop_ir import bodies, ops
-from weft_loop_ir.attention import (
-    AttentionGradientKernel,
-    AttentionKernel,
-    GradientSum,
-    KeyBounds,
-    MatrixOperand,
-    RowStatistic,
-    fuse_attention,
-    fuse_attention_gradients,
-    fuse_prologues,
-    replace_attention_calls,
-)
-from weft_loop_ir.bodies import (
-    COMBINED,
-    LEFT,
-    OPERATIONS,
-    RIGHT,
-    CombineFunction,
-    Instruction,
-    LoopBody,
-    Value,
-)
-from weft_loop_ir.callees import (
-    CALLEES,
-    OperandLayout,
-    OperandRule,
-    accepts,
-    call_library,
-    needs_check,
-)
-from weft_loop_ir.codegen import Codegen, CompiledProgram, ExportedProgram, Prerequisite
-from weft_loop_ir.data_symbols import definitions, sized_within
-from weft_loop_ir.digits import loop_values
-from weft_loop_ir.evaluate import evaluate
-from weft_loop_ir.expressions import FloorDiv, Mod
-from weft_loop_ir.format import format_loop_graph, format_schedule
-from weft_loop_ir.host_interpreter import HostInterpreter
-from weft_loop_ir.host_walk import HostWalk, StepVisitor
-from weft_loop_ir.index_simplify import ranges_for
-from weft_loop_ir.ir import (
-    Branch,
-    Buffer,
-    BufferKind,
-    BufferView,
-    Count,
-    Expansion,
-    ExternCall,
-    FusedKernel,
-    Kernel,
-    Layout,
-    LocalBuffer,
-    Loop,
-    LoopVariable,
-    MemoryPlan,
-    ParallelKernels,
-    Region,
-    Requirement,
-    Schedule,
-    Stage,
-    Step,
-    SymbolDefinition,
-    SymbolInput,
-    is_dense,
-    size_hints,
-)
-from weft_loop_ir.library_results import settle
-from weft_loop_ir.loop_graph import (
-    Item,
-    LoopGraph,
-    LoopNode,
-    all_items,
-    changes_state,
-    copied_results,
-    devices_of,
-    is_on_several_devices,
-    item_reads,
-    item_writes,
-    last_uses,
-    raises_by_value,
-)
-from weft_loop_ir.lowering import LoweringOptions, NoLowering, lower, register_lowering
-from weft_loop_ir.ops import OpsHandler
-from weft_loop_ir.printing import IndexSpelling, NumberSpelling, print_index, print_number
-from weft_loop_ir.private_results import with_private_results
-from weft_loop_ir.rewriting.attention import use_library_attention
+from weft_loop_ir import bodies as bodies
+from weft_loop_ir import ops as ops
+from weft_loop_ir.attention import AttentionGradientKernel as AttentionGradientKernel
+from weft_loop_ir.attention import AttentionKernel as AttentionKernel
+from weft_loop_ir.attention import GradientSum as GradientSum
+from weft_loop_ir.attention import KeyBounds as KeyBounds
+from weft_loop_ir.attention import MatrixOperand as MatrixOperand
+from weft_loop_ir.attention import RowStatistic as RowStatistic
+from weft_loop_ir.attention import fuse_attention as fuse_attention
+from weft_loop_ir.attention import fuse_attention_gradients as fuse_attention_gradients
+from weft_loop_ir.attention import fuse_prologues as fuse_prologues
+from weft_loop_ir.attention import replace_attention_calls as replace_attention_calls
+from weft_loop_ir.bodies import COMBINED as COMBINED
+from weft_loop_ir.bodies import LEFT as LEFT
+from weft_loop_ir.bodies import OPERATIONS as OPERATIONS
+from weft_loop_ir.bodies import RIGHT as RIGHT
+from weft_loop_ir.bodies import CombineFunction as CombineFunction
+from weft_loop_ir.bodies import Instruction as Instruction
+from weft_loop_ir.bodies import LoopBody as LoopBody
+from weft_loop_ir.bodies import Value as Value
+from weft_loop_ir.callees import CALLEES as CALLEES
+from weft_loop_ir.callees import OperandLayout as OperandLayout
+from weft_loop_ir.callees import OperandRule as OperandRule
+from weft_loop_ir.callees import accepts as accepts
+from weft_loop_ir.callees import call_library as call_library
+from weft_loop_ir.callees import needs_check as needs_check
+from weft_loop_ir.codegen import Codegen as Codegen
+from weft_loop_ir.codegen import CompiledProgram as CompiledProgram
+from weft_loop_ir.codegen import ExportedProgram as ExportedProgram
+from weft_loop_ir.codegen import Prerequisite as Prerequisite
+from weft_loop_ir.data_symbols import definitions as definitions
+from weft_loop_ir.data_symbols import sized_within as sized_within
+from weft_loop_ir.digits import loop_values as loop_values
+from weft_loop_ir.evaluate import evaluate as evaluate
+from weft_loop_ir.expressions import FloorDiv as FloorDiv
+from weft_loop_ir.expressions import Mod as Mod
+from weft_loop_ir.format import format_loop_graph as format_loop_graph
+from weft_loop_ir.format import format_schedule as format_schedule
+from weft_loop_ir.host_interpreter import HostInterpreter as HostInterpreter
+from weft_loop_ir.host_walk import HostWalk as HostWalk
+from weft_loop_ir.host_walk import StepVisitor as StepVisitor
+from weft_loop_ir.index_simplify import ranges_for as ranges_for
+from weft_loop_ir.ir import Branch as Branch
+from weft_loop_ir.ir import Buffer as Buffer
+from weft_loop_ir.ir import BufferKind as BufferKind
+from weft_loop_ir.ir import BufferView as BufferView
+from weft_loop_ir.ir import Count as Count
+from weft_loop_ir.ir import Expansion as Expansion
+from weft_loop_ir.ir import ExternCall as ExternCall
+from weft_loop_ir.ir import FusedKernel as FusedKernel
+from weft_loop_ir.ir import Kernel as Kernel
+from weft_loop_ir.ir import Layout as Layout
+from weft_loop_ir.ir import LocalBuffer as LocalBuffer
+from weft_loop_ir.ir import Loop as Loop
+from weft_loop_ir.ir import LoopVariable as LoopVariable
+from weft_loop_ir.ir import MemoryPlan as MemoryPlan
+from weft_loop_ir.ir import ParallelKernels as ParallelKernels
+from weft_loop_ir.ir import Region as Region
+from weft_loop_ir.ir import Requirement as Requirement
+from weft_loop_ir.ir import Schedule as Schedule
+from weft_loop_ir.ir import Stage as Stage
+from weft_loop_ir.ir import Step as Step
+from weft_loop_ir.ir import SymbolDefinition as SymbolDefinition
+from weft_loop_ir.ir import SymbolInput as SymbolInput
+from weft_loop_ir.ir import is_dense as is_dense
+from weft_loop_ir.ir import size_hints as size_hints
+from weft_loop_ir.library_results import settle as settle
+from weft_loop_ir.loop_graph import Item as Item
+from weft_loop_ir.loop_graph import LoopGraph as LoopGraph
+from weft_loop_ir.loop_graph import LoopNode as LoopNode
+from weft_loop_ir.loop_graph import all_items as all_items
+from weft_loop_ir.loop_graph import changes_state as changes_state
+from weft_loop_ir.loop_graph import copied_results as copied_results
+from weft_loop_ir.loop_graph import devices_of as devices_of
+from weft_loop_ir.loop_graph import is_on_several_devices as is_on_several_devices
+from weft_loop_ir.loop_graph import item_reads as item_reads
+from weft_loop_ir.loop_graph import item_writes as item_writes
+from weft_loop_ir.loop_graph import last_uses as last_uses
+from weft_loop_ir.loop_graph import raises_by_value as raises_by_value
+from weft_loop_ir.lowering import LoweringOptions as LoweringOptions
+from weft_loop_ir.lowering import NoLowering as NoLowering
+from weft_loop_ir.lowering import lower as lower
+from weft_loop_ir.lowering import register_lowering as register_lowering
+from weft_loop_ir.ops import OpsHandler as OpsHandler
+from weft_loop_ir.printing import IndexSpelling as IndexSpelling
+from weft_loop_ir.printing import NumberSpelling as NumberSpelling
+from weft_loop_ir.printing import print_index as print_index
+from weft_loop_ir.printing import print_number as print_number
+from weft_loop_ir.private_results import with_private_results as with_private_results
+from weft_loop_ir.rewriting.attention import use_library_attention as use_library_attention
 from weft_loop_ir.rewriting.attention_gradients import (
-    DifferentiatedAttention,
-    recompute_probabilities,
+    DifferentiatedAttention as DifferentiatedAttention,
 )
-from weft_loop_ir.rewriting.channels_last import convolve_channels_last
-from weft_loop_ir.rewriting.constant_values import ConstantValues
-from weft_loop_ir.rewriting.freezing import freeze, has_effects
-from weft_loop_ir.rewriting.known_indices import slice_known_indices
-from weft_loop_ir.rewriting.merged_matmuls import merge_matmuls
-from weft_loop_ir.schedule import (
-    ReplacedSteps,
-    ScheduleOptions,
-    bytes_outside_arena,
-    plan_memory,
-    schedule,
-    step_meets,
+from weft_loop_ir.rewriting.attention_gradients import (
+    recompute_probabilities as recompute_probabilities,
 )
-from weft_loop_ir.schedule.check_first import check_first
-from weft_loop_ir.schedule.independent_loops import independent_iterations
-from weft_loop_ir.schedule.iterations import trip_count
-from weft_loop_ir.schedule.kernel_names import kernel_name
-from weft_loop_ir.schedule.rows_apart import rows_apart
-from weft_loop_ir.size_float import SizeFloat
-from weft_loop_ir.unsupported import Unsupported
-from weft_loop_ir.verify import VerificationError, verify
-from weft_loop_ir.write_back import write_back
-
-__all__ = [
-    "CALLEES",
-    "COMBINED",
-    "LEFT",
-    "OPERATIONS",
-    "RIGHT",
-    "AttentionGradientKernel",
-    "AttentionKernel",
-    "Branch",
-    "Buffer",
-    "BufferKind",
-    "BufferView",
-    "Codegen",
-    "CombineFunction",
-    "CompiledProgram",
-    "ConstantValues",
-    "Count",
-    "DifferentiatedAttention",
-    "Expansion",
-    "ExportedProgram",
-    "ExternCall",
-    "FloorDiv",
-    "FusedKernel",
-    "GradientSum",
-    "HostInterpreter",
-    "HostWalk",
-    "IndexSpelling",
-    "Instruction",
-    "Item",
-    "Kernel",
-    "KeyBounds",
-    "Layout",
-    "LocalBuffer",
-    "Loop",
-    "LoopBody",
-    "LoopGraph",
-    "LoopNode",
-    "LoopVariable",
-    "LoweringOptions",
-    "MatrixOperand",
-    "MemoryPlan",
-    "Mod",
-    "NoLowering",
-    "NumberSpelling",
-    "OperandLayout",
-    "OperandRule",
-    "OpsHandler",
-    "ParallelKernels",
-    "Prerequisite",
-    "Region",
-    "ReplacedSteps",
-    "Requirement",
-    "RowStatistic",
-    "Schedule",
-    "ScheduleOptions",
-    "SizeFloat",
-    "Stage",
-    "Step",
-    "StepVisitor",
-    "SymbolDefinition",
-    "SymbolInput",
-    "Unsupported",
-    "Value",
-    "VerificationError",
-    "accepts",
-    "all_items",
-    "bodies",
-    "bytes_outside_arena",
-    "call_library",
-    "changes_state",
-    "check_first",
-    "convolve_channels_last",
-    "copied_results",
-    "definitions",
-    "devices_of",
-    "evaluate",
-    "format_loop_graph",
-    "format_schedule",
-    "freeze",
-    "fuse_attention",
-    "fuse_attention_gradients",
-    "fuse_prologues",
-    "has_effects",
-    "independent_iterations",
-    "is_dense",
-    "is_on_several_devices",
-    "item_reads",
-    "item_writes",
-    "kernel_name",
-    "last_uses",
-    "loop_values",
-    "lower",
-    "merge_matmuls",
-    "needs_check",
-    "ops",
-    "plan_memory",
-    "print_index",
-    "print_number",
-    "raises_by_value",
-    "ranges_for",
-    "recompute_probabilities",
-    "register_lowering",
-    "replace_attention_calls",
-    "rows_apart",
-    "schedule",
-    "settle",
-    "size_hints",
-    "sized_within",
-    "slice_known_indices",
-    "step_meets",
-    "trip_count",
-    "use_library_attention",
-    "verify",
-    "with_private_results",
-    "write_back",
-]
+from weft_loop_ir.rewriting.channels_last import convolve_channels_last as convolve_channels_last
+from weft_loop_ir.rewriting.constant_values import ConstantValues as ConstantValues
+from weft_loop_ir.rewriting.freezing import freeze as freeze
+from weft_loop_ir.rewriting.freezing import has_effects as has_effects
+from weft_loop_ir.rewriting.known_indices import slice_known_indices as slice_known_indices
+from weft_loop_ir.rewriting.merged_matmuls import merge_matmuls as merge_matmuls
+from weft_loop_ir.schedule import ReplacedSteps as ReplacedSteps
+from weft_loop_ir.schedule import ScheduleOptions as ScheduleOptions
+from weft_loop_ir.schedule import bytes_outside_arena as bytes_outside_arena
+from weft_loop_ir.schedule import plan_memory as plan_memory
+from weft_loop_ir.schedule import schedule as schedule
+from weft_loop_ir.schedule import step_meets as step_meets
+from weft_loop_ir.schedule.check_first import check_first as check_first
+from weft_loop_ir.schedule.independent_loops import independent_iterations as independent_iterations
+from weft_loop_ir.schedule.iterations import trip_count as trip_count
+from weft_loop_ir.schedule.kernel_names import kernel_name as kernel_name
+from weft_loop_ir.schedule.rows_apart import rows_apart as rows_apart
+from weft_loop_ir.size_float import SizeFloat as SizeFloat
+from weft_loop_ir.unsupported import Unsupported as Unsupported
+from weft_loop_ir.verify import VerificationError as VerificationError
+from weft_loop_ir.verify import verify as verify
+from weft_loop_ir.write_back import write_back as write_back

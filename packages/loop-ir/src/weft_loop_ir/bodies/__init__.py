@@ -1,93 +1,44 @@
 """Loop bodies: their instructions, the operations these call, and one API to read and change them."""
 
-from weft_loop_ir.bodies.instructions import (
-    COMBINED,
-    LEFT,
-    RIGHT,
-    Access,
-    CombineFunction,
-    Combining,
-    Constant,
-    Conversion,
-    Elementwise,
-    Fold,
-    IndexValue,
-    Indirect,
-    Instruction,
-    Load,
-    LoopBody,
-    Masked,
-    Number,
-    Random,
-    Reduction,
-    Scalar,
-    Scan,
-    Store,
-    Value,
-    Where,
-)
-from weft_loop_ir.bodies.operations import (
-    ADD,
-    EQ,
-    GE,
-    GT,
-    LE,
-    LOAD,
-    LT,
-    MUL,
-    NE,
-    NEG,
-    OPERATIONS,
-    REDUCTIONS,
-    STORE,
-    SUB,
-    Connective,
-    Cost,
-    Operation,
-    operation_named,
-)
-
-__all__ = [
-    "ADD",
-    "COMBINED",
-    "EQ",
-    "GE",
-    "GT",
-    "LE",
-    "LEFT",
-    "LOAD",
-    "LT",
-    "MUL",
-    "NE",
-    "NEG",
-    "OPERATIONS",
-    "REDUCTIONS",
-    "RIGHT",
-    "STORE",
-    "SUB",
-    "Access",
-    "CombineFunction",
-    "Combining",
-    "Connective",
-    "Constant",
-    "Conversion",
-    "Cost",
-    "Elementwise",
-    "Fold",
-    "IndexValue",
-    "Indirect",
-    "Instruction",
-    "Load",
-    "LoopBody",
-    "Masked",
-    "Number",
-    "Operation",
-    "Random",
-    "Reduction",
-    "Scalar",
-    "Scan",
-    "Store",
-    "Value",
-    "Where",
-    "operation_named",
-]
+from weft_loop_ir.bodies.instructions import COMBINED as COMBINED
+from weft_loop_ir.bodies.instructions import LEFT as LEFT
+from weft_loop_ir.bodies.instructions import RIGHT as RIGHT
+from weft_loop_ir.bodies.instructions import Access as Access
+from weft_loop_ir.bodies.instructions import CombineFunction as CombineFunction
+from weft_loop_ir.bodies.instructions import Combining as Combining
+from weft_loop_ir.bodies.instructions import Constant as Constant
+from weft_loop_ir.bodies.instructions import Conversion as Conversion
+from weft_loop_ir.bodies.instructions import Elementwise as Elementwise
+from weft_loop_ir.bodies.instructions import Fold as Fold
+from weft_loop_ir.bodies.instructions import IndexValue as IndexValue
+from weft_loop_ir.bodies.instructions import Indirect as Indirect
+from weft_loop_ir.bodies.instructions import Instruction as Instruction
+from weft_loop_ir.bodies.instructions import Load as Load
+from weft_loop_ir.bodies.instructions import LoopBody as LoopBody
+from weft_loop_ir.bodies.instructions import Masked as Masked
+from weft_loop_ir.bodies.instructions import Number as Number
+from weft_loop_ir.bodies.instructions import Random as Random
+from weft_loop_ir.bodies.instructions import Reduction as Reduction
+from weft_loop_ir.bodies.instructions import Scalar as Scalar
+from weft_loop_ir.bodies.instructions import Scan as Scan
+from weft_loop_ir.bodies.instructions import Store as Store
+from weft_loop_ir.bodies.instructions import Value as Value
+from weft_loop_ir.bodies.instructions import Where as Where
+from weft_loop_ir.bodies.operations import ADD as ADD
+from weft_loop_ir.bodies.operations import EQ as EQ
+from weft_loop_ir.bodies.operations import GE as GE
+from weft_loop_ir.bodies.operations import GT as GT
+from weft_loop_ir.bodies.operations import LE as LE
+from weft_loop_ir.bodies.operations import LOAD as LOAD
+from weft_loop_ir.bodies.operations import LT as LT
+from weft_loop_ir.bodies.operations import MUL as MUL
+from weft_loop_ir.bodies.operations import NE as NE
+from weft_loop_ir.bodies.operations import NEG as NEG
+from weft_loop_ir.bodies.operations import OPERATIONS as OPERATIONS
+from weft_loop_ir.bodies.operations import REDUCTIONS as REDUCTIONS
+from weft_loop_ir.bodies.operations import STORE as STORE
+from weft_loop_ir.bodies.operations import SUB as SUB
+from weft_loop_ir.bodies.operations import Connective as Connective
+from weft_loop_ir.bodies.operations import Cost as Cost
+from weft_loop_ir.bodies.operations import Operation as Operation
+from weft_loop_ir.bodies.operations import operation_named as operation_named
