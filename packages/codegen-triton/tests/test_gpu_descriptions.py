@@ -96,6 +96,10 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = 
         convolution,
         lambda: [torch.randn(2, 32, 20, 20).half(), torch.randn(64, 32, 3, 3).half()],
     ),
+    "reduced rows": (
+        lambda x, w: (y := x @ w, *torch.var_mean(y, 0)),
+        lambda: [torch.randn(1 << 16, 32).half(), torch.randn(32, 192).half()],
+    ),
     "narrow heads": (attention, lambda: heads(64, HALF)),
     "heads": (attention, lambda: heads(128, HALF)),
     "wide heads": (attention, lambda: heads(256, HALF)),

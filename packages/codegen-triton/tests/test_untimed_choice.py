@@ -26,6 +26,11 @@ def image(*size: int) -> T:
     return half(*size).to(memory_format=torch.channels_last)
 
 
+def _statistics(x: T, w: T) -> tuple[T, ...]:
+    y = F.conv2d(x, w)
+    return y, *torch.var_mean(y.float(), (0, 2, 3))
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...], bool]] = {
     "1 x 1 with what follows": (
         lambda x, w, b: F.relu(F.conv2d(x, w, b)),
@@ -113,6 +118,17 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...], bool]] = {
         (half(1, 512).float(), half(512, 512).float()),
         False,
     ),
+    "1 x 1 and a batch's statistics": (
+        _statistics,
+        (image(16, 32, 56, 56), image(192, 32, 1, 1)),
+        True,
+    ),
+    "1 x 1 of many channels and a batch's statistics": (
+        _statistics,
+        (image(64, 256, 14, 14), image(1024, 256, 1, 1)),
+        False,
+    ),
+    "a sum of many rows": (lambda x, w: (x @ w).sum(0), (half(1 << 16, 64), half(64, 128)), True),
     "many rows": (lambda x, w: (x @ w).relu(), (half(512, 512), half(512, 512)), False),
 }
 
