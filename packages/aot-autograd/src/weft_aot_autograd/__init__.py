@@ -11,6 +11,7 @@ from .differentiable_backward import CompiledGradients, CompileGradients
 from .expected_backward import ExpectedBackward, expected_backward
 from .gradient_function import GradientFunction, ReducedGradients
 from .gradient_program import constant_gradient_program, gradient_program
+from .inference import trace_inference
 from .joint_graph import (
     ForwardGraph,
     GradientDescriptor,
@@ -23,7 +24,6 @@ from .joint_tracing import trace_joint
 from .partition import BackwardSegment, PartitionOptions, partition, segment_backward
 from .row_blocks import RowBlockOptions, forward_in_blocks, joint_in_blocks
 from .runtime import TrainingProgram
-from .tracing import trace_inference
 from .unsupported import Unsupported
 
 __all__ = [

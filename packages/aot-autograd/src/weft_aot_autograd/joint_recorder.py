@@ -55,6 +55,7 @@ class JointRecorder(NodeRecorder):
         super().__init__(torch.fx.Graph())
         self._marks_formulas = marks_formulas
         self._runs_in = backward_number()
+        self._in_program = False
         self.is_region = is_region
         self.gradient_operators = gradient_operators
         self.table = table  # for the joint graphs of regions
@@ -74,9 +75,23 @@ class JointRecorder(NodeRecorder):
         self, target: Callable[..., Any], args: Any, kwargs: Any, value: Any
     ) -> torch.fx.Node:
         node = super().append(target, args, kwargs, value)
-        if self._marks_formulas and backward_number() != self._runs_in:
+        if self.is_in_backward and self._marks_formulas:
             node.meta[COMPUTED_IN_BACKWARD] = True
         return node
+
+    @property
+    def is_in_backward(self) -> bool:
+        """Whether what is recorded belongs to backward: formulas call it, and the program does not ask."""
+        return not self._in_program and backward_number() != self._runs_in
+
+    @contextlib.contextmanager
+    def in_program(self) -> Iterator[None]:
+        """What formulas call meanwhile is a part of the program, which asks for gradients itself."""
+        self._in_program = True
+        try:
+            yield
+        finally:
+            self._in_program = False
 
     def know(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         super().know(tensor, node)

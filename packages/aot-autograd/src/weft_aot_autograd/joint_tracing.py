@@ -13,6 +13,7 @@ import torch.fx
 from weft_functionalize import (
     FunctionalGraph,
     OutputKind,
+    inner_gradients,
     is_gradient_rule,
     is_unrecorded_view,
     known_equal,
@@ -105,6 +106,22 @@ def _trace_formulas(
     except RuntimeError as error:
         refuse_missing_derivative(error)
         raise
+
+
+def write_out_gradients(
+    functional: FunctionalGraph, *, decompositions: DecompositionTable | None = None
+) -> FunctionalGraph:
+    """``functional`` with operators for what it asks of autograd: gradients through branches and loops."""
+    graph = functional.graph_module.graph
+    mode = fake_mode_of(graph)
+    if mode is None or not graph.find_nodes(op="call_function", target=inner_gradients):
+        return functional
+    table = default_decompositions() if decompositions is None else decompositions
+    trace = JointTrace(functional, mode, table)
+    with trace.on_fake_tensors():
+        trace.add_inputs()
+        trace.recorder.finish(trace.recorder.nodes_in(trace.run_forward()))
+    return replace(functional, graph_module=trace.recorder.module("FunctionalGraph"))
 
 
 def _records(functional: FunctionalGraph) -> bool:

@@ -4,38 +4,16 @@ from __future__ import annotations
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph, drop_gradient_rules
+from weft_functionalize import drop_gradient_rules
 
-from ._torch import FakeTensor, FakeTensorMode, LazyGraphModule, OpOverload
-from .decomposition_table import DecompositionTable, default_decompositions
-from .joint_graph import ForwardGraph
+from ._torch import FakeTensor, FakeTensorMode, OpOverload
+from .decomposition_table import DecompositionTable
 from .passes import (
     eliminate_common_subexpressions,
     eliminate_dead_code,
-    overlap_collectives,
     remove_identities,
 )
-from .regions import clean_regions, keep_partial_writes
 from .splice import splice
-
-
-def trace_inference(
-    functional: FunctionalGraph, *, decompositions: DecompositionTable | None = None
-) -> ForwardGraph:
-    """Decompose and clean up ``functional``, which itself stays as it is.
-
-    Nodes keep fake values (``meta["val"]``) and stack traces.  ``decompositions`` defaults to
-    :func:`default_decompositions`.  An operator without a rule stays.
-    """
-    table = default_decompositions() if decompositions is None else decompositions
-    table = keep_partial_writes(table)
-    graph = _copy(functional.graph_module.graph)
-    drop_gradient_rules(graph)
-    simplify(graph, table)
-    overlap_collectives(graph)
-    module = LazyGraphModule(functional.graph_module, graph, "ForwardGraph")
-    clean_regions(module, table, cleaned_region)
-    return ForwardGraph(module, functional.inputs, functional.outputs)
 
 
 def simplify(
@@ -52,7 +30,7 @@ def simplify(
 
 def cleaned_region(region: torch.fx.Graph, table: DecompositionTable) -> torch.fx.Graph:
     """A decomposed copy of a region's graph without what is not needed."""
-    graph = _copy(region)
+    graph = copied(region)
     drop_gradient_rules(graph)
     _clean(graph, table)
     return graph
@@ -75,7 +53,8 @@ def fake_mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:
     return None
 
 
-def _copy(source: torch.fx.Graph) -> torch.fx.Graph:
+def copied(source: torch.fx.Graph) -> torch.fx.Graph:
+    """A copy of a graph, whose nodes have the same metadata."""
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in source.nodes:

@@ -100,6 +100,10 @@ _TENSORS = {
         "a graph has the gradients of leaves without hooks, by operators that it has itself",
         ("compile the forward pass, and call backward() outside",),
     ),
+    "gradients that data decides": BreakKind(
+        "the branch taken, or whether a loop has an iteration, says which leaves have gradients",
+        ("compile the forward pass, and call backward() outside",),
+    ),
     "hook of a tensor": BreakKind(
         "hooks of tensors run in the backward pass, which is not part of this graph",
         ("register it outside the compiled function",),

@@ -55,6 +55,7 @@ from .symbolic_numbers import (
 )
 from .tensor_map import TensorMap
 from .tensor_ssa.block_text import format_block
+from .tensor_ssa.inner_gradients import inner_gradients
 from .tensor_ssa.interpreter import interpret
 from .tensor_ssa.kept_history import keep_history
 from .tensor_ssa.verifier import VerificationError, verify_functional
@@ -95,6 +96,7 @@ __all__ = [
     "drop_gradient_rules",
     "format_block",
     "functionalize",
+    "inner_gradients",
     "interpret",
     "is_empty",
     "is_float_symbol",

@@ -37,6 +37,7 @@ from .functional_graph import enables_gradients
 from .gradient_rules import is_gradient_rule
 from .options import StepObserver
 from .python_forms import as_kernels_compute, call_as_kernels_compute
+from .recorded_gradients import record_inner_gradients
 from .regions import record_region_operator
 from .repeated_nodes import RepeatedNodes
 from .shared_inputs import flat_example
@@ -220,6 +221,9 @@ class _Interpreter:
             return None
         if target is operator.and_ and isinstance(args[0], torch.SymBool):
             return CountedTest(*args)
+        if target is torch.autograd.grad:
+            result = record_inner_gradients(self._recorder, args, kwargs)
+            return target(*args, **kwargs) if result is NotImplemented else result
         if is_gradient_rule(target):
             return self._recorder.record_gradient_rule(target, args)
         number = node.meta.get("example_value")

@@ -444,13 +444,20 @@ class AtenRecorder(DispatchMode):
     ) -> tuple[torch.Tensor, ...]:
         """Append a gradient rule's node: from now on its items stand for the results that it was given."""
         args = _map_tensors(args, self.fake_of)
-        nodes = self._as_nodes(args)
         with self.paused():
             results = rule(*args)
-        node = self._append(rule, nodes, {}, results)
-        for index, result in enumerate(results):
-            self._register(result, self._append(operator.getitem, (node, index), {}, result))
+        self.record_function(rule, args, results)
         return results
+
+    def record_function(
+        self, function: Callable[..., Any], args: tuple[Any, ...], results: Sequence[Any]
+    ) -> torch.fx.Node:
+        """Append a call of what is no operator: from now on its items stand for ``results``."""
+        node = self._append(function, self._as_nodes(args), {}, tuple(results))
+        for index, result in enumerate(results):
+            if isinstance(result, torch.Tensor):
+                self._register(result, self._append(operator.getitem, (node, index), {}, result))
+        return node
 
     def add_region(self, name: str, region: torch.fx.GraphModule) -> torch.fx.Node:
         """Name a region's module, the graph's attribute ``name``; a ``get_attr`` node of it."""

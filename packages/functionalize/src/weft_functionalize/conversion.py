@@ -40,6 +40,7 @@ from .symbolic_numbers import SYMBOLIC_TYPES
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
+from .tensor_ssa.inner_gradients import point_at_leaves
 from .tensor_ssa.layout import with_strides_of
 from .tensor_ssa.region_aliases import NeedsMoreEffort, SharedValues, check_region_aliases
 from .tensor_ssa.renaming import rename
@@ -131,6 +132,7 @@ def _convert(
         rewrite_mutation(graph, shared, kept, with_gradients=_has_gradients(recorder))
         recorder.note_step("rewritten")
         versions = rename(graph)
+        point_at_leaves(graph)
         _set_outputs(graph, plan, versions)
         recorder.note_step("renamed")
         hold_literal_copies(recorder)

@@ -98,6 +98,8 @@ _HISTORY_REFUSALS = (
 # Beginnings of the names of nodes of autograd's whose gradient is an error.
 _WITHOUT_DERIVATIVE = ("torch::autograd::NotImplemented", "Unique", "GeqrfBackward")
 
+_DECIDED_BY_DATA = "gradients inside the program that depend on data"
+
 
 @contextlib.contextmanager
 def refusing_unknown_histories() -> Iterator[None]:
@@ -503,6 +505,43 @@ class GradientHistory:
                 "gradients that depend on the branch of a conditional or the length of a loop"
             )
         return reach.certain
+
+    def region_leaves(self, results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The leaves that stand for what regions give, and that ``results`` are computed from."""
+        if not len(self.made):
+            return []
+        found = self._functions([t.grad_fn for t in results if t.grad_fn is not None])
+        leaves = (getattr(function, "variable", None) for function in found)
+        return [leaf for leaf in leaves if leaf is not None and leaf in self.made]
+
+    def reached_among(
+        self,
+        results: Sequence[torch.Tensor],
+        wanted: Sequence[torch.Tensor],
+        expected: Sequence[bool] | None,
+    ) -> list[bool]:
+        """Whether each of ``wanted`` has a gradient where ``results`` have: as ``expected``, if data decides.
+
+        :raises Unsupported: something else is known, or data decides and nothing is expected.
+        """
+        starts = [get_gradient_edge(t).node for t in results if t.requires_grad]
+        nodes = [get_gradient_edge(tensor).node for tensor in wanted]
+
+        def own(function: _Function) -> frozenset[int]:
+            return frozenset(k for k, node in enumerate(nodes) if node is function)
+
+        known, possible = (
+            frozenset[int]().union(
+                *(self._gather(starts, own, {}, is_certain=is_certain)[start] for start in starts)
+            )
+            for is_certain in (True, False)
+        )
+        if expected is None and known != possible:
+            raise Unsupported(_DECIDED_BY_DATA)
+        there = known if expected is None else {k for k, e in enumerate(expected) if e}
+        if not known <= there <= possible:
+            raise Unsupported(_DECIDED_BY_DATA, "in another way than captured")
+        return [k in there for k in range(len(wanted))]
 
     def _input_number(self, function: _Function) -> int | None:
         """The input whose gradient ``function`` takes."""

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import SYMBOLIC_TYPES, is_gradient_rule, keep_history
+from weft_functionalize import SYMBOLIC_TYPES, inner_gradients, is_gradient_rule, keep_history
 
 from .._torch import OpOverload, rename_data_dependent
 from ..joint_recorder import JointRecorder
 from ..replay import GRADIENTS_DISABLED, OWN_FORMULA
+from .inner_calls import run_inner_gradients
 
 Values = dict[torch.fx.Node, Any]
 
@@ -51,6 +52,8 @@ def _run_node(
     kwargs: Any = torch.fx.map_arg(node.kwargs, values.__getitem__)
     if node.target is operator.getitem:
         return args[0][args[1]]
+    if node.target is inner_gradients:
+        return run_inner_gradients(recorder, *args)
     if is_gradient_rule(node.target) or node.target is keep_history:
         assert callable(node.target)
         return node.target(*args)

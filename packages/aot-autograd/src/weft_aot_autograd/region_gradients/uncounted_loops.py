@@ -160,8 +160,9 @@ class _UncountedLoop:
         recorder.append(aten._local_scalar_dense.default, (node,), {}, self.trips)
         _, filled, _ = loop.forward(counted)
         found = loop.backward(counted, filled, (None, *gradients))
-        for node in set(recorder.graph.nodes).difference(before):
-            node.meta[COMPUTED_IN_BACKWARD] = True
+        if recorder.is_in_backward:
+            for node in set(recorder.graph.nodes).difference(before):
+                node.meta[COMPUTED_IN_BACKWARD] = True
         return {k - 1: gradient for k, gradient in found.items()}
 
 

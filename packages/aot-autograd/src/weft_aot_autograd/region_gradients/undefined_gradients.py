@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 Defined = bool | torch.Tensor
 """True, False, or a bool tensor without dimensions of the graph at hand."""
@@ -111,11 +112,13 @@ class GradientPaths:
                     known[function] = _all_of({known[each] for each in following})
         return known[start]
 
-    def mask(self, results: Sequence[tuple[torch.Tensor, Defined]]) -> None:
+    def mask(self, results: Sequence[tuple[torch.Tensor, Defined]]) -> list[RemovableHandle]:
         """Have absent gradients be zero where they meet others, when autograd visits this graph.
 
-        ``results`` are the tensors whose gradients are given, each with whether it is.
+        ``results`` are the tensors whose gradients are given, each with whether it is.  Gives the handles of
+        the hooks that do so.
         """
+        handles: list[RemovableHandle] = []
         given, edges = self._walk(results)
         for function, of_edges in edges.items():
             masks = [
@@ -123,7 +126,8 @@ class GradientPaths:
                 for slot, defined in zip(_following(function), of_edges, strict=True)
             ]
             if any(mask is not None for mask in masks):
-                function.register_hook(_masking(masks))
+                handles.append(function.register_hook(_masking(masks)))
+        return handles
 
     def _mask(
         self,

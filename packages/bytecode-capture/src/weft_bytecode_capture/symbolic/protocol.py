@@ -338,6 +338,7 @@ class Graph(Protocol):
     inlined_at: dict[int, dict[int, types.CodeType]]
     counters: dict[Any, Any]
     optional_gradients: Any  # the OptionalGradients
+    region_histories: Any  # the RegionHistories
     in_handled_code: bool
     is_repeated: bool
     data_place: DataSymbolSource | None

@@ -15,6 +15,7 @@ from .._torch import HigherOrderOperator, OpOverload, known_equal
 from ..gradient_rules import is_gradient_rule
 from .alias_graph import aliased_argument
 from .emitter import Emitter, fake_value
+from .inner_gradients import inner_gradients
 from .layout import same_layout, with_placement_of
 from .rewrite_mutation import update
 from .view_operators import emit_as_strided
@@ -67,6 +68,8 @@ class _Renaming:
         return self.version.get(variable, variable)
 
     def _recompute(self, node: torch.fx.Node, renamed: Set[torch.fx.Node]) -> None:
+        if node.target is inner_gradients:
+            return  # they are those of what it is given, and not of copies
         if isinstance(node.target, HigherOrderOperator) or is_gradient_rule(node.target):
             self._restore_argument_layouts(node)  # its blocks are converted for those
             return

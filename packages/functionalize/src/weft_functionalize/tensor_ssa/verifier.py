@@ -12,11 +12,12 @@ from ..gradient_rules import is_gradient_rule
 from ..symbolic_numbers import SYMBOLIC_TYPES
 from .block import blocks_of
 from .functional_counterparts import HIDDEN_WRITES, written_arguments
+from .inner_gradients import inner_gradients
 from .kept_history import keep_history
 from .writes import written_variables
 
 # ``and_`` joins the two tests of a loop that a tensor may end early.
-_PYTHON_FUNCTIONS = frozenset({operator.getitem, operator.and_, keep_history})
+_PYTHON_FUNCTIONS = frozenset({operator.getitem, operator.and_, keep_history, inner_gradients})
 
 
 class VerificationError(Exception):

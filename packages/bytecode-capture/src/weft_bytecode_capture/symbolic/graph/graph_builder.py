@@ -70,6 +70,7 @@ from .placeholder_names import readable_name
 from .present_values import PresentValues
 from .purity import is_data_of, is_idle
 from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
+from .region_histories import RegionHistories
 from .repeated_calls import RepeatedCalls
 from .size_nodes import needed_inputs, size_node
 from .sizes_in_tensors import with_sizes_read
@@ -142,6 +143,7 @@ class GraphBuilder:
         self.writes_so_far = WritesSoFar(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
         self.optional_gradients = OptionalGradients(self.given)
+        self.region_histories = RegionHistories(self.optional_gradients)
         self.is_repeated = False  # the graph at hand is inside a loop that is kept
         self.in_handled_code = False  # some node was made where the program catches exceptions
 
@@ -458,7 +460,7 @@ class GraphBuilder:
         operands = _tensors((fakes, fake_keywords)) if self.is_in_region else ()
         histories = self.optional_gradients.before_write(operands)
         value = self._fake_result(evaluator, kind, target, fakes, fake_keywords)
-        self.optional_gradients.after_write(histories)
+        self.optional_gradients.after_write(histories, self.graph)
         require_held(target, value)
         self.shapes.require_shallow(leaves(value))
         if sizes != [out.shape for out in outs]:

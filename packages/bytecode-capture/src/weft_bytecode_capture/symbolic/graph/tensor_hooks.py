@@ -78,6 +78,11 @@ class TensorHooks:
         hooked = HookedTensor(tensor, root.index, version_of(fake))
         return self._tensors.setdefault(id(fake), hooked)
 
+    @property
+    def are_any(self) -> bool:
+        """Whether some tensor of the graph has hooks."""
+        return any(hooked.is_asked for hooked in self._tensors.values())
+
     def behind(self, results: Iterable[torch.Tensor]) -> list[HookedTensor]:
         """Those with hooks that autograd's graph of ``results`` leads to."""
         asked = [hooked for hooked in self._tensors.values() if hooked.is_asked]

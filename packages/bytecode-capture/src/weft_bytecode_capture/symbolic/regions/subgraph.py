@@ -215,9 +215,11 @@ def expanded_dims(fake: torch.Tensor) -> frozenset[int]:
 
 def give_gradients(evaluator: Frame, fake: torch.Tensor) -> None:
     """Let ``fake`` have gradients as an operator's result has them, if they are enabled."""
-    overlaps = bool(expanded_dims(fake))
+    leaf = fake
     with evaluator.graph.fake_mode:
-        if overlaps and torch.is_grad_enabled():
+        if not expanded_dims(fake):
+            leaf = torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True)
+            fake.add_(leaf)
+        elif torch.is_grad_enabled():
             fake.requires_grad_()
-        elif not overlaps:
-            fake.add_(torch.zeros((), dtype=fake.dtype, device=fake.device, requires_grad=True))
+    evaluator.graph.region_histories.note_leaf(fake, leaf)

@@ -12,6 +12,7 @@ import torch.fx
 
 from ....unsupported import Unsupported
 from ...graph.present_values import PresentValues
+from ...graph.region_histories import DECIDED_BY_DATA
 from ...models.numbers.data_numbers import DataBooleanVariable
 from ...models.numbers.representations import number_operand
 from ...models.numbers.tensor_number import TensorNumberVariable
@@ -28,6 +29,7 @@ ASSUMABLE = frozenset(
         "branch on a tensor's value",
         "decision by a number that the graph computes",
         "number that depends on data",
+        DECIDED_BY_DATA,
     }
 )
 """Kinds of breaks that an assumption may spare."""

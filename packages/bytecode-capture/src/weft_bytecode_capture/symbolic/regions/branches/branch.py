@@ -344,6 +344,10 @@ def emit_branch(
         evaluator.state.aliases.branches[node] = place
         return []
     fakes = [_joined_fake(evaluator, *(branch.fake for branch in pair)) for pair in pairs]
+    graphs = (true.subgraph.graph, false.subgraph.graph)
+    evaluator.graph.region_histories.note_branch(
+        predicate, graphs, fakes, ((a.fake, b.fake) for a, b in pairs)
+    )
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
     evaluator.state.aliases.branches[items[0].all_input_nodes[0]] = place
     made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]

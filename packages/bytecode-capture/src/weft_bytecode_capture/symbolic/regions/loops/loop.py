@@ -302,9 +302,12 @@ class _ForLoop:
 
         own = OwnState(index.node, node_of(self.span.start), following, value_of(self.span.stop))
         used = [stop] if isinstance(stop, torch.fx.Node) else []
-        items, self._taken = call_loop(evaluator, self.subgraph, own, kept, goes_on, used)
+        may_be_empty = self.span.may_be_empty
+        items, self._taken = call_loop(
+            evaluator, self.subgraph, own, kept, goes_on, used, is_entered=not may_be_empty
+        )
         evaluator.state.aliases.note_loop(
-            self.place, self.builder.graph, graph, kept, self._taken, self.span.may_be_empty
+            self.place, self.builder.graph, graph, kept, self._taken, may_be_empty
         )
         for carried, node in zip(kept, items[1:], strict=True):
             carried.parameter.node = node

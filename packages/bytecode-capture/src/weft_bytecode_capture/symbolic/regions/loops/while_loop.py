@@ -226,7 +226,9 @@ def emit_while(
     """
     test = parameter(subgraph.graph, "goes_on", first.fake)
     own = OwnState(test, first.node, following.node, first.fake)
-    items, taken = call_loop(evaluator, subgraph, own, kept, lambda graph, copies: copies[0])
+    items, taken = call_loop(
+        evaluator, subgraph, own, kept, lambda graph, copies: copies[0], is_entered=first
+    )
     for carried, node in zip(kept, items[1:], strict=True):
         carried.parameter.node = node
     return taken
@@ -249,11 +251,14 @@ def call_loop(
     kept: Sequence[Carried],
     condition: Callable[[torch.fx.Graph, list[torch.fx.Node]], torch.fx.Node],
     used: Sequence[torch.fx.Node] = (),
+    *,
+    is_entered: TensorVariable | bool,
 ) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
     """Append a ``while_loop``: its results, and the nodes of other graphs that it uses.
 
     ``condition`` says in a graph, of copies of the parameters, whether there is another iteration.
-    ``used`` are nodes of other graphs that it takes.
+    ``used`` are nodes of other graphs that it takes.  ``is_entered``: whether there is a first iteration;
+    False where that isn't known.
     """
     parameters = [own.parameter, *(c.parameter.node for c in kept)]
     results = (own.following, *(c.result.node for c in kept if c.result is not None))
@@ -268,4 +273,11 @@ def call_loop(
         tuple(taken),
     )
     values = [own.value, *(c.parameter.fake for c in kept)]
+    if is_entered is True and not evaluator.graph.is_in_region:
+        evaluator.graph.optional_gradients.note_run(subgraph.graph)
+    evaluator.graph.region_histories.note_loop(
+        ((c.start.fake, c.parameter.fake, c.result.fake) for c in kept if c.result is not None),
+        subgraph.graph,
+        is_entered,
+    )
     return call_region(evaluator, torch.ops.higher_order.while_loop, arguments, values), taken

@@ -31,7 +31,7 @@ from ....variables.constant import ConstantVariable
 from ...containers.sequences import TupleVariable
 from ...table import model
 from ..tensor import TensorVariable
-from .gradient_calls import BACKWARD, gradients_of, tensors_among
+from .gradient_calls import BACKWARD, gradients_of, leads_through_regions, tensors_among
 from .hooks import autograds_order, call_hooks, call_with_leaf, hooked_gradient
 
 _NONE: Variable = ConstantVariable(None)
@@ -80,6 +80,8 @@ def _backward(
         if is_process_group_made():
             raise _refusal("data parallel modules may have hooks where gradients are added up")
         hooks = [_hooks(evaluator, leaf) for leaf in found]
+        if any(hooks) and leads_through_regions(evaluator, tensors):
+            raise _refusal("through regions, to tensors with hooks")
         given = {"outputs": tensors, "inputs": TupleVariable(found), "retain_graph": retain_graph}
         given |= {"grad_outputs": grad_tensors, "allow_unused": ConstantVariable(True)}
         if not inputs.is_none() and evaluator.graph.hooks.behind([fake for _, fake in results]):
@@ -117,7 +119,10 @@ def _leaves(evaluator: Evaluator, results: Iterable[torch.Tensor]) -> list[Tenso
         if isinstance(variable, TensorVariable) and variable.fake.requires_grad and value.is_leaf:
             known[id(variable.fake)] = variable
     found: dict[int, TensorVariable] = {}
-    for fake in _leaf_fakes(results):
+    histories = evaluator.graph.region_histories
+    for fake in _leaf_fakes(histories.behind(list(results))):
+        if histories.knows(fake):
+            continue
         leaf = known.get(id(fake))
         if leaf is None:
             raise _refusal("by a history that began before the call")
