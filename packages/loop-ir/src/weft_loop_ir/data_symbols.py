@@ -45,8 +45,8 @@ def symbols_within(item: Item) -> set[sympy.Symbol]:
 
 def layout_symbols(buffer: Buffer) -> set[sympy.Symbol]:
     """The symbols that a buffer's layout depends on."""
-    layout = buffer.layout
-    return {s for extent in (*layout.size, *layout.stride) for s in extent.free_symbols}
+    extents = {*buffer.layout.size, *buffer.layout.stride}
+    return {s for n in extents if not isinstance(n, sympy.Integer) for s in n.free_symbols}
 
 
 def sized_within(item: Item, buffers: Mapping[str, Buffer]) -> set[str]:

@@ -22,6 +22,7 @@ Added since the first version: ``ExternCall.out_variant``, ``Schedule.constants`
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -317,6 +318,11 @@ class ExternCall:
     def views(self) -> list[BufferView]:
         """The tensors that it takes, in order."""
         return [leaf for leaf in self.leaves if isinstance(leaf, BufferView)]
+
+    @functools.cached_property
+    def reads(self) -> tuple[str, ...]:
+        """The names of the buffers that it reads or holds, in order, once each."""
+        return tuple(dict.fromkeys([*(view.buffer for view in self.views), *self.holds]))
 
     def with_leaves(self, change: Callable[[Any], Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments and keywords with each leaf changed in the order of :attr:`leaves`, lists kept."""

@@ -88,10 +88,8 @@ Item = Node | ParallelKernels
 
 def item_reads(item: Item) -> tuple[str, ...]:
     """The names of the buffers that ``item`` reads, once each; a loop reads what it carries."""
-    if isinstance(item, LoopNode | Kernel):
+    if isinstance(item, LoopNode | Kernel | ExternCall):
         return item.reads
-    if isinstance(item, ExternCall):
-        return extern_reads(item)
     if isinstance(item, ParallelKernels):
         return tuple(dict.fromkeys(name for kernel in item.kernels for name in kernel.reads))
     names = [] if item.predicate is None else [item.predicate.buffer]
@@ -242,11 +240,6 @@ def touches_in_graph(loop_graph: LoopGraph) -> Counter[str]:
     found = touches(loop_graph.nodes)
     found.update(o.buffer for o in loop_graph.outputs if isinstance(o, BufferView))
     return found
-
-
-def extern_reads(call: ExternCall) -> tuple[str, ...]:
-    """The names of the buffers that ``call`` reads or holds, in order, once each."""
-    return tuple(dict.fromkeys([*(view.buffer for view in call.views), *call.holds]))
 
 
 def extern_writes(call: ExternCall) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from weft_loop_ir.ir import (
     Region,
     Schedule,
 )
-from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, extern_reads, extern_writes, touches
+from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, extern_writes, touches
 
 
 class VerificationError(Exception):
@@ -69,7 +69,7 @@ def _verify_block(
     """Check a block; ``written`` grows by what it writes."""
     for item in items:
         if isinstance(item, ExternCall):
-            _require_written(item.name, extern_reads(item), written, buffers)
+            _require_written(item.name, item.reads, written, buffers)
             written.update(extern_writes(item))
             sizes |= {definition.symbol for definition in item.defines}
             _require_known(item.name, item_symbols(item, buffers), sizes)

@@ -95,7 +95,7 @@ class ValuePickler(pickle.Pickler):
             return "number", kind, expression_of(value)
         if family is FakeTensor:
             described = "fake tensor", *layout_of(value)
-            if all(isinstance(n, int) for n in (*described[1], *described[2], described[3])):
+            if {*map(type, (*described[1], *described[2], described[3]))} <= {int}:
                 return self._written.get(described) or self._again(described, described)
             return described
         if family is torch.Tensor:

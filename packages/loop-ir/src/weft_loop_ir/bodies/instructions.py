@@ -287,12 +287,12 @@ class LoopBody:
         """The reductions, which are never in a nested body."""
         return [i for i in self.instructions if isinstance(i, Reduction)]
 
-    @property
+    @functools.cached_property
     def reads(self) -> tuple[str, ...]:
         """The buffers that it loads from, in order of first access, nested bodies included."""
         return tuple(dict.fromkeys(load.buffer for load in self.loads()))
 
-    @property
+    @functools.cached_property
     def writes(self) -> tuple[str, ...]:
         """The buffers that it stores to, in order of first access."""
         return tuple(dict.fromkeys(store.buffer for store in self.stores()))

@@ -17,6 +17,8 @@ from weft_loop_ir.recording import BodyRecorder
 
 def broadcast_size(sizes: Sequence[tuple[sympy.Expr, ...]]) -> tuple[sympy.Expr, ...]:
     """The common size.  A symbolic extent counts as not 1 (torch's ShapeEnv specialises 0 and 1)."""
+    if sizes and all(size == sizes[0] for size in sizes):  # most often
+        return sizes[0]
     rank = max((len(s) for s in sizes), default=0)
     result: list[sympy.Expr] = []
     for k in range(rank):

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft_loop_ir._torch import starts_collective, waits
 from weft_loop_ir.ir import ExternCall
-from weft_loop_ir.loop_graph import extern_reads, extern_writes
+from weft_loop_ir.loop_graph import extern_writes
 from weft_loop_ir.unsupported import Unsupported
 
 
@@ -22,10 +22,10 @@ def with_held_arguments(nodes: Iterable[Any]) -> list[Any]:
     result = []
     for node in nodes:
         if isinstance(node, ExternCall) and starts_collective(node.operator):
-            reads.update(dict.fromkeys(extern_writes(node), extern_reads(node)))
+            reads.update(dict.fromkeys(extern_writes(node), node.reads))
             waiting.update(dict.fromkeys(extern_writes(node), str(node.operator)))
         elif isinstance(node, ExternCall) and waits(node.operator):
-            names = extern_reads(node)
+            names = node.reads
             held = [name for started in names for name in reads.get(started, ())]
             node = replace(node, holds=(*node.holds, *held))
             for name in names:
