@@ -278,7 +278,8 @@ class Plan:
             if not is_argument and index >= self.output_count
         )
         self.private = self.numbers.union(only_kept)  # what nobody but backward has
-        self._saved_layout = SavedLayout(self.saved, len(order), self.private)
+        aliased = self._held_by_views(functional)
+        self._saved_layout = SavedLayout(self.saved, len(order), self.private, aliased)
         self._packed_layout = SavedLayout(self.saved, len(order), self.numbers)
         self.tangents = tuple(
             _tangent(partitioned, position, tangent.output_index)
@@ -371,6 +372,16 @@ class Plan:
             for output, lifted, position in self.mutated
             if results[output] is (arguments[position] if lifted is None else lifted)
         }
+
+    def _held_by_views(self, functional: FunctionalGraph) -> tuple[int, ...]:
+        """What is saved of arguments that may get other memory, of which eager's autograd holds views."""
+        if not functional.read_as_eager:
+            return ()
+        return tuple(
+            k
+            for k, (is_argument, index) in enumerate(self.saved)
+            if is_argument and functional.inputs[self.argument_indices[index]].held_by_views
+        )
 
     def results_to_save(self, results: Sequence[Any], arguments: Sequence[Any]) -> Sequence[Any]:
         """Forward's ``results`` as they are saved, where no hooks see what is saved before it is there.

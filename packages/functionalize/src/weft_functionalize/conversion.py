@@ -154,6 +154,11 @@ def _is_exposed(recorder: AtenRecorder, recorded: RecordedInput) -> bool:
     return not (holds(recorded.value) or (lifted is not None and holds(lifted)))
 
 
+def _is_held_by_views(recorder: AtenRecorder, index: int, recorded: RecordedInput) -> bool:
+    value = recorded.value
+    return isinstance(value, torch.Tensor) and recorder.history.holds_by_views(index, value)
+
+
 def _spared(plan: OutputPlan, recorded: RecordedInput) -> frozenset[int]:
     """The outputs whose gradients eager's autograd does not hold an input for, where it does for others'."""
     known = [t for t in (recorded.value, recorded.tensor) if isinstance(t, torch.Tensor)]
@@ -252,6 +257,7 @@ def _result(
             number if recorded.kind is InputKind.USER_INPUT else None,
             _is_exposed(recorder, recorded),
             _spared(plan, recorded),
+            _is_held_by_views(recorder, old, recorded),
         )
         if recorded.tensor is not None:
             lifted[new_index[old]] = recorded.tensor

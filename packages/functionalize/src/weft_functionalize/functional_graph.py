@@ -45,6 +45,7 @@ class InputDescriptor:
     for tensors and symbolic numbers: the graph is valid for this value only.  ``exposed``: somebody else may
     write to the tensor before backward runs, since eager's autograd does not hold it and so allows that.
     ``spared`` are the graph's outputs that it does not hold it for, where it does for others.
+    ``held_by_views``: it holds nothing but views, which keep their memory if the tensor gets another.
     """
 
     kind: InputKind
@@ -56,6 +57,7 @@ class InputDescriptor:
     specialized_value: int | float | bool | None = None
     exposed: bool = False
     spared: frozenset[int] = frozenset()
+    held_by_views: bool = False
 
 
 @dataclass(frozen=True)

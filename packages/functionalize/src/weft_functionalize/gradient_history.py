@@ -159,6 +159,8 @@ class GradientHistory:
         self._known_with = 0  # how much was made then
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
+        self._inputs: TensorMap[int] = TensorMap()
+        self._saved_inputs: set[int] = set()
         self._edges: dict[int, tuple[_Function, int]] = {}
 
     @contextlib.contextmanager
@@ -223,6 +225,8 @@ class GradientHistory:
     def _save_version(self, tensor: torch.Tensor) -> _Pack:
         version = -1 if tensor.is_inference() else tensor._version
         pack = _Pack(_Saved(tensor, version, self.write_count))
+        if (index := self._inputs.get(tensor)) is not None:
+            self._saved_inputs.add(index)
         self._saved.setdefault(nodes_of_autograd_made(), weakref.WeakSet()).add(pack)
         self._packs.setdefault(storage_identity(tensor), weakref.WeakSet()).add(pack)
         return pack
@@ -313,6 +317,12 @@ class GradientHistory:
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether autograd saved a tensor in this memory: it raises if that is written to before backward."""
         return storage_identity(tensor) in self._held
+
+    def holds_by_views(self, index: int, tensor: torch.Tensor) -> bool:
+        """Whether autograd saved nothing but views of the input, which stay where it gets other ``data``."""
+        storage = storage_identity(tensor)
+        apart = index in self._saved_inputs or storage in self._held_in_regions
+        return storage in self._held and not apart
 
     def spared(self, results: Mapping[int, Sequence[torch.Tensor]]) -> dict[int, frozenset[int]]:
         """By storage that autograd holds: the ``results`` whose gradients it holds others for, but not this.
@@ -412,6 +422,7 @@ class GradientHistory:
 
     def note_input(self, index: int, tensor: torch.Tensor) -> None:
         """``tensor`` stands for the input ``index``, before anything has used it."""
+        self._inputs[tensor] = index
         if not tensor.requires_grad:
             return
         self._edges[index] = _edge(tensor)

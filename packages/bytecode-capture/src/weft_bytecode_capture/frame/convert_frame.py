@@ -395,7 +395,8 @@ class _Conversion:
             self._converter.note_cut_loop(self._frame.code)
         compiled: Callable[..., Any] | None = None
         if graph is not None:
-            if may_write_behind(self._frame, isinstance(result.ending, Break)):
+            is_break = isinstance(result.ending, Break)
+            if result.exchanges_memory or may_write_behind(self._frame, is_break):
                 mark_to_read_as_eager(graph.graph_module)
             backend = in_inference_mode(graph.inference_mode, self._converter._backend)
             function = backend(graph.graph_module, list(graph.example_inputs))

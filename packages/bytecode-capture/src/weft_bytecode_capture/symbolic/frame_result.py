@@ -111,6 +111,9 @@ class FrameResult:
     marked_inputs: tuple[int, ...] = ()
     """The graph's inputs that begin to require gradients when it is called."""
 
+    exchanges_memory: bool = False
+    """Whether the code behind the graph gives tensors of the caller's other memory."""
+
     separate_in: frozenset[types.CodeType] = frozenset()
     """Functions called behind the break: each of their results needs its own place in autograd's graph."""
 

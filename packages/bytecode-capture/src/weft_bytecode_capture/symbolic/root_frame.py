@@ -313,6 +313,7 @@ class _Capture:
             drawn=state.drawn,
             has_tensors=state.graph.has_tensors(),
             marked_inputs=state.graph.marked_inputs.positions(state.graph.graph),
+            exchanges_memory=state.graph.changed_leaves.are_given_memory,
         )
 
     def _leave_blocks(self) -> None:

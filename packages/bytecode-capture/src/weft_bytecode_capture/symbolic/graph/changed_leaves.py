@@ -85,6 +85,11 @@ class ChangedLeaves:
     def __init__(self) -> None:
         self._memories: list[_NewMemory] = []
 
+    @property
+    def are_given_memory(self) -> bool:
+        """Whether the code behind the graph gives any of them other memory."""
+        return bool(self._memories)
+
     def give_memory(self, evaluator: Evaluator, tensor: TensorVariable, value: Variable) -> bool:
         """``tensor.data = value``; False where a graph cannot have it so."""
         if type(value) is not TensorVariable or type(tensor) is not TensorVariable:
