@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +14,7 @@ from weft.shared_cache import SharedCache
 fsspec = pytest.importorskip("fsspec")
 
 PROGRAM = """
-import sys, torch, weft
+import torch, weft
 log = weft.CompileLog()
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 2))
@@ -29,24 +27,20 @@ print(log.graphs[0].cache)
 """
 
 
-def run(folder: Path, shared: str) -> str:
-    """What the program cache did, on a machine whose own caches are in ``folder``."""
-    own = {"WEFT_CACHE_DIR": str(folder), "WEFT_STRICT": "0", "WEFT_SHARED_CACHE": shared}
-    environment = {**os.environ, **own}
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def test_what_one_machine_compiles_others_load(tmp_path) -> None:
+def test_what_one_machine_compiles_others_load(tmp_path, monkeypatch, capfd) -> None:
+    """A machine is a folder of caches.  This process is one, another process the second, twice."""
     store = tmp_path / "store"
-    url = f"file://{store}"
-    assert run(tmp_path / "first", url) == "miss, stored, sent"
+    monkeypatch.setenv("WEFT_STRICT", "0")  # strict stages look at everything, and keep no program
+    monkeypatch.setenv("WEFT_SHARED_CACHE", f"file://{store}")
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "first"))
+    exec(PROGRAM, {})
     (bundle,) = store.iterdir()
     with zipfile.ZipFile(bundle) as archive:
         assert {name.partition("/")[0] for name in archive.namelist()} >= {"programs", "cpp"}
-    assert run(tmp_path / "second", url) == "fetched, hit"
-    assert run(tmp_path / "second", url) == "hit"
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "second"))
+    command = [sys.executable, "-W", "ignore", "-c", f"{PROGRAM}\nweft.reset()\n{PROGRAM}"]
+    subprocess.run(command, check=True)
+    assert capfd.readouterr().out.splitlines() == ["miss, stored, sent", "fetched, hit", "hit"]
 
 
 def test_options_and_environment_name_it(monkeypatch) -> None:
