@@ -364,6 +364,20 @@ def test_distinct_slices_lie_as_eagers(function: Any, dim: int | None) -> None:
         torch.testing.assert_close(found, expected)
 
 
+def test_places_of_distinct_numbers_are_integers() -> None:
+    x = torch.tensor([2.0, 1.0, 2.0, 1.0, 0.5])
+    expected = torch.unique(x, return_inverse=True, return_counts=True)
+    found = weft.compile(torch.unique)(x, return_inverse=True, return_counts=True)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_pooled_rows(dynamic: bool) -> None:
+    """Without gradients eager has a kernel of its own on the CPU, which gives rows one behind the other."""
+    rows = torch.arange(210.0).sin().view(2, 7, 15).mT
+    check(lambda x: F.max_pool1d(x, 2, ceil_mode=True), [rows, rows[:, 1:]], dynamic)
+
+
 @pytest.mark.parametrize(
     "function",
     [

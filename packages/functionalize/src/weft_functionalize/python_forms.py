@@ -88,10 +88,8 @@ def call_as_kernels_compute(
     if function is F.scaled_dot_product_attention and 1.0 in (*args[4:5], kwargs.get("dropout_p")):
         with without_python_forms():  # their dropout draws numbers to drop everything
             return function(*args, **kwargs)
-    if function in _POOLING and _holds_integers(args[0]):
-        raise Unsupported(
-            "operands that the operator refuses", "max_pool1d of integers", "pool a float tensor"
-        )
+    if function in _POOLING:
+        return _pooled(function, args, kwargs)
     if function not in (F.interpolate, F.upsample, F.upsample_nearest):
         return NotImplemented
     named = _signature(function).bind(*args, **kwargs)
@@ -136,6 +134,19 @@ def _are_known(factors: Any) -> bool:
 
 _POOLING = (torch.max_pool1d, F.max_pool1d)
 """Eager has a kernel without gradients, for floats; the one that gives indices too takes integers."""
+
+
+def _pooled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What ``max_pool1d`` gives: contiguous by the kernel that eager has without gradients on the CPU."""
+    if _holds_integers(args[0]):
+        raise Unsupported(
+            "operands that the operator refuses", "max_pool1d of integers", "pool a float tensor"
+        )
+    result = function(*args, **kwargs)
+    is_of_kernel = isinstance(result, torch.Tensor) and result.device.type == "cpu"
+    if is_of_kernel and not (torch.is_grad_enabled() and _needs_gradients(args)):
+        return result.contiguous()
+    return result
 
 
 def _holds_integers(tensor: Any) -> bool:

@@ -64,14 +64,21 @@ def with_eager_strides(
 def as_kernel_lies(target: Any, result: Any) -> Any:
     """What a function gave of fakes by operators that lie otherwise than the kernel that eager calls.
 
-    Torch 2.11's for ``lstm`` with sizes that are symbols leave a dim of size 1 in its states.
+    ``max_pool1d`` has a kernel of its own on the CPU where no gradients are asked for.  Torch 2.11's steps
+    of ``lstm`` where sizes are symbols leave a dim of size 1 in its states.
     """
     if target is torch.nn.functional.one_hot:
         return torch.empty_like(result, memory_format=torch.contiguous_format)
+    if target in _MAX_POOL_1D and isinstance(result, torch.Tensor):
+        is_of_kernel = result.device.type == "cpu" and not result.requires_grad
+        return result.contiguous() if is_of_kernel else result
     if target is torch.lstm:
         output, *states = result
         return (output, *(s.squeeze(1).clone() if s.dim() > 3 else s for s in states))
     return result
+
+
+_MAX_POOL_1D = (torch.max_pool1d, torch.nn.functional.max_pool1d)
 
 
 def with_undefined(
@@ -94,7 +101,11 @@ def as_kernel_computes(operator: Any, args: Sequence[Any], result: Any) -> Any:
     2.11 promises float32, and on the CPU statistics in float32 of a norm of 16 bits whose parameters are,
     and norms of a float16 weight in float32; of a count int64, or that of weights, where torch 2.11 promises
     the operand's, and of cross-entropy with logits the target's, where it promises that of all operands.
+    What ``unique`` gives beside values counts, too.
     """
+    if operator in _UNIQUE:
+        values, *numbers = result
+        return (values, *(t.to(torch.int64) for t in numbers))
     if operator in _NORMS:
         return _with_wide_statistics(args, result)
     if operator is aten.binary_cross_entropy_with_logits.default:
@@ -260,6 +271,15 @@ def _stacked(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     rows = promised.movedim(dim, 0)
     return torch.empty_like(rows, memory_format=torch.contiguous_format).movedim(0, dim)
 
+
+_UNIQUE = frozenset(
+    (
+        aten._unique2.default,
+        aten.unique_dim.default,
+        aten.unique_consecutive.default,
+        aten.unique_dim_consecutive.default,
+    )
+)
 
 _NORMS = frozenset(
     (
