@@ -9,6 +9,7 @@ installed into the environment of a package only when it declares them. Everythi
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 import tarfile
@@ -33,9 +34,10 @@ PACKAGES = [
     "weft",
 ]
 ENVIRONMENTS = ROOT / ".nox" / f"python{sys.version_info.major}.{sys.version_info.minor}"
-# Each worker imports torch, so more of them than this cost more than they save. Each has a run of
-# neighbouring tests, which share what their module compiled, until it takes some of another's.
-PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=worksteal"]
+# Each worker imports torch and collects every test, so more of them than this cost more than they save.
+MOST_WORKERS = 4
+# How many sessions are run beside each other, which share the processors: `.ci/run` says so.
+ROWS = int(os.environ.get("WEFT_ROWS", "1"))
 # From how many characters on the suite compiles programs without optimization, which takes two thirds of
 # the time for short ones, an eighth for long ones. codegen-cpp's own tests optimize what is short.
 UNOPTIMIZED_LENGTH = "1"
@@ -48,8 +50,9 @@ SUITE = {
     **{name: (name,) for name in ("bytecode-capture", "codegen-cpp", "codegen-triton", "weft")},
     "integration": (),
 }
-# What `.ci/run` runs beside the suite's longest part.
-BESIDE = ["beside"]
+# What `.ci/run` runs in its two rows: one has the suite's longest part.
+FIRST, BESIDE = ["first"], ["beside"]
+IN_FIRST = ("integration", "weft")
 # How many random programs the suite and `nox -s random` run, by the tests' own variables.
 FEW_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "1",
@@ -298,7 +301,8 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 @nox.parametrize(
-    "part", [nox.param(name, id=name, tags=BESIDE if SUITE[name] else []) for name in SUITE]
+    "part",
+    [nox.param(name, id=name, tags=FIRST if name in IN_FIRST else BESIDE) for name in SUITE],
 )
 def suite(session: nox.Session, part: str) -> None:
     """The tests of packages, or those that cross packages, but those marked `slow`, all in one environment.
@@ -476,6 +480,16 @@ def gpu(session: nox.Session) -> None:
     session.run(sys.executable, "-m", "pytest", "-m", "gpu", *session.posargs)
 
 
+def workers() -> list[str]:
+    """Options for a process of tests each processor of this row; where it has one, no worker beside pytest.
+
+    Each has a run of neighbouring tests, which share what their module compiled, until it takes some of
+    another's.
+    """
+    number = min(len(os.sched_getaffinity(0)) // ROWS, MOST_WORKERS)
+    return [f"--numprocesses={number}", "--dist=worksteal"] if number > 1 else []
+
+
 def run_pytest(session: nox.Session, environment: Path, *arguments: str, **variables: str) -> None:
     cache = ROOT / ".nox" / "cache"
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -484,7 +498,7 @@ def run_pytest(session: nox.Session, environment: Path, *arguments: str, **varia
         "-m",
         "pytest",
         f"--config-file={ROOT / 'pyproject.toml'}",
-        *PARALLEL,
+        *workers(),
         *arguments,
         *session.posargs,
         # With probes a few fail, of those that look at weft's own modules: they count as not measured.
