@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+import weft_loop_ir
 from compiled_beside_eager import assert_equals_eager, schedule_of
 from matmul_cases import channels_last, randn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.gpu import REFERENCE
@@ -24,7 +26,7 @@ from weft_codegen_triton.matmuls.fuse_matmuls import all_forms, fuse_matmuls
 from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.matmuls.tiles import TileShape, tiles_for
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
-from weft_loop_ir import ExternCall, LoopBody, Schedule, ScheduleOptions, SizeFloat
+from weft_loop_ir import ExternCall, Kernel, LoopBody, Schedule, ScheduleOptions, SizeFloat
 from weft_loop_ir.bodies import operation_named
 
 LIMITS = RowLimits(8192, 4096)
@@ -270,3 +272,25 @@ def test_results_are_right_whatever_is_chosen(
     chosen = fuse_matmuls(schedule, choose, codegen.schedule_options, REFERENCE)
     assert any(isinstance(step, MatmulKernel) for step in chosen.steps)
     assert_equals_eager(codegen.compile(chosen, {})(*inputs), function, inputs)
+
+
+def test_rows_that_are_reduced(codegen: TritonCodegen, tmp_path: Path) -> None:
+    """Tiles are chosen for them apart from those for other forms; what joins parts is timed too."""
+    inputs = torch.randn(320, 32), torch.randn(32, 48)
+    with torch.no_grad():
+        graph = make_fx(lambda x, w: torch.var_mean(x @ w, 0), tracing_mode="fake")(*inputs)
+    options = replace(codegen.schedule_options, split_column_elements=32)
+    schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), options)
+    (forms,) = all_forms(schedule, REFERENCE)
+    reducing, plain = forms
+    assert reducing.reductions and not plain.reductions
+    times = [10.0, *[5.0] * len(reducing.tiles), *[6.0] * len(plain.tiles)]
+    chosen = chooser(Device(tmp_path), tmp_path, schedule, Clock(*times))(forms)
+    assert chosen == reducing
+    fused = fuse_matmuls(schedule, lambda forms: chosen, options, REFERENCE)
+    weft_loop_ir.verify(fused)
+    assert [type(step) for step in fused.steps] == [MatmulKernel, Kernel]
+    for got, want in zip(
+        weft_loop_ir.evaluate(fused, inputs), torch.var_mean(torch.mm(*inputs), 0), strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
