@@ -6,53 +6,31 @@
 
 from __future__ import annotations
 
-from .decomposition_table import DecompositionTable, default_decompositions, exact_decompositions
-from .differentiable_backward import CompiledGradients, CompileGradients
-from .expected_backward import ExpectedBackward, expected_backward
-from .gradient_function import GradientFunction, ReducedGradients
-from .gradient_program import constant_gradient_program, gradient_program
-from .inference import trace_inference
-from .joint_graph import (
-    ForwardGraph,
-    GradientDescriptor,
-    JointGraph,
-    PartitionedGraph,
-    SavedDescriptor,
-    TangentDescriptor,
-)
-from .joint_tracing import trace_joint
-from .partition import BackwardSegment, PartitionOptions, partition, segment_backward
-from .row_blocks import RowBlockOptions, forward_in_blocks, joint_in_blocks
-from .runtime import TrainingProgram
-from .unsupported import Unsupported
-
-__all__ = [
-    "BackwardSegment",
-    "CompileGradients",
-    "CompiledGradients",
-    "DecompositionTable",
-    "ExpectedBackward",
-    "ForwardGraph",
-    "GradientDescriptor",
-    "GradientFunction",
-    "JointGraph",
-    "PartitionOptions",
-    "PartitionedGraph",
-    "ReducedGradients",
-    "RowBlockOptions",
-    "SavedDescriptor",
-    "TangentDescriptor",
-    "TrainingProgram",
-    "Unsupported",
-    "constant_gradient_program",
-    "default_decompositions",
-    "exact_decompositions",
-    "expected_backward",
-    "forward_in_blocks",
-    "gradient_program",
-    "joint_in_blocks",
-    "partition",
-    "segment_backward",
-    "trace_inference",
-    "trace_joint",
-]
+from .decomposition_table import DecompositionTable as DecompositionTable
+from .decomposition_table import default_decompositions as default_decompositions
+from .decomposition_table import exact_decompositions as exact_decompositions
+from .differentiable_backward import CompiledGradients as CompiledGradients
+from .differentiable_backward import CompileGradients as CompileGradients
+from .expected_backward import ExpectedBackward as ExpectedBackward
+from .expected_backward import expected_backward as expected_backward
+from .gradient_function import GradientFunction as GradientFunction
+from .gradient_function import ReducedGradients as ReducedGradients
+from .gradient_program import constant_gradient_program as constant_gradient_program
+from .gradient_program import gradient_program as gradient_program
+from .inference import trace_inference as trace_inference
+from .joint_graph import ForwardGraph as ForwardGraph
+from .joint_graph import GradientDescriptor as GradientDescriptor
+from .joint_graph import JointGraph as JointGraph
+from .joint_graph import PartitionedGraph as PartitionedGraph
+from .joint_graph import SavedDescriptor as SavedDescriptor
+from .joint_graph import TangentDescriptor as TangentDescriptor
+from .joint_tracing import trace_joint as trace_joint
+from .partition import BackwardSegment as BackwardSegment
+from .partition import PartitionOptions as PartitionOptions
+from .partition import partition as partition
+from .partition import segment_backward as segment_backward
+from .row_blocks import RowBlockOptions as RowBlockOptions
+from .row_blocks import forward_in_blocks as forward_in_blocks
+from .row_blocks import joint_in_blocks as joint_in_blocks
+from .runtime import TrainingProgram as TrainingProgram
+from .unsupported import Unsupported as Unsupported
