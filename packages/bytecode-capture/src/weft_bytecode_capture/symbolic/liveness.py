@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ def is_lasting(variable: Variable, stack: Sequence[Variable | None]) -> bool:
     """Whether a local is kept behind a break although no instruction reads it again.
 
     In CPython it keeps its object alive as long as the frame, which a finalizer or a weak reference shows:
-    that of an object from outside, or of one on the stack, which the breaking instruction is given.
+    that of an object from outside, or of one on the stack, which the breaking instruction is given, itself
+    or in another: ``weakref.WeakMethod(x.method)``, ``WeakSet([x])``.
     Not constants and tensors: nothing happens when they go, and the guards on what is handed to a resume
     function would ask for compilation again when they differ.
     """
@@ -33,7 +35,18 @@ def is_lasting(variable: Variable, stack: Sequence[Variable | None]) -> bool:
         return False
     if variable.source is not None:
         return True
-    return any(variable is item for item in stack) and variable.python_type().__weakrefoffset__ != 0
+    return variable.python_type().__weakrefoffset__ != 0 and _is_in(variable, stack)
+
+
+def _is_in(variable: Variable, stack: Sequence[Variable | None]) -> bool:
+    collector = OutputCollector({})
+    for item in stack:
+        if item is variable:
+            return True
+        if item is not None:
+            with contextlib.suppress(Unsupported):  # what cannot be rebuilt is not handed over
+                collector.load_variable(item)
+    return collector.has_met(variable)
 
 
 class OutputCollector(Emitter):
@@ -69,6 +82,10 @@ class OutputCollector(Emitter):
             if position is None or isinstance(error, BreakEarlier):
                 raise
             raise BreakEarlier(position, error) from error
+
+    def has_met(self, variable: Variable) -> bool:
+        """Whether it is, or is in, what was loaded."""
+        return id(variable) in self._seen
 
     def bind(self, variable: Variable) -> None:
         """An object that the frame holds already."""

@@ -10,7 +10,7 @@ from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.containers.mappings import DictVariable
 from ..models.functions.cells import CellVariable, SavedCellVariable
-from ..models.objects.finalizers import check_dropped, has_observable_lifetime
+from ..models.objects.finalizers import check_dropped, check_moved, has_observable_lifetime
 from ..regions.branches.unread_locals import ChosenLocal
 from ..variables.base import Variable
 from ..variables.wrap_results import wrap_code_constant
@@ -85,8 +85,17 @@ def _delete_fast(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> 
     if variable is None:
         _unbound_local(evaluator, instruction.operand)
         return
+    if evaluator.stack and evaluator.stack[-1] is variable:
+        check_moved(variable, _following(evaluator, instruction))
     if has_observable_lifetime(evaluator, variable):
         raise Unsupported("deletion of an object with an observable lifetime", instruction.operand)
+
+
+def _following(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> DecodedInstruction:
+    """The instruction that runs next, past the jump by which a resume function gets to its place."""
+    instructions = evaluator.decoded.instructions
+    following = instructions[instruction.index + 1]
+    return instructions[following.target] if following.name == "JUMP_FORWARD" else following
 
 
 @handles("LOAD_FAST_AND_CLEAR")

@@ -13,10 +13,12 @@ from typing import Any
 from weft_guards import ArgumentSource
 
 from ....unsupported import Unsupported
+from ...decode import DecodedInstruction
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.python_protocols import has_finalizer
 from ..containers.sequences import SequenceVariable
+from ..functions.tracing import FrameIsSeen
 
 
 def require_no_finalizer(value: Any, owner: Variable) -> None:
@@ -37,6 +39,21 @@ def check_dropped(evaluator: Frame, variable: Variable | None) -> None:
     runs_code = isinstance(kind, type) and (has_finalizer(kind) or _drives_generator(value))
     if runs_code and not _is_held(evaluator, variable):
         raise Unsupported("deletion of an object with an observable lifetime", repr(variable))
+
+
+def check_moved(variable: Variable, following: DecodedInstruction) -> None:
+    """Leave a resume function to CPython that gives an object which runs code as it dies to ``following``.
+
+    ``variable`` is of the interrupted frame's stack, which lets go of it there; a call's arguments don't.
+    """
+    if not isinstance(variable.source, ArgumentSource) or following.name in _BINDS:
+        return
+    kind = getattr(variable, "kind", None)
+    if isinstance(kind, type) and has_finalizer(kind):
+        raise FrameIsSeen("deletion of an object with an observable lifetime", repr(variable))
+
+
+_BINDS = frozenset({"STORE_FAST", "POP_TOP", "RETURN_VALUE"})
 
 
 def _drives_generator(value: Any) -> bool:
