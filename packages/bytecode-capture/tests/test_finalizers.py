@@ -3,6 +3,7 @@
 import gc
 import itertools
 import time
+import weakref
 from collections import OrderedDict, deque
 
 import pytest
@@ -249,3 +250,86 @@ def test_variables_of_comprehensions_let_go_of_objects_with_finalizers(program):
         assert torch.equal(found, wanted)
         assert names == wanted_names
     LOG.clear()
+
+
+def given_to_a_reference(x):
+    reference = weakref.ref(Noted("a"))
+    return x + len(LOG), reference() is None
+
+
+def in_a_list(x):
+    held = [Noted("a")]
+    held.clear()
+    return x + len(LOG)
+
+
+def in_a_dict(x):
+    held = {"a": Noted("a"), "b": Noted("b")}
+    held["a"] = 1
+    return x + len(LOG), held.pop("b").name, len(LOG)
+
+
+def _name(noted):
+    return noted.name
+
+
+def given_to_a_function(x):
+    name = _name(Noted("a"))
+    return x + len(LOG), name
+
+
+def bound(x):
+    noted = Noted("a")
+    noted = None
+    return x + len(LOG), noted
+
+
+@pytest.mark.parametrize(
+    "program", [given_to_a_reference, in_a_list, in_a_dict, given_to_a_function, bound]
+)
+def test_objects_that_the_program_makes(program):
+    compiled = compile_frames(program, run_graph)
+    for size in (2, 3, 2):
+        x, seen = torch.ones(size), []
+        for function in (compiled, program):
+            LOG.clear()
+            seen.append((str(function(x)), [*LOG]))
+        assert seen[0] == seen[1]
+
+
+def method_of(plain):
+    reference = weakref.WeakMethod(plain.name)
+    return reference() is None
+
+
+def in_a_set(plain):
+    return len(weakref.WeakSet([plain]))
+
+
+def key_of(plain):
+    return len(weakref.WeakKeyDictionary({plain: 1}))
+
+
+class Plain:
+    def name(self):
+        return "a"
+
+
+@pytest.mark.parametrize("observe", [method_of, in_a_set, key_of])
+def test_locals_that_nothing_reads_live_as_long_as_the_frame(observe):
+    def program(x):
+        plain = Plain()
+        found = observe(plain)
+        return x + 1, found
+
+    def read_no_more(x):
+        plain = Plain()
+        reference = weakref.WeakMethod(plain.name)
+        known = weakref.WeakSet([plain])
+        return x + 1, reference() is None, len(known)
+
+    for function in (program, read_no_more):
+        compiled = compile_frames(function, run_graph)
+        for size in (2, 3):
+            x = torch.ones(size)
+            assert str(compiled(x)) == str(function(x))
