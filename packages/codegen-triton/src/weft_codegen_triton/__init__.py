@@ -5,6 +5,7 @@ Importing the package is cheap: the processes that compile kernels import it, an
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from weft_codegen_triton.errors import CompileError, DeviceUnavailable, LaunchError
@@ -27,17 +28,15 @@ __all__ = [
 ]
 
 
+_MODULES = {
+    "TritonCodegen": "weft_codegen_triton.codegen",
+    "TritonProgram": "weft_codegen_triton.program",
+    "Unsupported": "weft_loop_ir",
+}
+"""Where the names are that are imported at their first use."""
+
+
 def __getattr__(name: str) -> Any:
-    if name == "TritonCodegen":
-        from weft_codegen_triton.codegen import TritonCodegen
-
-        return TritonCodegen
-    if name == "TritonProgram":
-        from weft_codegen_triton.program import TritonProgram
-
-        return TritonProgram
-    if name == "Unsupported":
-        from weft_loop_ir import Unsupported
-
-        return Unsupported
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

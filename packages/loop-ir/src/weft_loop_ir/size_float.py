@@ -107,6 +107,14 @@ def as_size_float(number: SizeFloat | sympy.Expr | int | float) -> SizeFloat:
     return SizeFloat("constant", (float(number),))
 
 
+_FUNCTIONS = {
+    **dict.fromkeys(DIVISIONS, "truediv"),
+    **dict.fromkeys(("FloatPow", "Pow"), "pow"),
+    "OpaqueUnaryFn_sqrt": "sqrt",
+}
+"""torch's and SymPy's names to those of :class:`SizeFloat`."""
+
+
 def size_float(
     expression: sympy.Expr, known: Mapping[sympy.Symbol, SizeFloat] | None = None
 ) -> SizeFloat:
@@ -123,12 +131,8 @@ def size_float(
     if name == "ToFloat":
         return SizeFloat("size", (from_torch(arguments[0]),))
     operands = [_operand(argument, known) for argument in arguments]
-    if name in DIVISIONS:
-        return SizeFloat("truediv", tuple(operands))
-    if name in ("FloatPow", "Pow"):
-        return SizeFloat("pow", tuple(operands))
-    if name == "OpaqueUnaryFn_sqrt":
-        return SizeFloat("sqrt", tuple(operands))
+    if name in _FUNCTIONS:
+        return SizeFloat(_FUNCTIONS[name], tuple(operands))
     if name in ("Add", "Mul"):
         result = operands[0]
         for operand in operands[1:]:

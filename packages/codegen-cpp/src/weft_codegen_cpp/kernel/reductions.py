@@ -142,32 +142,25 @@ class ReductionSet:
 
     def start_run(self, copies: str) -> list[str]:
         """Set the accumulators back to their start."""
-        return [
-            f"for (int which = 0; which < {copies}; ++which) {a.name}[which] = {{}};"
-            for a in self._summed()
-        ]
+        return [f"{_each(copies)} {a.name}[which] = {{}};" for a in self._summed()]
 
     def end_run(self, copies: str) -> list[str]:
         """Join what a run has accumulated into the totals, copy by copy."""
         return self.settle(copies) + [
-            f"for (int which = 0; which < {copies}; ++which) "
-            f"{a.name}_total[which].join({a.name}[which]);"
-            for a in self._summed()
+            f"{_each(copies)} {a.name}_total[which].join({a.name}[which]);" for a in self._summed()
         ]
 
     def take_totals(self, copies: str) -> list[str]:
         """Let the accumulators be the totals of all runs."""
         return [
-            f"for (int which = 0; which < {copies}; ++which) "
-            f"{a.name}[which] = {a.name}_total[which].get();"
+            f"{_each(copies)} {a.name}[which] = {a.name}_total[which].get();"
             for a in self._summed()
         ]
 
     def settle(self, copies: str) -> list[str]:
         """Make the moments those of all steps so far."""
         return [
-            f"for (int which = 0; which < {self._length(a, copies)}; ++which) "
-            f"{a.name}[which].settle();"
+            f"{_each(self._length(a, copies))} {a.name}[which].settle();"
             for a in self.accumulators.values()
             if a.is_moments
         ]
@@ -177,7 +170,7 @@ class ReductionSet:
         wide = [a for a in self.accumulators.values() if a.is_wide]
         if not wide:
             return run
-        each = f"for (int which = 0; which < {self._length(wide[0], copies)}; ++which)"
+        each = _each(self._length(wide[0], copies))
         ask = [f"{each} again |= {a.name}[which].rescale();" for a in wide]
         restart = [f"if (again) {each} {a.name}[which].restart();" for a in wide]
         body = [*run, "again = false;", *ask, *restart]
@@ -210,3 +203,8 @@ class ReductionSet:
         if self.accumulators[result.accumulator].is_wide:
             field += "()"
         return Text(f"{result.accumulator}[which].{field}", result.dtype, self._varying)
+
+
+def _each(count: str) -> str:
+    """The head of a loop over so many accumulators."""
+    return f"for (int which = 0; which < {count}; ++which)"

@@ -434,21 +434,14 @@ def _norm_formula(order: float, dtype: torch.dtype) -> tuple[str, Transform, Tra
     def absolute(ops: BodyRecorder, value: Value) -> Value:
         return ops.abs(value)
 
-    if order == float("inf"):
-        return "max", absolute, same
-    if order == float("-inf"):
-        return "min", absolute, same
-    if order == 1:
-        return "sum", absolute, same
-    if order == 2:
-        return "sum", lambda ops, v: ops.mul(v, v), lambda ops, v: ops.sqrt(v)
-    if order == 0:
-
-        def counted(ops: BodyRecorder, value: Value) -> Value:
-            return ops.to_dtype(ops.ne(value, 0.0), dtype)
-
-        return "sum", counted, same
-    return (
+    formulas: dict[float, tuple[str, Transform, Transform]] = {
+        float("inf"): ("max", absolute, same),
+        float("-inf"): ("min", absolute, same),
+        0: ("sum", lambda ops, v: ops.to_dtype(ops.ne(v, 0.0), dtype), same),
+        1: ("sum", absolute, same),
+        2: ("sum", lambda ops, v: ops.mul(v, v), lambda ops, v: ops.sqrt(v)),
+    }
+    return formulas.get(order) or (
         "sum",
         lambda ops, v: ops.pow(ops.abs(v), order),
         lambda ops, v: ops.pow(v, 1.0 / order),

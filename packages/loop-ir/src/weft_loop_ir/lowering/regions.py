@@ -7,7 +7,7 @@ loop's carried state lies in buffers that nodes before the loop fill.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sympy
@@ -39,13 +39,11 @@ def lower_region(driver: Driver, node: torch.fx.Node, arguments: Sequence[Any]) 
             raise Unsupported(
                 "complex result of a region", node.name, "Leave it outside the graph."
             )
-    if name == "associative_scan":
-        return _scan(driver, node, *arguments)
-    if name == "cond":
-        return _branch(driver, node, *arguments)
-    if name == "while_loop":
-        return _loop(driver, node, *arguments)
-    raise Unsupported("control-flow operator", name, "Leave it outside the graph.")
+    rules: dict[str, Callable[..., tuple[Any, ...]]]
+    rules = {"associative_scan": _scan, "cond": _branch, "while_loop": _loop}
+    if name not in rules:
+        raise Unsupported("control-flow operator", name, "Leave it outside the graph.")
+    return rules[name](driver, node, *arguments)
 
 
 def _operands(driver: Driver, operands: Sequence[Any]) -> None:
