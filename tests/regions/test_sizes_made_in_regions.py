@@ -125,11 +125,56 @@ def test_what_does_not_is_as_in_eager(function: Callable[[Tensor], Tensor]) -> N
         torch.testing.assert_close(compiled(x.clone()).result, function(x))
 
 
-def test_gradients_through_such_sizes_are_eagers() -> None:
-    compiled = weft.compile(chosen)
-    x = torch.rand(9, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    both = [torch.autograd.grad(f(x), x) for f in (compiled, chosen)]
-    torch.testing.assert_close(*both)
+def attention_over_those_chosen(x: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=x.dtype)
+    for i in range(16):
+        part = x[x > i / 16] * 3
+        total = total + (torch.outer(part, part).softmax(-1) @ part).sum()
+    return total
+
+
+@pytest.mark.parametrize("function", [*KEPT, attention_over_those_chosen])
+def test_gradients_make_them_again(function: Callable[[Tensor], Tensor]) -> None:
+    compiled, log = weft.compile(function, fullgraph=True), weft.CompileLog()
+    for seed in range(3):
+        start = torch.rand(17, generator=torch.Generator().manual_seed(seed))
+        found = []
+        for program in (compiled, function):
+            x = start.clone().requires_grad_()
+            with weft.observe(log):
+                result = program(x * 1)
+            found.append((result, *torch.autograd.grad(result.square().sum(), x)))
+        torch.testing.assert_close(*found)
+    assert not any(report.unkept_regions for report in log.conversions)
+
+
+def test_gradients_inside_the_program_make_them_again() -> None:
+    def program(x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(attention_over_those_chosen(x), x)
+        return gradient * 2
+
+    compiled = weft.compile(program, fullgraph=True)
+    x = torch.rand(9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_random_numbers_of_such_sizes_are_eagers() -> None:
+    """They cannot be drawn again."""
+
+    def program(x: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=x.dtype)
+        for i in range(3):
+            part = x[x > i / 16]
+            total = total + (part * torch.rand_like(part)).exp().sum()
+        return total
+
+    found = []
+    for run in (weft.compile(program), program):
+        torch.manual_seed(3)
+        x = torch.linspace(0, 1, 9, dtype=torch.float64).requires_grad_()
+        found.append((result := run(x), *torch.autograd.grad(result, x)))
+    torch.testing.assert_close(*found)
 
 
 def test_an_error_in_an_iteration_is_eagers() -> None:

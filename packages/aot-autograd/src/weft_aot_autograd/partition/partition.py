@@ -12,11 +12,13 @@ from weft_functionalize import NumberNodes, OutputKind, symbols_given_by, symbol
 from ..held_plan import held_inputs
 from ..joint_graph import JointGraph, PartitionedGraph
 from ..passes.collectives import starts
+from ..passes.dead_code import is_impure
 from ..passes.storage_origins import is_view
 from ..recording import COMPUTED_IN_BACKWARD
 from ..unsupported import Unsupported
 from .compressed_masks import compress_masks
 from .depth import ends_of_long_chains
+from .made_inside import made_inside
 from .memory_budget import values_to_keep
 from .min_cut import CutProblem, NoCut, minimum_cut
 from .operator_classes import classify
@@ -34,11 +36,15 @@ from .split import ancestors, split
 from .unprotected import unprotected
 
 
-def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> PartitionedGraph:
+def partition(
+    joint: JointGraph, *, options: PartitionOptions | None = None, is_region: bool = False
+) -> PartitionedGraph:
     """Cut ``joint``, whose graph is left as it is but for masks, kept as booleans, and rows' statistics.
 
     What crosses is the cheapest in bytes that :data:`~.recompute_policy.POLICY` and the options allow;
     equal joint graphs are cut equally.  A node with :data:`COMPUTED_IN_BACKWARD` in its ``meta`` is not kept.
+    Of a region nothing is kept whose size data decides inside: nobody outside knows it, and backward makes
+    that again.
     Raises :class:`Unsupported` where a value that backward needs can neither be kept nor computed again.
     """
     options = options or PartitionOptions()
@@ -57,7 +63,9 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
         lambda node: node in sides.needed_by_outputs and _capacity(node, sides) is not None,
     )
     recomputable -= _held_outputs(joint, sides)
-    saved = _cut(sides, recomputable)
+    inside = made_inside(sides) if is_region else frozenset[torch.fx.Node]()
+    recomputable |= {node for node in inside if not is_impure(node)}
+    saved = _cut(sides, recomputable, inside)
     if options.activation_memory_budget < 1:
         repeatable = {
             n
@@ -69,6 +77,7 @@ def partition(joint: JointGraph, *, options: PartitionOptions | None = None) -> 
         least = _cut(sides, repeatable)
         kept = values_to_keep(sides, saved, least, options.activation_memory_budget)
         saved = _cut(sides, repeatable - kept)
+    sizes = {symbol: node for symbol, node in sizes.items() if node not in inside}
     return split(joint, sides, [*saved, *_sizes_to_save(sides, saved, sizes)])
 
 
@@ -106,11 +115,16 @@ def _sizes_to_save(
 _REALISED, _UNREALISED = 4, 5
 
 
-def _cut(sides: Sides, recomputable: Set[torch.fx.Node]) -> list[torch.fx.Node]:
+def _cut(
+    sides: Sides,
+    recomputable: Set[torch.fx.Node],
+    inside: Set[torch.fx.Node] = frozenset(),
+) -> list[torch.fx.Node]:
+    """The values to save, none of them ``inside``."""
     nodes = sides.forward
     number = {node: index for index, node in enumerate(nodes)}
     problem = CutProblem(
-        capacity=[_capacity(node, sides) for node in nodes],
+        capacity=[None if node in inside else _capacity(node, sides) for node in nodes],
         users=[[number[user] for user in node.users if user in number] for node in nodes],
         given={number[node] for node in nodes if node not in recomputable},
         needed={number[node] for node in sides.crossing},

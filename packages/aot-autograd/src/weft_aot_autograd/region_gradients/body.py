@@ -156,7 +156,7 @@ def _cut(
             tuple(map(GradientDescriptor, gradients)),
             output_count,
         )
-        return partition(joint) if tangents else _without_backward(joint)
+        return partition(joint, is_region=True) if tangents else _without_backward(joint)
 
 
 def _without_backward(joint: JointGraph) -> PartitionedGraph:

@@ -112,7 +112,8 @@ class LoweringContext:
         outer, self.nodes = self.nodes, []
         self.open_blocks.append(self.nodes)
         try:
-            yield self.nodes
+            with self.data.block():
+                yield self.nodes
         finally:
             self.open_blocks.pop()
             self.nodes = outer

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,18 @@ class DataSymbols:
     def __init__(self) -> None:
         self.defined: set[sympy.Symbol] = set()
         self._required: set[tuple[str, sympy.Expr]] = set()
+
+    @contextlib.contextmanager
+    def block(self) -> Iterator[None]:
+        """What is defined meanwhile is known in a region's block alone: others may define it again.
+
+        So do a loop and its backward, which makes the sizes of an iteration again.
+        """
+        before = set(self.defined), set(self._required)
+        try:
+            yield
+        finally:
+            self.defined, self._required = before
 
     def sizes_given_by(
         self, fakes: Iterable[tuple[int, Any]], known: Iterable[sympy.Symbol]
