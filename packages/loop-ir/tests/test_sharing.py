@@ -6,7 +6,7 @@ import math
 
 import torch
 from scheduling import scheduled
-from weft_loop_ir import BufferKind, Schedule
+from weft_loop_ir import BufferKind, ExternCall, Schedule, evaluate
 
 BF16 = torch.bfloat16
 
@@ -52,6 +52,37 @@ def test_widened_values_are_kept_in_16_bits() -> None:
     x, y = (torch.randn(64, 24).to(BF16) for _ in range(2))
     schedule = scheduled(function, (x, y, torch.randn(64, 24)))
     assert set(large_intermediates(schedule, 64 * 24)) <= {BF16}
+
+
+def test_parts_that_torch_takes_for_results_of_their_own_are_views() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second, third = torch.unsafe_split(x.exp(), 3, 1)
+        left, right = torch.unsafe_split_with_sizes(x + 1, (2, 5), 1)
+        return first * second, third + left[:, :1], right.sum(1)
+
+    x = torch.randn(5, 7)
+    schedule = scheduled(function, (x,))
+    assert not any(isinstance(step, ExternCall) for step in schedule.steps)
+    for result, expected in zip(evaluate(schedule, (x,)), function(x), strict=True):
+        torch.testing.assert_close(result, expected)
+
+
+def test_what_a_library_gives_in_an_operands_memory_is_kept() -> None:
+    """Its schema tells nothing of that, and the operand's memory is another buffer's from then on."""
+    with torch.library._scoped_library("weft_sharing", "FRAGMENT") as library:
+        library.define("same(Tensor x) -> Tensor")
+        library.impl("same", lambda x: x.view_as(x), "CompositeExplicitAutograd")
+        library._register_fake("same", torch.empty_like)
+        same = torch.ops.weft_sharing.same.default
+
+        def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            first = same(x + 1)
+            return (first * same(first.sum(0) * x),)
+
+        x = torch.randn(6, 6)
+        schedule = scheduled(function, (x,))
+        (result,) = evaluate(schedule, (x,), use_arena=True)
+        torch.testing.assert_close(result, function(x)[0])
 
 
 def test_results_are_computed_once_they_can_be() -> None:

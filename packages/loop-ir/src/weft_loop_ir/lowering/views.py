@@ -325,7 +325,13 @@ def select(context: LoweringContext, tensor: TensorValue, dim: int, index: Any) 
     return select_index(tensor, d, context.from_start(index, tensor.size[d]))
 
 
-@register_lowering(aten.split.Tensor, aten.split_with_sizes.default, aten.split.sizes)
+@register_lowering(
+    aten.split.Tensor,
+    aten.split.sizes,
+    aten.split_with_sizes.default,
+    aten.unsafe_split.Tensor,
+    aten.unsafe_split_with_sizes.default,
+)
 def split(
     context: LoweringContext, tensor: TensorValue, sections: Any, dim: int = 0
 ) -> tuple[TensorValue, ...]:
