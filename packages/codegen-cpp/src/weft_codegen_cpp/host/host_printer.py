@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,9 @@ from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, NUMBER, double
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.statements import indent
+
+NAMES_OF_LINE = 8
+"""How many names of one declaration are printed beside one another; so few have one each."""
 
 SHORT_RUN = 4
 """Pointers that follow each other are set in a loop, fewer by a statement each."""
@@ -331,10 +334,12 @@ class _HostPrinter(HostWriter):
 
     # -- functions ---------------------------------------------------------------------------------------
 
+    def _types(self) -> dict[str, str]:
+        """By buffer the type of its elements in memory."""
+        return {name: memory_type(b.layout.dtype) for name, b in self.schedule.buffers.items()}
+
     def _call_struct(self) -> str:
-        fields = [
-            f"{memory_type(b.layout.dtype)}* {name};" for name, b in self.schedule.buffers.items()
-        ]
+        fields = [*_pointers(self._types())]
         fields += [f"{_number_type(s)} {s.name};" for s in self.names()]
         owned = max(len(self.owned), 1)
         return "\n".join(
@@ -358,7 +363,7 @@ class _HostPrinter(HostWriter):
 
     def _steps_function(self, bounds: Sequence[int]) -> str:
         """``bounds``: where in the statements those of each step begin, and those of the last one end."""
-        types = {name: memory_type(b.layout.dtype) for name, b in self.schedule.buffers.items()}
+        types = self._types()
         functions, tables, steps = with_tables(self.steps, bounds, types, self.options.threads)
         self.table_length = len("\n".join(tables))
         if tables:
@@ -397,6 +402,19 @@ class _HostPrinter(HostWriter):
                 )
                 lines.append(f"const i64 {symbol.name} = {symbol.name}_sizes[{source.dimension}];")
         return lines
+
+
+def _pointers(types: Mapping[str, str]) -> Iterator[str]:
+    """Declarations of pointers to ``types``: many in a row share one, since each takes the compiler time."""
+    for kind, alike in itertools.groupby(types, types.__getitem__):
+        names = list(alike)
+        if len(names) <= NAMES_OF_LINE:
+            yield from (f"{kind}* {name};" for name in names)
+            continue
+        starts = range(0, len(names), NAMES_OF_LINE)
+        lines = (", *".join(names[k : k + NAMES_OF_LINE]) for k in starts)
+        printed = ",\n    *".join(lines)
+        yield f"{kind} *{printed};"
 
 
 def _clipped(size: sympy.Expr) -> str:
