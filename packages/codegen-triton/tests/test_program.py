@@ -368,3 +368,18 @@ def test_numbers_of_8_bits(codegen: TritonCodegen, dtype: torch.dtype) -> None:
         return quantized.float() / scale, quantized.t().bfloat16() * 2, y.float().sum(1), scale
 
     check(codegen, program, torch.randn(8, 16), torch.randn(4, 8).to(dtype))
+
+
+def test_a_librarys_result_in_its_operands_memory_is_kept(codegen: TritonCodegen) -> None:
+    """No schema tells it, and the plan has that memory for another buffer once the operand is read."""
+    with torch.library._scoped_library("weft_tests", "FRAGMENT") as library:
+        library.define("given_back(Tensor x) -> Tensor")
+        library.impl("given_back", lambda x: x.view_as(x), "CompositeExplicitAutograd")
+        library._register_fake("given_back", torch.empty_like)
+        given_back = torch.ops.weft_tests.given_back.default
+
+        def function(x: torch.Tensor) -> torch.Tensor:
+            first = given_back(x + 1)
+            return first * given_back(first.sum(0) * x)
+
+        check(codegen, function, torch.randn(8, 8))

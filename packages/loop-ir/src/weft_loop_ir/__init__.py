@@ -66,6 +66,7 @@ from weft_loop_ir.ir import SymbolDefinition as SymbolDefinition
 from weft_loop_ir.ir import SymbolInput as SymbolInput
 from weft_loop_ir.ir import is_dense as is_dense
 from weft_loop_ir.ir import size_hints as size_hints
+from weft_loop_ir.library_results import lies_in as lies_in
 from weft_loop_ir.library_results import settle as settle
 from weft_loop_ir.loop_graph import Item as Item
 from weft_loop_ir.loop_graph import LoopGraph as LoopGraph

@@ -6,7 +6,7 @@ no host program yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -26,7 +26,7 @@ from weft_loop_ir.ir import (
     SymbolDefinition,
     SymbolInput,
 )
-from weft_loop_ir.library_results import settle
+from weft_loop_ir.library_results import lies_in, settle
 from weft_loop_ir.loop_graph import extern_writes
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.size_float import SizeFloat
@@ -49,7 +49,7 @@ class HostInterpreter(HostWalk):
         self.arena = self.new_memory(count)
         self._varying = {symbol for step in schedule.steps for symbol in symbols_within(step)}
         self._results: Sequence[Any] = ()  # of the call at hand
-        self._taken: Set[int] = frozenset()  # where the memory of what it reads begins
+        self._operands: Sequence[torch.Tensor] = ()
 
     def _bind(self, inputs: Sequence[Any]) -> None:
         declared = self.schedule.inputs
@@ -176,14 +176,13 @@ class HostInterpreter(HostWalk):
 
     def call(self, call: ExternCall) -> None:
         arguments, keywords = call.with_leaves(self._argument)
-        taken = {self.memory[name].untyped_storage().data_ptr() for name in call.reads}
         if call.out_variant is not None and self.writes_into(call):
             (name,) = extern_writes(call)
             call.out_variant(*arguments, **keywords, **{call.out_name: self.memory[name]})
             return
         results = call.operator(*arguments, **keywords)
         self._results = results if isinstance(results, list | tuple) else (results,)
-        self._taken = taken
+        self._operands = [self.memory[name] for name in call.reads]
         made = zip(call.outputs, self._results, strict=True)
         self.memory.update((name, result) for name, result in made if name is not None)
 
@@ -206,12 +205,5 @@ class HostInterpreter(HostWalk):
         size = tuple(self.value(n) for n in layout.size)
         stride = [self.value(s) for s in layout.stride]
         result = self.memory[name]
-        copy = _begins_in(result, self._taken)
+        copy = lies_in(result, self._operands)
         self.memory[name] = settle(result, size, stride, layout.dtype, layout.device, copy)
-
-
-def _begins_in(result: torch.Tensor | None, addresses: Set[int]) -> bool:
-    """Whether the memory of a result that has elements begins at one of the addresses."""
-    if result is None or result.numel() == 0:
-        return False
-    return result.untyped_storage().data_ptr() in addresses

@@ -33,3 +33,14 @@ def settle(
     if same and not copy and not result.is_conj() and not result.is_neg():
         return result
     return torch.empty_strided(size, stride, dtype=dtype, device=result.device).copy_(result)
+
+
+def lies_in(result: torch.Tensor | None, operands: Sequence[torch.Tensor]) -> bool:
+    """Whether an operator gave memory of one of its operands, which a plan takes for others later.
+
+    An operator's schema need not tell it: one that is written in Python may return what it was given.
+    """
+    if result is None or result.numel() == 0:
+        return False
+    begin = result.untyped_storage().data_ptr()
+    return any(operand.untyped_storage().data_ptr() == begin for operand in operands)

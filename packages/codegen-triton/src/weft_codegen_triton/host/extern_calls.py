@@ -12,9 +12,14 @@ from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat
 from weft_codegen_triton.host.expressions import print_size, print_tuple
 
 
-def returns_alias(call: ExternCall) -> bool:
-    """Whether a result may share memory with an argument."""
-    return any(r.alias_info is not None for r in call.operator._schema.returns)
+def print_sharing(call: ExternCall, result: str, tensor: Callable[[str], str]) -> str:
+    """Whether ``result`` is in memory of an argument, as Python; of others' operators that is looked at."""
+    if any(r.alias_info is not None for r in call.operator._schema.returns):
+        return "True"
+    if call.operator.namespace in ("aten", "prims"):
+        return "False"
+    operands = "".join(f"{tensor(name)}, " for name in call.reads)
+    return f"lies_in({result}, ({operands}))"
 
 
 def returns_list(call: ExternCall) -> bool:
@@ -39,7 +44,7 @@ def print_argument(
     return constant(argument)
 
 
-def print_settle(name: str, buffer: Buffer, copy: bool, constant: Callable[[Any], str]) -> str:
+def print_settle(name: str, buffer: Buffer, copy: str, constant: Callable[[Any], str]) -> str:
     """The line that makes a buffer of the operator's result in the variable ``name``."""
     layout = buffer.layout
     return (

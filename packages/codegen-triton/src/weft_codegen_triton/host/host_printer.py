@@ -47,7 +47,7 @@ from weft_codegen_triton.host.expressions import (
 from weft_codegen_triton.host.extern_calls import (
     print_argument,
     print_settle,
-    returns_alias,
+    print_sharing,
     returns_list,
 )
 from weft_codegen_triton.host.launches import IS_ALIGNED, LaunchArgument, LaunchPrinter
@@ -541,9 +541,9 @@ class _HostPrinter(HostWalk):
             function, arguments = "call_library", [function, str(first_only), *arguments]
         self.emit(f"{left} = {function}({', '.join(arguments)})")
         for name in used:
-            copy = returns_alias(call)
-            line = print_settle(self.tensors[name], self.buffers[name], copy, self.constant)
-            self.emit(line)
+            made = self.tensors[name]
+            copy = print_sharing(call, made, self.tensor)
+            self.emit(print_settle(made, self.buffers[name], copy, self.constant))
 
     def _argument(self, argument: Any) -> str:
         return print_argument(argument, self.view, self.constant)
