@@ -142,8 +142,28 @@ def rows_in_some_calls(s: State, x: Tensor) -> Any:
     return s.step(found.square().mean())
 
 
-@pytest.mark.parametrize("program", [weights_by_turns, rows_in_some_calls])
-def test_gradients_that_data_decides(program: Callable[[State, Tensor], Any]) -> None:
+def with_a_hook(s: State, x: Tensor) -> Any:
+    h = s.a(x)
+    h = h.tanh() if h.sum() > 0 else h * 2
+    h.register_hook(lambda gradient: gradient * 2)
+    return s.step(h.square().mean())
+
+
+def gradient_of_a_gradient(s: State, x: Tensor) -> Any:
+    x = x.detach().requires_grad_()
+    h = s.a(x)
+    h = h.tanh() if h.sum() > 0 else h.sin()
+    (gradient,) = torch.autograd.grad(h.sum(), x, create_graph=True)
+    return s.step((gradient.norm() - 1).square())
+
+
+BREAKING = [
+    weights_by_turns, rows_in_some_calls, with_a_hook, gradient_of_a_gradient,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", BREAKING, ids=lambda p: p.__name__)
+def test_what_stays_eager(program: Callable[[State, Tensor], Any]) -> None:
     assert_same(outcome(weft.compile(program)), outcome(program))
 
 
