@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +131,37 @@ def test_quantisation_of_rows(
 
     program = same_bits(codegen, function, torch.randn(size))
     assert (program.kernel_count, program.extern_count) == (1, 0)
+
+
+@KINDS
+def test_a_divisor_of_all_and_bounds(codegen: TritonCodegen, kind: torch.dtype) -> None:
+    """Their forms are cheaper; bounds that are too far, or of one side, tell nothing."""
+    top = torch.finfo(kind).max
+    x, scale = numbers(), torch.tensor(0.3)
+    source = same_bits(codegen, lambda x, s: (x / s).clamp(-top, top).to(kind), x, scale).source
+    assert "divide_by_row_exactly(" in source and "_within(" in source
+    for low, high in ((-2 * top, top), (None, 1), (-top, 2 * top)):
+        bounded = functools.partial(torch.clamp, min=low, max=high)
+        source = same_bits(codegen, lambda x, s: bounded(x / s).to(kind), x, scale).source  # noqa: B023
+        assert "_within(" not in source
+
+
+@pytest.mark.gpu
+@KINDS
+@pytest.mark.parametrize("most", [1.0, 2.0], ids=["within", "beyond"])
+def test_quotients_on_a_gpu(kind: torch.dtype, most: float) -> None:
+    """By instructions: every divisor's quotients are rounded as eager's."""
+    top = most * torch.finfo(kind).max
+    inputs = numbers().cuda(), torch.rand(40, device="cuda").exp2()
+    scales = torch.tensor([0.0, torch.inf, torch.nan, 1e-40, 2.0**-126, 3e38], device="cuda")
+    program = compiled(
+        TritonCodegen(), lambda x, s: ((x / s).clamp(-top, top).to(kind),), inputs[0], inputs[1][0]
+    )
+    for scale in (*inputs[1] * 2.0 ** torch.arange(-80, 80, 4, device="cuda"), *scales):
+        got, wanted = program(inputs[0], scale)[0], (inputs[0] / scale).clamp(-top, top).to(kind)
+        torch.testing.assert_close(got.float(), wanted.float(), rtol=0, atol=0, equal_nan=True)
+        is_number = ~wanted.float().isnan()
+        assert torch.equal(got.view(torch.uint8)[is_number], wanted.view(torch.uint8)[is_number])
 
 
 @KINDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -323,7 +324,10 @@ class BodyPrinter:
         elif dtype is not torch.bool:
             value = wrapped(int(value), dtype)
         code = f"tl.full({self.tile.unit}, {literal(value)}, {triton_dtype(dtype)})"
-        return self.name(code, dtype, NO_AXES)
+        made = self.name(code, dtype, NO_AXES)
+        if not math.isnan(value):
+            self.facts.ranges[made.code] = float(value), float(value)
+        return made
 
     def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Text:
         """A parameter, handed over as the bits of a double: Triton would round a float argument."""
@@ -385,21 +389,27 @@ class BodyPrinter:
         if value.dtype is not torch.float32:
             single = self.to_dtype(value, torch.float32)
         code = f"weft.to_{str(dtype)[6:]}({single.code}, {TOO_LARGE_IN_FLOAT8[dtype]})"
+        if self.facts.is_within(single.code, torch.finfo(dtype).max):
+            code = f"weft.to_{str(dtype)[6:]}_within({single.code})"
         return self.name(code, dtype, value.axes)
 
     def truediv(self, value: Text, other: Text) -> Text:
         """A quotient of floats; cheaper where the divisor is the same for a row, or not below 1."""
         axes = value.axes | other.axes
         code = f"({value.code} / {other.code})"
-        if self.divides_exactly:
-            code = f"weft.divide({value.code}, {other.code})"
-        elif value.dtype is torch.float32:
-            is_large = other.code in self.facts.at_least_one
-            if other.axes < axes:
+        if value.dtype is torch.float32:
+            is_large = (
+                other.code in self.facts.at_least_one
+            )  # as exponentials are, which are not exact
+            if other.axes < axes and self.divides_exactly:
+                code = f"weft.divide_by_row_exactly({value.code}, {other.code})"
+            elif other.axes < axes:
                 function = "divide_by_large_row" if is_large else "divide_by_row"
                 code = f"weft.{function}({value.code}, {other.code})"
             elif is_large:
                 code = f"weft.divide_by_one_or_more({value.code}, {other.code})"
+            elif self.divides_exactly:
+                code = f"weft.divide({value.code}, {other.code})"
         return self.name(code, value.dtype, axes)
 
     def divide_by_large(self, value: Text, other: Text) -> Text:

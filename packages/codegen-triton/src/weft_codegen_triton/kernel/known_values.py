@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -11,6 +12,9 @@ ROUND = {torch.bfloat16: "math.round_to_bfloat16", torch.float16: "math.round_to
 """Functions that round float32 as a conversion to 16 bits and back does."""
 
 INVERSE_ROOT = operation_named("rsqrt")
+BOUNDS = {operation_named("maximum"): max, operation_named("minimum"): min}
+"""Operations that bound values by others."""
+ANY = (-math.inf, math.inf)
 PACKED = (ADD, SUB, MUL)
 """Operations that the hardware has on pairs of 16 bits, rounding included."""
 
@@ -21,6 +25,7 @@ class KnownValues:
 
     ``at_least_one``: no less than 1, or NaN.  ``sources``: what values in 16 bits were rounded from.
     ``exact``: the float32 values that values in 16 bits are equal to, which were made of 8 bits.
+    ``ranges``: the least and the largest that values may be that are not NaN, where bounded by constants.
     ``widened``: float32 values, and the 16-bit dtype that holds them exactly.  ``packed``: those that one
     operation makes of two such of one dtype.  ``inverse_roots``: results of ``rsqrt``.
     """
@@ -31,15 +36,25 @@ class KnownValues:
     widened: dict[str, torch.dtype] = field(default_factory=dict)
     packed: set[str] = field(default_factory=set)
     inverse_roots: set[str] = field(default_factory=set)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def note_operation(self, operation: Operation, operands: tuple[str, ...], result: str) -> None:
         """``result`` is ``operation`` of ``operands``."""
         if operation is INVERSE_ROOT:
             self.inverse_roots.add(result)
+        if operation in BOUNDS:
+            ranges = [self.ranges.get(operand, ANY) for operand in operands]
+            low, high = (BOUNDS[operation](ends) for ends in zip(*ranges, strict=True))
+            self.ranges[result] = low, high
         if operation in PACKED:
             dtypes = {self.widened.get(operand) for operand in operands}
             if len(dtypes) == 1 and None not in dtypes:
                 self.packed.add(result)
+
+    def is_within(self, value: str, limit: float) -> bool:
+        """Whether ``value`` is known to be from ``-limit`` to ``limit``, or NaN."""
+        low, high = self.ranges.get(value, ANY)
+        return -limit <= low and high <= limit
 
     def note_conversion(self, source: str, target: torch.dtype, result: str) -> None:
         """``result`` is the float32 value ``source`` in ``target``."""

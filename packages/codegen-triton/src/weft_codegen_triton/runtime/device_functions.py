@@ -158,6 +158,28 @@ def divide_by_row(a, b):
 
 
 @triton.jit
+def divide_by_row_exactly(a, b):
+    """The quotient of float32 by what a row has once, rounded to nearest where it is no less than 2**-100.
+
+    The product with the reciprocal may be off by an ulp or two; what it leaves of ``a`` is a float32, and
+    tells by how much (Markstein).  The divisor is scaled to be from 1/2 to 1, so that a reciprocal is neither
+    too small nor too large, and what is too large is so as a quotient.
+    """
+    if device_math.INTERPRETED:
+        return tl.div_rn(a, b)
+    exponent = (b.to(tl.int32, bitcast=True) >> 23) & 0xFF
+    exponent = tl.minimum(tl.maximum(exponent, 1), 252)
+    scale = ((253 - exponent) << 23).to(tl.float32, bitcast=True)
+    divisor = b * scale
+    reciprocal = tl.div_rn(1.0, divisor)
+    dividend = a * scale
+    quotient = dividend * reciprocal
+    rest = tl.fma(quotient, -divisor, dividend)
+    is_off = (tl.abs(rest) < float("inf")) & (rest != 0)  # a quotient that is zero keeps its sign
+    return tl.where(is_off, tl.fma(rest, reciprocal, quotient), quotient)
+
+
+@triton.jit
 def divide_by_large_row(a, b):
     """As :func:`divide_by_row`, where ``b`` is from 1 to 2**126, or NaN."""
     return a * (1.0 / b)
@@ -291,6 +313,18 @@ def to_float8_e5m2(a, too_large: tl.constexpr):
     magnitude = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
     bits = tl.where(magnitude >= 0x47700000, too_large, device_math.float8_bits(a, 2, 15))
     return (tl.where(magnitude > 0x7F800000, 0x7F, bits) | sign).to(tl.uint8)
+
+
+@triton.jit
+def to_float8_e4m3fn_within(a):
+    """As :func:`to_float8_e4m3fn`, of what is not beyond 464, or NaN."""
+    return device_math.float8_within(a, 3, 7)
+
+
+@triton.jit
+def to_float8_e5m2_within(a):
+    """As :func:`to_float8_e5m2`, of what is below 61440, or NaN."""
+    return device_math.float8_within(a, 2, 15)
 
 
 @triton.jit

@@ -203,3 +203,18 @@ def float8_bits(a, digits, bias):  # type: ignore[no-untyped-def]
     else:
         result = a.to(tl.float8e5).to(tl.uint8, bitcast=True).to(tl.int32) & 0x7F
     return result
+
+
+@triton.jit
+def float8_within(a, digits, bias):  # type: ignore[no-untyped-def]
+    """The bits of float32 that is not too large, or NaN, of which an instruction has one."""
+    if INTERPRETED or not cuda_capability_geq(8, 9):
+        sign = (a.to(tl.int32, bitcast=True) >> 24) & 0x80
+        magnitude = a.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+        bits = tl.where(magnitude > 0x7F800000, 0x7F, float8_bits(a, digits, bias))
+        result = (bits | sign).to(tl.uint8)
+    elif digits == 3:
+        result = a.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+    else:
+        result = a.to(tl.float8e5).to(tl.uint8, bitcast=True)
+    return result
