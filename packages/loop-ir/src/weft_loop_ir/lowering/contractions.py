@@ -44,12 +44,14 @@ LIBRARY = (
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
     "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
     "_scaled_dot_product_fused_attention_overrideable scaled_dot_product_attention "
-    "convolution_backward _embedding_bag_forward_only"
+    "convolution_backward _embedding_bag_forward_only _scaled_mm"
 ).split()
+OUT_OF_LIBRARY = {aten._scaled_mm.default: aten._scaled_mm.out}
+"""Of those, the operators that write to memory that is given."""
 
 
 def _library_rule(operator: OpOverload) -> Callable[..., Any]:
-    out_variant = OUT_VARIANTS.get(operator)
+    out_variant = OUT_VARIANTS.get(operator) or OUT_OF_LIBRARY.get(operator)
 
     def rule(context: LoweringContext, *args: Any, **kwargs: Any) -> Any:
         return context.extern(operator, args, kwargs, context.meta, "library", out_variant)
