@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import sympy
 import torch
-from weft_loop_ir.contractions import Contraction
+from weft_loop_ir.contractions import BATCH, COLUMN, INNER, ROW, Contraction
 
 from weft_codegen_triton.gpu import CACHED_PART, GRAPH_LAUNCH, LOAD_WAIT, Gpu
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.producers import is_row_by_columns
-from weft_codegen_triton.matmuls.tiles import FEW_ROWS, squares
+from weft_codegen_triton.matmuls.tiles import FEW_ROWS, SMALL, squares
 
 SLOWDOWN = 1.2
 """Of kernels of ours for what they are predicted to take, where rows are reduced."""
@@ -36,6 +37,10 @@ MAX_CHANNELS = 1024
 MAX_TAPS = 9
 MIN_ELEMENTS = 1 << 20
 """Of the result of a convolution of each channel by itself."""
+MAX_EXTENT = 1024
+"""Of a matmul of a batch: in larger ones, it is the arithmetic that takes the time."""
+UNIT = 8
+"""Elements of 2 bytes that are 16 bytes."""
 MAX_STEPS = 32
 """Of a program's sum where half of the device is idle; a library cuts longer ones in parts.
 
@@ -65,10 +70,32 @@ def _has_few_rows(contraction: Contraction, gpu: Gpu) -> bool:
     return bool(contraction.batch == 1 and 1 < contraction.rows <= FEW_ROWS)
 
 
+def _has_unaligned_rows(contraction: Contraction, gpu: Gpu) -> bool:
+    """A batch of matmuls of rows that begin anywhere, for which a library has slow kernels.
+
+    Those without a batch are padded where that pays (:mod:`~weft_codegen_triton.rewriting.aligned_matmuls`).
+    """
+    if contraction.is_convolution or contraction.groups is not None or contraction.batch == 1:
+        return False
+    indices = (contraction.left.index, contraction.right.index, contraction.position)
+    is_unaligned = any(_begins_anywhere(index) for index in indices)
+    extents = contraction.rows, contraction.columns, contraction.inner
+    is_medium = all(SMALL.rows < n <= MAX_EXTENT for n in extents)
+    return bool(is_unaligned and is_medium and squares(contraction) >= gpu.many_tiles)
+
+
+def _begins_anywhere(index: sympy.Expr) -> bool:
+    """Whether one of the rows that an operand or result lies in begins at no multiple of 16 bytes."""
+    expanded = sympy.expand(index)
+    steps = [expanded.coeff(symbol) for symbol in (BATCH, ROW, COLUMN, INNER)]
+    return any(step not in (0, 1) and step % UNIT != 0 for step in steps)
+
+
 RULES: tuple[Callable[[Contraction, Gpu], bool], ...] = (
     _is_convolution_of_pixels,
     _is_convolution_of_channels,
     _has_few_rows,
+    _has_unaligned_rows,
 )
 
 
