@@ -35,6 +35,7 @@ def scheduling_for(gpu: Gpu) -> ScheduleOptions:
         moved_bytes=1 << 26,
         selected_elements=int(HOST_WAIT * gpu.bandwidth) // ELEMENT_BYTES,
         early_bytes=1 << 26,
+        again_elements=gpu.l2_bytes // ELEMENT_BYTES,
         reuse_results=True,
         own_bytes=1 << 21,
         alignment=128,

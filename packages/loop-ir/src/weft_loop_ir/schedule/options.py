@@ -44,6 +44,8 @@ class ScheduleOptions:
     parts; None: it may.
     ``expanded_bytes``: what a loop's iterations need for themselves, all together, for it to become a kernel
     over all of them at most.
+    ``again_elements``: what is stored of so many elements or more is computed again where its readers read
+    what it is made of, and take few operations for it; None: it never is.
     ``selected_elements``: branches whose sides together compute at most so many elements run both sides; 0
     keeps every branch.
     ``reuse_memory``: the memory plan may let buffers take memory that others have left, and a kernel's
@@ -84,6 +86,7 @@ class ScheduleOptions:
     moved_bytes: int = 0
     early_bytes: int | None = None
     expanded_bytes: int = 1 << 26
+    again_elements: int | None = None
     selected_elements: int = 16
     reuse_memory: bool = True
     reuse_rows: bool = False

@@ -18,6 +18,7 @@ from weft_loop_ir.ir import (
     Step,
 )
 from weft_loop_ir.loop_graph import LoopGraph, Node, item_reads, item_writes
+from weft_loop_ir.schedule.computed_again import compute_again
 from weft_loop_ir.schedule.dead_stores import without_dead_stores
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
 from weft_loop_ir.schedule.element_loops import element_loops
@@ -134,6 +135,8 @@ class _Scheduler:
                 )
                 steps.append(self._named(kernel))
         steps = list(without_dead_stores(steps, self.buffers))
+        if self.options.again_elements is not None:
+            steps = compute_again(steps, self.buffers, kept, self.options.again_elements)
         return run_in_parallel(steps, self.buffers, self.sizes, self.options, self.batches)
 
     def _named(self, kernel: Kernel) -> Kernel:
