@@ -129,6 +129,21 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[T, ...], bool]] = {
         False,
     ),
     "a sum of many rows": (lambda x, w: (x @ w).sum(0), (half(1 << 16, 64), half(64, 128)), True),
+    "mixed tokens that begin anywhere": (
+        lambda x, w: F.linear(x.transpose(1, 2), w).relu(),
+        (half(64, 196, 384), half(196, 196)),
+        True,
+    ),
+    "mixed tokens, aligned": (
+        lambda x, w: F.linear(x.transpose(1, 2), w).relu(),
+        (half(64, 200, 384), half(200, 200)),
+        False,
+    ),
+    "a few mixed tokens that begin anywhere": (
+        lambda x, w: F.linear(x.transpose(1, 2), w).relu(),
+        (half(2, 196, 384), half(196, 196)),
+        False,
+    ),
     "many rows": (lambda x, w: (x @ w).relu(), (half(512, 512), half(512, 512)), False),
 }
 
