@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -178,6 +178,31 @@ def test_rows_of_a_number_that_varies_are_padded(
     for count in (24, 33, 5):
         x = torch.rand(count)
         assert_equals_eager(program(x), products, (x,))
+
+
+@pytest.mark.parametrize(("pixels", "is_folded"), [(196, True), (195, True), (200, False)])
+def test_batches_of_pixels_that_begin_anywhere_are_folded(
+    codegen: TritonCodegen, pixels: int, is_folded: bool
+) -> None:
+    """What computes them stores them row by row: the kernels stay two."""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
+        return (F.linear(x.transpose(1, 2) * 2, w).relu(),)
+
+    inputs = randn(64, 384, pixels), randn(512, 384)
+    schedule = schedule_after_rewriting(codegen, function, *inputs)
+    assert [bool(externs(schedule, f"aten.{name}.")) for name in ("mm", "bmm")] == [
+        is_folded,
+        not is_folded,
+    ]
+    assert len(schedule.steps) == 3
+    slow = TritonCodegen(replace(codegen.options, gpu=replace(REFERENCE, half_rate=1e3)))
+    assert is_folded == bool(externs(rewritten(slow, function, *small_of(inputs)), "aten.mm."))
+
+
+def small_of(inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    x, w = inputs
+    return x[:3, :32].contiguous(), w[:40, :32].contiguous()
 
 
 def frozen(

@@ -16,6 +16,7 @@ from weft_loop_ir.bodies import Load
 from weft_loop_ir.contractions import BATCH, COLUMN, ROW, TAP, Contraction, Loops
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
+from weft_codegen_triton.kernel.cache_hints import DROP
 from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
 from weft_codegen_triton.kernel.index_bounds import (
@@ -42,6 +43,7 @@ from weft_codegen_triton.matmuls.print_operand import (
     packed_parts,
 )
 from weft_codegen_triton.matmuls.print_reductions import PrintedReduction
+from weft_codegen_triton.matmuls.tiles import LONG_ROW, static
 
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
@@ -77,6 +79,7 @@ class _MatmulPrinter:
         self.width = indices.width(self._bounds(indices.counters))
         self.wide = self.width.wide
         self.is_row = matmul.tile.rows == 1
+        self.right_policy = DROP if _passes_through(matmul) else ""
         parts = packed_parts(self.contraction) if self.is_row else 1
         self.parts = parts if matmul.tile.step % parts == 0 else 1
         self.scalars: dict[SizeFloat, str] = {}
@@ -421,6 +424,14 @@ class _MatmulPrinter:
         for reduction in matmul.reductions:
             found += body_bounds(reduction.body, sizes, self._registers)
         return found
+
+
+def _passes_through(matmul: MatmulKernel) -> bool:
+    """Whether the second-level cache can't hold the right operand: the row is to stay in the first."""
+    contraction = matmul.contraction
+    elements = static(contraction.columns) * static(contraction.inner)
+    is_long = matmul.tile == LONG_ROW
+    return is_long and elements * contraction.dtype.itemsize > matmul.gpu.l2_bytes
 
 
 def _loop_bounds(

@@ -73,6 +73,7 @@ class MatmulContext(Protocol):
     contraction: Contraction
     buffers: Mapping[str, Buffer]
     pointers: Mapping[str, str]
+    right_policy: str
 
     def body_printer(self, tile: Tile, registers: frozenset[str]) -> BodyPrinter: ...
 
@@ -145,9 +146,10 @@ class OperandPrinter:
         is_masked_along = "k" not in told and bool(masks)
         if told != set(self.block.axes) and (self.block.whole or is_masked_along):
             address = f"tl.broadcast_to({address}, [{self._shape()}])"
+        policy = "" if self.operand is self.context.contraction.left else self.context.right_policy
         if not masks:
-            return [f"{result} = tl.load({address})"]
-        return [f"{result} = tl.load({address}, {_all(masks)}, other=0.0)"]
+            return [f"{result} = tl.load({address}{policy})"]
+        return [f"{result} = tl.load({address}, {_all(masks)}, other=0.0{policy})"]
 
     @property
     def factor(self) -> RowFactor | None:

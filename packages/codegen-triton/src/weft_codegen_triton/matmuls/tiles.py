@@ -88,8 +88,9 @@ fast as the library.  One tile for many sizes lets matmuls of one row, for which
 LONG_ROW = TileShape(1, 1, 4096, 8, 1)
 """Of columns of twice as many elements or more, and a row that is not computed, as each column would.
 
-Of 76 tiles and hints on an H200, bfloat16: 4096 columns of 14336 elements 31.6 to 29.0 µs, 2048 of 8192
-10.9 to 10.4; shorter columns take as long as with :data:`ROW`, and longer where a norm's factor is made.
+Of 76 tiles and hints on an H200, bfloat16: 4096 columns of 14336 elements 31.6 to 28.7 µs with a hint that
+the cache need not keep them (in a model 31.3 to 28.4, without the hint 31.3), 2048 of 8192 10.9 to 10.4;
+shorter columns take as long as with :data:`ROW`, and longer where a norm's factor is made.
 """
 COMPUTED_ROW = TileShape(1, 4, 2048, 4, 1)
 """Where the matrix is computed of numbers of 4 or 8 bits, of which as many bytes are twice the elements.

@@ -143,6 +143,18 @@ def _saved(node: Node, unaligned: Collection[int], gpu: Gpu) -> float:
     rate = EVEN_RATE
     if any(extent % 2 for extent in unaligned):
         rate = ODD_COLUMNS_RATE if value.shape[1] in unaligned else ODD_RATE
+    return _gained(operations, moved, rate, gpu)
+
+
+def saved_by_aligning(operations: int, moved: int, gpu: Gpu, *, is_odd: bool) -> float:
+    """Microseconds that a matmul takes less once rows that begin anywhere are aligned.
+
+    ``is_odd``: at odd elements, too.
+    """
+    return _gained(operations, moved, ODD_RATE if is_odd else EVEN_RATE, gpu)
+
+
+def _gained(operations: int, moved: int, rate: float, gpu: Gpu) -> float:
     slow = gpu.multiplying(operations, rate) + gpu.moving(moved, UNALIGNED_PART)
     return slow - max(gpu.multiplying(operations, ALIGNED_RATE), gpu.moving(moved))
 

@@ -14,6 +14,7 @@ from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.rewriting.aligned_matmuls import align_matmuls
 from weft_codegen_triton.rewriting.convolution_bias import separate_biases, sum_bias_gradients
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
+from weft_codegen_triton.rewriting.folded_batches import fold_batches
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.repeated_heads import share_heads
 from weft_codegen_triton.rewriting.scalar_lanes import compute_side_by_side
@@ -31,6 +32,7 @@ def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     draw_in_kernels(graph)
     sum_few_rows(graph, gpu)
     widen_small_sums(graph)
+    fold_batches(graph, gpu)
     align_matmuls(graph, gpu)
     separate_biases(graph)
     sum_bias_gradients(graph)
