@@ -187,7 +187,7 @@ def test_batches_of_pixels_that_begin_anywhere_are_folded(
     """What computes them stores them row by row: the kernels stay two."""
 
     def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
-        return (F.linear(x.transpose(1, 2) * 2, w).relu(),)
+        return (torch.bmm(x.transpose(1, 2) * 2, w.t().expand(len(x), -1, -1)).relu(),)
 
     inputs = randn(64, 384, pixels), randn(512, 384)
     schedule = schedule_after_rewriting(codegen, function, *inputs)
