@@ -6,6 +6,8 @@ import torch
 import torch.fx
 
 from ..splice import splice
+from .recompute_policy import COMPUTED_IN_FORWARD
+from .split import ancestors
 
 aten = torch.ops.aten
 
@@ -16,10 +18,13 @@ def write_out_log_softmax(graph: torch.fx.Graph) -> None:
     """Put the largest element of each row and the logarithm of its sum where both graphs can read them.
 
     As one operator it is kept whole, or computed again from what it reads: both statistics, row by row.
+    What forward computes of gradients, as in blocks of rows, reads it there.
     """
+    gradients = [node for node in graph.nodes if node.meta.get(COMPUTED_IN_FORWARD)]
+    read_there = ancestors(gradients, stop=())
     for node in graph.find_nodes(op="call_function", target=_TARGET):
         value = node.meta["val"]
-        if value.dim() and not value.is_complex():
+        if value.dim() and node not in read_there:
             with torch.no_grad(), value.fake_mode:
                 splice(node, {_TARGET: _log_softmax})
 
