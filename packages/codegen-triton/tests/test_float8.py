@@ -146,41 +146,6 @@ def test_a_divisor_of_all_and_bounds(codegen: TritonCodegen, kind: torch.dtype) 
         assert "_within(" not in source
 
 
-def in_both_orders(x: T, scale: T) -> tuple[T, ...]:
-    by_rows = (x.float() / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
-    return by_rows, by_rows.transpose(-1, -2).contiguous()
-
-
-@pytest.mark.parametrize("size", [(64, 96), (36, 70), (3, 20, 33), (132, 520)], ids=str)
-def test_in_both_orders(codegen: TritonCodegen, size: tuple[int, ...]) -> None:
-    """Crosswise in words of four, also where tiles reach beyond the matrix."""
-    inputs = 3 * torch.randn(size).bfloat16(), torch.tensor(0.01)
-    assert "words0" in same_bits(codegen, in_both_orders, *inputs).source
-
-
-@pytest.mark.parametrize("size", [(30, 64), (2, 64, 18)], ids=str)
-def test_in_both_orders_by_bytes(codegen: TritonCodegen, size: tuple[int, ...]) -> None:
-    """Columns that are no multiples of words, or of which some begin at none."""
-    inputs = 3 * torch.randn(size).bfloat16(), torch.tensor(0.01)
-    assert len(size) == 3 or "words0" not in same_bits(codegen, in_both_orders, *inputs).source
-
-    def others(x: T, scale: T) -> tuple[T, ...]:
-        by_rows, by_columns = in_both_orders(x, scale)
-        return by_rows, by_columns, x.transpose(-1, -2).contiguous()
-
-    assert "words0" not in same_bits(codegen, others, *inputs).source
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    "size", [(64, 96), (36, 70), (3, 20, 33), (132, 520), (2048, 4096)], ids=str
-)
-def test_in_both_orders_on_a_gpu(size: tuple[int, ...]) -> None:
-    inputs = 3 * torch.randn(size, device="cuda").bfloat16(), torch.tensor(0.01, device="cuda")
-    program = same_bits(TritonCodegen(), in_both_orders, *inputs)
-    assert "words0" in program.source
-
-
 @pytest.mark.gpu
 @KINDS
 @pytest.mark.parametrize("most", [1.0, 2.0], ids=["within", "beyond"])

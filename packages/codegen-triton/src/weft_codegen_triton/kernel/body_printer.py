@@ -111,7 +111,6 @@ class BodyPrinter:
         self.known: dict[str, Text] = {}
         self.loaded: dict[tuple[str, str, str], Text] = {}
         self.local: dict[tuple[str, str], Text] = {}
-        self.words: Mapping[str, str] = {}  # stores of 8 bits to the words that take four of them
         self.recomputed: Mapping[str, LoopBody] = {}  # rows to what computes an element anew
         self.scalars: dict[SizeFloat, str] = {}  # parameters
         self.numbers = SizeNumbers()  # parameters
@@ -263,10 +262,6 @@ class BodyPrinter:
 
     def write(self, buffer: str, index: sympy.Expr, value: Text, mode: str | None) -> None:
         """Store to memory, once for each point of the tile."""
-        if buffer in self.words:
-            word = self.words[buffer]
-            self.emit(f"{word} |= {value.code}.to(tl.uint32) << (8 * part)")
-            return
         if self.waits_to_store and self.has_loaded:
             self.settle()
         self.unsettled.add(buffer)

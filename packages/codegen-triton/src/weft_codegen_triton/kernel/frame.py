@@ -29,16 +29,12 @@ class RowLimits:
 
 @dataclass
 class KernelFrame:
-    """What the printers of a kernel's parts share.
-
-    ``called`` has the sizes by which blocks are chosen; ``given`` are buffers of a caller's memory.
-    """
+    """What the printers of a kernel's parts share; ``called`` has the sizes by which blocks are chosen."""
 
     kernel: Kernel
     called: Kernel
     printer: BodyPrinter
     gpu: Gpu
-    given: frozenset[str] = frozenset()
     constants: dict[str, int] = field(default_factory=dict)
     grid_axes: list[str] = field(default_factory=list)
     loop_axes: list[str] = field(default_factory=list)

@@ -39,7 +39,6 @@ from weft_codegen_triton.kernel.index_bounds import (
 from weft_codegen_triton.kernel.look_back import looks_back, print_look_back
 from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
-from weft_codegen_triton.kernel.packed_stores import print_in_words, stores_in_words
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 from weft_codegen_triton.kernel.scan_printer import print_scan
 from weft_codegen_triton.kernel.size_numbers import SizeNumbers
@@ -156,7 +155,6 @@ def print_kernel(
     dtype_of = ({n: buffers[n].layout.dtype for n in pointers if n in buffers} | local).__getitem__
     sizes = {**indices.counters, **{v.symbol: v.size for v in kernel.all_loops}}
     width = indices.width(_bounds(kernel, sizes))
-    given = frozenset(n for n in pointers if n in buffers and buffers[n].kind.is_given)
 
     def new_frame() -> KernelFrame:
         tile = Tile(("x",), "[XBLOCK]", "[1]", sizes=dict(sizes))
@@ -165,7 +163,7 @@ def print_kernel(
         printer.divides_exactly = any(dtype_of(n) in FLOAT8 for n in kernel.writes)
         printer.numbers = SizeNumbers(kernel.free_sizes)
         printer.waits_to_store = limits.tile > 0 and bool(overwritten)
-        return KernelFrame(kernel, with_sizes(kernel, hints), printer, limits.gpu, given)
+        return KernelFrame(kernel, with_sizes(kernel, hints), printer, limits.gpu)
 
     frame = new_frame()
     body = _print_body(frame, new_frame, limits, overwritten)
@@ -371,9 +369,6 @@ def _print_pointwise(
         is_large = static(extent(frame.called.outer)) >= BUSY_TILES * frame.gpu.many_tiles * TILE**2
         side = TILE if is_large else TILE // 2
         printer.tile.masks = {"y": "ymask", "x": "xmask"}
-        stores = stores_in_words(kernel, turned, frame)
-        if stores and not tile:
-            return print_in_words(frame, turned, stores, is_large=is_large)
         print_axis(frame, "y", 0, columns, side, "[:, None]")
         print_axis(frame, "x", 1, row, side, "[None, :]")
         counts, blocks = (extent(columns), extent(row)), (side, side)
