@@ -63,7 +63,7 @@ _ONEDNN_IMAGE = OperandRule(dtypes=_FLOATS, ranks=frozenset({4}))
 DISPATCHED = "eager's own operator, into memory that is given or on operands that lie otherwise"
 
 DISPATCHED_NAMES = """
-    mm addmm bmm baddbmm mv addmv dot linear matmul _int_mm convolution convolution_backward
+    mm addmm bmm baddbmm mv addmv dot linear matmul _int_mm _scaled_mm convolution convolution_backward
     scaled_dot_product_attention _scaled_dot_product_attention_math _embedding_bag_forward_only
 """
 
