@@ -23,6 +23,7 @@ from weft_loop_ir.ops import (
 )
 from weft_loop_ir.unsupported import Unsupported
 
+from weft_codegen_triton.kernel.bit_fields import BitField, BitFields
 from weft_codegen_triton.kernel.dtypes import (
     ATOMIC_ADD,
     EIGHT_BITS,
@@ -39,6 +40,7 @@ from weft_codegen_triton.kernel.size_numbers import SizeNumbers
 
 Axes = frozenset[str]
 NO_AXES: Axes = frozenset()
+WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,15 @@ class RowAccess:
     axes: Axes
     mask: str | None
     rest: str | None
+
+
+@dataclass(frozen=True)
+class Word:
+    """``count`` elements side by side, of which the wanted one is at ``position``; ``index`` counts words."""
+
+    index: sympy.Expr
+    count: int
+    position: int
 
 
 @dataclass
@@ -128,6 +139,8 @@ class BodyPrinter:
         )
         self.store_policy = ""
         self.row_access: Callable[[str, sympy.Expr, bool], RowAccess | None] | None = None
+        self.word_of: Callable[[str, sympy.Expr], Word | None] | None = None
+        self.bits = BitFields()
         self.reduce: Callable[[str, torch.dtype, Text], ReductionResult] | None = None
         self.scanner: Callable[[tuple[Text, ...]], list[Text]] | None = None
         self.store_result: Callable[[ReductionResult, str, sympy.Expr], None] | None = None
@@ -204,6 +217,11 @@ class BodyPrinter:
             return value
         if buffer in self.registers:
             return self.local[buffer, self.index(index)[0]]
+        word = (
+            None if self.word_of is None or self.mask is not None else self.word_of(buffer, index)
+        )
+        if word is not None:
+            return self._of_word(buffer, word)
         row = self._row(buffer, index, False)
         if row is not None:
             address, axes = f"{self.pointers[buffer]} + {row.code}", row.axes
@@ -227,6 +245,37 @@ class BodyPrinter:
         self.emit(f"{value.code} = tl.load({address}{options})")
         self.has_loaded = True
         self.loaded[key] = value
+        return value
+
+    def _of_word(self, buffer: str, word: Word) -> Text:
+        """An element of a word: all that a thread reads of it at once, so that no other thread needs any.
+
+        Threads lie along words as they do along what other operands have beside these.
+        """
+        dtype, (index, axes) = self.dtype_of(buffer), self.index(word.index)
+        bits, bytes_ = 8 * dtype.itemsize, word.count * dtype.itemsize
+        pointer, kept = self.pointers[buffer], triton_dtype(dtype)
+        if word.count > 1:
+            pointer = f"{pointer}.to(tl.pointer_type(tl.int{8 * bytes_}))"
+        address, mask = f"{pointer} + tl.max_contiguous({index}, [1, 1])", self.access_mask(axes)
+        whole = self.loaded.get((buffer, address, mask))
+        if whole is None:
+            whole = Text(
+                f"t{self.count}", WORDS.get(bytes_, dtype) if word.count > 1 else dtype, axes
+            )
+            self.count += 1
+            self.emit(f"{whole.code} = tl.load({address}{f', {mask}' if mask else ''})")
+            self.loaded[buffer, address, mask] = whole
+        if word.count == 1:
+            return whole
+        code = f"({whole.code} >> {bits * word.position}).to(tl.int{bits})"
+        if kept != f"tl.int{bits}":
+            code += f".to({kept}, bitcast=True)"
+        value = self.name(code, dtype, axes)
+        if bytes_ == 4 and dtype in (torch.int8, torch.uint8):
+            signed = dtype is torch.int8
+            field_ = BitField(whole.code, bits * word.position, bits, signed)
+            self.bits.fields[value.code] = field_
         return value
 
     def settle(self) -> None:
@@ -327,6 +376,7 @@ class BodyPrinter:
         made = self.name(code, dtype, NO_AXES)
         if not math.isnan(value):
             self.facts.ranges[made.code] = float(value), float(value)
+        self.bits.numbers[made.code] = value
         return made
 
     def scalar(self, number: SizeFloat, dtype: torch.dtype) -> Text:
@@ -354,7 +404,11 @@ class BodyPrinter:
             return self._float8(value, dtype)
         if dtype is torch.bool:
             return self.name(f"({value.code} != 0)", dtype, value.axes)
-        if dtype in HALVES and value.dtype in EIGHT_BITS:
+        if dtype is torch.float32:
+            single = self._of_bits(value)
+            if single is not None:
+                return single
+        if dtype in HALVES and (value.dtype in EIGHT_BITS or self.bits.is_small(value.code)):
             return self._exactly(self.to_dtype(value, torch.float32), dtype)
         if dtype is torch.float32 and value.dtype in (torch.int8, torch.uint8):
             function = f"weft.float_of_{str(value.dtype)[6:]}"
@@ -369,9 +423,22 @@ class BodyPrinter:
             return wide
         through = "".join(f".to({triton_dtype(d)})" for d in _by_way_of(value.dtype, dtype))
         made = self.name(f"{value.code}{through}.to({triton_dtype(dtype)})", dtype, value.axes)
+        if not (value.dtype.is_floating_point or dtype.is_floating_point):
+            self.bits.note_conversion(value.code, made.code, dtype)
         if value.dtype is torch.float32:
             self.facts.note_conversion(value.code, dtype, made.code)
         return made
+
+    def _of_bits(self, value: Text) -> Text | None:
+        """float32 of an integer that is some bits of a word, or a difference of two such."""
+        known = self.bits.single(value.code)
+        code = self.bits.difference(value.code) if known is None else known.single(0)
+        if code is None:
+            return None
+        single = self.name(code, torch.float32, value.axes)
+        if known is not None:
+            self.bits.floats[single.code] = known, 0
+        return single
 
     def _exactly(self, single: Text, dtype: torch.dtype) -> Text:
         """In 16 bits a float32 value that these hold exactly."""
@@ -511,7 +578,13 @@ def _elementwise(name: str, to_bool: bool) -> Callable[..., Text]:
         codes = tuple(o.code for o in operands)
         code = template(name, dtype, self.for_half).format(*codes)
         axes: Axes = frozenset().union(*(o.axes for o in operands))
+        added = self.bits.added(operation, codes) if dtype is torch.float32 else None
+        if added is not None:
+            made = self.name(added[0].single(added[1]), dtype, axes)
+            self.bits.floats[made.code] = added
+            return made
         made = self.name(f"({code})", torch.bool if to_bool else dtype, axes)
+        self.bits.note_operation(operation, codes, made.code, dtype)
         self.facts.note_operation(operation, codes, made.code)
         if operation is MUL and made.dtype is torch.float32:
             self._note_scaling(made, *operands)

@@ -44,10 +44,10 @@ from weft_loop_ir.contractions import (
 from weft_loop_ir.loop_nests import LoopNests
 
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.matmuls.print_operand import packed_parts
 from weft_codegen_triton.matmuls.producers import with_producers
 from weft_codegen_triton.matmuls.row_reductions import RowReduction, add_row_reductions
 from weft_codegen_triton.matmuls.tiles import FEW_ROWS, TileShape, reducing_tile, tiles_for
+from weft_codegen_triton.matmuls.words import parts_of
 
 MIN_CHANNELS = 16
 """Of a convolution of all channels: an instruction multiplies as many at least."""
@@ -209,7 +209,7 @@ def _with_others(
             continue
         other, before = with_producers(other, call, writer, place, around)
         is_at_index = {load.index for load in kernel.stages[0].body.loads(name)} == {index}
-        if is_at_index and _is_like(contraction, other) and not _meets(other, kernel):
+        if is_at_index and _is_like(contraction, other, buffers) and not _meets(other, kernel):
             beside.append((name, other))
             replaces[writer] = (*before, call)
     if not beside:
@@ -231,7 +231,7 @@ def _with_others(
     )
 
 
-def _is_like(one: Contraction, other: Contraction) -> bool:
+def _is_like(one: Contraction, other: Contraction, buffers: Mapping[str, Buffer]) -> bool:
     """Whether both go through the same rows, and read what these are multiplied by in the same steps."""
     plain = (other.taps == 1, other.groups is None, not other.is_convolution, other.batch == 1)
     steps = [
@@ -244,7 +244,7 @@ def _is_like(one: Contraction, other: Contraction) -> bool:
         and one.left == other.left
         and one.dtype == other.dtype
         and steps[0] == steps[1]
-        and packed_parts(one) == packed_parts(other)
+        and parts_of(one, buffers) == parts_of(other, buffers)
     )
 
 

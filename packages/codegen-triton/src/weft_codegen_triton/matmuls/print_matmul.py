@@ -40,10 +40,10 @@ from weft_codegen_triton.matmuls.print_operand import (
     AXES,
     OperandBlock,
     OperandPrinter,
-    packed_parts,
 )
 from weft_codegen_triton.matmuls.print_reductions import PrintedReduction
 from weft_codegen_triton.matmuls.tiles import LONG_ROW, static
+from weft_codegen_triton.matmuls.words import WORD_BYTES, Parts, parts_of
 
 ROWS_OF_TILES = 8
 """Tiles that follow each other down a column, so that neighbours in time read the same blocks."""
@@ -80,8 +80,8 @@ class _MatmulPrinter:
         self.wide = self.width.wide
         self.is_row = matmul.tile.rows == 1
         self.right_policy = DROP if _passes_through(matmul) else ""
-        parts = packed_parts(self.contraction) if self.is_row else 1
-        self.parts = parts if matmul.tile.step % parts == 0 else 1
+        parts = parts_of(self.contraction, buffers) if self.is_row else Parts()
+        self.parts = Parts() if matmul.tile.step % parts.count else parts
         self.scalars: dict[SizeFloat, str] = {}
         self.count = 0  # of values with numbers for names
         self.lines: list[str] = []
@@ -92,7 +92,7 @@ class _MatmulPrinter:
         self._emit(
             f"YBLOCK: tl.constexpr = {shape.rows}",
             f"XBLOCK: tl.constexpr = {shape.columns}",
-            f"KBLOCK: tl.constexpr = {shape.step // self.parts}",
+            f"KBLOCK: tl.constexpr = {shape.step // self.parts.count}",
         )
         self._print_place()
         tile = Tile(("y", "x"), "[YBLOCK, XBLOCK]", "[1, 1]")
@@ -219,21 +219,37 @@ class _MatmulPrinter:
         for suffix in rights:
             self._emit(f"sums{suffix} = tl.zeros([{shape}], dtype=tl.float32)")
         self._emit(*self._loop_heads())
-        for part in range(self.parts):
+        for part in range(self.parts.count):
             lines = []
             for suffix, right in rights.items():
                 lines += right.lines(f"right{suffix}", f"b{suffix}", part)
             row = left.lines("left", "a", part)
             lines = row + lines if left.factor is None else lines + row  # slow loads first
             self.lines += ["        " + line for line in lines]
-            for suffix in rights:
-                self._emit("    " + self._added_up(f"sums{suffix}", f"b{suffix}"))
+            for suffix, right in rights.items():
+                self.lines += ["        " + line for line in self._added(right, suffix, part)]
         if self.is_row:
             for suffix in rights:
                 self._emit(f"sums{suffix} = tl.sum(sums{suffix}, 0)[None, :]")
         self._emit(*left.lines_of_factor("factor"))
         if left.factor is not None:
             self._emit(*(f"sums{suffix} *= factor" for suffix in rights))
+
+    def _added(self, right: OperandPrinter, suffix: str, part: int) -> list[str]:
+        """The lines that add what a part of the right operand gives to the sums.
+
+        Where all of a word is multiplied by the same, the sum over it is.
+        """
+        sums, block = f"sums{suffix}", f"b{suffix}"
+        if not right.common:
+            return [self._added_up(sums, block)]
+        piece, neighbour = divmod(part, self.parts.neighbours)
+        ofword = f"word{suffix}"
+        product = f"a.to(tl.float32) * {block}.to(tl.float32)"
+        lines = [f"{ofword} {'+=' if neighbour else '='} {product}"]
+        if neighbour == self.parts.neighbours - 1:
+            lines += [*right.lines_of_factors(ofword, piece), f"{sums} += {ofword}"]
+        return lines
 
     def _added_up(self, sums: str, block: str) -> str:
         """The line that adds to ``sums`` what ``block`` of the right operand gives."""
@@ -249,7 +265,7 @@ class _MatmulPrinter:
                 return [f"for tap in {unrolled(f'0, {taps}', _root(int(taps)))}:"]
             return [f"for tap in range({loop_bound(self._size(taps))}):"]
         if taps == 1:
-            length = loop_bound(self._size(inner / self.parts))
+            length = loop_bound(self._size(inner / self.parts.count))
             return [f"for start in range(0, {length}, KBLOCK):"]
         chunks = _ceiling(inner, self.matmul.tile.step)
         count = loop_bound(self._size(sympy.expand(taps * chunks)))
@@ -275,7 +291,10 @@ class _MatmulPrinter:
             axes = ("k", "x"), ("k", "x")
         is_ragged &= not contraction.by_channel
         whole = not contraction.by_channel and not self.is_row
-        left, right = (OperandBlock(pair, names, is_ragged, whole, self.parts) for pair in axes)
+        left, right = (
+            OperandBlock(pair, names, is_ragged, whole, self.parts, of_word)
+            for pair, of_word in zip(axes, (2 * WORD_BYTES, WORD_BYTES), strict=True)
+        )
         rights = {
             str(number or ""): OperandPrinter(self, one.right, right)
             for number, (_, one) in enumerate(self.matmul.all_sums)

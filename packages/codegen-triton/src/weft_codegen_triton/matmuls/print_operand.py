@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, FloorDiv, LoopBody, Mod, print_index, ranges_for
-from weft_loop_ir.bodies.edit import with_expressions
+from weft_loop_ir import Buffer, LoopBody, print_index
+from weft_loop_ir.bodies.edit import part_of
 from weft_loop_ir.contractions import (
     COLUMN,
     INNER,
@@ -21,12 +22,18 @@ from weft_loop_ir.contractions import (
 )
 from weft_loop_ir.ops import HALVES
 
-from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text, Tile
+from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text, Tile, Word
 from weft_codegen_triton.kernel.dtypes import triton_dtype
 from weft_codegen_triton.kernel.expressions import INDEX
-
-PACKED = (2, 4, 8)
-"""How many numbers a byte may hold."""
+from weft_codegen_triton.matmuls.words import (
+    ALONE,
+    WORD_BYTES,
+    CommonFactors,
+    Parts,
+    common_factors,
+    result_of,
+    word_of,
+)
 
 SHAPES = {"y": "YBLOCK", "x": "XBLOCK", "k": "KBLOCK"}
 AXES = {ROW: "y", COLUMN: "x", INNER: "k"}
@@ -37,34 +44,16 @@ class OperandBlock:
     """The axes of a block, in order, and what its places along each are called.
 
     ``ragged``: whether the last block along ``k`` reaches beyond what is added up.  ``whole``: whether it has
-    its shape along an axis that does not tell its elements too.  ``parts``: the block has one element in so
-    many along ``k``.
+    its shape along an axis that does not tell its elements too.  ``parts``: the block has an element of one
+    of these.  ``word_bytes``: of what is read at once, where there are several.
     """
 
     axes: tuple[str, str]
     names: Mapping[sympy.Symbol, str]
     ragged: bool
     whole: bool
-    parts: int = 1
-
-
-def packed_parts(contraction: Contraction) -> int:
-    """How many neighbours along what is added up an operand is computed of one number in memory from.
-
-    4 for numbers of 2 bits, four of which lie in a byte; 1 where each is loaded.
-    """
-    found = {1}
-    for operand in (contraction.left, contraction.right):
-        if operand.producer is None:
-            continue
-        values = {loop.symbol: value for loop, value in operand.producer.loops}
-        for expression in (e for b in operand.producer.kernel.bodies for e in b.expressions()):
-            for division in expression.xreplace(values).atoms(FloorDiv, Mod):
-                dividend, divisor = division.args
-                if divisor in PACKED and INNER in dividend.free_symbols:
-                    found.add(int(divisor))
-    parts = max(found)
-    return parts if contraction.inner.is_Integer and int(contraction.inner) % parts == 0 else 1
+    parts: Parts = ALONE
+    word_bytes: int = WORD_BYTES
 
 
 class MatmulContext(Protocol):
@@ -102,7 +91,7 @@ class OperandPrinter:
             shape = self._row_shape()
             sums = range(len(self.factor.sums.reductions()))
             return [f"row{k} = tl.zeros([{shape}], dtype=tl.float32)" for k in sums]
-        if not self.is_hoisted:
+        if not self.is_hoisted or self.block.parts.count > 1:
             return []
         names = {**self.block.names, INNER: self._place("k")}
         return [f"{name} = {self._address(self.operand.index - self.tap_offset, names)}"]
@@ -112,8 +101,10 @@ class OperandPrinter:
 
     def _place(self, place: str, part: int = 0) -> str:
         """Where an element is along what is added up, by its ``place`` among those of its part."""
-        parts = self.block.parts
-        return self._inside(place) if parts == 1 else f"({parts} * {self._inside(place)} + {part})"
+        parts, inside = self.block.parts, self._inside(place)
+        if parts.count == 1:
+            return inside
+        return f"({parts.neighbours} * {inside} + {parts.offset(part)})"
 
     def _shape(self) -> str:
         return ", ".join(SHAPES[axis] for axis in self.block.axes)
@@ -122,22 +113,25 @@ class OperandPrinter:
         pointer = self.context.pointers[self.operand.buffer]
         return f"{pointer} + {print_index(sympy.expand(index), INDEX, names)}"
 
+    def _masks(self) -> list[str]:
+        """What holds for elements that there are along what is added up."""
+        extent = self.context.contraction.inner / self.block.parts.count
+        return [f"{self._inside('(start + k)')} < {print_index(extent, INDEX)}"]
+
     def lines(self, name: str, result: str, part: int = 0) -> list[str]:
         """The lines in the loop that leave the block in ``result``: that of a ``part`` of the elements."""
         place = self._place("(start + k)", part)
-        names = {**self.block.names, INNER: place}
-        masks = [f"{place} < {print_index(self.context.contraction.inner, INDEX)}"]
-        if not self.block.ragged:
-            masks = []
+        names, parts = {**self.block.names, INNER: place}, self.block.parts
+        masks = self._masks() if self.block.ragged else []
         for expression, extent in self.operand.inside:
             code = print_index(expression, INDEX, names)
             masks += [f"({code} >= 0)", f"({code} < {print_index(extent, INDEX)})"]
         if self.operand.producer is not None:
             return self._computed(result, part, masks)
+        if parts.count > 1 and not self.operand.inside:
+            return self._loaded(result, part, masks)
         if self.is_hoisted:
-            along = self.step * self.block.parts
-            step = "" if along == 0 else f" + start * {print_index(along, INDEX)}"
-            step += f" + {print_index(self.step * part, INDEX)}" if self.step * part != 0 else ""
+            step = "" if self.step == 0 else f" + start * {print_index(self.step, INDEX)}"
             tap = print_index(self.tap_offset, INDEX, names)
             address = f"{name}{step}" if tap == "0" else f"{name}{step} + {tap}"
         else:
@@ -195,36 +189,90 @@ class OperandPrinter:
         printer.replay(sums)
 
     def _over_places(self, body: LoopBody, part: int) -> LoopBody:
-        """A body of the producer, over the places along the block's axes; the same part of ``k`` each."""
-        producer, contraction = self.operand.producer, self.context.contraction
-        assert producer is not None
-        parts = self.block.parts
-        sizes = {
-            **contraction.sizes,
-            INNER: contraction.inner if parts == 1 else contraction.inner / parts,
-        }
-        ranges = ranges_for(tuple(sizes.items()))
-        place = {INNER: parts * INNER + part}
-        values = {loop.symbol: value.xreplace(place) for loop, value in producer.loops}
-        return with_expressions(body, lambda e: ranges.simplify(sympy.expand(e.xreplace(values))))
+        """A body of the producer, over the places along the block's axes; those of a part of ``k``."""
+        return self.block.parts.body(self.operand, body, self.context.contraction, part)
 
-    def _computed(self, result: str, part: int, masks: list[str]) -> list[str]:
-        """The lines of the producer's body, whose stored value is the block."""
-        producer = self.operand.producer
-        assert producer is not None
-        shape = self._shape()
-        sizes = {loop.symbol: loop.size for loop in producer.kernel.outer}
-        tile = Tile(self.block.axes, f"[{shape}]", "[1, 1]", sizes=sizes)
+    def _printer(self, masks: list[str]) -> BodyPrinter:
+        """A printer of what is computed for the block."""
+        shape, producer = self._shape(), self.operand.producer
+        loops = () if producer is None else producer.kernel.outer
+        tile = Tile(
+            self.block.axes,
+            f"[{shape}]",
+            "[1, 1]",
+            sizes={loop.symbol: loop.size for loop in loops},
+        )
         tile.masks = {"k": "kmask"} if masks else {}
-        (name,) = producer.kernel.writes
-        printer = self.context.body_printer(tile, frozenset((name,)))
+        written = frozenset(() if producer is None else producer.kernel.writes)
+        printer = self.context.body_printer(tile, written)
         printer.indent = 0
         if masks:
             printer.emit(f"kmask = {_all(masks)}")
         tile.names.update({**self.block.names, INNER: self._inside("(start + k)")})
         tile.symbol_axes.update({symbol: frozenset(axis) for symbol, axis in AXES.items()})
+        if self.block.parts.count > 1:
+            printer.word_of = self._word_of
+        return printer
+
+    def _word_of(self, buffer: str, index: sympy.Expr) -> Word | None:
+        itemsize = self.context.buffers[buffer].layout.dtype.itemsize
+        return word_of(index, itemsize, self.block.word_bytes)
+
+    def _loaded(self, result: str, part: int, masks: list[str]) -> list[str]:
+        """The lines that load the elements of a part in words."""
+        printer = self._printer(masks)
+        place = {INNER: self.block.parts.place(part)}
+        value = printer.load(self.operand.buffer, sympy.expand(self.operand.index.xreplace(place)))
+        printer.emit(f"{result} = {self._whole(value, self._shape(), value.dtype, bool(masks))}")
+        return self.context.finish(printer)
+
+    # -- what a word's elements have in common -------------------------------------------------------------
+
+    @cached_property
+    def common(self) -> list[CommonFactors]:
+        """For each piece of what is added up what its parts are multiplied by: none where nothing is."""
+        producer, parts = self.operand.producer, self.block.parts
+        if producer is None or producer.factor is not None or parts.count == 1:
+            return []
+        found = []
+        for piece in range(parts.pieces):
+            bodies = self._bodies(piece)
+            found.append(common_factors(bodies, [result_of(body) for body in bodies]))
+        return found if all(common.factors for common in found) else []
+
+    def _bodies(self, piece: int) -> list[LoopBody]:
+        producer, count = self.operand.producer, self.block.parts.neighbours
+        assert producer is not None
+        body = producer.kernel.stages[0].body
+        return [self._over_places(body, piece * count + n) for n in range(count)]
+
+    def lines_of_factors(self, result: str, piece: int) -> list[str]:
+        """The lines in the loop that multiply ``result``, a sum over a piece's parts, by their factors."""
+        masks = self._masks() if self.block.ragged else []
+        printer = self._printer(masks)
+        body = self._bodies(piece)[0]
+        for factor in self.common[piece].factors:
+            value = printer.to_dtype(printer.replay(part_of(body, factor)), torch.float32)
+            code = f"tl.where(kmask, {value.code}, 0.0)" if masks else value.code
+            printer.emit(f"{result} *= {code}")
+        return self.context.finish(printer)
+
+    def _computed(self, result: str, part: int, masks: list[str]) -> list[str]:
+        """The lines of the producer's body, whose stored value is the block."""
+        producer = self.operand.producer
+        assert producer is not None
+        (name,) = producer.kernel.writes
+        shape, printer = self._shape(), self._printer(masks)
+        body = producer.kernel.stages[0].body
+        if self.common:
+            piece, neighbour = divmod(part, self.block.parts.neighbours)
+            core = self.common[piece].cores[neighbour]
+            core_body = part_of(self._over_places(body, part), core)
+            value = printer.to_dtype(printer.replay(core_body), torch.float32)
+            printer.emit(f"{result} = {self._whole(value, shape, value.dtype, bool(masks))}")
+            return self.context.finish(printer)
         if producer.factor is None:
-            printer.replay(self._over_places(producer.kernel.stages[0].body, part))
+            printer.replay(self._over_places(body, part))
             (value,) = (v for (buffer, _), v in printer.local.items() if buffer == name)
         else:
             self._add_to_sums(printer, self._over_places(producer.factor.sums, part), bool(masks))

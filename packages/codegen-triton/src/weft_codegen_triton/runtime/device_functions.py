@@ -297,6 +297,36 @@ def float_of_uint8(a):
 
 
 @triton.jit
+def float_of_bits(word, shift: tl.constexpr, width: tl.constexpr, added: tl.constexpr):
+    """float32 of ``width`` bits of 32 above the lowest ``shift``, and a whole number ``added``: exact."""
+    bits = device_math.bits_in(word >> shift, (1 << width) - 1, 0x4B000000)
+    return bits.to(tl.float32, bitcast=True) - (8388608.0 - added)
+
+
+@triton.jit
+def float_of_signed_bits(word, shift: tl.constexpr, width: tl.constexpr, added: tl.constexpr):
+    """As :func:`float_of_bits`, where the first of the bits is a sign."""
+    half: tl.constexpr = 1 << (width - 1)
+    bits = device_math.bits_in(word >> shift, (1 << width) - 1, 0x4B000000 | half)
+    return bits.to(tl.float32, bitcast=True) - (8388608.0 + half - added)
+
+
+@triton.jit
+def float_of_difference(
+    word,
+    shift: tl.constexpr,
+    width: tl.constexpr,
+    other,
+    other_shift: tl.constexpr,
+    other_width: tl.constexpr,
+):
+    """float32 of a number of ``width`` bits without another one: both are the last bits of 2**23."""
+    bits = device_math.bits_in(word >> shift, (1 << width) - 1, 0x4B000000)
+    others = device_math.bits_in(other >> other_shift, (1 << other_width) - 1, 0x4B000000)
+    return bits.to(tl.float32, bitcast=True) - others.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def to_float8_e4m3fn(a, too_large: tl.constexpr):
     """The bits of float32 as torch rounds it; ``too_large`` are those of what is beyond 464."""
     sign = (a.to(tl.int32, bitcast=True) >> 24) & 0x80

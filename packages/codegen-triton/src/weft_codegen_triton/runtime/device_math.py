@@ -112,6 +112,23 @@ def reciprocal(a):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def bits_in(word, mask, others):  # type: ignore[no-untyped-def]
+    """``(word & mask) ^ others`` of 32 bits, in one instruction."""
+    if INTERPRETED:
+        result = (word & mask) ^ others
+    else:
+        result = tl.inline_asm_elementwise(
+            "lop3.b32 $0, $1, $2, $3, 0x6A;",
+            "=r,r,r,r",
+            [word, mask, others],
+            dtype=tl.int32,
+            is_pure=True,
+            pack=1,
+        )
+    return result
+
+
+@triton.jit
 def share(a, b):  # type: ignore[no-untyped-def]
     """``a * b + 0.5`` in float32, from 0 to 1; 0 for NaN."""
     if INTERPRETED:

@@ -1,0 +1,154 @@
+"""Bits of words that hold several numbers: what masks and shifts make of them becomes floats in one step.
+
+``(word >> 4) & 15`` in float32 is three instructions: a shift, the bits put into the last places of 2**23,
+and that taken away again, with a number that is added to the result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from weft_loop_ir.bodies import ADD, SUB, Number, Operation, operation_named
+
+AND = operation_named("bitwise_and")
+LEFT, RIGHT = operation_named("left_shift"), operation_named("right_shift")
+
+MAX_WIDTH = 16
+"""Bits of a number that is made a float so: 2**23 and what is added leave as many exact."""
+MAX_ADDED = 1 << 20
+
+
+@dataclass(frozen=True)
+class BitField:
+    """``width`` bits of ``word``, the name of 32 bits, above ``shift`` others; the first may be a sign."""
+
+    word: str
+    shift: int
+    width: int
+    is_signed: bool
+
+    def fits(self, dtype: torch.dtype) -> bool:
+        """Whether the number is the same in ``dtype``."""
+        bits = 8 * dtype.itemsize
+        return self.width <= bits and (
+            dtype.is_signed if self.is_signed else self.width < bits or not dtype.is_signed
+        )
+
+    def single(self, added: int) -> str:
+        """float32 of the number and ``added``."""
+        kind = "signed_bits" if self.is_signed else "bits"
+        return f"weft.float_of_{kind}({self.word}, {self.shift}, {self.width}, {float(added)})"
+
+
+@dataclass
+class BitFields:
+    """What is known of values that are parts of words, and of floats made of those, by their names."""
+
+    fields: dict[str, BitField] = field(default_factory=dict)
+    numbers: dict[str, Number] = field(default_factory=dict)
+    floats: dict[str, tuple[BitField, int]] = field(default_factory=dict)
+    raised: dict[str, tuple[BitField, int]] = field(default_factory=dict)
+    differences: dict[str, tuple[BitField, BitField]] = field(default_factory=dict)
+
+    def note_operation(
+        self, operation: Operation, operands: tuple[str, ...], result: str, dtype: torch.dtype
+    ) -> None:
+        """``result`` is ``operation`` of ``operands`` of ``dtype``."""
+        if dtype.is_floating_point or dtype is torch.bool:
+            return
+        value, other = operands[0], operands[-1]
+        found: BitField | None = None
+        if operation is AND:
+            found = _and(self._field(value, dtype), self.numbers.get(other))
+            found = found or _and(self._field(other, dtype), self.numbers.get(value))
+        elif operation is RIGHT:
+            found = self._shifted(value, self.numbers.get(other), dtype)
+        elif operation is LEFT:
+            self._raise(value, self.numbers.get(other), result, dtype)
+        elif operation is SUB:
+            self._subtract(value, other, result, dtype)
+        if found is not None:
+            self.fields[result] = found
+
+    def _field(self, value: str, dtype: torch.dtype) -> BitField | None:
+        found = self.fields.get(value)
+        return BitField(value, 0, 32, True) if found is None and dtype is torch.int32 else found
+
+    def _shifted(self, value: str, count: Number | None, dtype: torch.dtype) -> BitField | None:
+        if value in self.raised:  # the bits above are gone, the last that is left may be a sign
+            known, raised = self.raised[value]
+            width = known.width - raised
+            return (
+                replace(known, width=width, is_signed=dtype.is_signed) if raised == count else None
+            )
+        found = self._field(value, dtype)
+        if found is None or count is None or not 0 <= count < found.width:
+            return None
+        return replace(found, shift=found.shift + int(count), width=found.width - int(count))
+
+    def _raise(self, value: str, count: Number | None, result: str, dtype: torch.dtype) -> None:
+        """``result`` is ``value`` shifted left: bits are lost where it has all of its dtype's."""
+        known = self.fields.get(value)
+        if known is None or count is None or known.width != 8 * dtype.itemsize:
+            return
+        if 0 < count < known.width:
+            self.raised[result] = known, int(count)
+
+    def _subtract(self, value: str, other: str, result: str, dtype: torch.dtype) -> None:
+        """``result`` is a difference that ``dtype`` holds, of numbers without signs."""
+        pair = self.fields.get(value), self.fields.get(other)
+        if pair[0] is None or pair[1] is None or not dtype.is_signed:
+            return
+        most = min(MAX_WIDTH, 8 * dtype.itemsize - 1)
+        if all(one.width <= most and not one.is_signed for one in (pair[0], pair[1])):
+            self.differences[result] = pair[0], pair[1]
+
+    def note_conversion(self, source: str, result: str, dtype: torch.dtype) -> None:
+        """``result`` is the integer ``source`` in another ``dtype``."""
+        found = self.fields.get(source)
+        if found is not None and found.fits(dtype):
+            self.fields[result] = found
+        pair = self.differences.get(source)
+        if pair is not None and dtype.is_signed and dtype.itemsize >= 4:
+            self.differences[result] = pair
+
+    def single(self, value: str) -> BitField | None:
+        """What float32 of ``value`` is made of, None where that is not known to be exact."""
+        found = self.fields.get(value)
+        return None if found is None or found.width > MAX_WIDTH else found
+
+    def is_small(self, value: str) -> bool:
+        """Whether dtypes of 16 bits hold ``value`` exactly."""
+        found = (self.fields.get(value), *self.differences.get(value, ()))
+        return any(found) and all(one is None or one.width <= 8 for one in found)
+
+    def difference(self, value: str) -> str | None:
+        """float32 of ``value`` where it is the difference of two numbers."""
+        pair = self.differences.get(value)
+        if pair is None:
+            return None
+        codes = (f"{one.word}, {one.shift}, {one.width}" for one in pair)
+        return f"weft.float_of_difference({', '.join(codes)})"
+
+    def added(self, operation: Operation, operands: tuple[str, ...]) -> tuple[BitField, int] | None:
+        """The number, and what is added to it, that ``operation`` on ``operands`` in float32 gives."""
+        if operation not in (ADD, SUB):
+            return None
+        for value, other in (operands, operands[::-1])[: 2 if operation is ADD else 1]:
+            found, number = self.floats.get(value), self.numbers.get(other)
+            if found is None or number is None or not float(number).is_integer():
+                continue
+            total = found[1] + (int(number) if operation is ADD else -int(number))
+            if abs(total) <= MAX_ADDED:
+                return found[0], total
+        return None
+
+
+def _and(known: BitField | None, mask: Number | None) -> BitField | None:
+    width = 0 if mask is None else int(mask).bit_length()
+    if known is None or width == 0 or mask != (1 << width) - 1:
+        return None
+    if width >= known.width:
+        return None if known.is_signed else known
+    return replace(known, width=width, is_signed=False)
