@@ -459,3 +459,16 @@ def test_more_places_than_branches_are_kept_for():
     x = torch.full((400,), -1.0)
     x[[3, 399]] = 1.0
     torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_rows_whose_length_data_decides_are_no_places():
+    def program(x):
+        total = x.sum() * 0
+        for row in torch.unique(x).unsqueeze(0):
+            total = total + row.sum()
+        return total
+
+    compiled = weft.compile(program)
+    for values in ([3.0], [3.0, 1.0, 3.0], [2.0, 4.0, 8.0, 4.0]):
+        x = torch.tensor(values)
+        torch.testing.assert_close(compiled(x), program(x))

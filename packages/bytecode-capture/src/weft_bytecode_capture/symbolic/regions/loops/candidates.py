@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 import torch.fx
 
+from ...._torch.symbols import statically_known_true
 from ....captured_graph import DropDataDependence
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
@@ -110,7 +111,9 @@ def _body(evaluator: Frame, head: int) -> frozenset[int] | None:
 def _flags(rows: TensorVariable) -> torch.fx.Node | None:
     """The tensor of one dimension whose places ``nonzero`` gives, one in each of ``rows``."""
     node = rows.node
-    if rows.fake.dim() > 2 or (rows.fake.dim() == 2 and rows.fake.shape[1] != 1):
+    if rows.fake.dim() > 2:
+        return None
+    if rows.fake.dim() == 2 and not statically_known_true(rows.fake.shape[1] == 1):
         return None
     while _name(node) in _SAME_ORDER and isinstance(node.args[0], torch.fx.Node):
         node = node.args[0]
