@@ -109,3 +109,37 @@ def test_products_of_no_elements(left: tuple[int, int], right: tuple[int, int]) 
     for function in (lambda x, y: x @ y.t(), lambda x, y: torch.bmm(x[None], y.t()[None]) + 1):
         (result,) = weft_loop_ir.evaluate(schedule_of(function, *inputs), inputs)
         torch.testing.assert_close(result, function(*inputs))
+
+
+CUTS = {
+    "chunk": lambda x: torch.cat(x.chunk(3, 1)[::-1], 1),
+    "tensor_split": lambda x: torch.cat(x.tensor_split(3, 1)[::-1], 1),
+    "split": lambda x: torch.cat(x.split((x.shape[1] + 2) // 3, 1)[::-1], 1),
+    "slice": lambda x: x[:, x.shape[1] - 2 * (x.shape[1] // 3) :].sin(),
+    "narrow": lambda x: x.narrow(1, x.shape[1] % 4, x.shape[1] // 2).sin(),
+    "pad": lambda x: F.pad(x, (x.shape[1] // 3, x.shape[1] % 4)),
+    "roll": lambda x: x.roll((-(x.shape[1] % 4), 1), (1, 0)),
+    "unfold": lambda x: x[:, x.shape[1] % 4 :].unfold(1, 3, 2).sin(),
+    "flip": lambda x: x[:, x.shape[1] - 2 * (x.shape[1] // 3) :].flip(1),
+    "twice": lambda x: torch.cat([x, x[:, 1:]], 1)[:, x.shape[1] // 2 : 2 * x.shape[1] - 2],
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_parts_whose_sizes_are_computed_have_indices_of_this_package(name: str) -> None:
+    """Forward, and the gradient: its slices start where nothing tells the sign of the expression."""
+
+    def function(x: torch.Tensor, factor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x.detach().requires_grad_()
+        result = CUTS[name](x)
+        return result.detach(), torch.autograd.grad((result * factor).sum(), x)[0]
+
+    factor = torch.tensor(3.0, dtype=torch.float64)
+    schedule = schedule_of(function, torch.randn(5, 11, dtype=torch.float64), factor)
+    for size in ((5, 11), (4, 14), (3, 17)):
+        x = torch.randn(size, dtype=torch.float64)
+        for own, eager in zip(
+            weft_loop_ir.evaluate(schedule, [x, factor]), function(x, factor), strict=True
+        ):
+            torch.testing.assert_close(own, eager)
+            assert own.stride() == eager.stride()

@@ -244,3 +244,15 @@ def test_every_pass_is_verified_that_changes_the_graph(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "element_loops", lambda before: replace(before, buffers={}))
     with pytest.raises(VerificationError, match="is not declared"):
         weft_loop_ir.schedule(graph, options)
+
+
+@pytest.mark.parametrize("name", ["FloorDiv", "Mod", "Max"])
+def test_functions_of_other_packages(name: str) -> None:
+    """They may print as those of index expressions do, and no code generator knows them."""
+    schedule = softmax_schedule()
+    body = body_of(schedule, 0)
+    load = next(i for i in body.instructions if isinstance(i, Load))
+    index = load.index + sympy.Function(name)(load.index, 3)
+    changed = mutated(body, "load", arguments=(load.buffer, index))
+    with pytest.raises(VerificationError, match="in an index expression"):
+        verify(with_body(schedule, 0, changed))

@@ -185,12 +185,26 @@ def _unsupported(expression: sympy.Expr) -> Unsupported:
 
 
 def to_expression(value: Any) -> sympy.Expr:
-    """An int, ``torch.SymInt`` or SymPy expression as an index expression; 1 where it is known to be that."""
+    """An int, ``torch.SymInt`` or index expression as an index expression; 1 where it is known to be that.
+
+    The one way in for numbers of the traced graph: ``sympy.sympify`` of a ``torch.SymInt`` keeps torch's
+    functions, which print like this module's and are none that a printer knows.
+    """
     if isinstance(value, int):
         return integer(value)
     if isinstance(value, sympy.Expr):
         return value
     return sympy.S.One if is_known_one(value) else from_torch(value.node.expr)
+
+
+_FORMS = (sympy.Atom, sympy.Add, sympy.Mul, sympy.Pow, sympy.Min, sympy.Max, FloorDiv, Mod)
+
+
+@functools.lru_cache(maxsize=8192)
+def foreign_part(expression: sympy.Expr) -> sympy.Expr | None:
+    """The first part that no index expression contains, such as a function of torch's; None in most."""
+    parts = sympy.preorder_traversal(expression)
+    return next((part for part in parts if not isinstance(part, _FORMS)), None)
 
 
 def constant_float(value: torch.SymFloat) -> float | None:

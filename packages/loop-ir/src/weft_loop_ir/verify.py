@@ -20,6 +20,7 @@ from weft_loop_ir.bodies import (
 )
 from weft_loop_ir.bodies.symbols import SymbolKind
 from weft_loop_ir.data_symbols import defined_symbols, item_symbols, layout_symbols
+from weft_loop_ir.expressions import foreign_part
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
@@ -44,7 +45,8 @@ def verify(program: LoopGraph | Schedule) -> None:
     """Check ``program``; raises :class:`VerificationError` at the first fault.
 
     Checked: every buffer is known and written before it is read; the dtype rules of
-    the table of operations; values are defined before use; indices use symbols that are in scope;
+    the table of operations; values are defined before use; indices and sizes have no functions but those of
+    index expressions, indices use symbols that are in scope;
     reductions are in reduction stages only, and their results only stored; the memory plan covers what it
     must and nothing else; kernels that run in parallel are independent; sequential stages have one loop.
     """
@@ -52,9 +54,12 @@ def verify(program: LoopGraph | Schedule) -> None:
     sizes = {s.symbol for s in program.symbols}
     sizes |= {i.symbol for i in program.inputs if not isinstance(i, str)}
     written = {name for name, buffer in program.buffers.items() if buffer.kind.is_given}
+    for name, buffer in program.buffers.items():
+        _require_forms(name, (*buffer.layout.size, *buffer.layout.stride))
     _verify_block(steps, program.buffers, sizes, written)
     for output in program.outputs:
         if isinstance(output, BufferView):
+            _require_forms("the outputs", (*output.size, *output.stride, output.offset))
             _require_written("the outputs", [output.buffer], written, program.buffers)
     if isinstance(program, Schedule):
         _verify_memory(program)
@@ -93,6 +98,18 @@ def _require_known(where: str, used: set[sympy.Symbol], sizes: set[sympy.Symbol]
     unknown = used - sizes
     if unknown:
         raise VerificationError(f"{where}: unknown symbol {min(unknown, key=str)}")
+
+
+def _require_forms(where: str, expressions: Iterable[sympy.Expr]) -> None:
+    foreign = _foreign(expressions)
+    if foreign is not None:
+        raise VerificationError(f"{where}: {foreign}")
+
+
+def _foreign(expressions: Iterable[sympy.Expr]) -> str | None:
+    """What is wrong with the first expression that holds a function of another package."""
+    part = next(filter(None, map(foreign_part, expressions)), None)
+    return None if part is None else f"{type(part)} {part} in an index expression"
 
 
 def _verify_independence(item: ParallelKernels) -> None:
@@ -220,6 +237,7 @@ class _Checker:
         is_reduction: bool,
         written: set[str],
     ) -> None:
+        _require_forms(self.where, (v.size for v in (*outer, *inner)))
         variables = [v.symbol for v in (*outer, *inner)]
         if len({*self.kinds, *variables}) != len(self.kinds) + len(variables):
             raise VerificationError(
@@ -297,6 +315,9 @@ class _Checker:
             used = {kinds.get(symbol) for symbol in instruction.index.free_symbols}
             if name in self.local and not used <= {SymbolKind.INNER_LOOP, SymbolKind.SIZE, None}:
                 return f"local buffer {name} is indexed by more than the inner loops"
+        foreign = _foreign(instruction.expressions)
+        if foreign is not None:
+            return foreign
         symbols = instruction.free_symbols
         if isinstance(instruction, Scalar):
             symbols |= instruction.number.free_symbols

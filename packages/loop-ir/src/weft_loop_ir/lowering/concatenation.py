@@ -10,7 +10,7 @@ import torch
 
 from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.expressions import dot, product
+from weft_loop_ir.expressions import dot, product, to_expression
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, storage_stride
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import register_lowering
@@ -168,7 +168,7 @@ def roll(
 def _rolled(context: LoweringContext, tensor: TensorValue, shifts: dict[int, Any]) -> TensorValue:
     def index_map(ops: BodyRecorder, index: Index) -> Index:
         return tuple(
-            ops.ranges.modulo(i - ops.ranges.modulo(sympy.sympify(shifts[d]), n) + n, n)
+            ops.ranges.modulo(i - ops.ranges.modulo(to_expression(shifts[d]), n) + n, n)
             if d in shifts and n != 0
             else i
             for (d, i), n in zip(enumerate(index), tensor.size, strict=True)
@@ -189,7 +189,7 @@ def constant_pad_nd(
     padded = [False] * rank
     for position in range(len(pad) // 2):
         d = rank - 1 - position
-        before[d] = sympy.sympify(pad[2 * position])
+        before[d] = to_expression(pad[2 * position])
         padded[d] = pad[2 * position] != 0 or pad[2 * position + 1] != 0
 
     def function(ops: BodyRecorder, index: Index) -> Value:
@@ -324,8 +324,8 @@ def as_strided_scatter(
     storage_offset: Any = None,
 ) -> TensorValue:
     target = _fresh_copy(context, tensor)
-    window = tuple(sympy.sympify(s) for s in stride)
-    return _written(context, target, source, window, sympy.sympify(storage_offset or 0))
+    window = tuple(to_expression(s) for s in stride)
+    return _written(context, target, source, window, to_expression(storage_offset or 0))
 
 
 def _fresh_copy(context: LoweringContext, tensor: TensorValue) -> TensorValue:

@@ -141,7 +141,7 @@ class LoweringContext:
 
         Raises NoLowering where nothing tells the sign of a symbolic position.
         """
-        expression = sympy.sympify(position)
+        expression = to_expression(position)
         negative = expression.is_negative
         if negative is None:
             negative = is_negative(expression, self.meta)

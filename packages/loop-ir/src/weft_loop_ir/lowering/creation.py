@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
+from weft_loop_ir.expressions import to_expression
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor
 from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
@@ -80,7 +80,7 @@ def arange(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         if exact:
-            value = ops.index_expr(sympy.sympify(start) + step * index[0], torch.int64)
+            value = ops.index_expr(to_expression(start) + step * index[0], torch.int64)
             return ops.to_dtype(value, dtype)
         position = ops.to_dtype(ops.index_expr(index[0], torch.int64), torch.float64)
         value = ops.add(start, ops.mul(position, step))

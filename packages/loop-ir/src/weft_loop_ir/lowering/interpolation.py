@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.expressions import FloorDiv
+from weft_loop_ir.expressions import FloorDiv, to_expression
 from weft_loop_ir.lowering.concatenation import bounds_mask, load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling_windows import Term, fold, table
@@ -201,7 +201,7 @@ def axes_of(
     named = [g if g is not None and g > 0 and not align_corners else None for g in given]
     sizes = zip(source, target, named, strict=True)
     axes = [
-        Axis(sympy.sympify(s), sympy.sympify(t), g, align_corners, compute_dtype(dtype))
+        Axis(to_expression(s), to_expression(t), g, align_corners, compute_dtype(dtype))
         for s, t, g in sizes
     ]
     if any(map(_may_ignore_factor, axes)):

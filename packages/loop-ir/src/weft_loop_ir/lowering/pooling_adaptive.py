@@ -11,7 +11,7 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.expressions import FloorDiv, product
+from weft_loop_ir.expressions import FloorDiv, product, to_expression
 from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling import Elements, averaged, lowest_value, place_of_maximum
@@ -67,7 +67,7 @@ class AdaptiveWindows:
             raise NoLowering("adaptive pooling of nothing")
         sizes = zip(source[-rank:], target[-rank:], strict=True)
         self.rank = rank
-        self.dims = [Dimension(sympy.sympify(s), sympy.sympify(t)) for s, t in sizes]
+        self.dims = [Dimension(to_expression(s), to_expression(t)) for s, t in sizes]
 
     @property
     def extents(self) -> tuple[sympy.Expr, ...]:

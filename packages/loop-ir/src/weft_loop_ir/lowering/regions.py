@@ -270,8 +270,8 @@ def _count(
         raise Unsupported("several carried integers", str(symbols), "Carry tensors.")
     (symbol,), (own,) = symbols, tested  # the condition's graph names it by a symbol of its own
     position = next(k for k, s in enumerate(state) if s is symbol)
-    difference = sympy.expand(sympy.sympify(values[position]) - symbol)
-    start = sympy.sympify(carried[position])
+    difference = sympy.expand(to_expression(values[position]) - symbol)
+    start = to_expression(carried[position])
     step = int(difference) if difference.is_Integer else difference
     if step == 0 or symbol in difference.free_symbols:
         raise Unsupported("carried integer that doesn't count", str(values[position]), "")

@@ -288,7 +288,7 @@ def clamp_start(context: LoweringContext, start: Any, extent: sympy.Expr) -> sym
         size = int(extent)
         return sympy.Integer(max(start + size, 0) if start < 0 else min(start, size))
     position = context.from_start(start, extent)
-    if position != sympy.sympify(start):
+    if position != to_expression(start):
         return position if position.is_nonnegative else sympy.Max(position, 0)
     if position == 0 or (isinstance(extent, sympy.Integer) and isinstance(position, sympy.Integer)):
         return sympy.Min(position, extent)
@@ -307,7 +307,7 @@ def slice_(
     d = normalize_dim(dim, len(tensor.size))
     extent = context.meta_size()[d]
     first = clamp_start(context, start, tensor.size[d])
-    return slice_dim(tensor, d, first, sympy.sympify(step), extent)
+    return slice_dim(tensor, d, first, to_expression(step), extent)
 
 
 def select_index(tensor: TensorValue, dim: int, position: sympy.Expr) -> TensorValue:
@@ -413,7 +413,7 @@ def strided_window(tensor: TensorValue, fake: torch.Tensor, storage_offset: Any)
                 f"a strided view of {storage.buffer}",
                 "Pass a tensor that starts where its storage does.",
             )
-        offset = sympy.sympify(storage_offset) - storage.storage_offset
+        offset = to_expression(storage_offset) - storage.storage_offset
     window = Storage(
         tuple(to_expression(s) for s in fake.shape),
         tensor.dtype,
