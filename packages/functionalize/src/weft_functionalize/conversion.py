@@ -41,6 +41,7 @@ from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph
 from .tensor_ssa.dead_code import eliminate_dead_code
 from .tensor_ssa.emitter import Emitter
 from .tensor_ssa.inner_gradients import point_at_leaves
+from .tensor_ssa.kept_history import keep_history
 from .tensor_ssa.layout import with_strides_of
 from .tensor_ssa.region_aliases import NeedsMoreEffort, SharedValues, check_region_aliases
 from .tensor_ssa.renaming import rename
@@ -225,7 +226,8 @@ _ADDED_VIEWS = (aten.permute.default, aten.squeeze.dim, aten.slice.Tensor)
 
 def _storage_origin(node: torch.fx.Node, aliases: AliasGraph) -> torch.fx.Node:
     origin = aliases.origin(node)
-    while origin.target in _ADDED_VIEWS:  # one that was added for the layout
+    # A view was added for the layout; data of another tensor, with a history, lie where they are.
+    while origin.target in _ADDED_VIEWS or origin.target is keep_history:
         base = origin.args[0]
         assert isinstance(base, torch.fx.Node)
         origin = aliases.origin(base)
