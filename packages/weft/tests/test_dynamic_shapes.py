@@ -214,3 +214,39 @@ def test_a_size_that_is_computed_in_very_many_steps_is_a_number() -> None:
     for size in (9, 6):
         x = torch.rand(size)
         torch.testing.assert_close(compiled(x), halved(x))
+
+
+@pytest.mark.parametrize("of_images", [False, True])
+def test_what_padding_by_computed_amounts_leaves_lies_as_eagers(of_images: bool) -> None:
+    """Where nothing is added, as 16 % 4 elements, it is a copy in the order of the operand's strides."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        width = x.shape[-1]
+        return torch.nn.functional.pad(x, (-(width // 3), width % 4))
+
+    compiled = weft.compile(function, fullgraph=True, dynamic=True)
+    for rows, columns in ((6, 16), (5, 11), (8, 12)):
+        x = torch.randn(columns, rows).t()
+        if of_images:
+            x = torch.randn(2, 3, rows, columns).contiguous(memory_format=torch.channels_last)
+        found, wanted = compiled(x), function(x)
+        assert torch.equal(found, wanted)
+        assert found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_gradients_of_chunks_of_any_size(parts: int) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat(x.chunk(parts, 1)[::-1], 1)
+
+    compiled, log = compiled_and_log(function, dynamic=True)
+    with weft.observe(log):
+        for columns in (11, 14, 13):
+            x = torch.randn(4, columns, requires_grad=True)
+            factor = torch.randn(4, columns)
+            results = [call(x) for call in (compiled, function)]
+            found, wanted = (torch.autograd.grad(r, x, factor)[0] for r in results)
+            assert torch.equal(*results)
+            assert torch.equal(found, wanted)
+            assert found.stride() == wanted.stride()
+    assert all(report.eager_reason is None for report in log.graphs)

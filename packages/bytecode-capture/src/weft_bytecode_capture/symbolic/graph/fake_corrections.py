@@ -191,6 +191,19 @@ def _rolled(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     return _image(given, promised)
 
 
+def _padded(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
+    """Padding by symbols: a copy of what is left where nothing is added, an image or contiguous else.
+
+    What lies in the order of its dims is contiguous either way, and no sign is asked for.
+    """
+    padded, amounts = given["self"], given["pad"]
+    if not any(isinstance(n, torch.SymInt) for n in amounts) or padded.is_contiguous():
+        return None
+    if all(guard_or_false(n <= 0) for n in amounts):
+        return torch.empty_like(padded.as_strided(promised.shape, padded.stride()))
+    return _image(given, promised)
+
+
 def _resized(given: Given, promised: torch.Tensor) -> torch.Tensor | None:
     """An image that torch's form of a kernel reads at other rows and columns: as the kernel's, an image."""
     indices = given["indices"]
@@ -321,6 +334,7 @@ _LAYOUTS: dict[OpOverload, Layout] = {
     aten.native_dropout_backward.default: _by_element,
     aten.addr.default: _outer,
     aten.roll.default: _rolled,
+    aten.constant_pad_nd.default: _padded,
     aten.native_batch_norm.default: _image,
     aten._native_batch_norm_legit.default: _image,
     aten._native_batch_norm_legit.no_stats: _image,
