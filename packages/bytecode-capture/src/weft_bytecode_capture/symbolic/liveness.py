@@ -35,7 +35,8 @@ def is_lasting(variable: Variable, stack: Sequence[Variable | None]) -> bool:
         return False
     if variable.source is not None:
         return True
-    return variable.python_type().__weakrefoffset__ != 0 and _is_in(variable, stack)
+    has_weak_references = variable.kind is None or variable.kind.__weakrefoffset__ != 0
+    return has_weak_references and _is_in(variable, stack)
 
 
 def _is_in(variable: Variable, stack: Sequence[Variable | None]) -> bool:
