@@ -17,6 +17,7 @@ LEFT, RIGHT = operation_named("left_shift"), operation_named("right_shift")
 MAX_WIDTH = 16
 """Bits of a number that is made a float so: 2**23 and what is added leave as many exact."""
 MAX_ADDED = 1 << 20
+EXACT, HALF_WORD = 22, 16
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,22 @@ class BitField:
 
     def single(self, added: int) -> str:
         """float32 of the number and ``added``."""
+        return self._printed(added, self.shift, 0)
+
+    def scaled(self, added: int) -> tuple[str, int]:
+        """:meth:`single` times a power of two, and its exponent: the bits stay where they are in the word.
+
+        Those of the upper half are moved together, so that few shifts are left.
+        """
+        moved = 0 if self.shift + self.width <= EXACT else HALF_WORD
+        place = self.shift - moved
+        if place < 0 or place + self.width > EXACT or abs(added) << place >= 1 << EXACT:
+            return self.single(added), 0
+        return self._printed(added, moved, place), place
+
+    def _printed(self, added: int, shift: int, place: int) -> str:
         kind = "signed_bits" if self.is_signed else "bits"
-        return f"weft.float_of_{kind}({self.word}, {self.shift}, {self.width}, {float(added)})"
+        return f"weft.float_of_{kind}({self.word}, {shift}, {self.width}, {float(added)}, {place})"
 
 
 @dataclass

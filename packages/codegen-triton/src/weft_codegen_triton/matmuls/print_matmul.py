@@ -242,19 +242,19 @@ class _MatmulPrinter:
         """
         sums, block = f"sums{suffix}", f"b{suffix}"
         if not right.common:
-            return [self._added_up(sums, block)]
+            return [self._added_up(sums, block, right.exponent)]
         piece, neighbour = divmod(part, self.parts.neighbours)
         ofword = f"word{suffix}"
-        product = f"a.to(tl.float32) * {block}.to(tl.float32)"
+        product = _product(block, right.exponent)
         lines = [f"{ofword} {'+=' if neighbour else '='} {product}"]
         if neighbour == self.parts.neighbours - 1:
             lines += [*right.lines_of_factors(ofword, piece), f"{sums} += {ofword}"]
         return lines
 
-    def _added_up(self, sums: str, block: str) -> str:
+    def _added_up(self, sums: str, block: str, exponent: int) -> str:
         """The line that adds to ``sums`` what ``block`` of the right operand gives."""
         if self.contraction.by_channel or self.is_row:
-            return f"{sums} += a.to(tl.float32) * {block}.to(tl.float32)"
+            return f"{sums} += {_product(block, exponent)}"
         return f'{sums} = tl.dot(a, {block}, {sums}, input_precision="{self.precision}")'
 
     def _loop_heads(self) -> list[str]:
@@ -451,6 +451,12 @@ def _passes_through(matmul: MatmulKernel) -> bool:
     elements = static(contraction.columns) * static(contraction.inner)
     is_long = matmul.tile == LONG_ROW
     return is_long and elements * contraction.dtype.itemsize > matmul.gpu.l2_bytes
+
+
+def _product(block: str, exponent: int) -> str:
+    """The left operand's block times the right one's, which is too large by a power of two."""
+    scale = f" * {2.0**-exponent}" if exponent else ""
+    return f"(a.to(tl.float32){scale}) * {block}.to(tl.float32)"
 
 
 def _loop_bounds(

@@ -81,6 +81,7 @@ class OperandPrinter:
         moves_evenly = not (self.step.free_symbols & set(AXES))
         still, taps = index.as_independent(TAP, as_Add=True)
         rest = sympy.expand(still - self.step * INNER)
+        self.exponent = 0  # of two, by which what :meth:`lines` left last is too large
         self.tap_offset: sympy.Expr = taps
         self.is_hoisted = moves_evenly and INNER not in rest.free_symbols
         self.is_hoisted &= taps.free_symbols <= {TAP} and operand.producer is None
@@ -252,7 +253,7 @@ class OperandPrinter:
         printer = self._printer(masks)
         body = self._bodies(piece)[0]
         for factor in self.common[piece].factors:
-            value = printer.to_dtype(printer.replay(part_of(body, factor)), torch.float32)
+            value = _single(printer, printer.replay(part_of(body, factor)))
             code = f"tl.where(kmask, {value.code}, 0.0)" if masks else value.code
             printer.emit(f"{result} *= {code}")
         return self.context.finish(printer)
@@ -268,7 +269,7 @@ class OperandPrinter:
             piece, neighbour = divmod(part, self.block.parts.neighbours)
             core = self.common[piece].cores[neighbour]
             core_body = part_of(self._over_places(body, part), core)
-            value = printer.to_dtype(printer.replay(core_body), torch.float32)
+            value = self._in_place(printer, _single(printer, printer.replay(core_body)))
             printer.emit(f"{result} = {self._whole(value, shape, value.dtype, bool(masks))}")
             return self.context.finish(printer)
         if producer.factor is None:
@@ -279,12 +280,19 @@ class OperandPrinter:
             value = printer.replay(self._over_places(producer.factor.element, part))
         dtype = self.context.buffers[name].layout.dtype
         if not self.block.whole and dtype in HALVES:
-            value, dtype = (
-                printer.to_dtype(value, torch.float32),
-                torch.float32,
-            )  # which is added up
+            value, dtype = _single(printer, value), torch.float32  # which is added up
+        value = self._in_place(printer, value)
         printer.emit(f"{result} = {self._whole(value, shape, dtype, bool(masks))}")
         return self.context.finish(printer)
+
+    def _in_place(self, printer: BodyPrinter, value: Text) -> Text:
+        """``value``, or a multiple where that is cheaper: bits that stay where they are in a word."""
+        found = printer.bits.floats.get(value.code)
+        if found is None or self.block.parts.count == 1:
+            self.exponent = 0
+            return value
+        code, self.exponent = found[0].scaled(found[1])
+        return Text(code, value.dtype, value.axes)
 
     def _whole(self, value: Text, shape: str, dtype: torch.dtype, is_masked: bool) -> str:
         """``value`` as a block of ``dtype``, zero where the mask does not hold."""
@@ -292,6 +300,11 @@ class OperandPrinter:
         if self.block.whole and value.axes != frozenset(self.block.axes):
             code = f"tl.broadcast_to({code}, [{shape}])"
         return f"tl.where(kmask, {code}, 0.0).to({triton_dtype(dtype)})" if is_masked else code
+
+
+def _single(printer: BodyPrinter, value: Text) -> Text:
+    """``value`` in float32."""
+    return value if value.dtype is torch.float32 else printer.to_dtype(value, torch.float32)
 
 
 def _all(masks: list[str]) -> str:

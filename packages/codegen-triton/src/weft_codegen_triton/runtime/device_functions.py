@@ -297,18 +297,27 @@ def float_of_uint8(a):
 
 
 @triton.jit
-def float_of_bits(word, shift: tl.constexpr, width: tl.constexpr, added: tl.constexpr):
-    """float32 of ``width`` bits of 32 above the lowest ``shift``, and a whole number ``added``: exact."""
-    bits = device_math.bits_in(word >> shift, (1 << width) - 1, 0x4B000000)
-    return bits.to(tl.float32, bitcast=True) - (8388608.0 - added)
+def float_of_bits(
+    word, shift: tl.constexpr, width: tl.constexpr, added: tl.constexpr, place: tl.constexpr
+):
+    """float32 of ``width`` bits of 32 above the lowest ``shift + place``, and a whole number ``added``.
+
+    It is exact, and 2**``place`` times as large.
+    """
+    mask: tl.constexpr = ((1 << width) - 1) << place
+    bits = device_math.bits_in(word >> shift, mask, 0x4B000000)
+    return bits.to(tl.float32, bitcast=True) - (8388608.0 - added * (1 << place))
 
 
 @triton.jit
-def float_of_signed_bits(word, shift: tl.constexpr, width: tl.constexpr, added: tl.constexpr):
+def float_of_signed_bits(
+    word, shift: tl.constexpr, width: tl.constexpr, added: tl.constexpr, place: tl.constexpr
+):
     """As :func:`float_of_bits`, where the first of the bits is a sign."""
-    half: tl.constexpr = 1 << (width - 1)
-    bits = device_math.bits_in(word >> shift, (1 << width) - 1, 0x4B000000 | half)
-    return bits.to(tl.float32, bitcast=True) - (8388608.0 + half - added)
+    mask: tl.constexpr = ((1 << width) - 1) << place
+    half: tl.constexpr = 1 << (width - 1 + place)
+    bits = device_math.bits_in(word >> shift, mask, 0x4B000000 | half)
+    return bits.to(tl.float32, bitcast=True) - (8388608.0 + half - added * (1 << place))
 
 
 @triton.jit
