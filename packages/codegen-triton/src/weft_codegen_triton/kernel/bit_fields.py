@@ -124,6 +124,9 @@ class BitFields:
         found = self.fields.get(source)
         if found is not None and found.fits(dtype):
             self.fields[result] = found
+        number = self.numbers.get(source)
+        if number is not None and torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max:
+            self.numbers[result] = number
         pair = self.differences.get(source)
         if pair is not None and dtype.is_signed and dtype.itemsize >= 4:
             self.differences[result] = pair
@@ -164,6 +167,6 @@ def _and(known: BitField | None, mask: Number | None) -> BitField | None:
     width = 0 if mask is None else int(mask).bit_length()
     if known is None or width == 0 or mask != (1 << width) - 1:
         return None
-    if width >= known.width:
+    if width > known.width:
         return None if known.is_signed else known
     return replace(known, width=width, is_signed=False)

@@ -268,14 +268,16 @@ class BodyPrinter:
             self.loaded[buffer, address, mask] = whole
         if word.count == 1:
             return whole
-        code = f"({whole.code} >> {bits * word.position}).to(tl.int{bits})"
-        if kept != f"tl.int{bits}":
-            code += f".to({kept}, bitcast=True)"
-        value = self.name(code, dtype, axes)
+        half, shift = divmod(bits * word.position, 32)
+        code = f"({whole.code} >> {32 * half}).to(tl.int32)" if bytes_ == 8 else whole.code
+        of_dtype = f"({code} >> {shift}).to(tl.int{bits}).to({kept}, bitcast=True)"
+        value = self.name(of_dtype, dtype, axes)
+        if dtype is torch.bfloat16:  # the upper half of float32
+            moved = f"({code} & -65536)" if shift else f"({code} << 16)"
+            single = self.name(f"{moved}.to(tl.float32, bitcast=True)", torch.float32, axes)
+            self.facts.exact[value.code] = single.code
         if bytes_ == 4 and dtype in (torch.int8, torch.uint8):
-            signed = dtype is torch.int8
-            field_ = BitField(whole.code, bits * word.position, bits, signed)
-            self.bits.fields[value.code] = field_
+            self.bits.fields[value.code] = BitField(whole.code, shift, bits, dtype is torch.int8)
         return value
 
     def settle(self) -> None:
@@ -386,6 +388,8 @@ class BodyPrinter:
         return self.to_dtype(self.name(bits, torch.float64, NO_AXES), dtype)
 
     def index_expr(self, expression: sympy.Expr, dtype: torch.dtype) -> Text:
+        if isinstance(expression, sympy.Integer):
+            return self.constant(int(expression), dtype)
         axes, names = self._axes(expression), self.tile.names
         if not self.wide and is_beyond(expression, self.tile.sizes):
             symbols = expression.free_symbols

@@ -224,6 +224,7 @@ class OperandPrinter:
         printer = self._printer(masks)
         place = {INNER: self.block.parts.place(part)}
         value = printer.load(self.operand.buffer, sympy.expand(self.operand.index.xreplace(place)))
+        value = _single(printer, value) if value.dtype in HALVES else value
         printer.emit(f"{result} = {self._whole(value, self._shape(), value.dtype, bool(masks))}")
         return self.context.finish(printer)
 
