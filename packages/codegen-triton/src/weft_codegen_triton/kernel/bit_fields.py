@@ -58,11 +58,16 @@ class BitField:
 
 @dataclass
 class BitFields:
-    """What is known of values that are parts of words, and of floats made of those, by their names."""
+    """What is known of values that are parts of words, and of floats made of those, by their names.
+
+    ``numbers``: constants.  ``floats``: float32 of a field and a whole number.  ``lessened``: one of
+    ``floats`` less another value.  ``raised``: a field shifted left.  ``differences``: integers.
+    """
 
     fields: dict[str, BitField] = field(default_factory=dict)
     numbers: dict[str, Number] = field(default_factory=dict)
     floats: dict[str, tuple[BitField, int]] = field(default_factory=dict)
+    lessened: dict[str, tuple[str, str]] = field(default_factory=dict)
     raised: dict[str, tuple[BitField, int]] = field(default_factory=dict)
     differences: dict[str, tuple[BitField, BitField]] = field(default_factory=dict)
 
@@ -70,6 +75,8 @@ class BitFields:
         self, operation: Operation, operands: tuple[str, ...], result: str, dtype: torch.dtype
     ) -> None:
         """``result`` is ``operation`` of ``operands`` of ``dtype``."""
+        if dtype is torch.float32 and operation is SUB and operands[0] in self.floats:
+            self.lessened[result] = operands[0], operands[1]
         if dtype.is_floating_point or dtype is torch.bool:
             return
         value, other = operands[0], operands[-1]
@@ -135,6 +142,18 @@ class BitFields:
         """What float32 of ``value`` is made of, None where that is not known to be exact."""
         found = self.fields.get(value)
         return None if found is None or found.width > MAX_WIDTH else found
+
+    def scaled(self, value: str) -> tuple[str, int]:
+        """float32 ``value`` times a power of two, and its exponent, where that is cheaper than ``value``."""
+        if value in self.floats:
+            known, added = self.floats[value]
+            return known.scaled(added)
+        if value in self.lessened:
+            number, other = self.lessened[value]
+            code, exponent = self.scaled(number)
+            if exponent:
+                return f"({code} - {other} * {2.0**exponent})", exponent
+        return value, 0
 
     def is_small(self, value: str) -> bool:
         """Whether dtypes of 16 bits hold ``value`` exactly."""

@@ -288,11 +288,9 @@ class OperandPrinter:
 
     def _in_place(self, printer: BodyPrinter, value: Text) -> Text:
         """``value``, or a multiple where that is cheaper: bits that stay where they are in a word."""
-        found = printer.bits.floats.get(value.code)
-        if found is None or self.block.parts.count == 1:
-            self.exponent = 0
-            return value
-        code, self.exponent = found[0].scaled(found[1])
+        code, self.exponent = value.code, 0
+        if self.block.parts.count > 1:
+            code, self.exponent = printer.bits.scaled(code)
         return Text(code, value.dtype, value.axes)
 
     def _whole(self, value: Text, shape: str, dtype: torch.dtype, is_masked: bool) -> str:
