@@ -455,8 +455,8 @@ def _passes_through(matmul: MatmulKernel) -> bool:
 
 def _product(block: str, exponent: int) -> str:
     """The left operand's block times the right one's, which is too large by a power of two."""
-    scale = f" * {2.0**-exponent}" if exponent else ""
-    return f"(a.to(tl.float32){scale}) * {block}.to(tl.float32)"
+    row = f"(a.to(tl.float32) * {2.0**-exponent})" if exponent else "a.to(tl.float32)"
+    return f"{row} * {block}.to(tl.float32)"
 
 
 def _loop_bounds(
