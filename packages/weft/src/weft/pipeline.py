@@ -224,7 +224,9 @@ class Pipeline:
             codegen.rewrite(joint.graph_module)
 
     def _partition_options(self) -> weft_aot_autograd.PartitionOptions:
-        return weft_aot_autograd.PartitionOptions(self.options.activation_memory_budget)
+        return weft_aot_autograd.PartitionOptions(
+            self.options.activation_memory_budget, keep_operators=self._exact
+        )
 
     def _row_block_options(self) -> weft_aot_autograd.RowBlockOptions:
         return weft_aot_autograd.RowBlockOptions(min_bytes=self.options.row_block_bytes)

@@ -14,9 +14,11 @@ class PartitionOptions:
     cheapest for the bytes they free are too, contractions last; inputs are kept as they are for this, as
     ``torch.utils.checkpoint`` keeps them, and writing to one before backward is an error.  Raises ValueError
     outside of 0 to 1.
+    ``keep_operators``: none is written out for the sake of what backward reads, which rounds otherwise.
     """
 
     activation_memory_budget: float = 1.0
+    keep_operators: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.activation_memory_budget <= 1:

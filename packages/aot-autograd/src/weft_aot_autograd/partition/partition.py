@@ -49,7 +49,7 @@ def partition(
     """
     options = options or PartitionOptions()
     compress_masks(joint.graph_module.graph)
-    if not joint.read_as_eager:
+    if not (joint.read_as_eager or options.keep_operators):
         write_out_log_softmax(joint.graph_module.graph)
     sizes = NumberNodes(joint.graph_module.graph).known()
     sides = Sides(joint, inputs_stay=options.activation_memory_budget < 1)

@@ -13,7 +13,7 @@ from weft_functionalize import InputDescriptor, InputKind, OutputDescriptor, Out
 from ..formula_errors import refused_formulas
 from ..joint_graph import GradientDescriptor, JointGraph, PartitionedGraph, TangentDescriptor
 from ..joint_recorder import JointRecorder
-from ..partition import partition
+from ..partition import PartitionOptions, partition
 from ..regions import keep_partial_writes
 from ..tracing import simplify
 from .recording import RegionRule, run_nodes
@@ -156,7 +156,12 @@ def _cut(
             tuple(map(GradientDescriptor, gradients)),
             output_count,
         )
-        return partition(joint, is_region=True) if tangents else _without_backward(joint)
+        if not tangents:
+            return _without_backward(joint)
+        # A table that leaves the gradient whole, for eager's bits, leaves the operator whole, too.
+        keep_operators = torch.ops.aten._log_softmax_backward_data.default not in outer.table
+        options = PartitionOptions(keep_operators=keep_operators)
+        return partition(joint, options=options, is_region=True)
 
 
 def _without_backward(joint: JointGraph) -> PartitionedGraph:
