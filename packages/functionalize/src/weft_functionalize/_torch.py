@@ -58,6 +58,7 @@ __all__ = [
     "OpOverloadPacket",
     "as_symbol",
     "assume",
+    "composed_of_others",
     "enter_autocast",
     "errors_unlogged",
     "exit_autocast",
@@ -293,6 +294,11 @@ def run_by_element(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str
         wait: Any = torch.ops._c10d_functional.wait_tensor.default
         return [wait(tensor) for tensor in args[0]]
     return operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+
+def composed_of_others(operator: OpOverload) -> Callable[..., Any] | None:
+    """The formula of an operator that is made of others; the dispatcher calls it but in inference mode."""
+    return operator.decompose if operator._can_decompose() else None
 
 
 def expression_of(number: Any) -> Any:

@@ -20,6 +20,7 @@ from ._torch import (
     HigherOrderOperator,
     OpOverload,
     base_name,
+    composed_of_others,
     is_list_operator,
     keeping_version,
     run_by_element,
@@ -376,6 +377,9 @@ class AtenRecorder(DispatchMode):
             check_written_list(func, args[0])
             with self:
                 return run_by_element(func, args, kwargs)
+        if torch.is_inference_mode_enabled() and (formula := composed_of_others(func)) is not None:
+            with self:
+                return formula(*args, **kwargs)
         if func is aten.cudnn_batch_norm.default:
             # The library's form of an operator that has one for every device.
             with self:

@@ -1,0 +1,59 @@
+"""What is made in ``torch.inference_mode`` shares memory with arguments exactly where eager's does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+from weft.registry import codegens
+
+from tests.fuzz.evaluated import EvaluatedCpp
+
+PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    "copy of the same dtype": lambda x: x.to(x.dtype, copy=True),
+    "copy, seen through a view": lambda x: x.to(x.dtype, copy=True).expand(x.shape),
+    "the same dtype": lambda x: x.to(x.dtype),
+    "another dtype and back": lambda x: x.float().double(),
+    "contiguous": lambda x: x.contiguous(),
+    "contiguous copy": lambda x: x.t().contiguous(),
+    "reshape to a view": lambda x: x.reshape(-1),
+    "reshape to a copy": lambda x: x.t().reshape(-1),
+    "einsum that permutes": lambda x: torch.einsum("ij->ji", x),
+    "meshgrid": lambda x: torch.meshgrid(x.reshape(-1), indexing="ij")[0],
+    "imaginary part": lambda x: torch.complex(x, x).imag,
+    "dropout that keeps all": lambda x: torch.nn.functional.dropout(x, 0.5, False),
+    "write behind contiguous": lambda x: x.new_zeros(3, 2).t().contiguous().t().copy_(x.t()),
+    "write to an argument": lambda x: x.view_as(x).t().copy_(x.t() * 2),
+    "part": lambda x: x.tensor_split(2)[1],
+}
+
+
+def after(function: Callable[[Tensor], Any], layout: str) -> Any:
+    x = torch.arange(6.0, dtype=torch.float64).view(2, 3)
+    x = x.t().contiguous().t() if layout == "transposed" else x
+    with torch.inference_mode():
+        result = function(x)
+    found = result.clone(), x.clone(), result.stride(), result.storage_offset()
+    shared = result.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    return *found, shared, result is x, result.is_inference()
+
+
+@pytest.mark.parametrize("layout", ["plain", "transposed"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_memory_is_eagers(name: str, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+    program = PROGRAMS[name]
+
+    def inside(x: Tensor) -> Any:
+        with torch.inference_mode():
+            return program(x)
+
+    expected = after(program, layout)
+    for function in (weft.compile(program), weft.compile(inside)):
+        found = after(function, layout)
+        torch.testing.assert_close(found[:2], expected[:2], rtol=0, atol=0)
+        assert found[2:] == expected[2:]
