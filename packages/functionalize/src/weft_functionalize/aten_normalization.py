@@ -30,7 +30,7 @@ from ._torch import (
     new_fake_mode,
     set_grad_enabled,
 )
-from .aten_recorder import AtenRecorder, RegionEffort
+from .aten_recorder import AtenRecorder
 from .checked_values import call_with_checks
 from .counted_loops import CountedTest
 from .functional_graph import enables_gradients
@@ -38,6 +38,7 @@ from .gradient_rules import is_gradient_rule
 from .options import StepObserver
 from .python_forms import as_kernels_compute, call_as_kernels_compute
 from .recorded_gradients import record_inner_gradients
+from .region_effort import RegionEffort
 from .regions import record_region_operator
 from .repeated_nodes import RepeatedNodes
 from .shared_inputs import flat_example

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -34,10 +33,11 @@ from .recorded_inputs import RecordedInput, kind_of
 from .refused_numbers import check_numbers
 from .refused_operands import check_operands
 from .refused_overlaps import check_overlaps, check_written_list
+from .region_effort import RegionEffort
 from .shared_inputs import FlatExample, flat_view, member_view
 from .sizes_of_one import check_sizes_of_one
 from .symbolic_numbers import SYMBOLIC_TYPES, NumberNodes, with_numbers
-from .tensor_map import TensorMap
+from .tensor_map import TensorMap, map_tensors
 from .tensor_ssa.alias_graph import aliased_argument
 from .tensor_ssa.custom_operators import is_from_library
 from .tensor_ssa.functional_counterparts import functional_counterpart, written_arguments
@@ -83,18 +83,6 @@ _SIZE_QUERIES = frozenset(
 
 # Operators whose gradients are torch's own; those of other namespaces may have one written in Python.
 _TORCH_NAMESPACES = frozenset({"aten", "prim", "prims"})
-
-
-class RegionEffort(enum.IntEnum):
-    """What is done for results of regions that may be one with other values; each costs more.
-
-    ``PEEL``: the first iteration of a loop that writes to what it begins with stands before the loop.
-    ``IDENTIFY``: regions also give flags that say which values are one, so that writes reach all of them.
-    """
-
-    LEAST = 0
-    PEEL = 1
-    IDENTIFY = 2
 
 
 class AtenRecorder(DispatchMode):
@@ -385,8 +373,8 @@ class AtenRecorder(DispatchMode):
             with self:
                 reserve = args[0].new_empty(0, dtype=torch.uint8)
                 return (*aten.native_batch_norm.default(*args, **kwargs), reserve)
-        fake_args = _map_tensors(args, self.fake_of)
-        fake_kwargs = _map_tensors(kwargs, self.fake_of)
+        fake_args = map_tensors(args, self.fake_of)
+        fake_kwargs = map_tensors(kwargs, self.fake_of)
         check_sizes_of_one(func, fake_args, fake_kwargs)
         if torch.Tag.inplace_view in func.tags:
             return self._record_metadata_mutation(func, args, fake_args, fake_kwargs)
@@ -447,7 +435,7 @@ class AtenRecorder(DispatchMode):
         self, rule: Callable[..., tuple[torch.Tensor, ...]], args: tuple[Any, ...]
     ) -> tuple[torch.Tensor, ...]:
         """Append a gradient rule's node: from now on its items stand for the results that it was given."""
-        args = _map_tensors(args, self.fake_of)
+        args = map_tensors(args, self.fake_of)
         with self.paused():
             results = rule(*args)
         self.record_function(rule, args, results)
@@ -512,7 +500,7 @@ class AtenRecorder(DispatchMode):
 
     def _as_nodes(self, value: Any) -> Any:
         """Arguments with the nodes of their fake tensors and symbolic numbers."""
-        return with_numbers(_map_tensors(value, self._node_of_fake), self.numbers.node_of)
+        return with_numbers(map_tensors(value, self._node_of_fake), self.numbers.node_of)
 
     def _node_of_fake(self, tensor: torch.Tensor) -> torch.fx.Node:
         return self._nodes[with_its_history(tensor, self._detached)]
@@ -605,14 +593,3 @@ def _keep_value(node: torch.fx.Node, fake: torch.Tensor) -> None:
         source: Any = node.args[0]
         results = source.meta["val"]
         source.meta["val"] = tuple(before if result is fake else result for result in results)
-
-
-def _map_tensors(value: Any, function: Any) -> Any:
-    """``value`` with ``function`` applied to the tensors in it; operators nest lists one deep."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_map_tensors(item, function) for item in value)
-    if isinstance(value, dict):
-        return {key: _map_tensors(item, function) for key, item in value.items()}
-    return value

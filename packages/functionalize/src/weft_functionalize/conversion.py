@@ -18,7 +18,7 @@ from ._torch import (
 )
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
-from .aten_recorder import AtenRecorder, RegionEffort
+from .aten_recorder import AtenRecorder
 from .functional_graph import (
     FunctionalGraph,
     HeldValues,
@@ -30,11 +30,12 @@ from .functional_graph import (
     ViewOfInput,
     is_read_as_eager,
 )
-from .gradient_history import refusing_unknown_histories
 from .gradient_rules import convert_gradient_rules
+from .history_refusals import refusing_unknown_histories
 from .literal_copies import hold_literal_copies
 from .options import FunctionalizeOptions
 from .recorded_inputs import RecordedInput
+from .region_effort import RegionEffort
 from .shared_inputs import SharedInputs
 from .symbolic_numbers import SYMBOLIC_TYPES
 from .tensor_ssa.alias_graph import AliasGraph, build_alias_graph

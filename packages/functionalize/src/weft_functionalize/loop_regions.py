@@ -15,11 +15,12 @@ import torch
 import torch.fx
 
 from ._torch import HigherOrderOperator, assume, new_integer, version_of
-from .aten_recorder import AtenRecorder, RegionEffort
+from .aten_recorder import AtenRecorder
 from .counted_loops import Comparison, CountedTest, Counter, find_counter
 from .gradient_history import Reach, Sources
 from .loop_reach import reached_after
 from .region_conversion import inputs_seen_written, written_inputs
+from .region_effort import RegionEffort
 from .region_operands import (
     MAX_ATTEMPTS,
     Operands,

@@ -15,10 +15,11 @@ import torch
 import torch.fx
 
 from ._torch import HigherOrderOperator, known_equal, known_true, size_hint, version_of
-from .aten_recorder import AtenRecorder, RegionEffort
+from .aten_recorder import AtenRecorder
 from .gradient_history import Reach
 from .loop_regions import record_while
 from .region_conversion import inputs_seen_written, inputs_told_written, written_inputs
+from .region_effort import RegionEffort
 from .region_operands import (
     MAX_ATTEMPTS,
     Operands,

@@ -1,8 +1,8 @@
-"""What is known of tensors by identity."""
+"""What is known of tensors by identity, and values with tensors in them."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -30,3 +30,14 @@ class TensorMap(Generic[V]):
     def get(self, tensor: torch.Tensor) -> V | None:
         entry = self._entries.get(id(tensor))
         return None if entry is None else entry[1]
+
+
+def map_tensors(value: Any, function: Any) -> Any:
+    """``value`` with ``function`` applied to the tensors in it; operators nest lists one deep."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(map_tensors(item, function) for item in value)
+    if isinstance(value, dict):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
