@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import torch
 import weft
+from weft.registry import codegens
+
+from tests.fuzz.evaluated import EvaluatedCpp
 
 
 def used_further(x: torch.Tensor) -> Any:
@@ -500,3 +503,39 @@ def test_arguments_that_refuse_writes(program: Any, make: Any, dynamic: bool | N
                 found.append(str(error)[:60])
         assert type(found[0]) is type(found[1])
         assert isinstance(found[0], torch.Tensor) or found[0] == found[1]
+
+
+def part_computed_with(p: torch.Tensor) -> Any:
+    with torch.no_grad():
+        part = p[1:]
+    return part * 2
+
+
+def several_computed_with(p: torch.Tensor) -> Any:
+    with torch.no_grad():
+        turned, part = p.t(), p[:1].type(p.dtype)
+    return turned * 2, -(-part)
+
+
+@pytest.mark.parametrize("with_gradients", [True, False])
+@pytest.mark.parametrize("program", [part_computed_with, several_computed_with])
+def test_what_is_computed_of_a_parameters_view_requires_gradients(
+    program: Callable[..., Any], with_gradients: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the graph has the parameter as its own, and its backward leads nowhere."""
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+
+    def computed(module: torch.nn.Linear) -> Any:
+        return program(module.weight)
+
+    found: list[Any] = []
+    for function in (computed, weft.compile(computed)):
+        module = torch.nn.Linear(3, 2, bias=False, dtype=torch.float64)
+        module.weight.requires_grad_(with_gradients)
+        results = function(module)
+        results = results if isinstance(results, tuple) else (results,)
+        if with_gradients:
+            sum(result.sum() for result in results).backward()
+        flags = [(r.requires_grad, r.is_leaf, r.grad_fn is None) for r in results]
+        found.append((flags, module.weight.grad))
+    assert found[0] == found[1]

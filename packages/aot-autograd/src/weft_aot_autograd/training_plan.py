@@ -181,7 +181,8 @@ class Plan:
     """What each call of one compiled graph has to do, decided when the graph is compiled.
 
     The function's tensor arguments are the lifted tensors that backward reads or has gradients of, or that
-    the graph reads and writes to, at ``lifted_indices`` of the graph's inputs, then the user inputs.
+    the graph reads and writes to, at ``lifted_indices`` of the graph's inputs, then the user inputs.  Where
+    there are no gradients, those that could have some are arguments too.
     """
 
     def __init__(
@@ -208,6 +209,8 @@ class Plan:
         self._differentiated = {tangent.output_index for tangent in partitioned.tangents}
         mutated = {i for i, descriptor in enumerate(functional.inputs) if descriptor.mutated}
         read |= mutated - _without_influence(functional, self._differentiated, _influences)
+        if not partitioned.gradients:  # results that lead nowhere have gradients by what has some
+            read |= {i for i in functional.lifted if functional.inputs[i].requires_grad}
         self.lifted_indices = tuple(i for i in functional.lifted if i in read)
         self.lifted_count = len(self.lifted_indices)
         order = {index: k for k, index in enumerate((*self.lifted_indices, *users))}
