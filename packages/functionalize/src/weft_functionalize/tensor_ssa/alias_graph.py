@@ -16,6 +16,7 @@ import torch.fx
 from .._torch import OpOverload, known_equal, known_true, schema_arguments
 from ..symbolic_numbers import NumberNodes, with_numbers
 from ..unsupported import Unsupported
+from .emitter import GRADIENTS_DISABLED
 from .layout import dense_order
 
 aten = torch.ops.aten
@@ -41,6 +42,12 @@ class ViewEdge:
     base: torch.fx.Node
     access: torch.fx.Node
     index: int | None = None
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether autograd does not take the view for one of its base: a write to it changes data only."""
+        unseen = GRADIENTS_DISABLED in self.access.meta
+        return unseen or self.access.target is aten.detach.default
 
 
 @dataclass
@@ -156,6 +163,8 @@ def _strided_origin(node: torch.fx.Node, base: torch.fx.Node, aliases: AliasGrap
             "take it of the tensor that the view is of",
         )
     placement = (list(view.shape), list(view.stride()), view.storage_offset() - start)
+    if any(edge.is_unseen for edge in aliases.path_to_origin(base)):
+        node.meta[GRADIENTS_DISABLED] = True
     node.args = (origin, *with_numbers(placement, NumberNodes(node.graph).node_of))
     node.kwargs = {}
     return origin

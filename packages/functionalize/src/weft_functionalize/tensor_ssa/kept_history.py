@@ -8,7 +8,6 @@ import torch
 import torch.fx
 
 from .._torch import OpOverload, schema_arguments
-from .alias_graph import ViewEdge
 from .custom_operators import is_custom
 from .emitter import GRADIENTS_DISABLED
 
@@ -61,8 +60,3 @@ def writes_unseen(node: torch.fx.Node) -> bool:
     below = is_custom(operator) or operator.overloadpacket in _WITHOUT_AUTOGRAD
     # where autograd knows an operator, eager has raised for an ``out`` or an operand with gradients
     return below or runs_unseen(node) or any(a.is_out for a in schema_arguments(operator))
-
-
-def hides_writes(edge: ViewEdge) -> bool:
-    """Whether autograd does not take the view for one of its base: a write to it changes data only."""
-    return edge.access.target is aten.detach.default or runs_unseen(edge.access)

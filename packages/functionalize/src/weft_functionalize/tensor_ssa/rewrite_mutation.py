@@ -35,7 +35,7 @@ from .functional_counterparts import (
     functional_counterpart,
     written_arguments,
 )
-from .kept_history import hides_writes, keep_history, runs_unseen, writes_unseen
+from .kept_history import keep_history, runs_unseen, writes_unseen
 from .layout import dense_order, memory_order
 from .random_slopes import RRELU, leave_unwritten, scale_at_random
 from .region_aliases import SharedValues, any_of
@@ -255,7 +255,7 @@ class _Rewrite:
         versions = {variable: value}
         below: list[ViewEdge] = []
         for edge in self._aliases.path_to_origin(variable):  # pass up
-            unseen = unseen or (self._with_gradients and hides_writes(edge))
+            unseen = unseen or (self._with_gradients and edge.is_unseen)
             if shows_copies(edge):
                 assigned = emit_written_copy(emit, value, edge, below)
                 versions.clear()  # the other copies show the write too

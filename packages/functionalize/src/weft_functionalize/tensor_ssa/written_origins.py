@@ -10,7 +10,7 @@ from .._torch import OpOverload
 from ..unsupported import Unsupported
 from .block_propagation import writes_seen
 from .functional_counterparts import written_arguments
-from .kept_history import hides_writes, writes_unseen
+from .kept_history import writes_unseen
 from .layout import overlaps_itself
 from .region_aliases import SharedValues
 from .writes import block_writes, written_variables
@@ -53,7 +53,7 @@ def seen_origins(graph: torch.fx.Graph, shared: SharedValues) -> frozenset[torch
         if writes_unseen(node):
             continue
         for variable in _seen_variables(node):
-            if any(map(hides_writes, shared.aliases.path_to_origin(variable))):
+            if any(edge.is_unseen for edge in shared.aliases.path_to_origin(variable)):
                 continue
             origin = shared.aliases.origin(variable)
             found.add(origin)
