@@ -514,7 +514,7 @@ def part_computed_with(p: torch.Tensor) -> Any:
 def several_computed_with(p: torch.Tensor) -> Any:
     with torch.no_grad():
         turned, part = p.t(), p[:1].type(p.dtype)
-    return turned * 2, -(-part)
+    return turned * 2, part.neg()
 
 
 @pytest.mark.parametrize("with_gradients", [True, False])
