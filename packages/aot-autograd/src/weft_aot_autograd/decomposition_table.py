@@ -346,7 +346,7 @@ def _with_checked_index(operator: OpOverload) -> Callable[..., Any]:
         if decomposed is None:
             return NotImplemented
         size = input.shape[dim] if input.dim() else 1
-        index = torch.where(index < 0, index.new_full((), size), index)  # an error, as past the end
+        index = torch.where(index < 0, index - size, index)  # an error, as past the end
         return decomposed(input, dim, index, *rest, **keywords)
 
     return rule

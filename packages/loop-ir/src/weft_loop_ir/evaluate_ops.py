@@ -197,7 +197,10 @@ class TorchOps:
         if self.mask is not None:
             wrong = wrong & self.mask
         if 0 not in self.shape and bool(wrong.any()) and check:
-            raise IndexError(f"index out of range for extent {int(extent)}")
+            first = value.to(torch.int64).expand(wrong.shape)[wrong][0]
+            raise IndexError(
+                f"index {int(first)} is out of bounds for dimension with size {int(extent)}"
+            )
         self.symbols[symbol] = index
 
     def masked(self, mask: Tensor, body: Callable[[], Tensor], other: bool | int | float) -> Tensor:

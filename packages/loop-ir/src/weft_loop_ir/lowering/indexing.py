@@ -27,12 +27,13 @@ def bound(
 ) -> sympy.Symbol:
     """The symbol for ``tensor``'s element at ``index``, an index into ``extent`` elements.
 
-    Unless it ``wraps``, a negative index is an error, as one past the end is.
+    Unless it ``wraps``, a negative index is an error, as one past the end is; the error then tells it less
+    the extent, which is known apart from an index past the end.
     """
     value = ops.to_dtype(tensor.load(ops, index), torch.int64)
     if not wraps:
         negative = ops.lt(value, 0)
-        value = ops.where(negative, extent, value)
+        value = ops.where(negative, ops.sub(value, extent), value)
     return ops.indirect_symbol(value, extent, True)
 
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ import torch.fx
 
 from ..._torch import pack_hook
 from ..._torch.symbols import size_hint
+from .index_errors import eager_errors
 from .purity import (
     draws,
     is_data_of,
@@ -34,6 +35,9 @@ from .storages import UNCOUNTED, has_history, storages, version_of
 
 _LITTLE = 1 << 14
 """Bytes of a tensor that is copied in about the time that making the copy takes anyway."""
+
+Shown = Callable[[BaseException, Sequence[Any]], BaseException]
+"""What eager raises in the place of a graph's error, of the graph's arguments too."""
 
 _FEW = 4
 """Tensors that are copied unseen in a call of a compiled function."""
@@ -92,17 +96,18 @@ class Recovery:
         """
         if not (self.inputs or self.attributes or self.draws or self.optional):
             return function
+        shown = eager_errors(module.graph, self.inputs)
         if self.checks and getattr(function, "failed_check", None) is not None:
-            return self._holding_back(function, self._copying(module, function))
+            return self._holding_back(function, self._copying(module, function, shown), shown)
         if self.optional and (
             getattr(function, "early_errors", None) is not None
             or (_tells(function) and not self._copies_pay(function))
         ):
-            return _saying_what_is_left(function)
-        return self._copying(module, function)
+            return _saying_what_is_left(function, shown)
+        return self._copying(module, function, shown)
 
     def _copying(
-        self, module: torch.fx.GraphModule, function: Callable[..., Any]
+        self, module: torch.fx.GraphModule, function: Callable[..., Any], shown: Shown
     ) -> Callable[..., Any]:
         cannot_fail = getattr(function, "cannot_fail", None)
         call_program = getattr(function, "call_program", function)
@@ -120,7 +125,7 @@ class Recovery:
                 return function(*arguments)
             except BaseException as error:  # after an interrupt too
                 if any(_node(t) is not n for t, n in zip(written, nodes, strict=False)):
-                    raise LeavesChanges(error) from error
+                    raise LeavesChanges(shown(error, arguments)) from error
                 with torch.no_grad():
                     for tensor, copy in zip(written, copies, strict=True):
                         tensor.data.copy_(copy)  # what autograd has saved of it holds again
@@ -130,7 +135,9 @@ class Recovery:
 
         return run
 
-    def _holding_back(self, function: Any, copying: Callable[..., Any]) -> Callable[..., Any]:
+    def _holding_back(
+        self, function: Any, copying: Callable[..., Any], shown: Shown
+    ) -> Callable[..., Any]:
         """``function``, whose program writes nothing before its checks; ``copying`` is for other calls."""
         failed_check, left_changes = function.failed_check, function.left_changes
         runs_program = getattr(function, "runs_program", None)
@@ -144,7 +151,7 @@ class Recovery:
                 return call_program(*arguments)
             except Exception as error:
                 if not failed_check() and left_changes():
-                    raise LeavesChanges(error) from error
+                    raise LeavesChanges(shown(error, arguments)) from error
                 if drawn is not None:
                     drawn.take_back()
                 raise
@@ -177,7 +184,7 @@ def raised_by_hook(error: BaseException) -> bool:
     return any(frame.f_code is code for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
-def _saying_what_is_left(function: Any) -> Callable[..., Any]:
+def _saying_what_is_left(function: Any, shown: Shown) -> Callable[..., Any]:
     """``function``, with :class:`LeavesChanges` for errors after it has changed something.
 
     ``function.left_changes`` tells, or else the errors' class: ``function.early_errors``.  It is taken for so
@@ -193,7 +200,7 @@ def _saying_what_is_left(function: Any) -> Callable[..., Any]:
         except Exception as error:  # an operator's or the program's own
             changed = not isinstance(error, early) if left_changes is None else left_changes()
             if changed or not (runs_program is None or runs_program(*arguments)):
-                raise LeavesChanges(error) from error
+                raise LeavesChanges(shown(error, arguments)) from error
             raise
 
     return run
