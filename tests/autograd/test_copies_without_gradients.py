@@ -9,6 +9,9 @@ import pytest
 import torch
 import weft
 from torch import Tensor
+from weft.registry import codegens
+
+from tests.fuzz.evaluated import EvaluatedCpp
 
 
 def into_new_memory(x: Tensor, p: Tensor) -> tuple[Tensor, ...]:
@@ -98,3 +101,68 @@ def test_memory_and_history_are_eagers(
     assert found[2] == expected[2]
     for ours, eagers in zip(found[3:], expected[3:], strict=True):
         torch.testing.assert_close(ours, eagers)
+
+
+def row(x: Tensor) -> Any:
+    return torch.empty_like(x[1]).copy_((x * 2)[1])
+
+
+def rows_beside_the_whole(x: Tensor) -> Any:
+    y = x.exp()
+    first, last = torch.empty(3, dtype=x.dtype), torch.zeros(3, dtype=x.dtype)
+    first[:] = y[0]
+    last.copy_(y[-1])
+    return first, last, y
+
+
+def column(x: Tensor) -> Any:
+    result = torch.empty(x.shape[0], dtype=x.dtype)
+    result.copy_(x.exp()[:, 1])
+    return result
+
+
+def repeated_row(x: Tensor) -> Any:
+    return torch.zeros_like(x).copy_(x.exp()[0].expand(x.shape))
+
+
+def into_an_argument(x: Tensor) -> Any:
+    table = torch.cat([x, x.sin()])
+    with torch.no_grad():
+        x.copy_(table[1 : 1 + x.shape[0]])
+    return table
+
+
+def through_a_detached_part(x: Tensor) -> Any:
+    view = x.view_as(x)
+    view.detach()[:1].copy_(x[:1] * 2)
+    return view * 1
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("with_gradients", [False, True])
+@pytest.mark.parametrize(
+    "program",
+    [row, rows_beside_the_whole, column, repeated_row, into_an_argument, through_a_detached_part],
+    ids=lambda program: program.__name__,
+)
+def test_results_lie_in_memory_of_their_own_size(
+    program: Callable[[Tensor], Any],
+    with_gradients: bool,
+    dynamic: bool | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+    compiled = weft.compile(program, dynamic=dynamic)
+    for size in (2, 4) if dynamic else (2,):
+        found: list[Any] = []
+        for function in (program, compiled):
+            x = torch.arange(3.0 * size, dtype=torch.float64).view(size, 3)
+            results = function(x.requires_grad_(with_gradients))
+            results = results if isinstance(results, tuple) else (results,)
+            places = [
+                (r.storage_offset(), r.stride(), r.untyped_storage().nbytes()) for r in results
+            ]
+            flags = [r.requires_grad for r in results]
+            found.append((places, flags, memories([*results, x]), [*results, x]))
+        assert found[1][:3] == found[0][:3]
+        torch.testing.assert_close(found[1][3], found[0][3])

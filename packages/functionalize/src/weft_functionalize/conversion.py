@@ -14,6 +14,7 @@ from ._torch import (
     DATA_DEPENDENT_ERRORS,
     LazyGraphModule,
     errors_unlogged,
+    known_equal,
     storage_identity,
 )
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
@@ -207,6 +208,9 @@ def _set_outputs(
             results[index] = variable
             continue
         node = versions.get(variable, variable)
+        is_callers = variable.op == "placeholder"  # whose memory gets the value
+        if node is not variable and not is_callers and _is_part(node, aliases):
+            node = emit.call(aten.clone.default, node)
         if layout is not None:
             node = with_strides_of(emit, node, layout)
         origin = _storage_origin(node, aliases)
@@ -233,6 +237,12 @@ def _storage_origin(node: torch.fx.Node, aliases: AliasGraph) -> torch.fx.Node:
         assert isinstance(base, torch.fx.Node)
         origin = aliases.origin(base)
     return origin
+
+
+def _is_part(node: torch.fx.Node, aliases: AliasGraph) -> bool:
+    """Whether a result would keep a larger tensor's memory: a row that was copied into new memory."""
+    whole = _storage_origin(node, aliases).meta["val"]
+    return not known_equal(node.meta["val"].numel(), whole.numel())
 
 
 def _result(

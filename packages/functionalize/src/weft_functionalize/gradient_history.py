@@ -561,7 +561,8 @@ def with_its_history(tensor: torch.Tensor, detached: TensorMap[torch.Tensor]) ->
     """
     found, origin = tensor, detached.get(tensor) if tensor.requires_grad else None
     while origin is not None:
-        if origin.requires_grad and _edge(origin) == _edge(tensor):
+        edge = _edge(origin) if origin.requires_grad else None
+        if edge is not None and edge == _edge(tensor):
             found = origin
         origin = detached.get(origin)
     return found
@@ -575,5 +576,9 @@ def _written_by_data(tensor: torch.Tensor) -> Unsupported:
     )
 
 
-def _edge(tensor: torch.Tensor) -> tuple[_Function, int]:
-    return tensor.grad_fn, tensor.output_nr
+def _edge(tensor: torch.Tensor) -> tuple[_Function, int] | None:
+    """The edge that leads to ``tensor``; None for a view that needs a new one: its base was written to."""
+    try:
+        return tensor.grad_fn, tensor.output_nr
+    except RuntimeError:  # which is not made while an operator is recorded
+        return None
