@@ -561,8 +561,7 @@ def with_its_history(tensor: torch.Tensor, detached: TensorMap[torch.Tensor]) ->
     """
     found, origin = tensor, detached.get(tensor) if tensor.requires_grad else None
     while origin is not None:
-        edge = _edge(origin) if origin.requires_grad else None
-        if edge is not None and edge == _edge(tensor):
+        if origin.requires_grad and _leads_as(origin, tensor):
             found = origin
         origin = detached.get(origin)
     return found
@@ -576,9 +575,16 @@ def _written_by_data(tensor: torch.Tensor) -> Unsupported:
     )
 
 
-def _edge(tensor: torch.Tensor) -> tuple[_Function, int] | None:
-    """The edge that leads to ``tensor``; None for a view that needs a new one: its base was written to."""
+def _edge(tensor: torch.Tensor) -> tuple[_Function, int]:
+    return tensor.grad_fn, tensor.output_nr
+
+
+def _leads_as(view: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Whether one edge leads to both; none yet to a view whose base was written to.
+
+    Autograd makes that one when it is asked for, which it cannot while an operator is recorded.
+    """
     try:
-        return tensor.grad_fn, tensor.output_nr
-    except RuntimeError:  # which is not made while an operator is recorded
-        return None
+        return _edge(view) == _edge(tensor)
+    except RuntimeError:
+        return False
