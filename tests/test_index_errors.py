@@ -19,6 +19,9 @@ from tests.fuzz.evaluated import EvaluatedCpp
 
 OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "embedding": lambda s, i: F.embedding(i, torch.stack([s, s], 1)),
+    "a lookup": lambda s, i: torch.embedding(torch.stack([s, s], 1), i),
+    "an overload": lambda s, i: torch.ops.aten.gather.default(s, 0, i),
+    "an overload of parts": lambda s, i: torch.ops.aten.index.Tensor(s.expand(2, 3), [None, i]),
     "embedding_bag": lambda s, i: F.embedding_bag(i[None], torch.stack([s, s], 1)),
     "gather": lambda s, i: s.gather(0, i),
     "gather of a last dim": lambda s, i: torch.gather(s.expand(2, 3), -1, i.expand(2, 3)),
@@ -32,6 +35,8 @@ OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "index_add": lambda s, i: s.index_add(0, i, s),
     "index_copy": lambda s, i: s.index_copy(0, i, s),
     "index_fill": lambda s, i: s.index_fill(0, i, 2.0),
+    "index_reduce": lambda s, i: s.index_reduce(0, i, s, "prod"),
+    "multi_margin_loss": lambda s, i: F.multi_margin_loss(torch.stack([s, s, s]), i),
     "index_put": lambda s, i: s.index_put((i,), s),
     "subscript": lambda s, i: s[i],
     "subscript of a later dim": lambda s, i: s.expand(2, 1, 3)[..., None, i],

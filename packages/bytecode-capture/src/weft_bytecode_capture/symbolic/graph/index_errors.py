@@ -152,7 +152,7 @@ class _Call:
                 if source.sizes[dim] in (None, size) and found is not None:
                     first = index if found is _UNKNOWN else found
                     yield self._with_part(source, parts, rest, place, dim, first, size), {}
-            dim += part is not None or "index_put" in _name(self.target)
+            dim += part is not None or _name(self.target).startswith("index")
 
     def _with_part(
         self,
@@ -187,12 +187,14 @@ _CALLS = ("call_function", "call_method")
 
 _ALONG = _Rule((0, "input"), (2, "index"), (1, "dim"))
 _OF_ALL = _Rule((0, "input"), (1, "index"), (-1, ""), wraps=True)
+_WEIGHT_FIRST = _Rule((0, "weight"), (1, "indices"), (-1, "embedding"))
+_LOOKUPS = (torch.embedding, torch.ops.aten.embedding.default)
 _CLASSES = _Rule((0, "input"), (1, "target"), (-1, "classes"), bare=True)
 _RULES: dict[str, _Rule | None] = {
     **dict.fromkeys(
         (
             "gather", "scatter", "scatter_add", "scatter_reduce",
-            "index_select", "index_add", "index_copy",
+            "index_select", "index_add", "index_copy", "index_reduce",
         ),
         _ALONG,
     ),
@@ -205,9 +207,11 @@ _RULES: dict[str, _Rule | None] = {
     "one_hot": _Rule((1, "num_classes"), (0, "input")),
     "cross_entropy": _CLASSES,
     "nll_loss": _CLASSES,
+    "multi_margin_loss": _CLASSES,
     "getitem": None,
     "setitem": None,
     "index_put": None,
+    "index": None,
 }  # fmt: skip
 """By the name of a function or method, without the underscore of one that writes."""
 
@@ -264,7 +268,7 @@ def _calls(graph: torch.fx.Graph, written: Sequence[int]) -> Iterator[_Call]:
             indices = described(node.args[-1])
             yield _Call(torch.nn.functional.one_hot, (indices, None), {}, _RULES["one_hot"])
             continue
-        rule = _RULES[_plain_name(node)]
+        rule = _WEIGHT_FIRST if node.target in _LOOKUPS else _RULES[_plain_name(node)]
         yield _Call(node.target, tuple(args), dict(kwargs), rule)
 
 
@@ -282,7 +286,7 @@ def _may_be_out_of_range(node: torch.fx.Node) -> bool:
 
 def _plain_name(node: torch.fx.Node) -> str:
     """The name of a call's function or method, without the underscore of one that writes."""
-    name = _name(node.target)
+    name = _name(node.target).split(".")[0]
     return name if name.endswith("__") else name.removesuffix("_")
 
 
