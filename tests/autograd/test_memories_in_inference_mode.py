@@ -32,6 +32,21 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["combinations", "meshgrid", "turned and unflattened"])
+def test_sizes_may_vary(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+    program: Callable[[Tensor], Tensor] = {
+        "combinations": lambda x: torch.combinations(x.reshape(-1), 1),
+        "meshgrid": lambda x: torch.meshgrid(x[0], x[1], indexing="ij")[0],
+        "turned and unflattened": lambda x: x.mT.flatten().unflatten(0, (2, -1)),
+    }[name]
+    compiled = weft.compile(program, dynamic=True)
+    for size in (3, 4):
+        x = torch.arange(2.0 * size, dtype=torch.float64).view(2, size)
+        with torch.inference_mode():
+            torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+
+
 def after(function: Callable[[Tensor], Any], layout: str) -> Any:
     x = torch.arange(6.0, dtype=torch.float64).view(2, 3)
     x = x.t().contiguous().t() if layout == "transposed" else x

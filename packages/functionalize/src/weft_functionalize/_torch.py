@@ -296,9 +296,14 @@ def run_by_element(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str
     return operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 
+@functools.cache
 def composed_of_others(operator: OpOverload) -> Callable[..., Any] | None:
-    """The formula of an operator that is made of others; the dispatcher calls it but in inference mode."""
-    return operator.decompose if operator._can_decompose() else None
+    """The formula of an operator that is made of others; the dispatcher calls it but in inference mode.
+
+    A query of TorchScript's, as the sizes that ``combinations`` asks for, is unknown to the dispatcher.
+    """
+    is_known = torch._C._dispatch_has_kernel(operator.name())
+    return operator.decompose if is_known and operator._can_decompose() else None
 
 
 def expression_of(number: Any) -> Any:
