@@ -188,7 +188,8 @@ OWNERS: dict[str, Callable[[], Any]] = {
         ("_has_symbolic_sizes_strides", "_post_accumulate_grad_hooks"), lambda: torch.ones(1)
     ),
     **dict.fromkeys(
-        ("_schema", "_op_dk", "_opname", "_overloadname"), lambda: torch.ops.aten.add.Tensor
+        ("_schema", "_op_dk", "_opname", "_overloadname", "_can_decompose"),
+        lambda: torch.ops.aten.add.Tensor,
     ),
     **dict.fromkeys(
         ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks"),
