@@ -151,3 +151,23 @@ def test_views_that_are_written_to_twice(view: Callable[[Tensor], Tensor]) -> No
         (y.sum() + x.square().sum()).backward()
         found.append((y.detach(), x.detach(), leaf.grad, seen, x._version))
     torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize(
+    "also", [lambda base, row: row, lambda base, row: base, lambda base, row: row.t()]
+)
+def test_views_that_a_list_operator_writes_to(also: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def write(x: Tensor) -> tuple[Tensor, Tensor]:
+        base = torch.ones(2, 2, 3, dtype=x.dtype)
+        row = base[1]
+        torch._foreach_mul_([row], [x * 2])
+        return also(base, row), row
+
+    found = []
+    for function in (write, weft.compile(write, fullgraph=True)):
+        x = torch.linspace(-1, 1, 6, dtype=torch.float64).view(2, 3).requires_grad_()
+        results = function(x)
+        versions = [r._version for r in results]
+        gradients = [torch.autograd.grad(r.sum(), x, retain_graph=True)[0] for r in results]
+        found.append(([r.detach() for r in results], gradients, versions))
+    torch.testing.assert_close(found[1], found[0])

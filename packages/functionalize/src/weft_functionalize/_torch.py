@@ -293,7 +293,11 @@ def run_by_element(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str
     if operator._schema.name == _WAIT_FOR_SEVERAL:
         wait: Any = torch.ops._c10d_functional.wait_tensor.default
         return [wait(tensor) for tensor in args[0]]
-    return operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+    results = operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+    if operator._schema.is_mutable:
+        # Nobody counts below autograd, which asks for the history of a view when its version has changed.
+        torch.autograd.graph.increment_version(args[0])
+    return results
 
 
 @functools.cache
