@@ -224,7 +224,7 @@ def _recording(
             *node.all_input_nodes
         }:
             return None
-        args, kwargs = _with_slots((node.args, dict(node.kwargs)), slots)
+        args, kwargs = _mapped((node.args, dict(node.kwargs)), torch.fx.Node, slots.__getitem__)
         steps.append(_Step(node.target, args, kwargs))  # type: ignore[arg-type]
         slots[node] = _Slot(len(slots))
         of_values[id(node.meta["val"])] = slots[node]
@@ -261,28 +261,20 @@ def _only_computes(function: Any) -> bool:
     return isinstance(function, _NATIVE) or getattr(function, "__module__", None) in _FUNCTIONS
 
 
-def _with_slots(value: Any, slots: Mapping[torch.fx.Node, _Slot]) -> Any:
-    """``value`` with slots in place of nodes."""
-    if isinstance(value, torch.fx.Node):
-        return slots[value]
-    if isinstance(value, (tuple, list)):
-        plain = list if isinstance(value, list) else tuple
-        return plain(_with_slots(item, slots) for item in value)
-    if isinstance(value, dict):
-        return {key: _with_slots(item, slots) for key, item in value.items()}
-    return value
-
-
 def _filled(value: Any, by_slot: Sequence[Any]) -> Any:
     """``value`` with what ``by_slot`` has in the places of slots."""
-    kind = type(value)
-    if kind is _Slot:
-        return by_slot[value.number]
+    return _mapped(value, _Slot, lambda slot: by_slot[slot.number])
+
+
+def _mapped(value: Any, kind: type, function: Callable[[Any], Any]) -> Any:
+    """``value`` with ``function`` applied to what is of ``kind`` in it, in plain lists, tuples and dicts."""
+    if isinstance(value, kind):
+        return function(value)
     if isinstance(value, (tuple, list)):
         plain = list if isinstance(value, list) else tuple
-        return plain(_filled(item, by_slot) for item in value)
+        return plain(_mapped(item, kind, function) for item in value)
     if isinstance(value, dict):
-        return {key: _filled(item, by_slot) for key, item in value.items()}
+        return {key: _mapped(item, kind, function) for key, item in value.items()}
     return value
 
 
