@@ -14,7 +14,7 @@ from weft_loop_ir.ir import Buffer, BufferKind, Kernel, Stage
 from weft_loop_ir.loop_graph import item_reads, item_writes
 from weft_loop_ir.schedule.memory_plan import storage_elements
 
-MOST_OPERATIONS = 8
+MAX_OPERATIONS = 8
 """To make an element: about the time in which a GPU writes and reads 16 bits, or less."""
 
 
@@ -79,7 +79,7 @@ def _formula(kernel: Kernel, buffer: Buffer) -> _Formula | None:
     if any(i.free_symbols or i.bodies for i in others):
         return None
     read = frozenset(i.buffer for i in loads)
-    is_long = sum(isinstance(i, Elementwise) for i in others) > MOST_OPERATIONS
+    is_long = sum(isinstance(i, Elementwise) for i in others) > MAX_OPERATIONS
     return None if is_long or read & kernel.local_names else _Formula(store, made, read)
 
 
