@@ -88,9 +88,8 @@ fast as the library.  One tile for many sizes lets matmuls of one row, for which
 LONG_ROW = TileShape(1, 1, 4096, 8, 1)
 """Of columns of twice as many elements or more, and a row that is not computed, as each column would.
 
-Of 76 tiles and hints on an H200, bfloat16: 4096 columns of 14336 elements 31.6 to 28.7 µs with a hint that
-the cache need not keep them (in a model 31.3 to 28.4, without the hint 31.3), 2048 of 8192 10.9 to 10.4;
-shorter columns take as long as with :data:`ROW`, and longer where a norm's factor is made.
+It comes with a hint that the cache need not keep them, without which it gains nothing; shorter columns take
+as long as with :data:`ROW`, and longer where a norm's factor is made (docs/decisions/gpu.md has the times).
 """
 COMPUTED_ROW = TileShape(1, 4, 2048, 4, 1)
 """Where the matrix is computed of numbers of 4 or 8 bits, of which as many bytes are twice the elements.
@@ -154,10 +153,9 @@ def tiles_for(contraction: Contraction, gpu: Gpu, count: int = 1) -> tuple[TileS
 def reducing_tile(contraction: Contraction, gpu: Gpu) -> tuple[TileShape, int] | None:
     """The tile in which what is made of static sizes is reduced along its rows, and how many a program makes.
 
-    None where the rows are not those of whole tiles, nor all in one.  Statistics of the results of 35
-    convolutions of 1 x 1 in float16 on an H200, of 3136 to 802816 rows: as many programs as three a
-    multiprocessor, each with one tile after another, were faster than a tile each as soon as that is two, up
-    to 2.4 times; else the taller of both tiles was.
+    None where the rows are not those of whole tiles, nor all in one.  As many programs as three a
+    multiprocessor, each with one tile after another, as soon as that is two tiles; else the taller of both
+    tiles, one each (docs/decisions/gpu.md has the times).
     """
     rows, columns = int(contraction.rows), int(contraction.columns)
     options = tiles_for(contraction, gpu)

@@ -110,11 +110,8 @@ def _is_long(form: MatmulKernel) -> bool:
 def _gains_by_reducing(form: MatmulKernel) -> bool:
     """Whether rows are reduced faster where they are made, than what a library makes by a kernel more.
 
-    A library is taken to read and write what it must.  Of 20 convolutions of 1 x 1 of 64 images with the
-    statistics of a batch norm and what these normalise, on an H200 in float16, the 11 that this takes were
-    1.01 to 1.39 times as fast (16 to 96 channels of 112 x 112 pixels 1.31, 64 to 256 of 56 x 56 1.23, 384 to
-    64 of 14 x 14 1.39), those that it leaves 0.74 to 1.28.  Tiles that follow each other have their loads
-    begin before only where a sum is one step.  Convolutions of each channel by itself were slower: 0.57 to 1.
+    A library is taken to read and write what it must.  Tiles that follow each other have their loads begin
+    before only where a sum is one step.  What it takes and leaves was measured: docs/decisions/gpu.md.
     """
     contraction, gpu, tile = form.contraction, form.gpu, form.tile
     if _has_few_rows(contraction, gpu):
