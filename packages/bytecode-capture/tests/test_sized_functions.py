@@ -16,6 +16,18 @@ def pooled(x):
     return F.max_pool1d(x, 3, 2, padding=1), torch.max_pool1d(x[0], (3,), dilation=2), strided
 
 
+def windows(x):
+    image, volume = x.unsqueeze(1), x[None, None]
+    narrow = image.expand(-1, 4, -1, -1).contiguous(memory_format=torch.channels_last)
+    return (
+        F.max_pool2d(image, (1, 3), 2, (0, 1), ceil_mode=True),
+        F.avg_pool2d(image, (2, 4), 3, (1, 1)),
+        F.max_pool3d(volume, (1, 2, 3), (1, 2, 3), dilation=(1, 1, 2)),
+        F.avg_pool3d(volume, (2, 2, 3), 2, ceil_mode=True),
+        F.max_pool2d(narrow, (3, 2)),
+    )
+
+
 def places(x):
     n = x.shape[-1]
     ends = torch.linspace(0.5, n - 0.5, 5), torch.linspace(-1, 1, n // 4, dtype=torch.float64)
@@ -169,7 +181,7 @@ def compiled(program, graphs):
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("program", [pooled, places, taken, classes, averaged, values])
+@pytest.mark.parametrize("program", [pooled, windows, places, taken, classes, averaged, values])
 def test_one_graph_serves_sizes_that_vary(program, requires_grad):
     graphs = []
     function = compiled(program, graphs)
@@ -197,6 +209,11 @@ def test_one_graph_serves_sizes_that_vary(program, requires_grad):
         lambda x: F.avg_pool1d(x.long(), (x.shape[2],)),
         lambda x: F.max_pool1d(x, 2, return_indices=True),
         lambda x: F.max_pool1d(x, x.shape[-1] + 1),
+        lambda x: F.max_pool2d(x, (4, 2)),
+        lambda x: F.max_pool2d(x, (1, 2), padding=(0, 2)),
+        lambda x: F.max_pool2d(x, (1, 2), (1, 2), padding=(0, 1), ceil_mode=True),
+        lambda x: F.avg_pool2d(x[:, :0], (1, 3), 2),
+        lambda x: F.avg_pool2d(x[0], (1, 3), 2),
         lambda x: torch.linspace(0, 9, x.shape[-1], dtype=torch.int64),
         lambda x: torch.linspace(0, 9, x.shape[-1] - 100),
         lambda x: torch.linspace(3, 9, x.shape[-1] - 9 - (x.shape[-1] - 10)),

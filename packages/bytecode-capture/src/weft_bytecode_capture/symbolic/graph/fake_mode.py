@@ -50,6 +50,7 @@ from .symbolic_results import (
     symbolic_key,
     symbolic_result,
 )
+from .whole_windows import covers_windows, of_image, whole
 
 _DEVICE = torch.ops.prim.device.default
 
@@ -198,6 +199,10 @@ class RememberingFakeMode(FakeModeOnDemand):
         """What torch's own mode gives, with eager's strides."""
         if func is torch.ops.aten.linalg_vector_norm.default and len(args) > 2:
             args = _counted_from_the_front(*args)
+        if covers_windows(func, args):
+            with self:
+                covered, others = whole(func, args, kwargs)
+                return of_image(func, args, super().dispatch(func, types, covered, others))
         result: Any = super().dispatch(func, types, args, kwargs)
         if isinstance(result, torch.Tensor) and result.requires_grad and result.is_leaf:
             _require_no_gradients(result, (*args, *kwargs.values()))
