@@ -213,7 +213,8 @@ class _UserOutputs:
         has_all_gradients = value.requires_grad or not any(v.requires_grad for v in views)
         if self._recorder.node_of(value) is base and not value._is_view() and has_all_gradients:
             return WholeOutput(index)
-        return ViewOfOutput(index, *_view_of(value, base.meta["val"]))
+        whole = base.meta["val"]
+        return ViewOfOutput(index, *_view_of(value, whole), covers=_covers(value, whole))
 
     def _add_numbers(self) -> None:
         """Return the numbers that depend on data which the places of views are computed from."""
@@ -405,6 +406,14 @@ def _view_of(
     reading = Reading(value.dtype, conjugated, value.is_neg() != base.is_neg())
     plain = None if reading == Reading(base.dtype) else reading
     return tuple(value.shape), tuple(value.stride()), offset, write_refusal(value), plain
+
+
+def _covers(value: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether a view has every element of its base where the base has it."""
+    if value.dtype != base.dtype or value.dim() != base.dim():
+        return False
+    places = ((t.storage_offset(), *t.shape, *t.stride()) for t in (value, base))
+    return all(known_equal(own, other) for own, other in zip(*places, strict=True))
 
 
 def shared_storage(values: Sequence[Any]) -> list[set[int]]:

@@ -112,7 +112,8 @@ class ViewOfOutput:
     """A view of output ``output_index`` of the graph; ``offset`` is relative to that output's own.
 
     ``reading`` is None where it reads as the base does, else ``offset`` counts in the smaller of both dtypes.
-    ``made_of`` is as for views of inputs.
+    ``made_of`` is as for views of inputs.  ``covers``: it has all elements where the output has them, whose
+    own strides it takes: a kernel may give others than torch's fakes promise.
     """
 
     output_index: int
@@ -122,6 +123,7 @@ class ViewOfOutput:
     refusal: WriteRefusal | None = None
     reading: Reading | None = None
     made_of: int | None = None
+    covers: bool = False
 
 
 @dataclass(frozen=True)

@@ -450,6 +450,10 @@ def _output_maker(
             )
         case ViewOfOutput(index) as view:
             nearer = _nearer(view)
+            if view.covers:
+                return lambda inputs, computed, results: _whole_view(
+                    base_of(computed[index]), view, unrecorded, nearer(results)
+                )
             place = _placement(view, reader)
             return lambda inputs, computed, results: _view(
                 base_of(computed[index]),
@@ -521,6 +525,13 @@ def _placement(
         return tuple(found[:rank]), tuple(found[rank:-1]), found[-1]
 
     return place
+
+
+def _whole_view(
+    base: torch.Tensor, view: ViewOfOutput, unrecorded: bool, nearer: torch.Tensor | None
+) -> torch.Tensor:
+    """A view that lies as all of ``base`` does."""
+    return _view(base, view, unrecorded, base.shape, base.stride(), 0, nearer)
 
 
 def _view(
