@@ -203,6 +203,14 @@ class FakeModeOnDemand(FakeTensorMode):
         import_what_fake_tensors_need()
         return super().dispatch(func, types, args, kwargs)
 
+    def _cached_dispatch_impl(
+        self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """As torch's, but in inference mode: what torch keeps of a view makes no view of other tensors."""
+        if torch.is_inference_mode_enabled():
+            return self._dispatch_impl(func, types, args, kwargs)
+        return super()._cached_dispatch_impl(func, types, args, kwargs)
+
 
 def _make_lasting_guard() -> None:
     """Have a thread that lives on make the guard of devices that torch puts where there are none.

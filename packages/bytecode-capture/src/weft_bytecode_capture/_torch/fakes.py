@@ -80,7 +80,19 @@ class FakeForm:
         self._attributes[_PLAIN] = True
 
     def new(self, storage_of: FakeTensor | None = None) -> FakeTensor:
-        """Another one; no mode of torch's dispatcher may be active."""
+        """Another one; no mode of torch's dispatcher may be active.
+
+        A view is an inference tensor where what it is of is one, as in eager.
+        """
+        if (
+            storage_of is not None
+            and storage_of.is_inference() != torch.is_inference_mode_enabled()
+        ):
+            with torch.inference_mode(storage_of.is_inference()):
+                return self._make(storage_of)
+        return self._make(storage_of)
+
+    def _make(self, storage_of: FakeTensor | None) -> FakeTensor:
         made: FakeTensor = torch.Tensor._make_subclass(
             FakeTensor,
             self._elements(storage_of),
@@ -222,7 +234,9 @@ def fake_of_leaf(
             fake = _fake_of_form(mode, forms, key, tensor)
     if fake is None:
         return None
-    fake.requires_grad = tensor.requires_grad
+    if tensor.requires_grad:
+        with torch.inference_mode() if is_inference else contextlib.nullcontext():
+            fake.requires_grad = True
     if not tensor.is_leaf:
         fake = as_computed(mode, fake)
     if type(tensor) is torch.nn.Parameter:

@@ -22,6 +22,7 @@ from ..._torch import (
     storage_identity,
     written_operands,
 )
+from ..._torch.composed_operators import is_composed, run_composed
 from ..._torch.fake_mode_on_demand import FakeModeOnDemand
 from ..._torch.fakes import (
     FakeForm,
@@ -110,6 +111,9 @@ class RememberingFakeMode(FakeModeOnDemand):
         if func is _DEVICE:  # asked for with each argument in Python; a fake knows it
             return args[0].fake_device
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled() and is_composed(func):
+            with self:
+                return run_composed(func, args, kwargs)
         kind, by_element = self._operators.get(func) or self._examine(func)
         if kind is None and func is _LIFT:
             literal = self.fake_of_literal(args[0])

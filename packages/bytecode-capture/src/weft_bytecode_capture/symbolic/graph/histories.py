@@ -264,7 +264,7 @@ def _lies_as_a_result(fake: torch.Tensor) -> bool:
     if has_symbolic_layout(fake) or not fake.numel():
         return True
     last = sum((n - 1) * s for n, s in zip(fake.shape, fake.stride(), strict=True))
-    return fake.storage_offset() == 0 and (fake._version == 0 or last + 1 == fake.numel())
+    return fake.storage_offset() == 0 and (version_of(fake) == 0 or last + 1 == fake.numel())
 
 
 def _tensors(node: torch.fx.Node) -> list[torch.Tensor]:

@@ -46,7 +46,8 @@ from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from .unsupported import Unsupported
+from ..unsupported import Unsupported
+from .whole_operators import composed_of_others, is_list_operator, run_by_element
 
 __all__ = [
     "DATA_DEPENDENT_ERRORS",
@@ -274,40 +275,6 @@ def base_name(operator: OpOverload) -> str:
 def schema_arguments(operator: OpOverload) -> tuple[Any, ...]:
     """The arguments of an operator's schema, in order (``torch._C.Argument``)."""
     return tuple(operator._schema.arguments)
-
-
-_WAIT_FOR_SEVERAL = "_c10d_functional::wait_tensors"  # since torch 2.15
-
-
-def is_list_operator(operator: OpOverload) -> bool:
-    """Whether ``operator`` does one thing to each tensor of a list, and torch can do it one by one."""
-    name = operator._schema.name
-    return name == _WAIT_FOR_SEVERAL or (
-        name.startswith("aten::_foreach_")
-        and operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd)
-    )
-
-
-def run_by_element(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a list operator by one for each tensor of the list, through torch's kernel that does so."""
-    if operator._schema.name == _WAIT_FOR_SEVERAL:
-        wait: Any = torch.ops._c10d_functional.wait_tensor.default
-        return [wait(tensor) for tensor in args[0]]
-    results = operator._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-    if operator._schema.is_mutable:
-        # Nobody counts below autograd, which asks for the history of a view when its version has changed.
-        torch.autograd.graph.increment_version(args[0])
-    return results
-
-
-@functools.cache
-def composed_of_others(operator: OpOverload) -> Callable[..., Any] | None:
-    """The formula of an operator that is made of others; the dispatcher calls it but in inference mode.
-
-    A query of TorchScript's, as the sizes that ``combinations`` asks for, is unknown to the dispatcher.
-    """
-    is_known = torch._C._dispatch_has_kernel(operator.name())
-    return operator.decompose if is_known and operator._can_decompose() else None
 
 
 def expression_of(number: Any) -> Any:
