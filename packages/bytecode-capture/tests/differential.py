@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import enum
 import math
 import traceback
 import types
@@ -20,6 +21,8 @@ def run_graph(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> 
 
 def same(left: Any, right: Any) -> bool:
     """Equality of values, types included, down through containers and instances."""
+    if left is right and isinstance(left, enum.Enum):
+        return True  # a member's state has the member in it with CPython 3.11.2
     if isinstance(left, (type, types.FunctionType)):
         return left is right or getattr(left, "__code__", 0) is getattr(right, "__code__", 1)
     if type(left) is not type(right):

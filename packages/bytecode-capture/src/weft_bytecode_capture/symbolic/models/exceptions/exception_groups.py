@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ from ..table import model
 from .exception_objects import ExceptionVariable
 
 Matcher = Callable[[ExceptionVariable], bool]
+
+_GROUPS_ONE = sys.version_info < (3, 11, 4)
+"""Whether a single exception that clauses of ``except*`` raise leaves them in a group."""
 
 
 class ExceptionGroupVariable(ExceptionVariable):
@@ -239,9 +243,10 @@ def raised_after_clauses(
     raised: list[ExceptionVariable] = [part for part in exceptions if part not in again]
     leaves = {id(leaf) for part in again for leaf in _leaves(part)}
     kept = split(evaluator, original, lambda part: id(part) in leaves, False).match
+    is_grouped = _GROUPS_ONE and bool(raised)
     if kept is not None:
         raised.append(kept)
-    if len(raised) == 1:
+    if len(raised) == 1 and not is_grouped:
         return raised[0]
     return new_group(evaluator, BaseExceptionGroup, [ConstantVariable(""), ListVariable(raised)])
 
