@@ -180,16 +180,22 @@ def test_float16_gradients_are_not_taken_out_of_their_range() -> None:
 
 @pytest.mark.parametrize("in_forward", [True, False])
 def test_sums_of_many_rows_in_bfloat16_are_as_exact_as_eagers(in_forward: bool) -> None:
-    h, w, targets = operands((2048,), torch.bfloat16)
-    exact = [x.detach().double().requires_grad_() for x in (h, w)]
-    wanted = torch.autograd.grad(mean_loss(*exact, targets), exact)
-    eagers = torch.autograd.grad(mean_loss(h, w, targets), (h, w))
-    joint = joint_of(mean_loss, h, w, targets)
-    joint_in_blocks(joint, RowBlockOptions(1, 0, blocks=16, gradients_in_forward=in_forward))
-    got = run(joint, [h, w, targets], [torch.ones((), dtype=torch.bfloat16)])[1:]
-    for want, theirs, ours in zip(wanted, eagers, got, strict=True):
-        errors = [float((x.double() - want).norm()) for x in (theirs, ours)]
-        assert errors[1] <= 1.1 * errors[0]
+    """Over eight draws: of one, how far sums are off is up to how their last bits fall."""
+    errors = [[0.0, 0.0], [0.0, 0.0]]
+    options = RowBlockOptions(1, 0, blocks=16, gradients_in_forward=in_forward)
+    for _ in range(8):
+        h, w, targets = operands((2048,), torch.bfloat16)
+        exact = [x.detach().double().requires_grad_() for x in (h, w)]
+        wanted = torch.autograd.grad(mean_loss(*exact, targets), exact)
+        eagers = torch.autograd.grad(mean_loss(h, w, targets), (h, w))
+        joint = joint_of(mean_loss, h, w, targets)
+        joint_in_blocks(joint, options)
+        got = run(joint, [h, w, targets], [torch.ones((), dtype=torch.bfloat16)])[1:]
+        for place, found in enumerate(zip(wanted, eagers, got, strict=True)):
+            for kind, x in enumerate(found[1:]):
+                errors[place][kind] += float((x.double() - found[0]).norm())
+    for theirs, ours in errors:
+        assert ours <= 1.1 * theirs
 
 
 def test_a_matrix_that_backward_makes() -> None:
