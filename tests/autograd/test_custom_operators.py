@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -244,6 +245,38 @@ def test_operators_that_write_lists_and_those_of_libraries(program: Callable[...
     compiled = weft.compile(program, fullgraph=True)
     for _ in range(2):
         torch.testing.assert_close(observe(compiled, False), observe(program, False))
+
+
+OVERLAPPING: dict[str, Callable[[Tensor], object]] = {
+    "two that are one": lambda x: exchange(x, x),
+    "two that overlap": lambda x: exchange(x[:2], x[1:]),
+    "a list with one twice": lambda x: scale_all_([x, x], 2.0),
+    "a list that overlaps": lambda x: scale_all_([x[:2], x, x.t()], 2.0),
+    "what a list reads": lambda x: products(x[0], x[1], [x[0]]),
+    "apart": lambda x: scale_all_([x[:1], x[1], x[2:]], 2.0),
+}
+
+
+@NEEDS_DEFAULTS
+@pytest.mark.parametrize("made_inside", [False, True])
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_operands_that_lie_in_one_memory(
+    name: str, made_inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write is seen by the next, which no copies of the operands do: such graphs are eager's."""
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        x = x * 2 if made_inside else x
+        OVERLAPPING[name](x)
+        return x * 3, x
+
+    monkeypatch.setenv("WEFT_STRICT", "0")
+    refused = name != "apart"
+    expected = pytest.warns(weft.WeftWarning, match="overlaps") if refused else nullcontext()
+    found, want = (torch.arange(12.0).reshape(3, 4) for _ in range(2))
+    with expected:
+        got = weft.compile(program)(found)
+    torch.testing.assert_close((got, found), (program(want), want))
 
 
 def test_lists_that_are_written_where_autograd_does_not_see_it() -> None:

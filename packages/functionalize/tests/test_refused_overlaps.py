@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.fx
 from beside_eager import check
+from torch.nn import functional as F
 from weft_functionalize import Unsupported, functionalize
 
 FIRST_TWO = torch.tensor([0, 1])
@@ -147,6 +148,22 @@ ANY_ORDER = frozenset(
     }
 )
 """What eager computes depends on the order in which its kernel goes over the elements."""
+
+
+TWO_WRITTEN: dict[str, Callable[[torch.Tensor], object]] = {
+    "results into one": lambda y: torch.aminmax(y[0], out=(y[0, 0], y[0, 0])),
+    "statistics": lambda y: F.batch_norm(y * 2, y[0], y[0], training=True),
+    "statistics that overlap": lambda y: F.batch_norm(
+        y[:, :2] * 2, y[0, :2], y[0, 1:3], None, None, True
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWO_WRITTEN)
+def test_two_that_are_written_lie_apart(name: str) -> None:
+    module = torch.fx.symbolic_trace(Program(TWO_WRITTEN[name]))
+    with pytest.raises(Unsupported, match="overlaps what is written"):
+        functionalize(module, [torch.linspace(-1, 2, 16).reshape(4, 4)])
 
 
 def test_both_happen() -> None:

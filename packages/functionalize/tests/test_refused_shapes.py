@@ -22,6 +22,15 @@ def _set_columns(tensor: Tensor, values: Tensor) -> Tensor:
     return tensor
 
 
+def _set_where(tensor: Tensor, indices: Any, value: Any) -> Tensor:
+    tensor[indices] = value
+    return tensor
+
+
+def _mask(tensor: Tensor) -> Tensor:
+    return torch.atleast_1d(tensor > 0)
+
+
 # Of tensors of other sizes in turn.  A large one is not tried on its kernel.
 PROGRAMS: dict[str, Any] = {
     "index_add": lambda t: A.index_add(0, PLACES, t),
@@ -29,6 +38,12 @@ PROGRAMS: dict[str, Any] = {
     "index_reduce": lambda t: A.index_reduce(0, PLACES, t, "amax"),
     "index_put": lambda t: A.index_put((PLACES,), t),
     "index_put_": lambda t: _set_columns(A.clone(), t),
+    "a number by a mask": lambda t: _set_where(A.clone(), _mask(t), 1.5),
+    "one for all by a mask": lambda t: A.index_put((_mask(t),), torch.ones(1)),
+    "added by a mask": lambda t: A.index_put((_mask(t),), torch.ones(()), accumulate=True),
+    "by a mask of later dims": lambda t: _set_where(A.clone(), (..., _mask(t)), 1.5),
+    "added by a mask of bytes": lambda t: A.index_put((_mask(t).byte(),), A[:1, 0], True),
+    "behind a dim": lambda t: _set_where(A[None].clone(), (slice(None), _mask(t)), 1.5),
     "index_select": lambda t: t.index_select(0, 0 * PLACES),
     "put": lambda t: A.put(PLACES, t),
     "select_scatter": lambda t: A.select_scatter(t, 0, 1),

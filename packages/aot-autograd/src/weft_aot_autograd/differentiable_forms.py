@@ -72,6 +72,21 @@ def _written_window(
     return result
 
 
+def _by_parts(operator: OpOverload) -> Callable[..., Any]:
+    """``select_scatter`` or ``slice_scatter`` of complex numbers, for which torch has no formula."""
+
+    def form(self: torch.Tensor, src: torch.Tensor, dim: int = 0, *place: Any) -> Any:
+        if not self.is_complex():
+            return NotImplemented
+        whole, part = (t.to(self.dtype).resolve_conj() for t in (self, src))
+        written = operator(
+            torch.view_as_real(whole), torch.view_as_real(part), dim % self.dim(), *place
+        )
+        return torch.view_as_complex(written)
+
+    return form
+
+
 # By operator: a function of its arguments that gives its result, or NotImplemented where it is fit itself.
 DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
     aten.add.Tensor: _scaled_sum,
@@ -79,6 +94,8 @@ DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
     aten.index_put.default: _masked_assignment,
     aten.as_strided.default: as_strided,
     aten.as_strided_scatter.default: _written_window,
+    aten.select_scatter.default: _by_parts(aten.select_scatter.default),
+    aten.slice_scatter.default: _by_parts(aten.slice_scatter.default),
     aten.cumsum.default: cumulative_sum,
     aten.logcumsumexp.default: cumulative_log_sum,
     aten.prod.default: product,

@@ -8,6 +8,7 @@ order that no functional form has.
 from __future__ import annotations
 
 import enum
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,26 +77,28 @@ def check_overlaps(
         index is not None and index.dim() == 0 for index in indices or ()
     ):
         return  # what ``x[number] = row`` stands for, which eager does by select and copy
-    targets = [(name, operands.get(name)) for name in written]
     takes_same, asks_first = _takes_same(operator), operator._schema.name in _ASK_FIRST
-    for name, target in targets:
-        for other, operand in operands.items():
-            if other == name or (other in written and target is operand):
-                continue
-            relation = max(
-                (
-                    _Relation.SAME if asks_first and tensor is target else _relation(target, tensor)
-                    for tensor in _tensors(operand)
-                ),
-                key=lambda r: r.value,
-                default=_Relation.APART,
-            )
+    targets = [tensor for name in written for tensor in _tensors(operands.get(name))]
+    read = [
+        t for name, operand in operands.items() if name not in written for t in _tensors(operand)
+    ]
+    for target in targets:
+        for tensor in read:
+            same = asks_first and tensor is target
+            relation = _Relation.SAME if same else _relation(target, tensor)
             if relation is _Relation.PARTIAL or (relation is _Relation.SAME and not takes_same):
-                raise Unsupported(
-                    "operand that overlaps what is written",
-                    str(operator),
-                    "clone() the operand before the write",
-                )
+                raise _refusal(operator)
+    for first, second in itertools.combinations(targets, 2):
+        if _relation(first, second) is not _Relation.APART:
+            raise _refusal(operator)
+
+
+def _refusal(operator: OpOverload) -> Unsupported:
+    return Unsupported(
+        "operand that overlaps what is written",
+        str(operator),
+        "clone() the operand before the write",
+    )
 
 
 def check_written_list(operator: OpOverload, tensors: Any) -> None:

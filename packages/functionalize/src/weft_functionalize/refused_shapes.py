@@ -106,6 +106,22 @@ def _puts(given: Given) -> bool:
     return _holds(given["source"].numel() == given["index"].numel())
 
 
+def _masks_fit(given: Given) -> bool:
+    """Whether each mask among indices has the sizes of the dims that it chooses from."""
+    shape, place = given["self"].shape, 0
+    for index in given["indices"]:
+        mask = index if index is not None and _is_mask(index) else None
+        dims = 1 if mask is None else mask.dim()
+        if mask is not None and not _same(mask.shape, shape[place : place + dims]):
+            return False
+        place += dims
+    return place <= len(shape)
+
+
+def _is_mask(index: torch.Tensor) -> bool:
+    return index.dtype in (torch.bool, torch.uint8)
+
+
 def _spreads_around_mask(given: Given, mask: torch.Tensor) -> bool:
     """Whether values broadcast to what a mask chooses, of which data says how many there are."""
     place = next(k for k, index in enumerate(given["indices"]) if index is mask)
@@ -118,7 +134,9 @@ def _spreads_around_mask(given: Given, mask: torch.Tensor) -> bool:
 def _puts_at_indices(given: Given) -> bool:
     target, values = given["self"], given["values"]
     indices = [index for index in given["indices"] if index is not None]
-    if any(index.dtype in (torch.bool, torch.uint8) for index in indices) or not indices:
+    if any(map(_is_mask, indices)) or not indices:
+        if not _masks_fit(given):
+            return False
         return len(indices) != 1 or _spreads_around_mask(given, indices[0])
     taken = aten.index.Tensor(target, given["indices"])
     return _spreads_to(values.shape, taken.shape)

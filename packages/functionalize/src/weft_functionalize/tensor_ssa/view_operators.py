@@ -217,6 +217,18 @@ def _assign_view_as_complex(
     return emit.call(aten.view_as_real.default, value)
 
 
+@assign_rule(aten._conj.default, aten._neg_view.default)
+def _assign_read_otherwise(
+    emit: Emitter, base: torch.fx.Node, value: torch.fx.Node, edge: ViewEdge
+) -> torch.fx.Node:
+    """The base holds the conjugate or the negative of what its view reads: lazily where it did before."""
+    old = edge.base.meta["val"]
+    if edge.access.target is aten._conj.default:
+        conjugate = aten._conj if old.is_conj() else aten._conj_physical
+        return emit.call(conjugate.default, value)
+    return emit.call((aten._neg_view if old.is_neg() else aten.neg).default, value)
+
+
 @assign_rule(aten.view.dtype)
 def _assign_view_dtype(
     emit: Emitter, base: torch.fx.Node, value: torch.fx.Node, edge: ViewEdge
