@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ...unsupported import BreakEarlier, Unsupported
 from ..models.torch.tensor import TensorVariable
@@ -24,11 +25,16 @@ KIND = "hook of a tensor"
 
 @dataclass(eq=False)
 class HookedTensor:
-    """One tensor with its hooks, in their order; ``retains``: its gradient is kept after them."""
+    """One tensor with its hooks, in their order; ``retains``: its gradient is kept after them.
+
+    A write gives the tensor another ``edge`` in autograd's graph: hooks stay at the one that they were
+    registered at, and what keeps the gradient goes to the new one.
+    """
 
     tensor: TensorVariable
     position: int  # of the root frame's instruction
     version: int
+    edge: GradientEdge
     hooks: dict[object, Variable] = field(default_factory=dict)
     retains: bool = False
     is_replaced: bool = False  # its gradient is another for good, by what a hook gave
@@ -37,12 +43,19 @@ class HookedTensor:
     def is_asked(self) -> bool:
         return self.retains or bool(self.hooks)
 
+    def edges(self) -> Iterator[GradientEdge]:
+        """Where a gradient has to come for it to be seen."""
+        if self.hooks:
+            yield self.edge
+        if self.retains:
+            yield get_gradient_edge(self.tensor.fake)
+
 
 class TensorHooks:
     """Those of one evaluation."""
 
     def __init__(self) -> None:
-        self._tensors: dict[int, HookedTensor] = {}
+        self._tensors: dict[tuple[int, int], HookedTensor] = {}  # by the fake and its version
         self._unsettled: frozenset[int] = frozenset()  # leaves whose gradients are being computed
 
     @contextmanager
@@ -75,8 +88,9 @@ class TensorHooks:
                 return None
         except RuntimeError:  # a view that was made without gradients, of what was written to since
             return None
-        hooked = HookedTensor(tensor, root.index, version_of(fake))
-        return self._tensors.setdefault(id(fake), hooked)
+        version = version_of(fake)
+        hooked = HookedTensor(tensor, root.index, version, get_gradient_edge(fake))
+        return self._tensors.setdefault((id(fake), version), hooked)
 
     @property
     def are_any(self) -> bool:
@@ -89,7 +103,7 @@ class TensorHooks:
         if not asked:
             return []
         nodes = _nodes_behind(results)
-        return [hooked for hooked in asked if hooked.tensor.fake.grad_fn in nodes]
+        return [h for h in asked if any(edge.node in nodes for edge in h.edges())]
 
     def check(self, outputs: Iterable[torch.Tensor], mode: AbstractContextManager[Any]) -> None:
         """
@@ -101,8 +115,8 @@ class TensorHooks:
                 continue
             for hooked in self.behind([output]):
                 with mode:
-                    is_let_go = _is_let_go(output, hooked.tensor.fake)
-                if not is_let_go:
+                    is_let_go = [_is_let_go(output, edge) for edge in hooked.edges()]
+                if not all(is_let_go):
                     error = Unsupported(KIND, f"{hooked.tensor!r}, whose gradient is asked outside")
                     raise BreakEarlier(hooked.position, error)
 
@@ -117,10 +131,10 @@ def _nodes_behind(results: Iterable[torch.Tensor]) -> set[Any]:
     return found
 
 
-def _is_let_go(output: torch.Tensor, fake: torch.Tensor) -> bool:
-    """Whether a backward has let go of what leads from ``output`` to ``fake``: eager raises for another."""
+def _is_let_go(output: torch.Tensor, edge: GradientEdge) -> bool:
+    """Whether nothing leads from ``output`` to ``edge``, or a backward has let go of it: eager raises."""
     try:
-        torch.autograd.grad(output, fake, torch.ones_like(output), retain_graph=True)
+        torch.autograd.grad(output, edge, torch.ones_like(output), retain_graph=True)
     except RuntimeError:
         return True
     return False

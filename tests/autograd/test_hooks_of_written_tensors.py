@@ -1,0 +1,131 @@
+"""Hooks of tensors that are written to later: a hook stays where it was registered, as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from weft.registry import codegens
+
+from tests.fuzz.evaluated import EvaluatedCpp
+
+
+def read_before(h: Tensor) -> Any:
+    h.register_hook(lambda g: g * 2)
+    result = h * 3
+    h.exp_()
+    return result
+
+
+def read_before_and_behind(h: Tensor) -> Any:
+    h.register_hook(lambda g: g * 2)
+    result = h * 3
+    h.exp_()
+    return result, h
+
+
+def hooked_behind_too(h: Tensor) -> Any:
+    h.register_hook(lambda g: g * 2)
+    result = h * 3
+    h.exp_()
+    h.register_hook(lambda g: g * 5)
+    return result, h
+
+
+def hook_of_a_view(h: Tensor) -> Any:
+    view = h[1:]
+    view.register_hook(lambda g: g * 2)
+    result = view * 3
+    h.mul_(2)
+    return result
+
+
+def turned_in_place(h: Tensor) -> Any:
+    h.register_hook(lambda g: g * 2)
+    result = h * 3
+    h.unsqueeze_(0)
+    return result
+
+
+def detached_in_place(h: Tensor) -> Any:
+    h.register_hook(lambda g: g * 2)
+    result = h * 3
+    h.detach_()
+    return result
+
+
+def written_in_a_loop(h: Tensor) -> Any:
+    h.register_hook(lambda g: g * 2)
+    result = h * 3
+    for _ in range(25):
+        h.mul_(0.9)
+    return result, h
+
+
+def in_a_checkpoint(h: Tensor) -> Any:
+    h.register_hook(lambda g: g * 2)
+    result = h * 3
+    h.add_(1)
+    return checkpoint(lambda y: y * 2 + y.sum(), result, use_reentrant=False)
+
+
+def taken_away(h: Tensor) -> Any:
+    handle = h.register_hook(lambda g: g * 2)
+    result = h * 3
+    h.exp_()
+    handle.remove()
+    return result
+
+
+def kept_gradient(h: Tensor) -> Any:
+    result = h * 3
+    h.retain_grad()
+    h.mul_(2)
+    (h.sum() + result.sum()).backward()
+    return h.grad
+
+
+def backward_inside(h: Tensor) -> Any:
+    h.register_hook(lambda g: g * 2)
+    result = h * 3
+    h.exp_()
+    result.sum().backward()
+
+
+PROGRAMS = (
+    read_before, read_before_and_behind, hooked_behind_too, hook_of_a_view, turned_in_place,
+    detached_in_place, written_in_a_loop, in_a_checkpoint, taken_away, kept_gradient,
+    backward_inside,
+)  # fmt: skip
+
+
+def observed(function: Callable[[Tensor], Any]) -> Any:
+    """The results and the gradient of the leaf."""
+    leaf = torch.tensor([0.5, -2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    found = function(leaf * 2)
+    results = found if isinstance(found, tuple) else (found,)
+    roots = [r for r in results if isinstance(r, Tensor) and r.requires_grad]
+    if roots:
+        torch.autograd.backward(roots, [torch.ones_like(r) for r in roots])
+    values = [r.tolist() if isinstance(r, Tensor) else r for r in results]
+    return values, None if leaf.grad is None else leaf.grad.tolist()
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "varying"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_gradients_are_eagers(
+    program: Callable[[Tensor], Any], dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+
+    def around(x: Tensor) -> Any:
+        return program(x * 1)
+
+    compiled = weft.compile(around, dynamic=dynamic)
+    for _ in range(2):
+        assert observed(compiled) == observed(around)
