@@ -135,9 +135,7 @@ def hardtanh(
     return clamp_values(context, tensor, min_val, max_val)
 
 
-@register_lowering(aten.relu6.default)
-def relu6(context: LoweringContext, tensor: TensorValue) -> TensorValue:
-    return clamp_values(context, tensor, 0, 6)
+register_lowering(aten.relu6.default)(partial(clamp_values, low=0, high=6))
 
 
 @register_formula(aten.leaky_relu.default, floats=True, instructions=3)

@@ -12,7 +12,6 @@ from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import dot, product, to_expression
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, storage_stride
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import diagonal_of, insert_dim, normalize_dim, reshape
@@ -27,13 +26,11 @@ aten = torch.ops.aten
 def cat(context: LoweringContext, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
     # eager skips those without elements whatever the others' rank, but for their dtypes
     parts = [t for t in tensors if t.size != (0,)] or tensors
-    check_supported(*(part.dtype for part in tensors))
     return join(context, parts, normalize_dim(dim, len(parts[0].size)))
 
 
 @register_lowering(aten.stack.default)
 def stack(context: LoweringContext, tensors: Sequence[TensorValue], dim: int = 0) -> TensorValue:
-    check_supported(*(part.dtype for part in tensors))
     d = normalize_dim(dim, len(tensors[0].size) + 1)
     return join(context, [insert_dim(t, d) for t in tensors], d)
 
@@ -109,16 +106,13 @@ def _selected(context: LoweringContext, parts: Sequence[TensorValue], dim: int) 
         assert result is not None
         return ops.to_dtype(result, dtype)
 
-    return context.pointwise(
-        context.meta_size(), dtype, context.meta_device(), function, parts, 4 * len(parts)
-    )
+    return context.result(function, parts, 4 * len(parts))
 
 
 def reindexed(
     context: LoweringContext, tensor: TensorValue, size: tuple[sympy.Expr, ...], index_map: Any
 ) -> TensorValue:
     """A lazy copy whose element at an index is ``tensor``'s at ``index_map(ops, index)``."""
-    check_supported(tensor.dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         return tensor.load(ops, index_map(ops, index))
@@ -181,7 +175,6 @@ def _rolled(context: LoweringContext, tensor: TensorValue, shifts: dict[int, Any
 def constant_pad_nd(
     context: LoweringContext, tensor: TensorValue, pad: Sequence[Any], value: Any = 0
 ) -> TensorValue:
-    check_supported(tensor.dtype)
     dtype = tensor.dtype
     compute = compute_dtype(dtype)
     rank = len(tensor.size)
@@ -198,7 +191,7 @@ def constant_pad_nd(
         other = number_of(value, compute)
         return ops.to_dtype(load_within(ops, tensor, shifted, compute, other, bounds)[0], dtype)
 
-    return context.pointwise(context.meta_size(), dtype, tensor.device, function, [tensor], 6)
+    return context.result(function, [tensor], 6)
 
 
 def bounds_mask(
@@ -275,7 +268,6 @@ def _overwritten(
     context: LoweringContext, tensor: TensorValue, source: TensorValue, window: Window
 ) -> TensorValue:
     """``tensor`` with ``source`` in ``window``."""
-    check_supported(tensor.dtype, source.dtype)
     dtype, compute = tensor.dtype, compute_dtype(tensor.dtype)
     dim, start, step = window.dim, window.start, window.step
     extent = window.extent(source)
@@ -296,7 +288,7 @@ def _overwritten(
         outer = ops.to_dtype(tensor.load(ops, index), compute)
         return ops.to_dtype(ops.where(mask, inner, outer), dtype)
 
-    return context.pointwise(tensor.size, dtype, tensor.device, function, [tensor, source], 6)
+    return context.result(function, [tensor, source], 6)
 
 
 @register_lowering(aten.diagonal_scatter.default)
@@ -330,7 +322,6 @@ def as_strided_scatter(
 
 def _fresh_copy(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     """A realised copy in a buffer of its own, with the strides of the node's result."""
-    check_supported(tensor.dtype)
     return context.realize(context.copy_of(tensor, storage_stride(context.meta)))
 
 

@@ -203,6 +203,17 @@ class LoweringContext:
                 cost = cost.plus(tensor.cost)
         return whole(Storage(size, dtype, device, function=function, cost=cost, origins=origins))
 
+    def result(
+        self,
+        function: InnerFunction,
+        inputs: Sequence[TensorValue] = (),
+        instructions: int = 1,
+        costly: bool = False,
+    ) -> TensorValue:
+        """As :meth:`pointwise`, of the size and dtype that the current node's one result has."""
+        size, dtype, device = self.meta_size(), self.meta_dtype(), self.meta_device()
+        return self.pointwise(size, dtype, device, function, inputs, instructions, costly)
+
     def copy_of(
         self, tensor: TensorValue, stride: tuple[sympy.Expr, ...] | None = None
     ) -> TensorValue:

@@ -59,7 +59,7 @@ def _library_rule(operator: OpOverload) -> Callable[..., Any]:
     return rule
 
 
-@register_lowering(aten.convolution.default)
+@register_lowering(aten.convolution.default, any_dtype=True)
 def _convolution(
     context: LoweringContext, image: TensorValue, weight: TensorValue, *rest: Any
 ) -> Any:
@@ -194,8 +194,8 @@ def _product(context: LoweringContext, left: TensorValue, right: TensorValue) ->
 
 
 for _operator in OUT_VARIANTS:
-    register_lowering(_operator)(_matmul_rule(_operator))
+    register_lowering(_operator, any_dtype=True)(_matmul_rule(_operator))
 for _name in LIBRARY:
     _library_operator = overload(_name)
     if _library_operator is not None:
-        register_lowering(_library_operator)(_library_rule(_library_operator))
+        register_lowering(_library_operator, any_dtype=True)(_library_rule(_library_operator))

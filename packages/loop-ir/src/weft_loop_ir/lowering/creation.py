@@ -10,8 +10,7 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import to_expression
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor
-from weft_loop_ir.lowering.promotion import check_supported
-from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
+from weft_loop_ir.lowering.registry import NoLowering, check_supported, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
@@ -50,7 +49,7 @@ for _names, _rule in ((FULL, _full_rule), (ZEROS, _fill_rule(0)), (ONES, _fill_r
     for _name in _names.split():
         _operator = overload(_name)
         if _operator is not None:
-            register_lowering(_operator)(_rule)
+            register_lowering(_operator, any_dtype=True)(_rule)
 
 
 @register_lowering(aten.scalar_tensor.default)
@@ -62,12 +61,11 @@ def scalar_tensor(context: LoweringContext, value: Any, **options: Any) -> Tenso
 def fill(context: LoweringContext, tensor: TensorValue, value: Any) -> TensorValue:
     if not isinstance(value, TensorValue):
         return _filled(context, value)
-    check_supported(value.dtype, tensor.dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         return ops.to_dtype(value.load(ops, ()), tensor.dtype)
 
-    return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [value])
+    return context.result(function, [value])
 
 
 @register_lowering(aten.arange.default, aten.arange.start, aten.arange.start_step)
@@ -75,7 +73,6 @@ def arange(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
     start, step = (0, 1) if len(args) < 2 else (args[0], args[2] if len(args) > 2 else 1)
     start, step = (int(v) if isinstance(v, bool) else v for v in (start, step))
     dtype = context.meta_dtype()
-    check_supported(dtype)
     exact = not any(isinstance(v, float) for v in (start, step))
 
     def function(ops: BodyRecorder, index: Index) -> Value:
@@ -88,25 +85,23 @@ def arange(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
 
     if not exact and not dtype.is_floating_point:
         raise NoLowering("integer range with a fractional step")
-    return context.pointwise(context.meta_size(), dtype, context.meta_device(), function)
+    return context.result(function)
 
 
 @register_lowering(aten.eye.default, aten.eye.m)
 def eye(context: LoweringContext, *args: Any, **options: Any) -> TensorValue:
     dtype = context.meta_dtype()
-    check_supported(dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         row, column = (ops.index_expr(i, torch.int64) for i in index)
         return ops.to_dtype(ops.eq(row, column), dtype)
 
-    return context.pointwise(context.meta_size(), dtype, context.meta_device(), function)
+    return context.result(function)
 
 
 @register_lowering(aten.tril.default, aten.triu.default)
 def triangle(context: LoweringContext, tensor: TensorValue, diagonal: Any = 0) -> TensorValue:
     lower = context.operator == aten.tril.default
-    check_supported(tensor.dtype)
     compute = compute_dtype(tensor.dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
@@ -115,4 +110,4 @@ def triangle(context: LoweringContext, tensor: TensorValue, diagonal: Any = 0) -
         value = ops.to_dtype(tensor.load(ops, index), compute)
         return ops.to_dtype(ops.where(inside, value, 0), tensor.dtype)
 
-    return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, [tensor], 4)
+    return context.result(function, [tensor], 4)

@@ -22,7 +22,6 @@ from weft_loop_ir.lowering.concatenation import load_where
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor
 from weft_loop_ir.lowering.indexing import check_atomic, store
 from weft_loop_ir.lowering.interpolation import CUBIC, cubic_weights, polynomial
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -185,7 +184,6 @@ class Sampler:
     def __init__(
         self, tensor: TensorValue, grid: TensorValue, mode: int, padding: int, align_corners: bool
     ) -> None:
-        check_supported(tensor.dtype)
         if grid.dtype != tensor.dtype or not tensor.dtype.is_floating_point:
             raise NoLowering(f"sampling of {tensor.dtype} at {grid.dtype}")
         self.rank = len(tensor.size) - 2
@@ -243,9 +241,7 @@ def _grid_sampler(
             parts.append(sampler.weighted(ops, value, taps, [tap.weight for tap in taps]))
         return ops.to_dtype(functools.reduce(ops.add, parts), tensor.dtype)
 
-    return context.pointwise(
-        context.meta_size(), tensor.dtype, tensor.device, function, [tensor, grid], 60, True
-    )
+    return context.result(function, [tensor, grid], 60, True)
 
 
 def _grid_sampler_backward(

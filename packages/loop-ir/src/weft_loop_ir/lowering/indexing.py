@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import sympy
 import torch
@@ -11,9 +11,8 @@ from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import dot
 from weft_loop_ir.lowering.broadcasting import broadcast_index, broadcast_size, read
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, storage_stride
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
-from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.tensors import Index, IndexMap, TensorValue
 from weft_loop_ir.lowering.views import insert_dim, normalize_dim
 from weft_loop_ir.recording import BodyRecorder
 
@@ -42,9 +41,7 @@ def with_a_dim(tensor: TensorValue) -> TensorValue:
     return tensor if tensor.size else insert_dim(tensor, 0)
 
 
-def along(
-    tensor: TensorValue, dim: int, indices: TensorValue, is_row: bool = False
-) -> Callable[[BodyRecorder, Index], Index]:
+def along(tensor: TensorValue, dim: int, indices: TensorValue, is_row: bool = False) -> IndexMap:
     """The place along ``dim`` that ``indices`` give: each element's, or as a row those of whole slices."""
     d = normalize_dim(dim, len(tensor.size))
 
@@ -66,6 +63,21 @@ def check_row(context: LoweringContext, size: Index) -> None:
         raise NoLowering("indices of rows that may have no elements")
 
 
+def _read_at(
+    context: LoweringContext,
+    tensor: TensorValue,
+    place: IndexMap,
+    indices: Sequence[TensorValue],
+    instructions: int = 4,
+) -> TensorValue:
+    """The elements of ``tensor`` that ``place`` gives for an index of the result, by ``indices``."""
+
+    def function(ops: BodyRecorder, index: Index) -> Value:
+        return tensor.load(ops, place(ops, index))
+
+    return context.result(function, [tensor, *indices], instructions, True)
+
+
 @register_lowering(aten.embedding.default)
 def embedding(
     context: LoweringContext,
@@ -76,16 +88,12 @@ def embedding(
     sparse: bool = False,
 ) -> TensorValue:
     check_index(indices)
-    check_supported(weight.dtype)
     check_row(context, weight.size[1:])
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        row = bound(ops, indices, index[:-1], weight.size[0], False)
-        return weight.load(ops, (row, index[-1]))
+    def place(ops: BodyRecorder, index: Index) -> Index:
+        return bound(ops, indices, index[:-1], weight.size[0], False), index[-1]
 
-    return context.pointwise(
-        context.meta_size(), weight.dtype, weight.device, function, [weight, indices], 4, True
-    )
+    return _read_at(context, weight, place, [indices])
 
 
 @register_lowering(aten.index_select.default)
@@ -93,18 +101,15 @@ def index_select(
     context: LoweringContext, tensor: TensorValue, dim: int, indices: TensorValue
 ) -> TensorValue:
     check_index(indices)
-    check_supported(tensor.dtype)
     indices, source = with_a_dim(indices), with_a_dim(tensor)
     d = normalize_dim(dim, len(source.size))
     check_row(context, source.size[:d] + source.size[d + 1 :])
     place = along(source, dim, indices, is_row=True)
 
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        return source.load(ops, place(ops, index or (sympy.S.Zero,)))
+    def with_dim(ops: BodyRecorder, index: Index) -> Index:
+        return place(ops, index or (sympy.S.Zero,))
 
-    return context.pointwise(
-        context.meta_size(), tensor.dtype, tensor.device, function, [tensor, indices], 4, True
-    )
+    return _read_at(context, source, with_dim, [indices])
 
 
 @register_lowering(aten.gather.default)
@@ -117,17 +122,9 @@ def gather(
     sparse_grad: bool = False,
 ) -> TensorValue:
     check_index(indices)
-    check_supported(tensor.dtype)
     if not tensor.size or len(indices.size) != len(tensor.size):
         raise NoLowering("gather from a tensor without dims, or at no places of other dims")
-    place = along(tensor, dim, indices)
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        return tensor.load(ops, place(ops, index))
-
-    return context.pointwise(
-        context.meta_size(), tensor.dtype, tensor.device, function, [tensor, indices], 4, True
-    )
+    return _read_at(context, tensor, along(tensor, dim, indices), [indices])
 
 
 class _AdvancedIndex:
@@ -171,18 +168,11 @@ class _AdvancedIndex:
 def index_tensor(
     context: LoweringContext, tensor: TensorValue, indices: Sequence[TensorValue | None]
 ) -> TensorValue:
-    check_supported(tensor.dtype)
     if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
         raise NoLowering("a mask as a subscript")
     layout = _AdvancedIndex(tensor, indices)
-    inputs = [tensor, *(i for _, i in layout.given)]
-
-    def function(ops: BodyRecorder, index: Index) -> Value:
-        return tensor.load(ops, layout.source_index(ops, index))
-
-    return context.pointwise(
-        layout.size, tensor.dtype, tensor.device, function, inputs, 4 * len(inputs), True
-    )
+    given = [i for _, i in layout.given]
+    return _read_at(context, tensor, layout.source_index, given, 4 * (1 + len(given)))
 
 
 # -- writes ------------------------------------------------------------------------------------------------
@@ -218,8 +208,6 @@ def index_put(
     values: TensorValue,
     accumulate: bool = False,
 ) -> TensorValue:
-    check_supported(tensor.dtype)
-    check_supported(values.dtype)
     masked = _masked_put(context, tensor, indices, values, accumulate)
     if masked is not None:
         return masked
@@ -271,7 +259,7 @@ def _masked_put(
         return ops.to_dtype(ops.where(chosen, new, old), tensor.dtype)
 
     inputs = [tensor, mask, values]
-    return context.pointwise(tensor.size, tensor.dtype, tensor.device, function, inputs, 3)
+    return context.result(function, inputs, 3)
 
 
 def store(

@@ -21,7 +21,6 @@ from weft_loop_ir.expressions import FloorDiv, to_expression
 from weft_loop_ir.lowering.concatenation import bounds_mask, load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling_windows import Term, fold, table
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -229,7 +228,6 @@ def _interpolation(
     align_corners: bool,
     *scales: float | None,
 ) -> TensorValue:
-    check_supported(tensor.dtype)
     if not tensor.dtype.is_floating_point:
         raise NoLowering("interpolation of integers")
     rank = len(output_size)
@@ -257,7 +255,7 @@ def _interpolation(
         return ops.to_dtype(total(()), tensor.dtype)
 
     count = 4 * (2 * kind.reach) ** rank
-    return context.pointwise(size, tensor.dtype, tensor.device, function, [tensor], count, True)
+    return context.result(function, [tensor], count, True)
 
 
 def _gains_by_dims(kind: Kind, tensor: TensorValue, axes: Sequence[Axis]) -> bool:
@@ -332,7 +330,6 @@ def _interpolation_backward(
     align_corners: bool,
     *scales: float | None,
 ) -> TensorValue:
-    check_supported(grad.dtype)
     rank = len(output_size)
     size = context.meta_size()
     compute = compute_dtype(grad.dtype)

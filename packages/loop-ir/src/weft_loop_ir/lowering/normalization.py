@@ -12,7 +12,7 @@ from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, integer
 from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor
-from weft_loop_ir.lowering.promotion import check_supported, require_float
+from weft_loop_ir.lowering.promotion import require_float
 from weft_loop_ir.lowering.reductions import (
     cast,
     count_of,
@@ -39,7 +39,6 @@ aten = torch.ops.aten
 
 def _softmax_dims(tensor: TensorValue, dim: int) -> list[int]:
     """The dim of a softmax, none for a scalar; eager itself rejects what fake tensors accept."""
-    check_supported(tensor.dtype)
     require_float(tensor)
     rank = len(tensor.size)
     if not -max(rank, 1) <= dim < max(rank, 1):
@@ -135,7 +134,6 @@ def layer_norm(
     bias: TensorValue | None,
     eps: float,
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
-    check_supported(tensor.dtype)
     if is_empty(tensor.size):
         raise NoLowering("layer norm of no elements")
     rank = len(tensor.size)
@@ -187,7 +185,6 @@ def group_norm(
     group: int,
     eps: float,
 ) -> tuple[TensorValue, TensorValue, TensorValue]:
-    check_supported(tensor.dtype)
     if is_empty(tensor.size):
         raise NoLowering("group norm of no elements")
     batch, channels = tensor.size[0], tensor.size[1]
@@ -222,7 +219,6 @@ def batch_norm_inference(
     momentum: float,
     eps: float,
 ) -> tuple[TensorValue, ...]:
-    check_supported(tensor.dtype)
     target = context.meta_dtype(0)
     compute = compute_dtype(target)
 
@@ -309,7 +305,6 @@ def batch_norm_of_batch(
 
 def _all_but_channels(tensor: TensorValue) -> list[int]:
     """The dims that a batch's statistics are over: all but dim 1."""
-    check_supported(tensor.dtype)
     if is_empty(tensor.size) or len(tensor.size) < 2:
         raise NoLowering("batch norm of no elements")
     return [d for d in range(len(tensor.size)) if d != 1]
@@ -345,7 +340,6 @@ def rms_norm(
     weight: TensorValue | None,
     eps: float | None,
 ) -> tuple[TensorValue, TensorValue]:
-    check_supported(tensor.dtype)
     if is_empty(tensor.size):
         raise NoLowering("RMS norm of no elements")
     compute = compute_dtype(tensor.dtype)

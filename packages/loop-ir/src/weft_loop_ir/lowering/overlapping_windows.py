@@ -17,7 +17,7 @@ from weft_loop_ir.lowering.concatenation import load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling_backward import Containing, added_up
 from weft_loop_ir.lowering.pooling_windows import Windows
-from weft_loop_ir.lowering.promotion import check_supported, require_float
+from weft_loop_ir.lowering.promotion import require_float
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import normalize_dim
@@ -38,7 +38,6 @@ def col2im(
 ) -> TensorValue:
     """``columns [n, channels * taps, windows]`` to images ``[n, channels, *output_size]``; n is optional."""
     require_float(columns)
-    check_supported(columns.dtype)
     size, dtype = context.meta_size(), compute_dtype(columns.dtype)
     windows = Windows(2, size, kernel_size, stride, padding, dilation)
     containing = Containing(windows)
@@ -52,7 +51,7 @@ def col2im(
 
     def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
         latest_first = _reversed(offsets, containing)
-        window, reached = containing.window(ops, index, latest_first)
+        window, reached = containing.place(ops, index, latest_first)
         inside, taps, channel = [*zip(window, counts, strict=True), *reached], [], index[-3]
         for (offset, _), gap, kernel in zip(reached, windows.dilation, windows.kernel, strict=True):
             step = sympy.Integer(gap)
@@ -76,7 +75,6 @@ def unfold_backward(
 ) -> TensorValue:
     """``grad`` has the windows where the tensor had ``dimension``, and their elements last."""
     require_float(grad)
-    check_supported(grad.dtype)
     result, dtype = context.meta_size(), compute_dtype(grad.dtype)
     if not result:
         raise NoLowering("a window on a number")
@@ -87,7 +85,7 @@ def unfold_backward(
 
     def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
         latest_first = _reversed(offsets, containing)
-        (window,), reached = containing.window(ops, index[dim : dim + 1], latest_first)
+        (window,), reached = containing.place(ops, index[dim : dim + 1], latest_first)
         ((offset, _),) = reached
         where = (*index[:dim], window, *index[dim + 1 :], offset)
         inside = [(window, grad.size[dim]), *reached]

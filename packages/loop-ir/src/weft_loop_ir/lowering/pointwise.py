@@ -15,7 +15,6 @@ from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.promotion import (
     Operand,
     Promotion,
-    check_supported,
     promote,
     require_float,
     result_type,
@@ -50,8 +49,6 @@ def elementwise(
     first; with ``rounds_numbers`` (the default in comparisons) numbers and tensors without dimensions too.
     """
     tensors = tensors_of(operands)
-    for tensor in tensors:
-        check_supported(tensor.dtype)
     compute, promoted = promote(operands, kind)
     target = promoted if result is None else result
     size = broadcast_size([t.size for t in tensors])
@@ -254,16 +251,12 @@ def _picked(
 def masked_fill(
     context: LoweringContext, tensor: TensorValue, mask: TensorValue, fill: Operand
 ) -> TensorValue:
-    target = tensor.dtype
-    check_supported(target)
-    if isinstance(fill, TensorValue):
-        check_supported(fill.dtype)
-    return _picked(context, [mask, fill, tensor], compute_dtype(target), target)
+    compute = compute_dtype(tensor.dtype)
+    return _picked(context, [mask, fill, tensor], compute, tensor.dtype)
 
 
 def convert(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
     """A lazy copy converted to ``dtype``."""
-    check_supported(tensor.dtype, dtype)
 
     return map_values(context, [tensor], dtype, lambda ops, v: v)
 
@@ -301,17 +294,15 @@ def copy(
 ) -> TensorValue:
     if target.device != source.device:
         raise NoLowering("copy between devices")
-    check_supported(source.dtype, target.dtype)
 
     def function(ops: BodyRecorder, index: Index) -> Value:
         return read(ops, source, index, target.size, target.dtype)
 
-    return context.pointwise(target.size, target.dtype, target.device, function, [source])
+    return context.result(function, [source])
 
 
 @register_lowering(aten.view.dtype)
 def view_dtype(context: LoweringContext, tensor: TensorValue, dtype: torch.dtype) -> TensorValue:
-    check_supported(tensor.dtype, dtype)
     if tensor.dtype == dtype:
         return tensor
     if dtype.itemsize != tensor.dtype.itemsize or torch.bool in (dtype, tensor.dtype):

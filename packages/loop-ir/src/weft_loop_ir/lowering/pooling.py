@@ -15,13 +15,17 @@ from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.concatenation import load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
-from weft_loop_ir.lowering.pooling_windows import Windows, flat_position, fold, is_unrolled
-from weft_loop_ir.lowering.promotion import check_supported
-from weft_loop_ir.lowering.registry import NoLowering, register_lowering
+from weft_loop_ir.lowering.pooling_windows import (
+    Windows,
+    flat_position,
+    fold,
+    is_unrolled,
+    register_pooling,
+)
+from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
-aten = torch.ops.aten
 BEHIND_ALL = 2**62
 """No element has this position."""
 
@@ -82,7 +86,6 @@ def _max_pool(
     dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> tuple[TensorValue, TensorValue]:
-    check_supported(tensor.dtype)
     windows = Windows(rank, tensor.size, kernel_size, stride, padding, dilation)
     dtype = tensor.dtype
     if dtype == torch.bool:
@@ -217,16 +220,14 @@ def _avg_pool(
     stride: Any = (),
     padding: Any = 0,
     ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    *options: Any,
 ) -> TensorValue:
-    check_supported(tensor.dtype)
     windows = Windows(rank, tensor.size, kernel_size, stride, padding)
     if not tensor.dtype.is_floating_point:
         raise NoLowering("average pooling of integers")
     compute = compute_dtype(tensor.dtype)
     context.realize_computed(tensor)
-    divisor = windows.divisor(compute, ceil_mode, count_include_pad, divisor_override)
+    divisor = windows.divisor(compute, ceil_mode, *options)
     return averaged(context, Elements(windows, tensor, compute, 0.0), divisor, instructions=2)
 
 
@@ -237,24 +238,23 @@ def averaged(
     instructions: int,
 ) -> TensorValue:
     """The sum of each window's elements over its ``divisor``, which takes so many ``instructions``."""
-    size, tensor, extents = context.meta_size(), elements.tensor, elements.windows.extents
-    total = fold(context, "sum", size, extents, elements.value, [tensor], elements.dtype)
+    tensor, windows = elements.tensor, elements.windows
+    total = fold(
+        context,
+        "sum",
+        context.meta_size(),
+        windows.extents,
+        elements.value,
+        [tensor],
+        elements.dtype,
+    )
 
     def average(ops: BodyRecorder, index: Index) -> Value:
         value = ops.truediv(total.load(ops, index), divisor(ops, index))
         return ops.to_dtype(value, tensor.dtype)
 
-    return context.pointwise(
-        size, tensor.dtype, tensor.device, average, [total], instructions, True
-    )
+    return context.result(average, [total], instructions, True)
 
 
-_RULES = (
-    # rule, dims, overload
-    (_max_pool, 2, aten.max_pool2d_with_indices.default),
-    (_max_pool, 3, aten.max_pool3d_with_indices.default),
-    (_avg_pool, 2, aten.avg_pool2d.default),
-    (_avg_pool, 3, aten.avg_pool3d.default),
-)
-for _rule, _rank, _overload in _RULES:
-    register_lowering(_overload)(functools.partial(_rule, _rank))
+register_pooling("max_pool{}d_with_indices", _max_pool)
+register_pooling("avg_pool{}d", _avg_pool)

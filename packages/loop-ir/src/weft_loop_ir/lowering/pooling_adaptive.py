@@ -15,16 +15,18 @@ from weft_loop_ir.expressions import FloorDiv, product, to_expression
 from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling import Elements, averaged, lowest_value, place_of_maximum
-from weft_loop_ir.lowering.pooling_backward import picked_gradient
-from weft_loop_ir.lowering.pooling_windows import flat_position, fold, table
-from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.pooling_backward import picked_gradients, shared_gradients
+from weft_loop_ir.lowering.pooling_windows import (
+    MAX_UNROLLED_WINDOW,
+    fold,
+    register_pooling,
+    table,
+)
 from weft_loop_ir.lowering.reductions import cast, over_dims
-from weft_loop_ir.lowering.registry import NoLowering, register_lowering
+from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import reshape
 from weft_loop_ir.recording import BodyRecorder
-
-aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,9 @@ class AdaptiveWindows:
 class Containing:
     """The windows that contain an element, as tables along each dim: divisions are slow for each element."""
 
+    max_unrolled = MAX_UNROLLED_WINDOW
+    instructions = 4
+
     def __init__(
         self, context: LoweringContext, dims: Sequence[Dimension], device: torch.device
     ) -> None:
@@ -134,7 +139,7 @@ class Containing:
 
     def count(self, ops: BodyRecorder, window: Index, dtype: torch.dtype) -> Value:
         """The number of elements of a window."""
-        tables = zip(self.counts, window, strict=True)
+        tables = zip(self.counts, window[-self.rank :], strict=True)
         lengths = [counts.load(ops, (place,)) for counts, place in tables]
         return ops.to_dtype(functools.reduce(ops.mul, lengths), dtype)
 
@@ -155,7 +160,6 @@ def _adaptive_avg_pool(
     """A reduction where windows tile the input, windows with masks where they overlap."""
     if not tensor.dtype.is_floating_point:
         raise NoLowering("average pooling of integers")
-    check_supported(tensor.dtype)
     compute = compute_dtype(tensor.dtype)
     target = context.meta_size()
     if _tiles(rank, tensor.size, target):
@@ -188,28 +192,14 @@ def _tiled_average(
 def _adaptive_avg_pool_backward(
     rank: int, context: LoweringContext, grad: TensorValue, tensor: TensorValue
 ) -> TensorValue:
-    check_supported(grad.dtype)
-    compute = compute_dtype(grad.dtype)
     back = AdaptiveWindows(rank, tensor.size, grad.size).containing(context, grad.device)
-    context.realize_computed(grad)
-
-    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        window, inside = back.window(ops, index, offsets)
-
-        def share(nested: Any) -> Value:
-            value = nested.to_dtype(grad.load(nested, (*index[:-rank], *window)), compute)
-            return nested.truediv(value, back.count(nested, window, compute))  # type: ignore[no-any-return]
-
-        return ops.masked(inside, share, 0.0)
-
-    total = fold(context, "sum", tensor.size, back.extents, term, [grad], compute)
-    return cast(context, total, grad.dtype)
+    count = functools.partial(back.count, dtype=compute_dtype(grad.dtype))
+    return shared_gradients(context, back, tensor, grad, count)
 
 
 def _adaptive_max_pool(
     rank: int, context: LoweringContext, tensor: TensorValue, output_size: Sequence[Any]
 ) -> tuple[TensorValue, TensorValue]:
-    check_supported(tensor.dtype)
     if not tensor.dtype.is_floating_point:
         raise NoLowering("max pooling of integers")
     compute = compute_dtype(tensor.dtype)
@@ -228,32 +218,11 @@ def _adaptive_max_pool_backward(
     tensor: TensorValue,
     indices: TensorValue,
 ) -> TensorValue:
-    check_supported(grad.dtype)
-    compute = compute_dtype(grad.dtype)
     back = AdaptiveWindows(rank, tensor.size, grad.size).containing(context, grad.device)
-    context.realize_computed(grad)
-    context.realize_computed(indices)
-
-    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        window, inside = back.window(ops, index, offsets)
-        where = (*index[:-rank], *window)
-        position = flat_position(index[-rank:], tensor.size[-rank:])
-        return picked_gradient(ops, grad, indices, where, inside, position, compute)
-
-    total = fold(context, "sum", tensor.size, back.extents, term, [grad, indices], compute)
-    return cast(context, total, grad.dtype)
+    return picked_gradients(context, back, tensor, grad, indices)
 
 
-_RULES = (
-    # rule, dims, overload
-    (_adaptive_avg_pool, 2, aten._adaptive_avg_pool2d.default),
-    (_adaptive_avg_pool, 3, aten._adaptive_avg_pool3d.default),
-    (_adaptive_avg_pool_backward, 2, aten._adaptive_avg_pool2d_backward.default),
-    (_adaptive_avg_pool_backward, 3, aten._adaptive_avg_pool3d_backward.default),
-    (_adaptive_max_pool, 2, aten.adaptive_max_pool2d.default),
-    (_adaptive_max_pool, 3, aten.adaptive_max_pool3d.default),
-    (_adaptive_max_pool_backward, 2, aten.adaptive_max_pool2d_backward.default),
-    (_adaptive_max_pool_backward, 3, aten.adaptive_max_pool3d_backward.default),
-)
-for _rule, _rank, _overload in _RULES:
-    register_lowering(_overload)(functools.partial(_rule, _rank))
+register_pooling("_adaptive_avg_pool{}d", _adaptive_avg_pool)
+register_pooling("_adaptive_avg_pool{}d_backward", _adaptive_avg_pool_backward)
+register_pooling("adaptive_max_pool{}d", _adaptive_max_pool)
+register_pooling("adaptive_max_pool{}d_backward", _adaptive_max_pool_backward)

@@ -6,9 +6,8 @@ of threads, and runs in lanes.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import sympy
 import torch
@@ -16,27 +15,45 @@ import torch
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.concatenation import bounds_mask
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
-from weft_loop_ir.lowering.pooling_windows import Windows, flat_position, fold
-from weft_loop_ir.lowering.promotion import check_supported
+from weft_loop_ir.lowering.pooling_windows import Windows, flat_position, fold, register_pooling
 from weft_loop_ir.lowering.reductions import cast
-from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
-aten = torch.ops.aten
-MAX_CONTAINING_WINDOWS = 16
-"""Windows that may contain one element and are unrolled in one body; more are a reduction."""
+
+class ContainingWindows(Protocol):
+    """The windows that contain an element: ``extents`` are the most along each of the last dims.
+
+    Up to ``max_unrolled`` of them are unrolled in one body, each of so many ``instructions``; more are a
+    reduction.
+    """
+
+    max_unrolled: int
+    instructions: int
+    extents: tuple[sympy.Expr, ...]
+
+    def window(self, ops: BodyRecorder, index: Index, offsets: Index) -> tuple[Index, Value | None]:
+        """The window number ``offsets`` of those of the element at ``index``, and whether it is one."""
 
 
 class Containing:
-    """The windows that may contain an element: along each dim, the last one that does and some before it."""
+    """The windows that may contain an element: along each dim, the last one that does and some before it.
 
-    def __init__(self, windows: Windows) -> None:
-        self.windows = windows
+    ``counts``: how many windows there are.  Those that the element lies between, or behind, count as
+    containing it unless ``exact``.
+    """
+
+    max_unrolled = 16
+    instructions = 8
+
+    def __init__(
+        self, windows: Windows, counts: Sequence[sympy.Expr] = (), *, exact: bool = True
+    ) -> None:
+        self.windows, self.counts, self.exact = windows, counts, exact
         spans = zip(windows.span, windows.stride, strict=True)
         self.extents = tuple(sympy.Integer(-(-span // stride)) for span, stride in spans)
 
-    def window(
+    def place(
         self, ops: BodyRecorder, index: Index, offsets: Index
     ) -> tuple[Index, list[tuple[sympy.Expr, sympy.Expr]]]:
         """The window number ``offsets`` of those that may contain the element at ``index``.
@@ -53,31 +70,16 @@ class Containing:
             reached.append((offset, sympy.Integer(windows.span[k])))
         return tuple(position), reached
 
-
-def picked_gradient(
-    ops: BodyRecorder,
-    grad: TensorValue,
-    indices: TensorValue,
-    where: Index,
-    mask: Value | None,
-    position: sympy.Expr,
-    dtype: torch.dtype,
-) -> Value:
-    """The gradient of the window at ``where`` if it has its maximum at ``position``, else 0."""
-
-    def picked(nested: Any) -> Value:
-        value = nested.to_dtype(grad.load(nested, where), dtype)
-        here = nested.index_expr(position, torch.int64)
-        mine = nested.eq(nested.to_dtype(indices.load(nested, where), torch.int64), here)
-        return nested.where(mine, value, 0.0)  # type: ignore[no-any-return]
-
-    return picked(ops) if mask is None else ops.masked(mask, picked, 0.0)
+    def window(self, ops: BodyRecorder, index: Index, offsets: Index) -> tuple[Index, Value | None]:
+        position, reached = self.place(ops, index, offsets)
+        inside = [*zip(position, self.counts, strict=True), *(reached if self.exact else ())]
+        return position, bounds_mask(ops, inside)
 
 
 def added_up(
     context: LoweringContext,
     size: tuple[sympy.Expr, ...],
-    containing: Containing,
+    containing: ContainingWindows,
     term: Callable[[BodyRecorder, Index, Index], Value],
     inputs: Sequence[TensorValue],
 ) -> TensorValue:
@@ -91,10 +93,62 @@ def added_up(
         term,
         inputs,
         compute_dtype(dtype),
-        limit=MAX_CONTAINING_WINDOWS,
-        instructions=8,
+        limit=containing.max_unrolled,
+        instructions=containing.instructions,
     )
     return cast(context, total, dtype)
+
+
+def picked_gradients(
+    context: LoweringContext,
+    containing: ContainingWindows,
+    tensor: TensorValue,
+    grad: TensorValue,
+    indices: TensorValue,
+) -> TensorValue:
+    """For each element of ``tensor`` the gradients of the windows that have their maximum there."""
+    rank, compute = len(containing.extents), compute_dtype(grad.dtype)
+    context.realize_computed(grad)
+    context.realize_computed(indices)
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        window, inside = containing.window(ops, index, offsets)
+        where = (*index[:-rank], *window)
+        position = flat_position(index[-rank:], tensor.size[-rank:])
+
+        def picked(nested: Any) -> Value:
+            value = nested.to_dtype(grad.load(nested, where), compute)
+            here = nested.index_expr(position, torch.int64)
+            mine = nested.eq(nested.to_dtype(indices.load(nested, where), torch.int64), here)
+            return nested.where(mine, value, 0.0)  # type: ignore[no-any-return]
+
+        return picked(ops) if inside is None else ops.masked(inside, picked, 0.0)
+
+    return added_up(context, tensor.size, containing, term, [grad, indices])
+
+
+def shared_gradients(
+    context: LoweringContext,
+    containing: ContainingWindows,
+    tensor: TensorValue,
+    grad: TensorValue,
+    divisor: Callable[[BodyRecorder, Index], Value],
+) -> TensorValue:
+    """For each element of ``tensor`` the gradients of its windows, each by the ``divisor`` of its average."""
+    rank, compute = len(containing.extents), compute_dtype(grad.dtype)
+    context.realize_computed(grad)
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        window, inside = containing.window(ops, index, offsets)
+        where = (*index[:-rank], *window)
+
+        def share(nested: Any) -> Value:
+            value = nested.to_dtype(grad.load(nested, where), compute)
+            return nested.truediv(value, divisor(nested, where))  # type: ignore[no-any-return]
+
+        return share(ops) if inside is None else ops.masked(inside, share, 0.0)
+
+    return added_up(context, tensor.size, containing, term, [grad])
 
 
 def _max_pool_backward(
@@ -109,22 +163,9 @@ def _max_pool_backward(
     ceil_mode: bool,
     indices: TensorValue,
 ) -> TensorValue:
-    check_supported(tensor.dtype)
     windows = Windows(rank, tensor.size, kernel_size, stride, padding, dilation)
-    containing = Containing(windows)
-    check_supported(grad.dtype)
-    compute = compute_dtype(grad.dtype)
-    context.realize_computed(grad)
-    context.realize_computed(indices)
-
-    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        window, _ = containing.window(ops, index, offsets)
-        mask = bounds_mask(ops, list(zip(window, grad.size[-rank:], strict=True)))
-        where = (*index[:-rank], *window)
-        position = flat_position(index[-rank:], windows.extent)
-        return picked_gradient(ops, grad, indices, where, mask, position, compute)
-
-    return added_up(context, tensor.size, containing, term, [grad, indices])
+    containing = Containing(windows, grad.size[-rank:], exact=False)  # the indices tell
+    return picked_gradients(context, containing, tensor, grad, indices)
 
 
 def _avg_pool_backward(
@@ -136,37 +177,13 @@ def _avg_pool_backward(
     stride: Any,
     padding: Any,
     ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
+    *options: Any,
 ) -> TensorValue:
-    check_supported(tensor.dtype)
     windows = Windows(rank, tensor.size, kernel_size, stride, padding)
-    containing = Containing(windows)
-    check_supported(grad.dtype)
-    compute = compute_dtype(grad.dtype)
-    context.realize_computed(grad)
-    divisor = windows.divisor(compute, ceil_mode, count_include_pad, divisor_override)
-
-    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
-        window, reached = containing.window(ops, index, offsets)
-        where = (*index[:-rank], *window)
-        mask = bounds_mask(ops, [*zip(window, grad.size[-rank:], strict=True), *reached])
-
-        def share(nested: Any) -> Value:
-            value = nested.to_dtype(grad.load(nested, where), compute)
-            return nested.truediv(value, divisor(nested, where))  # type: ignore[no-any-return]
-
-        return share(ops) if mask is None else ops.masked(mask, share, 0.0)
-
-    return added_up(context, tensor.size, containing, term, [grad])
+    divisor = windows.divisor(compute_dtype(grad.dtype), ceil_mode, *options)
+    containing = Containing(windows, grad.size[-rank:])
+    return shared_gradients(context, containing, tensor, grad, divisor)
 
 
-_RULES = (
-    # rule, dims, overload
-    (_max_pool_backward, 2, aten.max_pool2d_with_indices_backward.default),
-    (_max_pool_backward, 3, aten.max_pool3d_with_indices_backward.default),
-    (_avg_pool_backward, 2, aten.avg_pool2d_backward.default),
-    (_avg_pool_backward, 3, aten.avg_pool3d_backward.default),
-)
-for _rule, _rank, _overload in _RULES:
-    register_lowering(_overload)(functools.partial(_rule, _rank))
+register_pooling("max_pool{}d_with_indices_backward", _max_pool_backward)
+register_pooling("avg_pool{}d_backward", _avg_pool_backward)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.lowering.context import LoweringContext
+from weft_loop_ir.lowering.registry import overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, InnerFunction, TensorValue
 from weft_loop_ir.recording import BodyRecorder
 
@@ -145,7 +147,11 @@ class Windows:
         return tuple(result)
 
     def divisor(
-        self, compute: torch.dtype, ceil_mode: bool, count_include_pad: bool, override: int | None
+        self,
+        compute: torch.dtype,
+        ceil_mode: bool,
+        count_include_pad: bool = True,
+        override: int | None = None,
     ) -> Callable[[BodyRecorder, Index], Value]:
         """What an average divides by, as a function of the window's index."""
         plain = not ceil_mode and (not any(self.padding) or count_include_pad)
@@ -166,6 +172,14 @@ class Windows:
             return ops.to_dtype(ops.index_expr(count, torch.int64), compute)
 
         return function
+
+
+def register_pooling(name: str, rule: Callable[..., Any]) -> None:
+    """Make ``rule(rank, context, ...)`` that of the operators over two and three dims."""
+    for rank in (2, 3):
+        operator = overload(name.format(rank))
+        assert operator is not None
+        register_lowering(operator)(functools.partial(rule, rank))
 
 
 def flat_position(position: Index, extent: tuple[sympy.Expr, ...]) -> sympy.Expr:

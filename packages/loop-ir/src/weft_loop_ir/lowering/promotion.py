@@ -17,7 +17,6 @@ import torch
 from weft_loop_ir.lowering.context import compute_dtype
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
-from weft_loop_ir.ops import FLOAT8
 from weft_loop_ir.size_float import SizeFloat
 
 Operand: TypeAlias = TensorValue | bool | int | float | sympy.Expr | SizeFloat
@@ -82,27 +81,12 @@ def _override(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dt
 
 
 def promote(operands: Sequence[Operand], kind: Promotion) -> tuple[torch.dtype, torch.dtype]:
-    """``(dtype to compute in, dtype of the result)`` of an elementwise operator.
-
-    Raises :class:`NoLowering` for complex and other dtypes that loops don't hold.
-    """
+    """``(dtype to compute in, dtype of the result)`` of an elementwise operator."""
     common = result_type(operands)
     if kind is Promotion.INT_TO_FLOAT and not (common.is_floating_point or common.is_complex):
         common = torch.get_default_dtype()
-    check_supported(common)
     result = torch.bool if kind is Promotion.TO_BOOL else common
     return compute_dtype(common), result
-
-
-_NUMBERS = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64"
-SUPPORTED_DTYPES = frozenset((*(getattr(torch, name) for name in _NUMBERS.split()), *FLOAT8))
-
-
-def check_supported(*dtypes: torch.dtype) -> None:
-    """Raise :class:`NoLowering` for a dtype that loop bodies don't hold."""
-    for dtype in dtypes:
-        if dtype not in SUPPORTED_DTYPES:
-            raise NoLowering(f"dtype {dtype}")
 
 
 def require_float(tensor: TensorValue) -> None:

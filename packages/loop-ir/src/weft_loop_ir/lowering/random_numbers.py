@@ -30,15 +30,7 @@ def _numbers(operation: str) -> Callable[..., TensorValue]:
             number: Value = getattr(ops, operation)(seed, position)
             return number
 
-        return context.pointwise(
-            context.meta_size(),
-            torch.float32,
-            seeds.device,
-            function,
-            [context.realize(seeds)],
-            INSTRUCTIONS,
-            costly=True,
-        )
+        return context.result(function, [context.realize(seeds)], INSTRUCTIONS, costly=True)
 
     return rule
 

@@ -16,7 +16,6 @@ from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import product
 from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import normalize_dim, remove_dims
@@ -52,7 +51,6 @@ def over_dims(
 
     Results have dtype ``accumulate`` (int64 for positions); reduced dims are kept as 1 with ``keepdim``.
     """
-    check_supported(tensor.dtype)
     rank = len(tensor.size)
     kept = [d for d in range(rank) if d not in dims]
     size = tuple(
@@ -149,7 +147,6 @@ def _accumulated(
 ) -> TensorValue:
     """The ``kind`` ("sum", "prod", "mean") of elements that are rounded to the result's dtype before."""
     target = context.meta_dtype()
-    check_supported(target, tensor.dtype)
     if target == torch.bool:
         raise NoLowering(f"{kind} in bool")
     accumulate = compute_dtype(target)
@@ -233,7 +230,6 @@ def _var_arguments(
         if rest:
             correction = 1 if rest.pop(0) else 0
     keepdim = bool(rest.pop(0)) if rest else bool(kwargs.get("keepdim", False))
-    check_supported(tensor.dtype)
     if not tensor.dtype.is_floating_point:
         raise NoLowering("variance of integers")
     return reduced_dims(dim, len(tensor.size)), 1 if correction is None else correction, keepdim
@@ -307,7 +303,6 @@ def extremum_with_index(
     context: LoweringContext, tensor: TensorValue, dim: int, keepdim: bool = False
 ) -> tuple[TensorValue, TensorValue]:
     kind = "max" if context.operator == aten.max.dim else "min"
-    check_supported(tensor.dtype)
     context.realize_computed(tensor)
     dims = reduced_dims(dim, len(tensor.size))
     position = _positions(context, tensor, "arg" + kind, dims, keepdim)
@@ -327,7 +322,6 @@ def arg_extremum(
 def _positions(
     context: LoweringContext, tensor: TensorValue, kind: str, dims: Sequence[int], keepdim: bool
 ) -> TensorValue:
-    check_supported(tensor.dtype)
     _require_elements(tensor, dims)
     compute = compute_dtype(tensor.dtype)
     if compute == torch.bool:
@@ -355,7 +349,6 @@ def logsumexp(
     context: LoweringContext, tensor: TensorValue, dim: Any, keepdim: bool = False
 ) -> TensorValue:
     target = context.meta_dtype()
-    check_supported(target)
     compute = compute_dtype(target)
     dims = reduced_dims(dim, len(tensor.size))
     if is_empty([tensor.size[d] for d in dims]):
@@ -414,7 +407,6 @@ def vector_norm(
     dtype: torch.dtype | None = None,
 ) -> TensorValue:
     target = context.meta_dtype()
-    check_supported(target)
     compute = compute_dtype(target)
     dims = reduced_dims(dim, len(tensor.size))
     order = float(ord)

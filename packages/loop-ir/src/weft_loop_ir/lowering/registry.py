@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from weft_loop_ir._torch import OpOverload
+from weft_loop_ir.ir import leaves_of
+from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.ops import FLOAT8
 
 Rule = Callable[..., Any]
 """``rule(context, *args, **kwargs)``: the operator's arguments with tensors as ``TensorValue`` and symbolic
@@ -44,14 +48,34 @@ class NoLowering(Exception):
     """
 
 
-def register_lowering(*overloads: OpOverload) -> Callable[[Rule], Rule]:
-    """Make the decorated function the rule of ``overloads``."""
+_NUMBERS = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64"
+SUPPORTED_DTYPES = frozenset((*(getattr(torch, name) for name in _NUMBERS.split()), *FLOAT8))
+
+
+def check_supported(dtype: torch.dtype) -> None:
+    """Raise :class:`NoLowering` for a dtype that loop bodies don't hold."""
+    if dtype not in SUPPORTED_DTYPES:
+        raise NoLowering(f"dtype {dtype}")
+
+
+def register_lowering(*overloads: OpOverload, any_dtype: bool = False) -> Callable[[Rule], Rule]:
+    """Make the decorated function the rule of ``overloads``.
+
+    It is asked only where loops hold the dtypes of all tensors that go in and come out, or of ``any_dtype``.
+    """
 
     def register(rule: Rule) -> Rule:
+        @functools.wraps(rule)
+        def checked(context: Any, *arguments: Any, **keywords: Any) -> Any:
+            for leaf in leaves_of([arguments, [*keywords.values()], context.meta]):
+                if isinstance(leaf, TensorValue | torch.Tensor):
+                    check_supported(leaf.dtype)
+            return rule(context, *arguments, **keywords)
+
         for overload in overloads:
             if overload in RULES:
                 raise ValueError(f"two lowering rules for {overload}")
-            RULES[overload] = rule
+            RULES[overload] = rule if any_dtype else checked
         return rule
 
     return register

@@ -35,7 +35,6 @@ from weft_loop_ir.lowering.context import (
     is_read,
     storage_stride,
 )
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, InnerFunction, TensorValue
@@ -101,8 +100,6 @@ def _cumulative(
 ) -> TensorValue:
     """``tensor`` in the result's dtype, scanned; a tensor without dimensions is its own scan."""
     target = context.meta_dtype()
-    check_supported(tensor.dtype)
-    check_supported(target)
     if target is torch.bool:
         raise NoLowering("a scan in bool")
     if tensor.size:
@@ -158,7 +155,6 @@ def cumulative_extremum(
     context: LoweringContext, tensor: TensorValue, dim: int
 ) -> tuple[TensorValue, TensorValue]:
     """The extremum so far and where it is: the last of equals, and of NaNs, which stay."""
-    check_supported(tensor.dtype)
     compute = torch.uint8 if tensor.dtype is torch.bool else compute_dtype(tensor.dtype)
     if not tensor.size:
         raise NoLowering("a scan of no dimension")

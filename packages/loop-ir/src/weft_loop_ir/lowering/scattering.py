@@ -30,7 +30,6 @@ from weft_loop_ir.lowering.indexing import (
     with_a_dim,
 )
 from weft_loop_ir.lowering.pooling import lowest_value
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder
@@ -83,7 +82,6 @@ def _scattered(
 ) -> TensorValue:
     """A copy of ``tensor`` with what ``scatter`` stores, or combines with it by ``reduce``."""
     dtype = tensor.dtype
-    check_supported(dtype)
     reduction = None if reduce is None else REDUCTIONS[reduce]
     mode = None if reduction is None else reduction.mode
     if reduction is not None:

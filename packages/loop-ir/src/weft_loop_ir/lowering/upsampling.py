@@ -16,7 +16,6 @@ from weft_loop_ir.lowering.concatenation import bounds_mask, load_where
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.interpolation import Axis, axes_of
 from weft_loop_ir.lowering.pooling_windows import fold
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.registry import overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
@@ -52,7 +51,6 @@ def _upsample(
     output_size: Sequence[Any],
     *scales: float | None,
 ) -> TensorValue:
-    check_supported(tensor.dtype)
     size = context.meta_size()
     rank = len(size) - 2
     axes = axes_of(tensor.size[-rank:], size[-rank:], scales, False, _place_dtype(tensor, rank))
@@ -67,7 +65,7 @@ def _upsample(
         where = (source(ops, axis, i) for axis, i in zip(axes, index[-rank:], strict=True))
         return tensor.load(ops, (*index[:-rank], *where))
 
-    return context.pointwise(size, tensor.dtype, tensor.device, function, [tensor], 6, True)
+    return context.result(function, [tensor], 6, True)
 
 
 def _place_dtype(tensor: TensorValue, rank: int) -> torch.dtype:
@@ -84,7 +82,6 @@ def _upsample_backward(
     *scales: float | None,
 ) -> TensorValue:
     """The sum of the results that each element was copied to: a block of them for whole factors."""
-    check_supported(grad.dtype)
     size = context.meta_size()
     rank = len(size) - 2
     compute = compute_dtype(grad.dtype)

@@ -8,7 +8,6 @@ import torch
 
 from weft_loop_ir.lowering import views as views  # registers the rules that are taken here
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
-from weft_loop_ir.lowering.promotion import check_supported
 from weft_loop_ir.lowering.registry import RULES, Rule, overload, register_lowering
 from weft_loop_ir.lowering.tensors import TensorValue
 
@@ -22,7 +21,6 @@ VIEWS = (
 def _copy_rule(view: Rule) -> Rule:
     def rule(context: LoweringContext, *arguments: Any, **keywords: Any) -> TensorValue:
         result: TensorValue = view(context, *arguments, **keywords)
-        check_supported(result.dtype)  # views hold complex numbers, loops don't
         return context.copy_of(result)
 
     return rule
@@ -41,7 +39,6 @@ def in_other_strides(
     context: LoweringContext, tensor: TensorValue, *arguments: Any, **keywords: Any
 ) -> TensorValue:
     """The same elements as they lie in the result: ``contiguous`` has a view's schema and may copy."""
-    check_supported(tensor.dtype)
     return context.copy_of(tensor, storage_stride(context.meta))
 
 
@@ -52,6 +49,5 @@ if narrow_copy is not None:
     def narrow(
         context: LoweringContext, tensor: TensorValue, dim: int, start: Any, length: Any
     ) -> TensorValue:
-        check_supported(tensor.dtype)
         slice_: Rule = RULES[torch.ops.aten.slice.Tensor]
         return context.copy_of(slice_(context, tensor, dim, start, start + length, 1))

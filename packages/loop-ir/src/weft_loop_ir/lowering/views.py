@@ -19,6 +19,7 @@ from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.unsupported import Unsupported
 
 aten = torch.ops.aten
+register_view = functools.partial(register_lowering, any_dtype=True)
 Size = tuple[sympy.Expr, ...]
 
 
@@ -150,7 +151,7 @@ def reshape(tensor: TensorValue, size: Size) -> TensorValue:
     return tensor.view(size, stride, tensor.offset, reshape_index(tensor.size, size))
 
 
-@register_lowering(
+@register_view(
     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default
 )
 def view(
@@ -195,12 +196,12 @@ def permute_dims(tensor: TensorValue, order: Sequence[int]) -> TensorValue:
     return affine_view(tensor, tuple(tensor.size[d] for d in order), places)
 
 
-@register_lowering(aten.permute.default)
+@register_view(aten.permute.default)
 def permute(context: LoweringContext, tensor: TensorValue, dims: Sequence[int]) -> TensorValue:
     return permute_dims(tensor, [normalize_dim(d, len(tensor.size)) for d in dims])
 
 
-@register_lowering(aten.transpose.int)
+@register_view(aten.transpose.int)
 def transpose(context: LoweringContext, tensor: TensorValue, dim0: int, dim1: int) -> TensorValue:
     order = list(range(len(tensor.size)))
     if not order:
@@ -210,12 +211,12 @@ def transpose(context: LoweringContext, tensor: TensorValue, dim0: int, dim1: in
     return permute_dims(tensor, order)
 
 
-@register_lowering(aten.t.default)
+@register_view(aten.t.default)
 def t(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     return permute_dims(tensor, list(reversed(range(len(tensor.size)))))
 
 
-@register_lowering(aten.expand.default)
+@register_view(aten.expand.default)
 def expand(
     context: LoweringContext, tensor: TensorValue, size: Any, *, implicit: bool = False
 ) -> TensorValue:
@@ -235,7 +236,7 @@ def remove_dims(tensor: TensorValue, dims: Sequence[int]) -> TensorValue:
     return permute_dims(tensor, [d for d in range(len(tensor.size)) if d not in dims])
 
 
-@register_lowering(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+@register_view(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 def squeeze(context: LoweringContext, tensor: TensorValue, dims: Any = None) -> TensorValue:
     rank = len(tensor.size)
     if dims is None:
@@ -249,7 +250,7 @@ def squeeze(context: LoweringContext, tensor: TensorValue, dims: Any = None) -> 
     return remove_dims(tensor, ones)
 
 
-@register_lowering(aten.unsqueeze.default)
+@register_view(aten.unsqueeze.default)
 def unsqueeze(context: LoweringContext, tensor: TensorValue, dim: int) -> TensorValue:
     return insert_dim(tensor, normalize_dim(dim, len(tensor.size) + 1))
 
@@ -295,7 +296,7 @@ def clamp_start(context: LoweringContext, start: Any, extent: sympy.Expr) -> sym
     return position if (extent - position).is_nonnegative else sympy.Min(position, extent)
 
 
-@register_lowering(aten.slice.Tensor)
+@register_view(aten.slice.Tensor)
 def slice_(
     context: LoweringContext,
     tensor: TensorValue,
@@ -319,13 +320,13 @@ def select_index(tensor: TensorValue, dim: int, position: sympy.Expr) -> TensorV
     return affine_view(tensor, tensor.size[:dim] + tensor.size[dim + 1 :], places)
 
 
-@register_lowering(aten.select.int)
+@register_view(aten.select.int)
 def select(context: LoweringContext, tensor: TensorValue, dim: int, index: Any) -> TensorValue:
     d = normalize_dim(dim, len(tensor.size))
     return select_index(tensor, d, context.from_start(index, tensor.size[d]))
 
 
-@register_lowering(
+@register_view(
     aten.split.Tensor,
     aten.split.sizes,
     aten.split_with_sizes.default,
@@ -345,13 +346,13 @@ def split(
     return tuple(parts)
 
 
-@register_lowering(aten.unbind.int)
+@register_view(aten.unbind.int)
 def unbind(context: LoweringContext, tensor: TensorValue, dim: int = 0) -> tuple[TensorValue, ...]:
     d = normalize_dim(dim, len(tensor.size))
     return tuple(select_index(tensor, d, sympy.Integer(k)) for k in range(len(context.meta)))
 
 
-@register_lowering(aten.diagonal.default)
+@register_view(aten.diagonal.default)
 def diagonal(
     context: LoweringContext, tensor: TensorValue, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TensorValue:
@@ -372,7 +373,7 @@ def diagonal_of(tensor: TensorValue, size: Size, offset: int, dim1: int, dim2: i
     return affine_view(tensor, size, [places[d] for d in range(len(tensor.size))])
 
 
-@register_lowering(aten.unfold.default)
+@register_view(aten.unfold.default)
 def unfold(
     context: LoweringContext, tensor: TensorValue, dimension: int, size: int, step: int
 ) -> TensorValue:
@@ -384,7 +385,7 @@ def unfold(
     return affine_view(tensor, context.meta_size(), places)
 
 
-@register_lowering(aten.as_strided.default)
+@register_view(aten.as_strided.default)
 def as_strided(
     context: LoweringContext,
     tensor: TensorValue,
@@ -427,8 +428,6 @@ def strided_window(tensor: TensorValue, fake: torch.Tensor, storage_offset: Any)
     return whole(window)
 
 
-@register_lowering(
-    aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default
-)
+@register_view(aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default)
 def alias(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     return tensor
