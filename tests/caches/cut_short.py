@@ -21,8 +21,7 @@ from typing import Any
 
 import torch
 import weft
-from weft_loop_ir.disk_cache import collect
-from weft_loop_ir.disk_cache.eviction import ORPHAN_SECONDS
+from weft_loop_ir.disk_cache import ORPHAN_SECONDS, collect
 
 TOUCHING = ("open", "os.", "shutil.", "tempfile.", "subprocess.Popen")
 MAKING = ("open", "os.mkdir", "os.rename", "os.link", "os.symlink", "tempfile.mkstemp")

@@ -12,9 +12,8 @@ import weft_codegen_cpp.host.step_tables as step_tables
 from comparison import schedule_of
 from weft_codegen_cpp import CppCodegen, printed_program
 from weft_codegen_cpp.host.parts import Message, Pointer, Slot, plain
-from weft_codegen_cpp.host.shared_functions import Field, share_functions
 from weft_codegen_cpp.host.statements import DropRow, Failure, Statement, joined
-from weft_codegen_cpp.host.step_tables import _Tables, with_tables
+from weft_codegen_cpp.host.step_tables import Field, _Tables, share_functions, with_tables
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_loop_ir import Kernel
 

@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional as F
 from weft_codegen_triton.kernel.short_forms import ALWAYS, FOR_HALF
 from weft_loop_ir import LoopBody, Value, ranges_for
-from weft_loop_ir.bodies.rewrite import rewritten
-from weft_loop_ir.evaluate_ops import TorchOps
+from weft_loop_ir.bodies.patterns import rewritten
+from weft_loop_ir.evaluate import TorchOps
 from weft_loop_ir.recording import BodyRecorder
 
 INDEX = sympy.Symbol("i", integer=True, nonnegative=True)

@@ -21,7 +21,7 @@ from weft_loop_ir.bodies.edit import (
     without_unused,
 )
 from weft_loop_ir.bodies.patterns import call, capture, converted, match, number, reduced
-from weft_loop_ir.evaluate_ops import TorchOps
+from weft_loop_ir.evaluate import TorchOps
 from weft_loop_ir.expressions import loop_symbol
 from weft_loop_ir.format import _instruction
 from weft_loop_ir.recording import BodyRecorder

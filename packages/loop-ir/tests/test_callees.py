@@ -11,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft_loop_ir import CALLEES, OperandLayout, OperandRule, accepts, call_library, needs_check
-from weft_loop_ir.callees.calls import copies_for
-from weft_loop_ir.callees.rules import EXACT, aligned_copy, dense_copy, is_multiple
+from weft_loop_ir.callees import EXACT, aligned_copy, copies_for, dense_copy, is_multiple
 from weft_loop_ir.expressions import integer
 from weft_loop_ir.ir import BufferView, ExternCall, MemoryPlan, Schedule
 from weft_loop_ir.lowering import contractions

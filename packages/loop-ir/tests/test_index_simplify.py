@@ -8,8 +8,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft_loop_ir import FloorDiv, Mod
-from weft_loop_ir.evaluate_index import evaluate_index
-from weft_loop_ir.expressions import loop_symbol
+from weft_loop_ir.expressions import evaluate_index, loop_symbol
 from weft_loop_ir.index_simplify import ranges_for
 
 I0, I1, I2 = (loop_symbol("i", k) for k in range(3))

@@ -7,7 +7,7 @@ import pytest
 import sympy
 from weft_loop_ir import FloorDiv, IndexSpelling, Mod, NumberSpelling, SizeFloat, print_index
 from weft_loop_ir import print_number as print_float
-from weft_loop_ir.evaluate_index import evaluate_expression
+from weft_loop_ir.expressions import evaluate_expression
 
 PYTHON = IndexSpelling(
     quotient="natural_quotient({}, {})",

@@ -13,9 +13,12 @@ from weft_codegen_cpp.cpu import cpu_of
 from weft_codegen_cpp.errors import CodegenError
 from weft_codegen_cpp.host.host_printer import PrintedHost, print_host
 from weft_codegen_cpp.host.linear import with_linear_calls
-from weft_codegen_cpp.kernel.common_extents import with_common_extents
-from weft_codegen_cpp.kernel.common_offsets import with_common_offsets
-from weft_codegen_cpp.kernel.kernel_forms import kernel_form, used_buffers
+from weft_codegen_cpp.kernel.kernel_forms import (
+    kernel_form,
+    used_buffers,
+    with_common_extents,
+    with_common_offsets,
+)
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.translation_unit import KernelSource, TranslationUnit

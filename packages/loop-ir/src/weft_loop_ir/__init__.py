@@ -89,7 +89,6 @@ from weft_loop_ir.printing import IndexSpelling as IndexSpelling
 from weft_loop_ir.printing import NumberSpelling as NumberSpelling
 from weft_loop_ir.printing import print_index as print_index
 from weft_loop_ir.printing import print_number as print_number
-from weft_loop_ir.private_results import with_private_results as with_private_results
 from weft_loop_ir.rewriting.attention import use_library_attention as use_library_attention
 from weft_loop_ir.rewriting.attention_gradients import (
     DifferentiatedAttention as DifferentiatedAttention,
@@ -110,7 +109,7 @@ from weft_loop_ir.schedule import plan_memory as plan_memory
 from weft_loop_ir.schedule import schedule as schedule
 from weft_loop_ir.schedule import step_meets as step_meets
 from weft_loop_ir.schedule.check_first import check_first as check_first
-from weft_loop_ir.schedule.independent_loops import independent_iterations as independent_iterations
+from weft_loop_ir.schedule.iterations import independent_iterations as independent_iterations
 from weft_loop_ir.schedule.iterations import trip_count as trip_count
 from weft_loop_ir.schedule.kernel_names import kernel_name as kernel_name
 from weft_loop_ir.schedule.rows_apart import rows_apart as rows_apart
@@ -118,4 +117,5 @@ from weft_loop_ir.size_float import SizeFloat as SizeFloat
 from weft_loop_ir.unsupported import Unsupported as Unsupported
 from weft_loop_ir.verify import VerificationError as VerificationError
 from weft_loop_ir.verify import verify as verify
+from weft_loop_ir.write_back import with_private_results as with_private_results
 from weft_loop_ir.write_back import write_back as write_back

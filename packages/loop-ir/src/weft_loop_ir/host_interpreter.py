@@ -13,7 +13,7 @@ import sympy
 import torch
 
 from weft_loop_ir.data_symbols import layout_symbols, symbols_within
-from weft_loop_ir.evaluate_index import evaluate_expression
+from weft_loop_ir.expressions import evaluate_expression
 from weft_loop_ir.host_walk import HostWalk
 from weft_loop_ir.ir import (
     Branch,

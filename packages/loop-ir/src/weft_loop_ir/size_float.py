@@ -11,8 +11,7 @@ from typing import Any
 import sympy
 import torch
 
-from weft_loop_ir.evaluate_index import evaluate_expression
-from weft_loop_ir.expressions import from_torch
+from weft_loop_ir.expressions import evaluate_expression, from_torch
 from weft_loop_ir.unsupported import Unsupported
 
 DIVISIONS = ("FloatTrueDiv", "IntTrueDiv")

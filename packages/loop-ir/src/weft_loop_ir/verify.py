@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping, Sequence
 
 import sympy
@@ -18,7 +19,6 @@ from weft_loop_ir.bodies import (
     Store,
     Value,
 )
-from weft_loop_ir.bodies.symbols import SymbolKind
 from weft_loop_ir.data_symbols import defined_symbols, item_symbols, layout_symbols
 from weft_loop_ir.expressions import foreign_part
 from weft_loop_ir.ir import (
@@ -35,6 +35,19 @@ from weft_loop_ir.ir import (
     Schedule,
 )
 from weft_loop_ir.loop_graph import Item, LoopGraph, LoopNode, extern_writes, touches
+
+
+class SymbolKind(enum.Enum):
+    """Who gives a symbol its value."""
+
+    LOOP = "loop"
+    """A loop whose iterations are independent."""
+    INNER_LOOP = "inner loop"
+    """A loop inside one iteration of these: over what is reduced, scanned, or kept in a row."""
+    INDIRECT = "indirect"
+    """A value of the body."""
+    SIZE = "size"
+    """The caller, or a call before: a size or a number of the program, a counter of a loop around it."""
 
 
 class VerificationError(Exception):

@@ -1,15 +1,19 @@
-"""Mutated inputs whose new values are computed in their own memory, so that nothing is copied back."""
+"""Mutated inputs whose new values are computed in their own memory, so that nothing is copied back.
+
+And which of a schedule's results nobody sees but the caller.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from weft_loop_ir.bodies import Load, Store, Value
 from weft_loop_ir.bodies.edit import with_buffers
-from weft_loop_ir.ir import BufferView, ExternCall, Region
+from weft_loop_ir.ir import BufferKind, BufferView, ExternCall, Region, Schedule
 from weft_loop_ir.loop_graph import LoopGraph, LoopNode, item_reads, item_writes
 from weft_loop_ir.schedule.iterations import reads_only_at_store
 
@@ -132,3 +136,21 @@ def _with_name(node: Any, old: str, new: str) -> Any:
 
         return node.mapped(renamed)
     return replace(node, body=with_buffers(node.body, {old: new}))
+
+
+# -- private results -----------------------------------------------------------------------------------
+
+
+def with_private_results(schedule: Schedule, positions: Collection[int]) -> Schedule:
+    """``schedule`` whose results at ``positions`` are private: the caller gives them to nobody.
+
+    What backward reads of forward is.  A buffer that other results are made of too is not private.
+    """
+    made = BufferKind.OUTPUT, BufferKind.INTERMEDIATE
+    private: set[str] = set()
+    seen: set[str] = set()
+    for position, output in enumerate(schedule.outputs):
+        if isinstance(output, BufferView):
+            (private if position in positions else seen).add(output.buffer)
+    names = (name for name in private - seen if schedule.buffers[name].kind in made)
+    return dataclasses.replace(schedule, private=frozenset(names))

@@ -17,7 +17,7 @@ from weft_codegen_cpp.host.extern_calls import AttentionCall
 from weft_codegen_cpp.host.parts import Pointer
 from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
-from weft_codegen_cpp.kernel.dtypes import literal, memory_type
+from weft_codegen_cpp.kernel.expressions import literal, memory_type
 
 DTYPES = (torch.float32, torch.bfloat16)
 MAX_DEPTH = 256

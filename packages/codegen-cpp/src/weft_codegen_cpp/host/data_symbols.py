@@ -11,7 +11,7 @@ from weft_loop_ir import BufferView, ExternCall, Loop, Schedule, SymbolDefinitio
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.host.parts import Pointer
-from weft_codegen_cpp.kernel.dtypes import NARROW_FLOATS, memory_type
+from weft_codegen_cpp.kernel.expressions import NARROW_FLOATS, memory_type
 
 Index = Callable[[Any], str]
 

@@ -26,7 +26,7 @@ from weft_codegen_cpp.host.packing import packed_weight
 from weft_codegen_cpp.host.parts import Slot
 from weft_codegen_cpp.host.statements import Failure, joined
 from weft_codegen_cpp.host.writer import HostWriter
-from weft_codegen_cpp.kernel.dtypes import literal
+from weft_codegen_cpp.kernel.expressions import literal
 
 
 def print_extern(writer: HostWriter, call: ExternCall) -> bool:

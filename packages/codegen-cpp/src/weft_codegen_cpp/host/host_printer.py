@@ -30,12 +30,11 @@ from weft_loop_ir import (
 
 from weft_codegen_cpp.host.call_tables import Expression, print_calls
 from weft_codegen_cpp.host.data_symbols import CONDITIONS, print_definition, quoted
-from weft_codegen_cpp.host.entry import Entry, print_entry
+from weft_codegen_cpp.host.entry import STAMP, Entry, print_entry, print_timeline
 from weft_codegen_cpp.host.extern_calls import writes_into
 from weft_codegen_cpp.host.extern_printer import print_extern
-from weft_codegen_cpp.host.parallel_loops import own_buffers, print_iterations
 from weft_codegen_cpp.host.parts import Member, Pointer, Slot, plain
-from weft_codegen_cpp.host.regions import print_branch, print_loop
+from weft_codegen_cpp.host.regions import own_buffers, print_branch, print_iterations, print_loop
 from weft_codegen_cpp.host.results import print_results
 from weft_codegen_cpp.host.statements import (
     DropRow,
@@ -47,10 +46,8 @@ from weft_codegen_cpp.host.statements import (
     joined,
 )
 from weft_codegen_cpp.host.step_tables import HEADER, with_tables
-from weft_codegen_cpp.host.timeline import STAMP, print_timeline
 from weft_codegen_cpp.host.writer import HostWriter, Place
-from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, NUMBER, doubles
+from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, NUMBER, doubles, memory_type
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
 from weft_codegen_cpp.statements import indent

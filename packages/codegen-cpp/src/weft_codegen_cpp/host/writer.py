@@ -15,8 +15,7 @@ from weft_codegen_cpp import _torch
 from weft_codegen_cpp.host.data_symbols import counters
 from weft_codegen_cpp.host.parts import Message, Pointer, Slot
 from weft_codegen_cpp.host.statements import STATUS, AllocationRow, Failure, Row, Statement, ViewRow
-from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE
+from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, memory_type
 from weft_codegen_cpp.options import CppOptions
 
 MAX_DIMENSIONS = 8  # as in weft_host.h

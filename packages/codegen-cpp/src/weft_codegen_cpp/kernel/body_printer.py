@@ -16,8 +16,14 @@ from weft_loop_ir import SizeFloat, Unsupported, ops, print_index
 from weft_loop_ir.bodies import REDUCTIONS, Cost, operation_named
 
 from weft_codegen_cpp.errors import CodegenError
-from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE, NARROW_FLOATS, literal, memory_type
-from weft_codegen_cpp.kernel.expressions import INDEX, coefficient
+from weft_codegen_cpp.kernel.expressions import (
+    COMPUTE_TYPE,
+    INDEX,
+    NARROW_FLOATS,
+    coefficient,
+    literal,
+    memory_type,
+)
 from weft_codegen_cpp.kernel.loop_structure import by_lane
 
 

@@ -1,13 +1,15 @@
-"""How C++ spells index expressions and floats of a call; index expressions taken apart into coefficients."""
+"""How C++ spells dtypes, index expressions and floats of a call; index expressions taken apart."""
 
 from __future__ import annotations
+
+import math
+import re
+import sys
 
 import sympy
 import torch
 from weft_loop_ir import IndexSpelling, LoopVariable, NumberSpelling, print_index
 from weft_loop_ir.schedule.accesses import linear_form
-
-from weft_codegen_cpp.kernel.dtypes import literal
 
 
 def _integer(value: int) -> str:
@@ -71,3 +73,61 @@ def static_int(expression: sympy.Expr | int) -> int | None:
     if isinstance(expression, int):
         return expression
     return int(expression) if expression.is_Integer else None
+
+
+# -- dtypes --------------------------------------------------------------------------------------------
+
+
+_NUMBERS = "float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+COMPUTE_TYPE: dict[torch.dtype, str] = {
+    **{getattr(torch, name): re.sub("(?<=[fi])[a-z]+", "", name) for name in _NUMBERS},
+    torch.bool: "bool",
+    torch.float16: "ui16",
+    torch.bfloat16: "ui16",
+    torch.float8_e4m3fn: "ui8",
+    torch.float8_e5m2: "ui8",
+}
+"""The element type of a value; floats of 16 and 8 bits are carried as their bits."""
+
+NARROW_FLOATS = {
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "e4m3",
+    torch.float8_e5m2: "e5m2",
+}
+"""How functions that convert them from and to float32 call them."""
+
+
+def memory_type(dtype: torch.dtype) -> str:
+    """The element type of a pointer to memory of ``dtype``; other dtypes are opaque bytes."""
+    return "ui8" if dtype == torch.bool else COMPUTE_TYPE.get(dtype, "ui8")
+
+
+def literal(value: bool | int | float, dtype: torch.dtype) -> str:
+    """``value`` as a C++ expression of the compute type of ``dtype``."""
+    type_name = COMPUTE_TYPE[dtype]
+    if dtype == torch.bool:
+        return "true" if value else "false"
+    if dtype.is_floating_point and dtype not in NARROW_FLOATS:
+        return _float_literal(float(value), type_name)
+    if dtype in NARROW_FLOATS:
+        bits = torch.tensor([value], dtype=dtype).view(torch.uint8).numpy().tobytes()
+        return f"{type_name}({int.from_bytes(bits, sys.byteorder)})"
+    number = int(value)
+    if dtype == torch.int64:
+        return "(i64(-9223372036854775807ll) - 1)" if number == -(2**63) else f"i64({number}ll)"
+    if dtype == torch.uint64:
+        return f"ui64({number}ull)"
+    return f"{type_name}({number}ll)"
+
+
+def _float_literal(value: float, type_name: str) -> str:
+    suffix = "f" if type_name == "f32" else ""
+    if math.isnan(value):
+        return f'__builtin_nan{suffix}("")'
+    if type_name == "f32":  # round once, to float32, as eager's scalars are
+        value = torch.tensor(value, dtype=torch.float64).to(torch.float32).item()
+    if math.isinf(value):
+        return f"({'-' if value < 0 else ''}__builtin_inf{suffix}())"
+    text = value.hex()
+    return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"

@@ -18,8 +18,7 @@ from weft_loop_ir.bodies import LOAD, STORE, Cost, Indirect, Load, Store
 from weft_loop_ir.bodies.edit import chosen
 
 from weft_codegen_cpp.cpu import Cpu
-from weft_codegen_cpp.kernel.dtypes import COMPUTE_TYPE
-from weft_codegen_cpp.kernel.expressions import coefficient, static_int
+from weft_codegen_cpp.kernel.expressions import COMPUTE_TYPE, coefficient, static_int
 
 MIN_ITERATIONS = 32
 """Iterations of the other loops from which tables pay, where several threads fill one each."""

@@ -10,11 +10,17 @@ from weft_loop_ir import Buffer, Kernel, LoopVariable, SizeFloat, print_index
 
 from weft_codegen_cpp.cpu import Cpu
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter
-from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, doubles, size_of, static_int
+from weft_codegen_cpp.kernel.expressions import (
+    INDEX,
+    MAGNITUDE,
+    doubles,
+    memory_type,
+    size_of,
+    static_int,
+)
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
+from weft_codegen_cpp.kernel.loop_nests import expected_sizes
 from weft_codegen_cpp.kernel.loop_structure import stage_nanoseconds
-from weft_codegen_cpp.kernel.program_loops import expected_sizes
 from weft_codegen_cpp.kernel.unit_printer import UnitPrinter
 from weft_codegen_cpp.statements import indent
 

@@ -1,11 +1,15 @@
 """Loops around the body of a stage.
 
 A long reduction goes in runs: each has accumulators of its own, which join a total, and few digits are lost.
+
+A loop of the program inside a kernel ends when no element goes on.
 """
 
 from __future__ import annotations
 
-from weft_loop_ir import LoopVariable
+from collections.abc import Sequence
+
+from weft_loop_ir import LoopVariable, Stage
 
 from weft_codegen_cpp.kernel.expressions import size_of, static_int
 from weft_codegen_cpp.kernel.reductions import ReductionSet
@@ -74,3 +78,34 @@ def in_runs(
 def totalled(reductions: ReductionSet, nest: list[str], copies: str) -> list[str]:
     """``nest``, whose runs join totals, and then the totals as the accumulators."""
     return [*reductions.declare_totals(copies), *nest, *reductions.take_totals(copies)]
+
+
+# -- loops of the program ------------------------------------------------------------------------------
+
+
+EXPECTED_ITERATIONS = 32
+"""Of a loop that data ends."""
+
+
+def ending(flags: str, elements: str, tag: str) -> list[str]:
+    """What leaves a loop where none of the ``elements`` of ``flags`` is set in a lane that takes part.
+
+    The others compute something too, from zeros, which may never end.
+    """
+    return [
+        "bool goes_on = false;",
+        f"for (int k = 0; k < {elements}; ++k) goes_on |= {tag}.active(k) && {flags}[k];",
+        "if (!goes_on) break;",
+    ]
+
+
+def unbounded(stage: Stage, body: Sequence[str]) -> list[str]:
+    """``body``, in a loop if nothing but its flag ends ``stage``."""
+    if stage.goes_on is None or stage.inner:
+        return list(body)
+    return ["for (;;) {", *("  " + line for line in body), "}"]
+
+
+def expected_sizes(stage: Stage) -> list[str]:
+    """What else the cost of an iteration is multiplied with."""
+    return [str(EXPECTED_ITERATIONS)] if stage.goes_on is not None and not stage.inner else []

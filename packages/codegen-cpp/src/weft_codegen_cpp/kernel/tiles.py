@@ -18,8 +18,7 @@ from weft_loop_ir import Kernel, LoopVariable, print_index
 from weft_loop_ir.bodies import Load
 
 from weft_codegen_cpp.kernel.body_printer import Memory
-from weft_codegen_cpp.kernel.dtypes import memory_type
-from weft_codegen_cpp.kernel.expressions import INDEX, coefficient, static_int
+from weft_codegen_cpp.kernel.expressions import INDEX, coefficient, memory_type, static_int
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import sympy
 import torch
 from weft_loop_ir import CombineFunction, LoopBody, SizeFloat, print_index
 from weft_loop_ir.bodies import MUL, operation_named
-from weft_loop_ir.bodies.rewrite import rewritten
+from weft_loop_ir.bodies.patterns import rewritten
 from weft_loop_ir.ops import (
     ELEMENTWISE,
     FLOAT8,

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import torch
 from weft_loop_ir.bodies import operation_named
-from weft_loop_ir.bodies.patterns import at_least, call, capture, number
-from weft_loop_ir.bodies.rewrite import Rewrite
+from weft_loop_ir.bodies.patterns import Rewrite, at_least, call, capture, number
 
 F32 = torch.float32
 X = capture()

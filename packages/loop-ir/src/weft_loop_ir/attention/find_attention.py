@@ -16,8 +16,13 @@ import torch
 from weft_loop_ir.attention.expansion import expanded_attention
 from weft_loop_ir.attention.key_bounds import KeyBounds, key_bounds
 from weft_loop_ir.attention.masks import with_masks_computed
-from weft_loop_ir.attention.operands import FindWriter, MatrixOperand, operand_of
-from weft_loop_ir.attention.score_rows import ScoreRows, score_rows_of
+from weft_loop_ir.attention.operands import (
+    FindWriter,
+    MatrixOperand,
+    ScoreRows,
+    operand_of,
+    score_rows_of,
+)
 from weft_loop_ir.attention.softmax_rows import RowStatistic, SoftmaxRows, softmax_rows
 from weft_loop_ir.bodies import Constant, LoopBody, Masked, Scalar, Value
 from weft_loop_ir.bodies.edit import without_unused

@@ -25,9 +25,16 @@ from weft_loop_ir.attention.find_attention import (
 )
 from weft_loop_ir.attention.key_bounds import KeyBounds
 from weft_loop_ir.attention.masks import with_masks_computed
-from weft_loop_ir.attention.operands import MatrixOperand, operand_of
-from weft_loop_ir.attention.results import ALONE, SummedMatrices, result_of, sum_of_load
-from weft_loop_ir.attention.score_rows import ScoreRows, score_rows_of
+from weft_loop_ir.attention.operands import (
+    ALONE,
+    MatrixOperand,
+    ScoreRows,
+    SummedMatrices,
+    operand_of,
+    result_of,
+    score_rows_of,
+    sum_of_load,
+)
 from weft_loop_ir.bodies import (
     ADD,
     Constant,

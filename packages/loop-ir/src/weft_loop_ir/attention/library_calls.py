@@ -15,8 +15,7 @@ import torch
 from weft_loop_ir.attention.expansion import add_zeros
 from weft_loop_ir.attention.find_attention import AttentionKernel, bounds_of_keys
 from weft_loop_ir.attention.masks import with_masks_computed
-from weft_loop_ir.attention.operands import MatrixOperand
-from weft_loop_ir.attention.score_rows import ScoreRows
+from weft_loop_ir.attention.operands import MatrixOperand, ScoreRows
 from weft_loop_ir.bodies import LoopBody
 from weft_loop_ir.digits import Digit
 from weft_loop_ir.expressions import FloorDiv, Mod, contiguous_stride, loop_symbol

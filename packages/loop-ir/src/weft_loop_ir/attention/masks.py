@@ -1,4 +1,9 @@
-"""Masks and biases that are computed where a score is, instead of being kept in memory."""
+"""Masks and biases that are computed where a score is, instead of being kept in memory.
+
+What they load at computed places that are positions of loops, as ``table[arange(n)]`` has them, becomes a
+load like any other: such a place has been wrapped (a negative one counts from the end) and is checked; where
+its range shows that neither matters, bounds and dependences of the index are known.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,71 @@ from collections.abc import Collection, Mapping
 import sympy
 import torch
 
-from weft_loop_ir.attention.computed_positions import with_computed_positions
 from weft_loop_ir.attention.operands import FindWriter
-from weft_loop_ir.bodies import Cost, Instruction, LoopBody, Scalar, Value
+from weft_loop_ir.bodies import (
+    Conversion,
+    Cost,
+    IndexValue,
+    Indirect,
+    Instruction,
+    LoopBody,
+    Scalar,
+    Value,
+    Where,
+)
 from weft_loop_ir.bodies.edit import part_of, without_unused
+from weft_loop_ir.bodies.patterns import call, capture, match, number
 from weft_loop_ir.bodies.replay import Replayer
 from weft_loop_ir.ir import Buffer, Kernel, LoopVariable, Schedule
 from weft_loop_ir.recording import BodyRecorder
+
+COMPARED = capture()
+IS_NEGATIVE = call("lt", COMPARED, number(0))
+
+
+def with_computed_positions(body: LoopBody, ops: BodyRecorder) -> LoopBody:
+    """``body``, recorded anew by ``ops``, with indices for places that are proven to be in range."""
+    result = _DirectPlaces(ops).replay(body)
+    return without_unused(ops.body(result))
+
+
+class _DirectPlaces(Replayer):
+    def _one(
+        self,
+        instruction: Instruction,
+        values: list[Value | None],
+        ops: BodyRecorder,
+        renamed: dict[sympy.Symbol, sympy.Symbol],
+    ) -> Value | None:
+        if isinstance(instruction, Indirect) and ops is self.ops:
+            value = values[instruction.value.index]
+            index = None if value is None else _position(value, ops)
+            if index is not None and ops.ranges.in_range(index, instruction.size):
+                renamed[instruction.symbol] = index
+                return None
+        return super()._one(instruction, values, ops, renamed)
+
+
+def _position(value: Value, ops: BodyRecorder) -> sympy.Expr | None:
+    """An integer as an expression over loops; None if it is something else."""
+    instruction = ops.at(value)
+    if instruction.dtype not in (torch.int64, torch.int32):
+        return None
+    if isinstance(instruction, IndexValue):
+        return instruction.index
+    if isinstance(instruction, Conversion):
+        return _position(instruction.value, ops)
+    if isinstance(instruction, Where) and _is_never_negative(instruction.condition, ops):
+        return _position(instruction.other, ops)
+    return None
+
+
+def _is_never_negative(condition: Value, ops: BodyRecorder) -> bool:
+    """Whether ``condition`` asks whether a position is negative that never is."""
+    found = match(ops.at, condition, IS_NEGATIVE)
+    position = None if found is None else _position(found[COMPARED], ops)
+    return position is not None and ops.ranges.is_nonnegative(position)
+
 
 MAX_INSTRUCTIONS = 24
 """Of what is computed again for each row and batch; beyond that, memory is cheaper."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from weft_loop_ir.attention.computed_positions import with_computed_positions
 from weft_loop_ir.attention.find_attention import AttentionKernel
+from weft_loop_ir.attention.masks import with_computed_positions
 from weft_loop_ir.attention.operands import MatrixOperand
 from weft_loop_ir.bodies import Indirect, Store
 from weft_loop_ir.bodies.edit import chosen, without_unused

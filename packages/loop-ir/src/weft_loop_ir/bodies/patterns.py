@@ -3,20 +3,24 @@
 ``call("truediv", call("exp", X), reduced("sum", call("exp", X)))`` matches what divides exponentials by
 their sum.  A capture that stands in several places, or a pattern that does, has to be the same value in all
 of them; recorders give equal computations one value.
+
+A rewrite says what computes the same in the place of what a pattern matches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
+from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.bodies.instructions import (
     Constant,
     Conversion,
     Elementwise,
     Instruction,
+    LoopBody,
     Number,
     Reduction,
     Value,
@@ -156,3 +160,38 @@ def match(at: At, value: Value, pattern: Pattern) -> Found | None:
     ``at`` gives the instruction of a value: ``body.at``, or a recorder's.
     """
     return pattern.matches(at, value, {})
+
+
+# -- rewriting -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A value that ``pattern`` matches is ``operation`` of what ``operands``, parts of it, captured."""
+
+    pattern: Pattern
+    operation: Operation
+    operands: tuple[Pattern, ...]
+
+
+def rewritten(body: LoopBody, rules: Sequence[Rewrite]) -> LoopBody:
+    """``body``, nested ones included, with the first of ``rules`` that matches in the place of each value.
+
+    Patterns are of the body as it was.  What nothing uses any more is dropped.
+    """
+    made = tuple(_rewritten(body, k, rules) for k in range(len(body.instructions)))
+    if made == body.instructions:
+        return body
+    return without_unused(LoopBody(made, body.result))
+
+
+def _rewritten(body: LoopBody, position: int, rules: Sequence[Rewrite]) -> Instruction:
+    instruction = body.instructions[position]
+    for rule in rules:
+        found = match(body.at, Value(position), rule.pattern)
+        if found is not None:
+            operands = tuple(found[operand] for operand in rule.operands)
+            return rule.operation.instruction(operands, instruction.dtype)
+    if not instruction.bodies:
+        return instruction
+    return instruction.mapped(lambda a: rewritten(a, rules) if isinstance(a, LoopBody) else a)

@@ -9,7 +9,6 @@ from weft_loop_ir.lowering import grid_sampling as grid_sampling
 from weft_loop_ir.lowering import indexing as indexing
 from weft_loop_ir.lowering import interpolation as interpolation
 from weft_loop_ir.lowering import normalization as normalization
-from weft_loop_ir.lowering import overlapping_windows as overlapping_windows
 from weft_loop_ir.lowering import pointwise as pointwise
 from weft_loop_ir.lowering import pooling as pooling
 from weft_loop_ir.lowering import pooling_adaptive as pooling_adaptive
@@ -18,8 +17,6 @@ from weft_loop_ir.lowering import random_numbers as random_numbers
 from weft_loop_ir.lowering import reductions as reductions
 from weft_loop_ir.lowering import scans as scans
 from weft_loop_ir.lowering import scattering as scattering
-from weft_loop_ir.lowering import upsampling as upsampling
-from weft_loop_ir.lowering import view_copies as view_copies
 from weft_loop_ir.lowering import views as views
 from weft_loop_ir.lowering.context import LoweringOptions
 from weft_loop_ir.lowering.lower import lower

@@ -10,10 +10,15 @@ import torch
 
 from weft_loop_ir._torch import CLAMP_PASSES_NAN_BOUND, gelu_is_nan_at_infinity
 from weft_loop_ir.bodies import Value, operation_named
-from weft_loop_ir.lowering.broadcasting import broadcast_map
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pointwise import convert, elementwise, register_formula
-from weft_loop_ir.lowering.promotion import Operand, Promotion, promote, require_float
+from weft_loop_ir.lowering.promotion import (
+    Operand,
+    Promotion,
+    broadcast_map,
+    promote,
+    require_float,
+)
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import TensorValue
 from weft_loop_ir.recording import BodyRecorder

@@ -14,8 +14,15 @@ from weft_loop_ir.expressions import dot, product, to_expression
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, storage_stride
 from weft_loop_ir.lowering.registry import register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
-from weft_loop_ir.lowering.views import diagonal_of, insert_dim, normalize_dim, reshape
-from weft_loop_ir.lowering.windows import Window, selected, sliced
+from weft_loop_ir.lowering.views import (
+    Window,
+    diagonal_of,
+    insert_dim,
+    normalize_dim,
+    reshape,
+    selected,
+    sliced,
+)
 from weft_loop_ir.recording import BodyRecorder, number_of
 from weft_loop_ir.rewriting.fakes import is_view
 

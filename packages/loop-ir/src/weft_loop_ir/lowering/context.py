@@ -14,8 +14,13 @@ import torch
 
 from weft_loop_ir._torch import OpOverload, is_negative, is_symbolic_number, is_view_operator
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.evaluate_index import evaluate_expression
-from weft_loop_ir.expressions import contiguous_stride, dot, loop_symbol, to_expression
+from weft_loop_ir.expressions import (
+    contiguous_stride,
+    dot,
+    evaluate_expression,
+    loop_symbol,
+    to_expression,
+)
 from weft_loop_ir.ir import (
     Buffer,
     BufferKind,

@@ -19,7 +19,7 @@ from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.contractions import OUT_VARIANTS
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import TensorValue
-from weft_loop_ir.lowering.windows import selected, sliced
+from weft_loop_ir.lowering.views import selected, sliced
 from weft_loop_ir.schedule.iterations import reads_only_at_store, reads_what_it_keeps
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import dot
-from weft_loop_ir.lowering.broadcasting import broadcast_index, broadcast_size, read
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, storage_stride
+from weft_loop_ir.lowering.promotion import broadcast_index, broadcast_size, read
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, IndexMap, TensorValue
 from weft_loop_ir.lowering.views import insert_dim, normalize_dim

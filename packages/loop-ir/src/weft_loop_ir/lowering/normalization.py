@@ -10,9 +10,8 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, integer
-from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, constant_tensor
-from weft_loop_ir.lowering.promotion import require_float
+from weft_loop_ir.lowering.promotion import broadcast_map, map_values, require_float
 from weft_loop_ir.lowering.reductions import (
     cast,
     count_of,

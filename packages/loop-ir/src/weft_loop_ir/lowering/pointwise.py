@@ -10,14 +10,17 @@ import torch
 
 from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.bodies import Cost, Value, operation_named
-from weft_loop_ir.lowering.broadcasting import broadcast_size, map_values, read, tensors_of
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.promotion import (
     Operand,
     Promotion,
+    broadcast_size,
+    map_values,
     promote,
+    read,
     require_float,
     result_type,
+    tensors_of,
 )
 from weft_loop_ir.lowering.registry import NoLowering, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue

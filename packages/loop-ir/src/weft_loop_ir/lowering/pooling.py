@@ -12,7 +12,6 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.concatenation import load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling_windows import (
@@ -22,6 +21,7 @@ from weft_loop_ir.lowering.pooling_windows import (
     is_unrolled,
     register_pooling,
 )
+from weft_loop_ir.lowering.promotion import map_values
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder

@@ -12,7 +12,6 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import FloorDiv, product, to_expression
-from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling import Elements, averaged, lowest_value, place_of_maximum
 from weft_loop_ir.lowering.pooling_backward import picked_gradients, shared_gradients
@@ -22,6 +21,7 @@ from weft_loop_ir.lowering.pooling_windows import (
     register_pooling,
     table,
 )
+from weft_loop_ir.lowering.promotion import map_values
 from weft_loop_ir.lowering.reductions import cast, over_dims
 from weft_loop_ir.lowering.registry import NoLowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue

@@ -2,6 +2,9 @@
 
 Eager scatters window by window.  Gathering needs no atomics, has one order of additions whatever the number
 of threads, and runs in lanes.
+
+Copies of overlapping windows are added up so too: ``fold``, and the gradient of ``unfold``.  How many windows
+contain an element does not depend on their size, only on how often they overlap.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.lowering.concatenation import bounds_mask
+from weft_loop_ir.expressions import FloorDiv
+from weft_loop_ir.lowering.concatenation import bounds_mask, load_within
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
 from weft_loop_ir.lowering.pooling_windows import Windows, flat_position, fold, register_pooling
+from weft_loop_ir.lowering.promotion import require_float
 from weft_loop_ir.lowering.reductions import cast
+from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
+from weft_loop_ir.lowering.views import normalize_dim
 from weft_loop_ir.recording import BodyRecorder
 
 
@@ -187,3 +194,82 @@ def _avg_pool_backward(
 
 register_pooling("max_pool{}d_with_indices_backward", _max_pool_backward)
 register_pooling("avg_pool{}d_backward", _avg_pool_backward)
+
+
+# -- copies of overlapping windows ---------------------------------------------------------------------
+
+
+aten = torch.ops.aten
+
+
+@register_lowering(aten.col2im.default)
+def col2im(
+    context: LoweringContext,
+    columns: TensorValue,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any,
+    padding: Any,
+    stride: Any,
+) -> TensorValue:
+    """``columns [n, channels * taps, windows]`` to images ``[n, channels, *output_size]``; n is optional."""
+    require_float(columns)
+    size, dtype = context.meta_size(), compute_dtype(columns.dtype)
+    windows = Windows(2, size, kernel_size, stride, padding, dilation)
+    containing = Containing(windows)
+    counts = [
+        FloorDiv(extent + 2 * padded - span, step) + 1
+        for extent, padded, span, step in zip(
+            windows.extent, windows.padding, windows.span, windows.stride, strict=True
+        )
+    ]
+    context.realize_computed(columns)
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        latest_first = _reversed(offsets, containing)
+        window, reached = containing.place(ops, index, latest_first)
+        inside, taps, channel = [*zip(window, counts, strict=True), *reached], [], index[-3]
+        for (offset, _), gap, kernel in zip(reached, windows.dilation, windows.kernel, strict=True):
+            step = sympy.Integer(gap)
+            taps.append(ops.ranges.floor_div(offset, step))
+            inside.append((ops.ranges.modulo(offset, step), sympy.S.One))
+            channel = channel * kernel + taps[-1]
+        where = (*index[:-3], channel, window[0] * counts[1] + window[1])
+        return load_within(ops, columns, where, dtype, 0.0, inside)[0]
+
+    return added_up(context, size, containing, term, [columns])
+
+
+@register_lowering(aten.unfold_backward.default)
+def unfold_backward(
+    context: LoweringContext,
+    grad: TensorValue,
+    input_sizes: Any,
+    dimension: int,
+    size: Any,
+    step: Any,
+) -> TensorValue:
+    """``grad`` has the windows where the tensor had ``dimension``, and their elements last."""
+    require_float(grad)
+    result, dtype = context.meta_size(), compute_dtype(grad.dtype)
+    if not result:
+        raise NoLowering("a window on a number")
+    dim = normalize_dim(dimension, len(result))
+    windows = Windows(1, result[dim : dim + 1], size, step, 0)
+    containing = Containing(windows)
+    context.realize_computed(grad)
+
+    def term(ops: BodyRecorder, index: Index, offsets: Index) -> Value:
+        latest_first = _reversed(offsets, containing)
+        (window,), reached = containing.place(ops, index[dim : dim + 1], latest_first)
+        ((offset, _),) = reached
+        where = (*index[:dim], window, *index[dim + 1 :], offset)
+        inside = [(window, grad.size[dim]), *reached]
+        return load_within(ops, grad, where, dtype, 0.0, inside)[0]
+
+    return added_up(context, result, containing, term, [grad])
+
+
+def _reversed(offsets: Index, containing: Containing) -> Index:
+    """From the last window that contains an element to the first: by places in them, as eager adds up."""
+    return tuple(n - 1 - k for n, k in zip(containing.extents, offsets, strict=True))

@@ -14,8 +14,8 @@ import torch
 
 from weft_loop_ir.bodies import Value
 from weft_loop_ir.expressions import product
-from weft_loop_ir.lowering.broadcasting import broadcast_map, map_values
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype
+from weft_loop_ir.lowering.promotion import broadcast_map, map_values
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.lowering.views import normalize_dim, remove_dims

@@ -13,7 +13,6 @@ import sympy
 import torch
 
 from weft_loop_ir.bodies import Value
-from weft_loop_ir.lowering.broadcasting import map_values
 from weft_loop_ir.lowering.context import (
     LoweringContext,
     compute_dtype,
@@ -30,6 +29,7 @@ from weft_loop_ir.lowering.indexing import (
     with_a_dim,
 )
 from weft_loop_ir.lowering.pooling import lowest_value
+from weft_loop_ir.lowering.promotion import map_values
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 from weft_loop_ir.lowering.tensors import Index, TensorValue
 from weft_loop_ir.recording import BodyRecorder

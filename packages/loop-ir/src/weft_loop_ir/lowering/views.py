@@ -1,10 +1,11 @@
-"""Views: they become strides on a storage's layout and a map of indices."""
+"""Views: they become strides on a storage's layout and a map of indices; and what is made by views."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sympy
@@ -12,8 +13,9 @@ import torch
 
 from weft_loop_ir._torch import is_always_one
 from weft_loop_ir.expressions import to_expression
-from weft_loop_ir.lowering.context import LoweringContext
-from weft_loop_ir.lowering.registry import register_lowering
+from weft_loop_ir.lowering import views as views  # registers the rules that are taken here
+from weft_loop_ir.lowering.context import LoweringContext, storage_stride
+from weft_loop_ir.lowering.registry import RULES, Rule, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, Storage, TensorValue, whole
 from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.unsupported import Unsupported
@@ -431,3 +433,91 @@ def strided_window(tensor: TensorValue, fake: torch.Tensor, storage_offset: Any)
 @register_view(aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default)
 def alias(context: LoweringContext, tensor: TensorValue) -> TensorValue:
     return tensor
+
+
+# -- what select_scatter and slice_scatter replace -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Window:
+    """The elements ``start, start + step, ...`` of dimension ``dim``.
+
+    With ``drops_dim`` it is one element, and what replaces it has no dimension ``dim``.
+    """
+
+    dim: int
+    start: sympy.Expr
+    step: sympy.Expr
+    drops_dim: bool
+
+    def extent(self, source: TensorValue) -> sympy.Expr:
+        """How many elements of ``dim`` ``source`` replaces."""
+        return sympy.S.One if self.drops_dim else source.size[self.dim]
+
+    def view(self, base: TensorValue, source: TensorValue) -> TensorValue:
+        """The elements of ``base`` that ``source`` replaces, in ``source``'s shape."""
+        if self.drops_dim:
+            return select_index(base, self.dim, self.start)
+        return slice_dim(base, self.dim, self.start, self.step, self.extent(source))
+
+
+def selected(context: LoweringContext, base: TensorValue, dim: int, index: Any) -> Window:
+    d = normalize_dim(dim, len(base.size))
+    return Window(d, context.from_start(index, base.size[d]), sympy.S.One, True)
+
+
+def sliced(
+    context: LoweringContext,
+    base: TensorValue,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
+) -> Window:
+    d = normalize_dim(dim, len(base.size))
+    return Window(d, clamp_start(context, start, base.size[d]), to_expression(step), False)
+
+
+# -- views that are copied -----------------------------------------------------------------------------
+
+
+VIEWS = (
+    "view expand permute transpose.int select.int slice.Tensor squeeze squeeze.dim squeeze.dims "
+    "unsqueeze diagonal alias detach t unfold"
+).split()
+"""Views whose ``_copy`` form has the same arguments."""
+
+
+def _copy_rule(view: Rule) -> Rule:
+    def rule(context: LoweringContext, *arguments: Any, **keywords: Any) -> TensorValue:
+        result: TensorValue = view(context, *arguments, **keywords)
+        return context.copy_of(result)
+
+    return rule
+
+
+for _name in VIEWS:
+    _packet, _, _overload = _name.partition(".")
+    _view = overload(_name)
+    _copy = overload(f"{_packet}_copy" + (f".{_overload}" if _overload else ""))
+    if _view in RULES and _copy is not None:
+        register_lowering(_copy)(_copy_rule(RULES[_view]))
+
+
+@register_lowering(torch.ops.aten.contiguous.default, torch.ops.prims.copy_strided.default)
+def in_other_strides(
+    context: LoweringContext, tensor: TensorValue, *arguments: Any, **keywords: Any
+) -> TensorValue:
+    """The same elements as they lie in the result: ``contiguous`` has a view's schema and may copy."""
+    return context.copy_of(tensor, storage_stride(context.meta))
+
+
+narrow_copy = overload("narrow_copy")
+if narrow_copy is not None:
+
+    @register_lowering(narrow_copy)
+    def narrow(
+        context: LoweringContext, tensor: TensorValue, dim: int, start: Any, length: Any
+    ) -> TensorValue:
+        slice_: Rule = RULES[torch.ops.aten.slice.Tensor]
+        return context.copy_of(slice_(context, tensor, dim, start, start + length, 1))

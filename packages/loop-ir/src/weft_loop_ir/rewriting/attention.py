@@ -15,18 +15,16 @@ import sympy
 import torch
 import torch.fx
 
-from weft_loop_ir.rewriting.attention_masks import (
-    hides_nothing,
-    hides_rows,
-    is_causal,
-    is_finite,
-    lowest,
-)
 from weft_loop_ir.rewriting.attention_patterns import (
     Attention,
     Mask,
     find_attention,
+    hides_nothing,
+    hides_rows,
+    is_causal,
+    is_finite,
     keeps_order,
+    lowest,
     sizes,
 )
 from weft_loop_ir.rewriting.constant_values import ConstantValues

@@ -24,7 +24,7 @@ from weft_loop_ir.ir import (
     Stage,
 )
 from weft_loop_ir.recording import BodyRecorder
-from weft_loop_ir.schedule.element_bodies import copied_state, local_name
+from weft_loop_ir.schedule.element_loops import copied_state, local_name
 from weft_loop_ir.schedule.iterations import (
     accesses_in_loop,
     keep_to_themselves,

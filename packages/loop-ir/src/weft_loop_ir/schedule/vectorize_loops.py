@@ -1,21 +1,32 @@
-"""Loops whose iterations are independent, as nodes with the iterations for their outermost loop.
+"""Nodes of a loop's body for all iterations at once, and nodes that read what was computed so.
 
-This is the horizontal parallelisation of TensorSSA (Ma et al., DAC '24): a write ``out[i] = f(x[i])`` in a
-loop becomes one node over all of ``out``, which fuses with its neighbours and runs in parallel.  What an
-iteration keeps to itself becomes an array with a row for each.
+A matmul in the body becomes one call for all iterations: rows that follow each other, by one matrix, are one
+matmul; matrices that differ by iteration are a batch of matmuls, with the iterations for its first dimension.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import sympy
+import torch
 
-from weft_loop_ir.expressions import loop_symbol
+from weft_loop_ir.bodies.replay import IndexFunction, Replayer, unchanged
+from weft_loop_ir.expressions import loop_symbol, to_int
 from weft_loop_ir.guesses import EXPANDED_EXTENT
-from weft_loop_ir.ir import Buffer, BufferKind, Count, ExternCall, Loop, LoopVariable, Region
+from weft_loop_ir.ir import (
+    Buffer,
+    BufferKind,
+    BufferView,
+    Count,
+    ExternCall,
+    Loop,
+    LoopVariable,
+    Region,
+)
 from weft_loop_ir.loop_graph import (
     LoopGraph,
     LoopNode,
@@ -26,17 +37,215 @@ from weft_loop_ir.loop_graph import (
     touches,
     touches_in_graph,
 )
+from weft_loop_ir.recording import BodyRecorder
 from weft_loop_ir.schedule.dead_stores import without_dead_stores
-from weft_loop_ir.schedule.expand_nodes import Iterations, expanded, in_iteration, over_iterations
 from weft_loop_ir.schedule.iterations import (
     IterationAccess,
     accesses_in_loop,
     are_independent,
     trip_count,
+    value_in,
 )
-from weft_loop_ir.schedule.matmuls_of_iterations import MatmulOfAll, matmul_of_all
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """A loop that becomes the loop ``variable`` of its nodes.
+
+    ``own`` are its iterations' own buffers, each with the elements that it has in one iteration; ``matmuls``
+    the calls of its body that are made for all iterations, by name.
+    """
+
+    count: Count
+    variable: LoopVariable
+    own: Mapping[str, sympy.Expr]
+    matmuls: Mapping[str, MatmulOfAll]
+
+
+def expanded(buffer: Buffer, trips: sympy.Expr, matmul: MatmulOfAll | None) -> Buffer:
+    """``buffer`` with a row for each iteration, or as ``matmul`` makes it for all."""
+    row, layout = storage_elements(buffer), buffer.layout
+    size, stride = (trips, *layout.size), (row, *layout.stride)
+    if matmul is not None and len(matmul.size) == len(layout.size):
+        size, stride = matmul.size, (layout.size[1], sympy.S.One)
+    return replace(buffer, layout=replace(layout, size=size, stride=stride))
+
+
+def over_iterations(node: Any, iterations: Iterations, buffers: Mapping[str, Buffer]) -> Any:
+    """A node, a matmul or a loop of a body as one for all iterations; ``buffers`` are expanded already."""
+    if isinstance(node, Loop):
+        body = tuple(over_iterations(n, iterations, buffers) for n in node.body)
+        return replace(node, body=body)
+    if isinstance(node, ExternCall):
+        return iterations.matmuls[node.name].call
+    variable = iterations.variable
+    value = {iterations.count.symbol: value_in(iterations.count, variable.symbol)}
+
+    def index(expression: sympy.Expr) -> sympy.Expr:
+        return expression.xreplace(value)
+
+    loops = (variable, *node.loops)
+    return _placed(node, loops, index, iterations.own, variable.symbol, buffers)
+
+
+def in_iteration(node: Any, iterations: Iterations, buffers: Mapping[str, Buffer]) -> Any:
+    """A node or a call of a body whose iterations' ``own`` buffers have a row for each; the step is 1."""
+    number = iterations.count.symbol - iterations.count.start
+    if isinstance(node, LoopNode):
+        return _placed(node, node.loops, unchanged, iterations.own, number, buffers)
+    assert isinstance(node, ExternCall)
+
+    def placed(argument: Any) -> Any:
+        if isinstance(argument, BufferView) and argument.buffer in iterations.own:
+            moved = iterations.own[argument.buffer] * number
+            return replace(argument, offset=sympy.expand(argument.offset + moved))
+        return argument
+
+    return node.mapped(placed)
+
+
+def _placed(
+    node: LoopNode,
+    loops: tuple[LoopVariable, ...],
+    index: IndexFunction,
+    own: Mapping[str, sympy.Expr],
+    number: sympy.Expr,
+    buffers: Mapping[str, Buffer],
+) -> LoopNode:
+    """``node`` over ``loops``, with its accesses to ``own`` buffers in the row ``number``."""
+    recorder = BodyRecorder.over(
+        loops + node.reduction_loops, lambda name: buffers[name].layout.dtype
+    )
+
+    def simplified(expression: sympy.Expr) -> sympy.Expr:
+        return recorder.ranges.simplify(sympy.expand_mul(expression))
+
+    def place(name: str, where: sympy.Expr) -> tuple[str, sympy.Expr]:
+        return name, simplified(where + own[name] * number) if name in own else where
+
+    Replayer(recorder, lambda e: simplified(index(e)), place=place).replay(node.body)
+    return replace(node, loops=loops, body=recorder.body())
+
+
+# -- matmuls -------------------------------------------------------------------------------------------
+
+
+aten = torch.ops.aten
+
+BATCHES = {
+    aten.mm.default: (aten.bmm.default, aten.bmm.out),
+    aten.addmm.default: (aten.baddbmm.default, aten.baddbmm.out),
+}
+"""Matmuls, and those of a batch."""
+
+
+@dataclass(frozen=True)
+class MatmulOfAll:
+    """``call`` makes the results of all iterations, side by side in memory: a matrix (or batch) of ``size``.
+
+    ``reads`` are the accesses to what isn't an iteration's own.
+    """
+
+    call: ExternCall
+    size: tuple[sympy.Expr, ...]
+    reads: tuple[IterationAccess, ...]
+
+
+def matmul_of_all(
+    call: ExternCall, count: Count, own: Mapping[str, sympy.Expr], buffers: Mapping[str, Buffer]
+) -> MatmulOfAll | None:
+    """The matmuls of all iterations as one; None where they aren't.
+
+    ``own`` are the iterations' own buffers, which will have a row for each: of so many elements.
+    """
+    views = call.arguments
+    if call.operator not in BATCHES or call.out_variant is None or call.keywords:
+        return None
+    (result,) = call.outputs
+    if result is None or result not in own or not _is_contiguous(buffers[result]):
+        return None
+    moving = [_Moving.of(view, count, own) for view in views]
+    operands = [operand for operand in moving if operand is not None]
+    if len(operands) != len(views):
+        return None
+    trips = trip_count(count)
+    reads = tuple(o.access() for o in operands if o.view.buffer not in own)
+    rows, columns = buffers[result].layout.size
+    if call.operator is aten.mm.default and operands[1].step == 0:
+        stacked = operands[0].stacked(trips)
+        if stacked is not None:
+            one = replace(call, arguments=(stacked, operands[1].view))
+            return MatmulOfAll(one, (trips * rows, columns), reads)
+    operator, out_variant = BATCHES[call.operator]
+    batch = replace(
+        call,
+        operator=operator,
+        out_variant=out_variant,
+        arguments=tuple(operand.batch(trips) for operand in operands),
+    )
+    return MatmulOfAll(batch, (trips, rows, columns), reads)
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """``view``, as it is in the first iteration; each later one begins ``step`` elements behind."""
+
+    view: BufferView
+    step: sympy.Expr
+
+    @classmethod
+    def of(cls, view: BufferView, count: Count, own: Mapping[str, sympy.Expr]) -> _Moving | None:
+        """None where a view moves otherwise, or backwards."""
+        if any(count.symbol in e.free_symbols for e in (*view.size, *view.stride)):
+            return None
+        if view.buffer in own:
+            return (
+                cls(view, own[view.buffer])
+                if count.symbol not in view.offset.free_symbols
+                else None
+            )
+        number = sympy.Dummy(integer=True, nonnegative=True)
+        offset = sympy.expand(view.offset.subs(count.symbol, value_in(count, number)))
+        step = offset.coeff(number)
+        first = sympy.expand(offset - step * number)
+        if number in first.free_symbols or not step.is_nonnegative:
+            return None
+        return cls(replace(view, offset=first), step)
+
+    def access(self) -> IterationAccess:
+        """What all iterations read."""
+        view = self.view
+        strides = tuple(to_int(s) for s in view.stride)
+        extents = tuple(to_int(n) for n in view.size)
+        return IterationAccess(
+            view.buffer, False, to_int(self.step), strides, extents, view.offset, is_opaque=False
+        )
+
+    def stacked(self, trips: sympy.Expr) -> BufferView | None:
+        """The rows of all iterations as one matrix; None where they don't follow each other."""
+        (rows, inner), (stride, unit) = self.view.size, self.view.stride
+        if self.step == 0 or not (rows == 1 or sympy.expand(self.step - rows * stride) == 0):
+            return None
+        stride = self.step if rows == 1 else stride
+        return replace(self.view, size=(rows * trips, inner), stride=(stride, unit))
+
+    def batch(self, trips: sympy.Expr) -> BufferView:
+        """The matrices of all iterations; a vector, which is added to each row, as matrices of one row."""
+        size, stride = self.view.size, self.view.stride
+        if len(size) == 1:
+            size, stride = (sympy.S.One, *size), (sympy.S.Zero, *stride)
+        return replace(self.view, size=(trips, *size), stride=(self.step, *stride))
+
+
+def _is_contiguous(buffer: Buffer) -> bool:
+    layout = buffer.layout
+    follows = layout.size[0] == 1 or layout.stride[0] == layout.size[1]
+    return bool(layout.stride[1] == 1 and follows)
+
+
+# -- loops ---------------------------------------------------------------------------------------------
 
 
 def vectorize_loops(loop_graph: LoopGraph, options: ScheduleOptions) -> LoopGraph:
