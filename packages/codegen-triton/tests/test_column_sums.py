@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.column_sums.find_sums import sum_columns_by_rows
 from weft_codegen_triton.gpu import REFERENCE
-from weft_codegen_triton.kernel.rows_and_columns import RowsAndColumns
+from weft_codegen_triton.kernel.column_totals import RowsAndColumns
 from weft_loop_ir import Kernel, Schedule, evaluate, item_writes, verify
 
 T = torch.Tensor

@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.recordable import is_recordable
-from weft_codegen_triton.rewriting.scalar_lanes import compute_side_by_side
+from weft_codegen_triton.rewriting.scalars import compute_side_by_side
 
 Tensors = list[torch.Tensor]
 

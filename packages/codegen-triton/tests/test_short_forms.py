@@ -10,7 +10,7 @@ import pytest
 import sympy
 import torch
 from torch.nn import functional as F
-from weft_codegen_triton.kernel.short_forms import ALWAYS, FOR_HALF
+from weft_codegen_triton.kernel.operations import ALWAYS, FOR_HALF
 from weft_loop_ir import LoopBody, Value, ranges_for
 from weft_loop_ir.bodies.patterns import rewritten
 from weft_loop_ir.evaluate import TorchOps

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from weft_loop_ir import disk_cache
 from weft_loop_ir.disk_cache import (
     CacheWarning,
     DamagedEntry,
     cache_folder,
     collect,
     has_entry,
-    locations,
     locked,
     private_folder,
     read_entry,
@@ -35,7 +35,7 @@ STRANGER = 12345
 
 @pytest.fixture(autouse=True)
 def _every_warning_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locations, "_warned", set())
+    monkeypatch.setattr(disk_cache, "_warned", set())
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_entries_of_others(folder: Path, give_away: Callable[[Path], None]) -> N
         for looks in (True, False):
             write_entry(folder, "entry", b"planted")
             spoil(folder / "entry")
-            locations._warned.clear()
+            disk_cache._warned.clear()
             with pytest.warns(CacheWarning, match="entry"):
                 assert not (has_entry(folder, "entry") if looks else _is_read(folder, "entry"))
             assert not (folder / "entry").exists()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from weft_codegen_triton.host.printed_host import PrintedHost
+from weft_codegen_triton.kernel.frame import kernel_text
 from weft_codegen_triton.kernel.kernel_printer import KERNEL_IMPORTS, Function
-from weft_codegen_triton.kernel.templates import kernel_text
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from weft_loop_ir import call_library, lies_in, settle
 from weft_codegen_triton.errors import IndicesTooLarge
 from weft_codegen_triton.generated import PrintedProgram
 from weft_codegen_triton.host.expressions import bits_of_float
-from weft_codegen_triton.host.launches import ALIGNED
+from weft_codegen_triton.host.printed_host import ALIGNED
 from weft_codegen_triton.kernel.kernel_printer import Function
 from weft_codegen_triton.runtime.cuda_device import CudaDevice
 from weft_codegen_triton.runtime.cuda_graph import beside_recordings
-from weft_codegen_triton.runtime.host_functions import HostFunctions
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
+from weft_codegen_triton.runtime.launch_list import HostFunctions
 from weft_codegen_triton.runtime.memory import copy_memory, empty_result, reserve
 
 Load = Callable[[Mapping[str, Function]], dict[str, Callable[..., None]]]

@@ -13,7 +13,7 @@ from weft_codegen_triton._torch import set_grad_enabled
 from weft_codegen_triton.errors import IndicesTooLarge
 from weft_codegen_triton.generated import GeneratedProgram
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.runtime.host_functions import HostFunctions
+from weft_codegen_triton.runtime.launch_list import HostFunctions
 from weft_codegen_triton.runtime.replays import Replays
 
 NOT_RECORDED = "not asked for, not sound, or too short"

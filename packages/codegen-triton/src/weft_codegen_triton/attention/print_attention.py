@@ -25,8 +25,7 @@ from weft_codegen_triton.attention.functions import (
 from weft_codegen_triton.attention.score_printer import LOG2_E, ScorePrinter
 from weft_codegen_triton.attention.seen_blocks import seen_keys
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.kernel.dtypes import triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.dtypes import INDEX, triton_dtype
 from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 

@@ -26,8 +26,7 @@ from weft_codegen_triton.attention.functions import (
 from weft_codegen_triton.attention.score_printer import ScorePrinter
 from weft_codegen_triton.attention.seen_blocks import seeing_rows, seen_keys
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.kernel.dtypes import triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
+from weft_codegen_triton.kernel.dtypes import INDEX, loop_bound, triton_dtype
 from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 

@@ -19,10 +19,10 @@ from weft_codegen_triton.attention.print_prologues import RowStores
 from weft_codegen_triton.attention.seen_blocks import key_range
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import power_of_two
-from weft_codegen_triton.kernel.expressions import loop_bound
+from weft_codegen_triton.kernel.dtypes import loop_bound
+from weft_codegen_triton.kernel.frame import program_id
 from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, Scratch
-from weft_codegen_triton.kernel.templates import program_id
 from weft_codegen_triton.options import INT32_SAFE
 
 JOINED_A_THREAD = 128

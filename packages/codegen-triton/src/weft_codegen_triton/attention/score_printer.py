@@ -31,11 +31,10 @@ from weft_codegen_triton.attention.narrow_positions import with_narrow_positions
 from weft_codegen_triton.attention.print_prologues import computed_rows
 from weft_codegen_triton.kernel.blocks import GRID_LIMIT
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
-from weft_codegen_triton.kernel.dtypes import pointer_type, triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.dtypes import INDEX, pointer_type, triton_dtype
+from weft_codegen_triton.kernel.frame import definition, program_id
 from weft_codegen_triton.kernel.index_bounds import Bound, SymbolicIndices, body_bounds, bounds_of
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch, pointers_of
-from weft_codegen_triton.kernel.templates import definition, program_id
 
 WHOLE = 128
 """A multiple of the sides of every tile."""

@@ -13,7 +13,7 @@ import torch
 from weft_loop_ir import KeyBounds, LoopBody, print_index
 
 from weft_codegen_triton.attention.score_printer import ScorePrinter
-from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
+from weft_codegen_triton.kernel.dtypes import INDEX, loop_bound
 from weft_codegen_triton.options import INT32_SAFE
 
 SCANNED = 1024

@@ -29,7 +29,7 @@ from weft_loop_ir.expressions import unit_stride
 from weft_codegen_triton.column_sums.parts import PartsOfColumns, flat, with_parts, with_sizes
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.kernel.blocks import SUMMING_PROGRAMS, extent, lies_by_columns
-from weft_codegen_triton.kernel.rows_and_columns import RowsAndColumns
+from weft_codegen_triton.kernel.column_totals import RowsAndColumns
 
 MIN_PART = 8
 """Rows: the sums of fewer would be about as much to write and read as the rows."""

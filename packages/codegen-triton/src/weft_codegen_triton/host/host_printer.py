@@ -50,8 +50,13 @@ from weft_codegen_triton.host.extern_calls import (
     print_sharing,
     returns_list,
 )
-from weft_codegen_triton.host.launches import IS_ALIGNED, LaunchArgument, LaunchPrinter
-from weft_codegen_triton.host.printed_host import KernelLaunch, PrintedHost
+from weft_codegen_triton.host.printed_host import (
+    IS_ALIGNED,
+    KernelLaunch,
+    LaunchArgument,
+    LaunchPrinter,
+    PrintedHost,
+)
 from weft_codegen_triton.host.regions import every_step, print_branch, print_loop, read_within
 from weft_codegen_triton.host.steps_of_each_call import (
     head_length,

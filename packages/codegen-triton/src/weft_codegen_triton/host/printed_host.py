@@ -1,15 +1,19 @@
-"""A host program as text, with what its functions take and give, and the launches that it makes."""
+"""A host program as text, with what its functions take and give, and the launches that it makes.
+
+Launches of kernels that follow each other are one call of it.  Most arguments of a launch are a tensor's
+address, or a place in the arena: one of few values and a number added to it.  The program hands those values
+over once, and the launches are made of them without Python.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 from weft_loop_ir import SymbolInput
 
-from weft_codegen_triton.host.launches import Launch
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 
@@ -49,3 +53,84 @@ class KernelLaunch:
     printed: PrintedKernel
     name: str
     origins: tuple[str, ...]
+
+
+# -- launches ------------------------------------------------------------------------------------------
+
+
+LaunchArgument = tuple[str, int]
+"""A Python expression and an integer that is added to it; the expression may be empty, for 0."""
+
+Term = tuple[int, int]
+"""The position of a value that the program hands over, from 1 on, and what is added; position 0 is 0."""
+
+
+ALIGNED = "_aligned"
+"""What ends the name of a list of launches for sizes that are multiples of 16."""
+
+IS_ALIGNED = "is_aligned"
+"""The program's variable that says whether they are."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One of a list: the name of a function, and its columns, rows and arguments."""
+
+    function: str
+    terms: tuple[Term, ...]
+
+
+@dataclass
+class LaunchPrinter:
+    """Collects launches, until something else comes between, and prints the call that makes them.
+
+    ``lists`` are the launches of each call, by the name that the program calls.  Those of a function in
+    ``varied`` are made by another name where the program's sizes are aligned.
+    """
+
+    emit: Callable[[str], None]
+    varied: Set[str] = frozenset()
+    lists: dict[str, tuple[Launch, ...]] = field(default_factory=dict)
+    _pending: list[Launch] = field(default_factory=list)
+    _values: dict[str, int] = field(default_factory=dict)
+    _released: list[str] = field(default_factory=list)
+
+    def add(self, function: str, operands: Sequence[LaunchArgument], comment: str) -> None:
+        """Launch ``function`` with ``operands``: columns, rows (none where one is 0), and its arguments."""
+        texts = [_text(operand) for operand in operands]
+        self.emit(f"# {function}[{texts[0]}, {texts[1]}]({', '.join(texts[2:])}): {comment}")
+        self._pending.append(Launch(function, tuple(self._term(o) for o in operands)))
+
+    def _term(self, operand: LaunchArgument) -> Term:
+        expression, offset = operand
+        if not expression:
+            return 0, offset
+        return self._values.setdefault(expression, len(self._values) + 1), offset
+
+    def release(self, variables: Sequence[str]) -> None:
+        """Drop ``variables``, whose memory the launches collected so far may need."""
+        self._released += variables
+        if not self._pending:
+            self.flush()
+
+    def flush(self) -> None:
+        """Print the call of what has been collected."""
+        if self._pending:
+            name = f"launch{len(self.lists)}"
+            self.lists[name] = tuple(self._pending)
+            called = name
+            if any(launch.function in self.varied for launch in self._pending):
+                called = f"({name}{ALIGNED} if {IS_ALIGNED} else {name})"
+            self.emit(f"{called}({', '.join(['stream', *self._values])})")
+            self._pending.clear()
+            self._values.clear()
+        if self._released:
+            self.emit(f"del {', '.join(self._released)}")
+            self._released.clear()
+
+
+def _text(operand: LaunchArgument) -> str:
+    expression, offset = operand
+    if not expression:
+        return str(offset)
+    return f"{expression} + {offset}" if offset else expression

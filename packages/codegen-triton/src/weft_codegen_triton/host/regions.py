@@ -27,7 +27,7 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.host.expressions import print_size
-from weft_codegen_triton.host.launches import LaunchPrinter
+from weft_codegen_triton.host.printed_host import LaunchPrinter
 from weft_codegen_triton.program_loops.find_loops import ProgramLoop
 
 

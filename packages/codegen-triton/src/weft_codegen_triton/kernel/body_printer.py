@@ -23,20 +23,19 @@ from weft_loop_ir.ops import (
 )
 from weft_loop_ir.unsupported import Unsupported
 
+from weft_codegen_triton.kernel.aligned_sizes import SizeNumbers
 from weft_codegen_triton.kernel.bit_fields import BitField, BitFields
 from weft_codegen_triton.kernel.dtypes import (
     ATOMIC_ADD,
     EIGHT_BITS,
+    INDEX,
     literal,
     triton_dtype,
     wrapped,
 )
-from weft_codegen_triton.kernel.expressions import INDEX
 from weft_codegen_triton.kernel.index_bounds import is_beyond
 from weft_codegen_triton.kernel.known_values import KnownValues
-from weft_codegen_triton.kernel.operations import template
-from weft_codegen_triton.kernel.short_forms import ALWAYS, FOR_HALF
-from weft_codegen_triton.kernel.size_numbers import SizeNumbers
+from weft_codegen_triton.kernel.operations import ALWAYS, FOR_HALF, template
 
 Axes = frozenset[str]
 NO_AXES: Axes = frozenset()

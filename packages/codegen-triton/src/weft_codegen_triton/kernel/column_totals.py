@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import sympy
 import torch
-from weft_loop_ir import Kernel, LoopBody
+from weft_loop_ir import Buffer, Expansion, FusedKernel, Kernel, LoopBody
 
 from weft_codegen_triton.kernel.blocks import extent
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text
 from weft_codegen_triton.kernel.dtypes import triton_dtype
+from weft_codegen_triton.kernel.frame import program_id
 from weft_codegen_triton.kernel.row_space import RowSpace
-from weft_codegen_triton.kernel.rows_and_columns import RowsAndColumns
-from weft_codegen_triton.kernel.templates import program_id
 
 
 @dataclass(eq=False)
@@ -69,3 +69,20 @@ class ColumnTotals:
             row = f"{program_id(0)} * {printer.number(extent(space.inner))}"
             address = f"{printer.pointers[buffer]} + {row} + {printer.number(index)}"
             printer.emit(f"tl.store({address}, tl.sum({name}, 0)[None, :], {mask})")
+
+
+@dataclass(frozen=True)
+class RowsAndColumns(FusedKernel):
+    """``rows``, each of whose programs goes through ``part`` of them, and ``sums`` of columns of these.
+
+    ``sums`` add up the same parts: their first outer loop is over them.  The stages that follow those of
+    ``rows`` are theirs over the loops of ``rows``: what such a reduction stores lies at an index over columns
+    alone, in the part's own row of the buffer.
+    """
+
+    rows: Kernel
+    sums: tuple[Kernel, ...]
+    part: int
+
+    def expanded(self, buffers: Mapping[str, Buffer]) -> Expansion:
+        return Expansion({}, (self.rows, *self.sums))

@@ -1,11 +1,14 @@
-"""How dtypes and numbers are written in Triton."""
+"""How dtypes, numbers and index expressions are written in Triton."""
 
 from __future__ import annotations
 
 import math
 import re
 
+import sympy
 import torch
+from weft_loop_ir import IndexSpelling
+from weft_loop_ir.expressions import unit_stride
 from weft_loop_ir.ops import FLOAT8
 from weft_loop_ir.unsupported import Unsupported
 
@@ -74,3 +77,25 @@ def highest(dtype: torch.dtype) -> str:
     if dtype.is_floating_point:
         return 'float("inf")'
     return "1" if dtype is torch.bool else str(torch.iinfo(dtype).max)
+
+
+# -- index expressions ---------------------------------------------------------------------------------
+
+
+INDEX = IndexSpelling(
+    quotient="({} // {})",
+    floor_quotient="weft.floordiv({}, {})",
+    floor_remainder="weft.floormod({}, {})",
+    minimum="tl.minimum({}, {})",
+    maximum="tl.maximum({}, {})",
+)
+
+
+def loop_bound(number: str) -> str:
+    """``number`` as a loop's bound: the interpreter's own are arrays, which bound none."""
+    return number if number.isdigit() else f"math.bound({number})"
+
+
+def steps_by_one(expression: sympy.Expr, symbol: sympy.Symbol) -> bool:
+    """The same in either direction."""
+    return unit_stride(expression, symbol) or unit_stride(-expression, symbol)

@@ -11,7 +11,7 @@ from weft_loop_ir import Buffer, Kernel, SizeFloat
 from weft_loop_ir.bodies import Combining
 from weft_loop_ir.ops import FLOAT8, STORAGE_ONLY
 
-from weft_codegen_triton.kernel.aligned_sizes import aligning_products, is_aligned
+from weft_codegen_triton.kernel.aligned_sizes import SizeNumbers, aligning_products, is_aligned
 from weft_codegen_triton.kernel.blocks import (
     BUSY_TILES,
     GRID_LIMIT,
@@ -25,7 +25,15 @@ from weft_codegen_triton.kernel.blocks import (
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Tile
 from weft_codegen_triton.kernel.dtypes import pointer_type
-from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis
+from weft_codegen_triton.kernel.frame import (
+    NAME,
+    POSITIONS,
+    KernelFrame,
+    RowLimits,
+    definition,
+    kernel_text,
+    print_axis,
+)
 from weft_codegen_triton.kernel.index_bounds import (
     ALWAYS_WIDE,
     Bound,
@@ -41,8 +49,6 @@ from weft_codegen_triton.kernel.loop_order import with_contiguous_rows
 from weft_codegen_triton.kernel.loop_printer import print_sequential_stage
 from weft_codegen_triton.kernel.reduction_printer import ReductionPrinter
 from weft_codegen_triton.kernel.scan_printer import print_scan
-from weft_codegen_triton.kernel.size_numbers import SizeNumbers
-from weft_codegen_triton.kernel.templates import NAME, POSITIONS, definition, kernel_text
 from weft_codegen_triton.options import INT32_SAFE
 
 COMBINE = f"{NAME}_combine"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft_loop_ir import Stage
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text
-from weft_codegen_triton.kernel.expressions import loop_bound
+from weft_codegen_triton.kernel.dtypes import loop_bound
 
 
 def print_sequential_stage(printer: BodyPrinter, stage: Stage) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import sympy
 
 from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.kernel.frame import NAME, definition, part_text, program_id
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel
-from weft_codegen_triton.kernel.templates import NAME, definition, part_text, program_id
 
 MAX_PROGRAMS = 32
 """Programs for each multiprocessor of a kernel that fills a GPU for long enough without others."""

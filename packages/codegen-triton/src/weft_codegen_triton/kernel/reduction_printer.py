@@ -31,15 +31,19 @@ from weft_codegen_triton.kernel.blocks import (
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
 from weft_codegen_triton.kernel.cache_hints import CacheHints
-from weft_codegen_triton.kernel.column_totals import ColumnTotals
-from weft_codegen_triton.kernel.expressions import loop_bound
-from weft_codegen_triton.kernel.frame import KernelFrame, RowLimits, print_axis, split_index
+from weft_codegen_triton.kernel.column_totals import ColumnTotals, RowsAndColumns
+from weft_codegen_triton.kernel.dtypes import loop_bound
+from weft_codegen_triton.kernel.frame import (
+    KernelFrame,
+    RowLimits,
+    print_axis,
+    program_id,
+    split_index,
+    unrolled,
+)
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
 from weft_codegen_triton.kernel.recomputation import recomputable_rows
-from weft_codegen_triton.kernel.row_space import RowSpace, Span
-from weft_codegen_triton.kernel.row_vectors import row_start, row_vectors
-from weft_codegen_triton.kernel.rows_and_columns import RowsAndColumns
-from weft_codegen_triton.kernel.templates import program_id, unrolled
+from weft_codegen_triton.kernel.row_space import RowSpace, Span, row_start, row_vectors
 
 UNROLLED = 4
 """Steps of a loop over vectors that are done at once."""

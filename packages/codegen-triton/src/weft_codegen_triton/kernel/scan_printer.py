@@ -24,8 +24,7 @@ from weft_codegen_triton.kernel.blocks import (
     static,
 )
 from weft_codegen_triton.kernel.body_printer import NO_AXES, BodyPrinter, Text, Tile
-from weft_codegen_triton.kernel.dtypes import literal, triton_dtype
-from weft_codegen_triton.kernel.expressions import loop_bound, steps_by_one
+from weft_codegen_triton.kernel.dtypes import literal, loop_bound, steps_by_one, triton_dtype
 from weft_codegen_triton.kernel.frame import KernelFrame, print_axis
 
 ELEMENTS = 1024

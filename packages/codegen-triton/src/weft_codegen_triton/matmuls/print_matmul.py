@@ -17,8 +17,8 @@ from weft_loop_ir.contractions import BATCH, COLUMN, ROW, TAP, Contraction, Loop
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, Text, Tile
 from weft_codegen_triton.kernel.cache_hints import DROP
-from weft_codegen_triton.kernel.dtypes import literal, pointer_type, triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX, loop_bound
+from weft_codegen_triton.kernel.dtypes import INDEX, literal, loop_bound, pointer_type, triton_dtype
+from weft_codegen_triton.kernel.frame import definition, program_id, unrolled
 from weft_codegen_triton.kernel.index_bounds import (
     ALWAYS_WIDE,
     Bound,
@@ -33,7 +33,6 @@ from weft_codegen_triton.kernel.kernel_printer import (
     pointers_of,
     stores_half,
 )
-from weft_codegen_triton.kernel.templates import definition, program_id, unrolled
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.matmuls.print_operand import (

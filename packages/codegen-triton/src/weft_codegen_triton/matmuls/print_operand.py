@@ -23,8 +23,7 @@ from weft_loop_ir.contractions import (
 from weft_loop_ir.ops import HALVES
 
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text, Tile, Word
-from weft_codegen_triton.kernel.dtypes import triton_dtype
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.dtypes import INDEX, triton_dtype
 from weft_codegen_triton.matmuls.words import (
     ALONE,
     WORD_BYTES,

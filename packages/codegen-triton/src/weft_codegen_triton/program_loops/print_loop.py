@@ -26,10 +26,9 @@ from weft_loop_ir import (
 )
 
 from weft_codegen_triton.kernel.blocks import ELEMENTS_PER_WARP
-from weft_codegen_triton.kernel.dtypes import pointer_type
-from weft_codegen_triton.kernel.expressions import INDEX
+from weft_codegen_triton.kernel.dtypes import INDEX, pointer_type
+from weft_codegen_triton.kernel.frame import NAME, definition, part_text, program_id
 from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, Scratch
-from weft_codegen_triton.kernel.templates import NAME, definition, part_text, program_id
 from weft_codegen_triton.program_loops.find_loops import ProgramLoop
 
 MAX_WARPS = 16

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.fx
 from weft_loop_ir.guesses import MATMUL_EXTENT
-from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, source_of
+from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, replace, source_of
 
 from weft_codegen_triton.gpu import GRAPH_LAUNCH, Gpu
 
@@ -198,8 +198,7 @@ def _pad(padding: Padding, made: dict[PaddedMatrix, Node], results: dict[Node, N
         result = call_before(
             node, aten.clone.default, result, memory_format=torch.contiguous_format
         )
-    node.replace_all_uses_with(result)
-    node.graph.erase_node(node)
+    replace(node, result)
     return result
 
 
@@ -258,8 +257,7 @@ def _cut(node: torch.fx.Node, gpu: Gpu) -> None:
             operands[0] = _sliced(node, operands[0], start, end)
         part = call_before(node, node.target, *operands, **node.kwargs)
         whole = insert_call(node, value, aten.slice_scatter.default, whole, part, 1, start, end)
-    node.replace_all_uses_with(whole)
-    node.graph.erase_node(node)
+    replace(node, whole)
 
 
 def _edges(value: torch.Tensor, gpu: Gpu) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static
+from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, replace
 
 from weft_codegen_triton.gpu import HOST_LAUNCH, Gpu
 
@@ -141,8 +141,7 @@ def _rewrite(sums: RowSums) -> None:
         total = call(aten.add.Tensor, table, total)
     if wide != value.dtype:
         total = call(aten._to_copy.default, total, dtype=value.dtype)
-    node.replace_all_uses_with(total)
-    node.graph.erase_node(node)
+    replace(node, total)
 
 
 def _part(positions: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_loop_ir.rewriting.fakes import call_before, insert_call
+from weft_loop_ir.rewriting.fakes import call_before, insert_call, replace
 
 aten, weft = torch.ops.aten, torch.ops.weft
 
@@ -227,5 +227,4 @@ def _draw_seeds(nodes: list[torch.fx.Node]) -> torch.fx.Node:
 def _replace(node: torch.fx.Node, new: torch.fx.Node) -> None:
     """Let ``new`` stand for ``node``, and lie as it does."""
     new.meta["val"] = node.meta["val"]
-    node.replace_all_uses_with(new)
-    node.graph.erase_node(node)
+    replace(node, new)

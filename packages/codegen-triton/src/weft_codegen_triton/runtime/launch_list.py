@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from weft_codegen_triton.runtime.cuda_graph import Compute
 
 Launches = Sequence[tuple[Callable[..., None], Sequence[tuple[int, int]]]]
 """Launchers and their terms: columns, rows and arguments.
@@ -24,3 +29,20 @@ class LaunchList:
             columns, rows, *arguments = [given[position] + more for position, more in terms]
             if columns and rows:
                 launch(stream, columns, rows, *arguments)
+
+
+# -- functions -----------------------------------------------------------------------------------------
+
+
+Prepare = Callable[
+    [list[Any], Sequence[torch.Tensor]], tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]
+]
+Finish = Callable[[list[Any], Sequence[torch.Tensor], int, Sequence[torch.Tensor]], tuple[Any, ...]]
+
+
+class HostFunctions(NamedTuple):
+    """What a host program's module defines; not all have a head to ``prepare``."""
+
+    prepare: Prepare | None
+    compute: Compute
+    finish: Finish

@@ -19,7 +19,7 @@ import torch.fx
 
 from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.rewriting.attention_patterns import RESHAPES, keeps_elements, keeps_order, sizes
-from weft_loop_ir.rewriting.fakes import ancestors, call_before, is_view, source_of
+from weft_loop_ir.rewriting.fakes import ancestors, call_before, is_view, replace, source_of
 
 aten = torch.ops.aten
 
@@ -258,8 +258,7 @@ def _turn(matmul: Node) -> None:
     rows = call_before(matmul, aten.transpose.int, matmul.args[1], 1, 2)
     turned = call_before(matmul, aten.bmm.default, rows, source_of(matmul).args[0])
     columns = call_before(matmul, aten.transpose.int, turned, 1, 2)
-    matmul.replace_all_uses_with(columns)
-    matmul.graph.erase_node(matmul)
+    replace(matmul, columns)
 
 
 def _widened(node: Node, before: Node) -> Node:
@@ -288,5 +287,4 @@ def _sum_over_results(total: Node, found: DifferentiatedAttention) -> None:
     if rows.meta["val"].shape != size:
         extents = [n if isinstance(n, int) else -1 for n in size]
         rows = call_before(total, aten.view.default, rows, extents)
-    total.replace_all_uses_with(rows)
-    total.graph.erase_node(total)
+    replace(total, rows)

@@ -69,6 +69,12 @@ def call_before(
     return node
 
 
+def replace(node: torch.fx.Node, new: torch.fx.Node) -> None:
+    """Let ``new`` stand for ``node``, which goes."""
+    node.replace_all_uses_with(new)
+    node.graph.erase_node(node)
+
+
 def source_of(node: torch.fx.Node, position: int = 0) -> torch.fx.Node:
     """The argument of ``node`` at that position, which is a node."""
     source = node.args[position]

@@ -15,7 +15,7 @@ import torch.fx
 
 from weft_loop_ir._torch import OpOverload, named_arguments
 from weft_loop_ir.rewriting.constant_values import ConstantValues
-from weft_loop_ir.rewriting.fakes import computed, insert_call
+from weft_loop_ir.rewriting.fakes import computed, insert_call, replace
 
 aten = torch.ops.aten
 
@@ -35,8 +35,7 @@ def slice_known_indices(graph: torch.fx.Graph) -> int:
             found = read(node) if node.meta["val"].is_contiguous() else None
             run = None if found is None else _run(found.index, known)
             if found is not None and run is not None and _is_inside(run, found):
-                node.replace_all_uses_with(_sliced(node, found, run))
-                graph.erase_node(node)
+                replace(node, _sliced(node, found, run))
                 count += 1
     return count
 
