@@ -16,7 +16,8 @@ import weft
 from weft.allowed_values import allowed, expression_of_parts, expression_parts
 from weft.pipeline import Pipeline
 from weft.program_cache import ProgramCache
-from weft_loop_ir.disk_cache import CacheWarning, locations
+from weft_loop_ir import disk_cache
+from weft_loop_ir.disk_cache import CacheWarning
 
 
 def function(x: torch.Tensor) -> torch.Tensor:
@@ -161,7 +162,7 @@ def test_any_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(3, 4)
     compiled(tmp_path / "programs")[0](x)
     for _ in range(60):
-        locations._warned.clear()
+        disk_cache._warned.clear()
         files = [p for p in tmp_path.glob("*/*") if p.suffix in (".program", ".sum", ".so")]
         entry = generator.choice(sorted(files))
         other = generator.choice([p for p in files if p.is_file()]).read_bytes()

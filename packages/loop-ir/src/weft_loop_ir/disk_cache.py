@@ -67,7 +67,7 @@ def cache_folder(name: str, chosen: Path | None = None, limit: int | None = None
     """The folder of the cache ``name``, which is made if need be: ``chosen``, or one named so.
 
     From then on this process keeps it below ``limit`` bytes (0: any number; None: what
-    :func:`~weft_loop_ir.disk_cache.eviction.size_limit` says).  Where that can't be used, this process has
+    :func:`~weft_loop_ir.disk_cache.size_limit` says).  Where that can't be used, this process has
     one of its own in the temporary directory, and a warning says why.  Raises OSError where there is no
     temporary directory either.
     """

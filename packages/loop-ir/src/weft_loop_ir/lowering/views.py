@@ -13,7 +13,6 @@ import torch
 
 from weft_loop_ir._torch import is_always_one
 from weft_loop_ir.expressions import to_expression
-from weft_loop_ir.lowering import views as views  # registers the rules that are taken here
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.registry import RULES, Rule, overload, register_lowering
 from weft_loop_ir.lowering.tensors import Index, Storage, TensorValue, whole
