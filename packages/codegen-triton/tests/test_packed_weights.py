@@ -174,4 +174,6 @@ def test_beside_float64(
     (result,) = program(x, w, s, z)
     exact = F.linear(x.double(), made(w, s.double(), z.double()))
     errors = [(r.double() - exact).norm() / exact.norm() for r in (result, function(x, w, s, z))]
-    assert errors[0] <= 2 * errors[1] + torch.finfo(dtype).eps  # sums have another order
+    # sums have another order: Triton's interpreter adds up the 2048 rows of a block one after another
+    in_sequence = 8 * torch.finfo(torch.float32).eps
+    assert errors[0] <= 2 * errors[1] + torch.finfo(dtype).eps + in_sequence
