@@ -208,7 +208,7 @@ def _body(lines: list[str], body: LoopBody, depth: int) -> None:
             _body(lines, body, depth + 1)
             lines.append(f"{pad}    yield {_operand(body.result)}")
             continue
-        lines.append(pad + _instruction(position, instruction))
+        lines.append(pad + format_instruction(position, instruction))
 
 
 def _operand(argument: Any) -> str:
@@ -218,16 +218,19 @@ def _operand(argument: Any) -> str:
         return _dtype(argument)
     if isinstance(argument, CombineFunction):
         return _combine_function(argument)
+    if isinstance(argument, LoopBody):
+        return f"<body of {len(argument.instructions)}>"
     return str(argument)
 
 
 def _combine_function(combine_function: CombineFunction) -> str:
     """The function in braces, a statement after the other."""
     instructions = combine_function.body.instructions
-    return f"{{{'; '.join(_instruction(k, i) for k, i in enumerate(instructions))}}}"
+    return f"{{{'; '.join(format_instruction(k, i) for k, i in enumerate(instructions))}}}"
 
 
-def _instruction(position: int, instruction: Instruction) -> str:
+def format_instruction(position: int, instruction: Instruction) -> str:
+    """One instruction, the one at ``position`` of its body, as a line of text."""
     match instruction:
         case Store():
             place = f"{instruction.buffer}[{instruction.index}]"

@@ -21,6 +21,7 @@ from weft_loop_ir.bodies import (
 )
 from weft_loop_ir.data_symbols import defined_symbols, item_symbols, layout_symbols
 from weft_loop_ir.expressions import foreign_part
+from weft_loop_ir.format import format_instruction
 from weft_loop_ir.ir import (
     Branch,
     Buffer,
@@ -278,7 +279,7 @@ class _Checker:
         lines = [f"{self.where}, instruction {position}: {problem}"]
         for k in range(max(0, position - 3), min(len(body.instructions), position + 4)):
             mark = "->" if k == position else "  "
-            lines.append(f"  {mark} {k}: {describe(body.instructions[k])}")
+            lines.append(f"  {mark} {format_instruction(k, body.instructions[k])}")
         raise VerificationError("\n".join(lines))
 
     def _body(
@@ -374,19 +375,3 @@ class _Checker:
             if instruction.index.free_symbols & inner:
                 return "a reduction's result is stored at an index over the inner loops"
         return None
-
-
-def describe(instruction: Instruction) -> str:
-    """One instruction as a line of text."""
-    arguments = []
-    for argument in instruction.arguments:
-        if isinstance(argument, Value):
-            arguments.append(f"%{argument.index}")
-        elif isinstance(argument, LoopBody):
-            arguments.append(f"<body of {len(argument.instructions)}>")
-        elif isinstance(argument, torch.dtype):
-            arguments.append(str(argument).removeprefix("torch."))
-        else:
-            arguments.append(str(argument))
-    suffix = "" if instruction.dtype is None else f" : {str(instruction.dtype)[6:]}"
-    return f"{instruction.operation}({', '.join(arguments)}){suffix}"

@@ -65,6 +65,43 @@ class _Trial:
     library: float | None = None
     times: dict[int, float] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.shaped = [*self.forms]
+        """The forms in their best tiles, of those that have been tried."""
+        self._groups = _by_tiles(self.forms)
+
+    @property
+    def group_count(self) -> int:
+        """How many groups of forms there are that have the same tiles to choose from."""
+        return len(self._groups)
+
+    def _members(self, group: int) -> Sequence[int]:
+        return self._groups[group] if group < len(self._groups) else ()
+
+    def in_tiles(self, group: int) -> list[MatmulKernel]:
+        """The first form of a group, in each of its tiles; none where the group is not there."""
+        return [
+            replace(self.forms[k], tile=tile)
+            for k in self._members(group)[:1]
+            for tile in self.forms[k].tiles
+        ]
+
+    def others_in_best_tile(
+        self, group: int, tried: Sequence[MatmulKernel], times: Mapping[int, float]
+    ) -> list[MatmulKernel]:
+        """The other forms of a group in the tile in which the first, ``tried`` in all, has the least time."""
+        members, best = self._members(group), min(times, key=times.__getitem__, default=0)
+        for k in members:
+            self.shaped[k] = replace(self.shaped[k], tile=tried[best].tile)
+        if times:
+            self.times[members[0]] = times[best]
+        return [self.shaped[k] for k in members[1:]]
+
+    def note_others(self, group: int, times: Mapping[int, float]) -> None:
+        """Note the times of what :meth:`others_in_best_tile` gave."""
+        members = self._members(group)
+        self.times.update((members[k + 1], time) for k, time in times.items())
+
 
 @dataclass(eq=False)
 class MatmulChooser:
@@ -135,32 +172,20 @@ class MatmulChooser:
         Forms that have other tiles to choose from are among themselves.
         """
         trials = self._trials(problems, REPRESENTATIVE[-1])
-        shaped = [[*trial.forms] for trial in trials]
-        groups = [_by_tiles(trial.forms) for trial in trials]
-        for number in range(max(map(len, groups), default=0)):
-            members = [group[number] if number < len(group) else () for group in groups]
-            tiled = [
-                _in_tiles(trial.forms[k]) if (k := next(iter(positions), None)) is not None else []
-                for trial, positions in zip(trials, members, strict=True)
-            ]
+        for group in range(max((trial.group_count for trial in trials), default=0)):
+            tiled = [trial.in_tiles(group) for trial in trials]
             by_tile = self._times(trials, tiled)
-            others = []
-            for trial, forms, times, positions, all_forms in zip(
-                trials, tiled, by_tile, members, shaped, strict=True
-            ):
-                best = min(times, key=lambda position: times[position], default=0)
-                for k in positions:
-                    all_forms[k] = replace(all_forms[k], tile=forms[best].tile)
-                if times:
-                    trial.times[positions[0]] = times[best]
-                others.append([all_forms[k] for k in positions[1:]])
-            more = self._times(trials, others)
-            for trial, times, positions in zip(trials, more, members, strict=True):
-                trial.times.update((positions[k + 1], time) for k, time in times.items())
-        return [self._choice(trial, forms) for trial, forms in zip(trials, shaped, strict=True)]
+            others = [
+                trial.others_in_best_tile(group, tried, times)
+                for trial, tried, times in zip(trials, tiled, by_tile, strict=True)
+            ]
+            for trial, times in zip(trials, self._times(trials, others), strict=True):
+                trial.note_others(group, times)
+        return [self._choice(trial) for trial in trials]
 
-    def _choice(self, trial: _Trial, forms: Sequence[MatmulKernel]) -> Choice:
-        """What is fastest; ``forms`` are in their tiles."""
+    def _choice(self, trial: _Trial) -> Choice:
+        """What is fastest."""
+        forms = trial.shaped
         all_ms = tuple(trial.times.get(position) for position in range(len(forms)))
         library = Choice(None, None, trial.library, all_ms, trial.failed)
         if trial.library is None or not trial.times:
@@ -246,10 +271,6 @@ def _by_tiles(forms: Sequence[MatmulKernel]) -> list[Sequence[int]]:
     for position, form in enumerate(forms):
         groups.setdefault(form.tiles, []).append(position)
     return list(groups.values())
-
-
-def _in_tiles(form: MatmulKernel) -> list[MatmulKernel]:
-    return [replace(form, tile=tile) for tile in form.tiles]
 
 
 def _read(path: Path, forms: Sequence[MatmulKernel]) -> Choice | None:

@@ -219,14 +219,16 @@ class _MatmulPrinter:
             self._emit(f"sums{suffix} = tl.zeros([{shape}], dtype=tl.float32)")
         self._emit(*self._loop_heads())
         for part in range(self.parts.count):
-            lines = []
+            lines, added = [], []
             for suffix, right in rights.items():
-                lines += right.lines(f"right{suffix}", f"b{suffix}", part)
-            row = left.lines("left", "a", part)
+                block, exponent = right.lines(f"right{suffix}", f"b{suffix}", part)
+                lines += block
+                added.append((right, suffix, exponent))
+            row, _ = left.lines("left", "a", part)
             lines = row + lines if left.factor is None else lines + row  # slow loads first
             self.lines += ["        " + line for line in lines]
-            for suffix, right in rights.items():
-                self.lines += ["        " + line for line in self._added(right, suffix, part)]
+            for one in added:
+                self.lines += ["        " + line for line in self._added(*one, part)]
         if self.is_row:
             for suffix in rights:
                 self._emit(f"sums{suffix} = tl.sum(sums{suffix}, 0)[None, :]")
@@ -234,17 +236,18 @@ class _MatmulPrinter:
         if left.factor is not None:
             self._emit(*(f"sums{suffix} *= factor" for suffix in rights))
 
-    def _added(self, right: OperandPrinter, suffix: str, part: int) -> list[str]:
+    def _added(self, right: OperandPrinter, suffix: str, exponent: int, part: int) -> list[str]:
         """The lines that add what a part of the right operand gives to the sums.
 
-        Where all of a word is multiplied by the same, the sum over it is.
+        That is too large by the ``exponent`` of two.  Where all of a word is multiplied by the same, the sum
+        over it is.
         """
         sums, block = f"sums{suffix}", f"b{suffix}"
         if not right.common:
-            return [self._added_up(sums, block, right.exponent)]
+            return [self._added_up(sums, block, exponent)]
         piece, neighbour = divmod(part, self.parts.neighbours)
         ofword = f"word{suffix}"
-        product = _product(block, right.exponent)
+        product = _product(block, exponent)
         lines = [f"{ofword} {'+=' if neighbour else '='} {product}"]
         if neighbour == self.parts.neighbours - 1:
             lines += [*right.lines_of_factors(ofword, piece), f"{sums} += {ofword}"]

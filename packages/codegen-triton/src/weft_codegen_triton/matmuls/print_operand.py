@@ -80,7 +80,6 @@ class OperandPrinter:
         moves_evenly = not (self.step.free_symbols & set(AXES))
         still, taps = index.as_independent(TAP, as_Add=True)
         rest = sympy.expand(still - self.step * INNER)
-        self.exponent = 0  # of two, by which what :meth:`lines` left last is too large
         self.tap_offset: sympy.Expr = taps
         self.is_hoisted = moves_evenly and INNER not in rest.free_symbols
         self.is_hoisted &= taps.free_symbols <= {TAP} and operand.producer is None
@@ -118,8 +117,11 @@ class OperandPrinter:
         extent = self.context.contraction.inner / self.block.parts.count
         return [f"{self._inside('(start + k)')} < {print_index(extent, INDEX)}"]
 
-    def lines(self, name: str, result: str, part: int = 0) -> list[str]:
-        """The lines in the loop that leave the block in ``result``: that of a ``part`` of the elements."""
+    def lines(self, name: str, result: str, part: int = 0) -> tuple[list[str], int]:
+        """The lines in the loop that leave the block in ``result``: that of a ``part`` of the elements.
+
+        Besides them the exponent of two by which that is too large.
+        """
         place = self._place("(start + k)", part)
         names, parts = {**self.block.names, INNER: place}, self.block.parts
         masks = self._masks() if self.block.ragged else []
@@ -129,7 +131,7 @@ class OperandPrinter:
         if self.operand.producer is not None:
             return self._computed(result, part, masks)
         if parts.count > 1 and not self.operand.inside:
-            return self._loaded(result, part, masks)
+            return self._loaded(result, part, masks), 0
         if self.is_hoisted:
             step = "" if self.step == 0 else f" + start * {print_index(self.step, INDEX)}"
             tap = print_index(self.tap_offset, INDEX, names)
@@ -142,8 +144,8 @@ class OperandPrinter:
             address = f"tl.broadcast_to({address}, [{self._shape()}])"
         policy = "" if self.operand is self.context.contraction.left else self.context.right_policy
         if not masks:
-            return [f"{result} = tl.load({address}{policy})"]
-        return [f"{result} = tl.load({address}, {_all(masks)}, other=0.0{policy})"]
+            return [f"{result} = tl.load({address}{policy})"], 0
+        return [f"{result} = tl.load({address}, {_all(masks)}, other=0.0{policy})"], 0
 
     @property
     def factor(self) -> RowFactor | None:
@@ -258,8 +260,8 @@ class OperandPrinter:
             printer.emit(f"{result} *= {code}")
         return self.context.finish(printer)
 
-    def _computed(self, result: str, part: int, masks: list[str]) -> list[str]:
-        """The lines of the producer's body, whose stored value is the block."""
+    def _computed(self, result: str, part: int, masks: list[str]) -> tuple[list[str], int]:
+        """The lines of the producer's body, whose stored value is the block; and the exponent."""
         producer = self.operand.producer
         assert producer is not None
         (name,) = producer.kernel.writes
@@ -269,9 +271,10 @@ class OperandPrinter:
             piece, neighbour = divmod(part, self.block.parts.neighbours)
             core = self.common[piece].cores[neighbour]
             core_body = part_of(self._over_places(body, part), core)
-            value = self._in_place(printer, _single(printer, printer.replay(core_body)))
+            single = _single(printer, printer.replay(core_body))
+            value, exponent = self._in_place(printer, single)
             printer.emit(f"{result} = {self._whole(value, shape, value.dtype, bool(masks))}")
-            return self.context.finish(printer)
+            return self.context.finish(printer), exponent
         if producer.factor is None:
             printer.replay(self._over_places(body, part))
             (value,) = (v for (buffer, _), v in printer.local.items() if buffer == name)
@@ -281,16 +284,19 @@ class OperandPrinter:
         dtype = self.context.buffers[name].layout.dtype
         if not self.block.whole and dtype in HALVES:
             value, dtype = _single(printer, value), torch.float32  # which is added up
-        value = self._in_place(printer, value)
+        value, exponent = self._in_place(printer, value)
         printer.emit(f"{result} = {self._whole(value, shape, dtype, bool(masks))}")
-        return self.context.finish(printer)
+        return self.context.finish(printer), exponent
 
-    def _in_place(self, printer: BodyPrinter, value: Text) -> Text:
-        """``value``, or a multiple where that is cheaper: bits that stay where they are in a word."""
-        code, self.exponent = value.code, 0
-        if self.block.parts.count > 1:
-            code, self.exponent = printer.bits.scaled(code)
-        return Text(code, value.dtype, value.axes)
+    def _in_place(self, printer: BodyPrinter, value: Text) -> tuple[Text, int]:
+        """``value``, or a multiple where that is cheaper: bits that stay where they are in a word.
+
+        Besides it the exponent of two that it was multiplied by.
+        """
+        if self.block.parts.count == 1:
+            return value, 0
+        code, exponent = printer.bits.scaled(value.code)
+        return Text(code, value.dtype, value.axes), exponent
 
     def _whole(self, value: Text, shape: str, dtype: torch.dtype, is_masked: bool) -> str:
         """``value`` as a block of ``dtype``, zero where the mask does not hold."""
