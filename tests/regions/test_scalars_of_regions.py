@@ -9,8 +9,8 @@ import pytest
 import torch
 from weft_codegen_triton.codegen import is_recordable
 from weft_codegen_triton.gpu import REFERENCE
-from weft_codegen_triton.host.steps_of_each_call import tail_length
 from weft_codegen_triton.program_loops.find_loops import put_loops_into_programs
+from weft_codegen_triton.recordable import tail_length
 from weft_loop_ir import copied_results, devices_of
 
 from tests.elsewhere import META, schedule_elsewhere

@@ -9,7 +9,7 @@ import torch
 import weft_loop_ir
 from torch.fx.experimental.proxy_tensor import make_fx
 from weft_codegen_cpp import CppCodegen, CppProgram
-from weft_codegen_cpp.host.call_tables import MIN_ROWS, Expression, Member, print_calls
+from weft_codegen_cpp.host.step_tables import MIN_CALLS, Expression, Member, print_calls
 
 SIZES = [(900, 7), (1,), (), (33,), (0,), (2, 1024), (64, 64), (5, 1, 3), (17,), (2, 0)]
 
@@ -53,7 +53,7 @@ def test_sizes_that_vary(codegen: CppCodegen) -> None:
         return tuple(torch.tanh(x) * (x.numel() ** 0.5) for x in tensors)
 
     def inputs(size: int) -> list[torch.Tensor]:
-        return [torch.randn(size) for _ in range(MIN_ROWS)]
+        return [torch.randn(size) for _ in range(MIN_CALLS)]
 
     program = compiled(codegen, function, inputs(5), "symbolic")
     assert "_of[] = {" in program.source
@@ -95,8 +95,8 @@ def test_results_in_turns(codegen: CppCodegen, tracing_mode: str) -> None:
 
 
 def test_a_table_has_what_differs() -> None:
-    rows = [[Member(f"buf{k}"), Member("s0"), k, "&c.index_error"] for k in range(MIN_ROWS)]
-    made, filled = print_calls("kernel0", "calls0", rows, [f"kernel{k}" for k in range(MIN_ROWS)])
+    rows = [[Member(f"buf{k}"), Member("s0"), k, "&c.index_error"] for k in range(MIN_CALLS)]
+    made, filled = print_calls("kernel0", "calls0", rows, [f"kernel{k}" for k in range(MIN_CALLS)])
     assert "  decltype(Call::buf0) Call::*f0;" in made
     assert "    {&Call::buf3, 3},  // kernel3" in made
     (fill,) = filled
@@ -108,9 +108,9 @@ def test_a_table_has_what_differs() -> None:
 @pytest.mark.parametrize(
     "column",
     [
-        ["c.buf0 + 1", *[Member("buf0")] * MIN_ROWS],  # an expression
-        [4, *[Member("s0")] * MIN_ROWS],  # a number beside a symbol
-        [Member(f"buf{k}") for k in range(MIN_ROWS - 1)],  # few rows
+        ["c.buf0 + 1", *[Member("buf0")] * MIN_CALLS],  # an expression
+        [4, *[Member("s0")] * MIN_CALLS],  # a number beside a symbol
+        [Member(f"buf{k}") for k in range(MIN_CALLS - 1)],  # few rows
     ],
 )
 def test_what_has_no_table_is_statements(column: list[Expression]) -> None:

@@ -19,9 +19,8 @@ from weft_codegen_cpp import (
     CppOptions,
     toolchain,
 )
-from weft_codegen_cpp.compiler_process import run_compiler
 from weft_codegen_cpp.cpu import Cpu, cpu_of
-from weft_codegen_cpp.toolchain import find_toolchain
+from weft_codegen_cpp.toolchain import find_toolchain, run_compiler
 
 REAL = shutil.which("g++") or shutil.which("clang++") or ""
 pytestmark = pytest.mark.skipif(not REAL or os.name != "posix", reason="no compiler to wrap")

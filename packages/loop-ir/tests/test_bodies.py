@@ -23,7 +23,7 @@ from weft_loop_ir.bodies.edit import (
 from weft_loop_ir.bodies.patterns import call, capture, converted, match, number, reduced
 from weft_loop_ir.evaluate import TorchOps
 from weft_loop_ir.expressions import loop_symbol
-from weft_loop_ir.format import _instruction
+from weft_loop_ir.format import format_instruction
 from weft_loop_ir.recording import BodyRecorder
 
 I0 = loop_symbol("i", 0)
@@ -212,7 +212,7 @@ def test_dumps_say_how_a_store_combines() -> None:
     ops_ = recorder()
     for mode in (None, *ops.ATOMIC_MODES):
         ops_.store("y", I0, ops_.load("x", I0), mode)
-    texts = [_instruction(k, i) for k, i in enumerate(ops_.body().instructions)]
+    texts = [format_instruction(k, i) for k, i in enumerate(ops_.body().instructions)]
     assert texts[1:] == ["y[i0] = t0", *(f"y[i0] {mode} t0" for mode in ops.ATOMIC_MODES)]
 
 

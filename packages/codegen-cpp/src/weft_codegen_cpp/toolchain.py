@@ -1,18 +1,25 @@
-"""The C++ compiler: finding it, its flags, running it."""
+"""The C++ compiler: finding it, its flags, running it.
+
+A compiler may fail, print anything, or never end.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
+import select
 import shlex
 import shutil
+import signal
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft_codegen_cpp.compiler_process import run_compiler
 from weft_codegen_cpp.cpu import cpu_of
 from weft_codegen_cpp.errors import CompileError, CompilerNotFound, CompilerTimeout
 from weft_codegen_cpp.options import CppOptions
@@ -212,3 +219,54 @@ def _flags(options: CppOptions, clang: bool) -> tuple[str, ...]:
     if clang:
         flags.append("-Wno-everything")
     return tuple(flags)
+
+
+# -- the compiler's process ----------------------------------------------------------------------------
+
+
+LONGEST_POLL = 2**31 - 1
+"""Milliseconds."""
+
+
+def run_compiler(command: list[str], seconds: float) -> tuple[int | None, str]:
+    """Its exit status, None if it has not ended after ``seconds``, and what it printed.
+
+    Its output goes to a file: a process that it leaves behind could keep a pipe open.  Raises OSError where
+    the command can't be run.
+    """
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            status = _status_after(process, seconds)
+        finally:
+            if process.returncode is None:  # too late, or interrupted
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)  # the compiler's own processes too
+                process.wait()
+        output.seek(0)
+        return status, output.read().decode(errors="replace")
+
+
+def _status_after(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Its exit status as soon as it has ended, None if it has not after ``seconds``.
+
+    ``Popen.wait`` looks at longer and longer intervals, up to 50 ms: compilers of short programs would have
+    ended for a third of their time.  Only Linux tells of a process's end to who waits with a limit.
+    """
+    try:
+        ended = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        ended = -1
+    try:
+        if ended >= 0:
+            poll = select.poll()
+            poll.register(ended, select.POLLIN)
+            return process.wait() if poll.poll(min(seconds * 1000, LONGEST_POLL)) else None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(seconds)
+        return None
+    finally:
+        if ended >= 0:
+            os.close(ended)

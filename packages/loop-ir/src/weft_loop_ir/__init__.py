@@ -25,7 +25,9 @@ from weft_loop_ir.callees import OperandLayout as OperandLayout
 from weft_loop_ir.callees import OperandRule as OperandRule
 from weft_loop_ir.callees import accepts as accepts
 from weft_loop_ir.callees import call_library as call_library
+from weft_loop_ir.callees import lies_in as lies_in
 from weft_loop_ir.callees import needs_check as needs_check
+from weft_loop_ir.callees import settle as settle
 from weft_loop_ir.codegen import Codegen as Codegen
 from weft_loop_ir.codegen import CompiledProgram as CompiledProgram
 from weft_loop_ir.codegen import ExportedProgram as ExportedProgram
@@ -66,8 +68,6 @@ from weft_loop_ir.ir import SymbolDefinition as SymbolDefinition
 from weft_loop_ir.ir import SymbolInput as SymbolInput
 from weft_loop_ir.ir import is_dense as is_dense
 from weft_loop_ir.ir import size_hints as size_hints
-from weft_loop_ir.library_results import lies_in as lies_in
-from weft_loop_ir.library_results import settle as settle
 from weft_loop_ir.loop_graph import Item as Item
 from weft_loop_ir.loop_graph import LoopGraph as LoopGraph
 from weft_loop_ir.loop_graph import LoopNode as LoopNode
@@ -97,7 +97,7 @@ from weft_loop_ir.rewriting.attention_gradients import (
     recompute_probabilities as recompute_probabilities,
 )
 from weft_loop_ir.rewriting.channels_last import convolve_channels_last as convolve_channels_last
-from weft_loop_ir.rewriting.constant_values import ConstantValues as ConstantValues
+from weft_loop_ir.rewriting.fakes import ConstantValues as ConstantValues
 from weft_loop_ir.rewriting.freezing import freeze as freeze
 from weft_loop_ir.rewriting.freezing import has_effects as has_effects
 from weft_loop_ir.rewriting.known_indices import slice_known_indices as slice_known_indices

@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 import torch
 
+from weft_loop_ir.callees import lies_in, settle
 from weft_loop_ir.data_symbols import layout_symbols, symbols_within
 from weft_loop_ir.expressions import evaluate_expression
 from weft_loop_ir.host_walk import HostWalk
@@ -26,7 +27,6 @@ from weft_loop_ir.ir import (
     SymbolDefinition,
     SymbolInput,
 )
-from weft_loop_ir.library_results import lies_in, settle
 from weft_loop_ir.loop_graph import extern_writes
 from weft_loop_ir.schedule.memory_plan import storage_elements
 from weft_loop_ir.size_float import SizeFloat

@@ -28,7 +28,6 @@ from weft_loop_ir import (
     print_number,
 )
 
-from weft_codegen_cpp.host.call_tables import Expression, print_calls
 from weft_codegen_cpp.host.data_symbols import CONDITIONS, print_definition, quoted
 from weft_codegen_cpp.host.entry import STAMP, Entry, print_entry, print_timeline
 from weft_codegen_cpp.host.extern_calls import writes_into
@@ -45,12 +44,18 @@ from weft_codegen_cpp.host.statements import (
     failures_of,
     joined,
 )
-from weft_codegen_cpp.host.step_tables import HEADER, with_tables
+from weft_codegen_cpp.host.step_tables import HEADER, Expression, print_calls, with_tables
 from weft_codegen_cpp.host.writer import HostWriter, Place
-from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, NUMBER, doubles, memory_type
+from weft_codegen_cpp.kernel.expressions import (
+    INDEX,
+    MAGNITUDE,
+    NUMBER,
+    doubles,
+    indent,
+    memory_type,
+)
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
 from weft_codegen_cpp.options import CppOptions
-from weft_codegen_cpp.statements import indent
 
 NAMES_OF_LINE = 8
 """How many names of one declaration are printed beside one another; so few have one each."""

@@ -33,9 +33,8 @@ from weft_codegen_cpp.host.extern_calls import native_call
 from weft_codegen_cpp.host.parts import Pointer
 from weft_codegen_cpp.host.statements import Statement, failures_of, joined, lines_of
 from weft_codegen_cpp.host.writer import HostWriter
-from weft_codegen_cpp.kernel.expressions import memory_type
+from weft_codegen_cpp.kernel.expressions import indent, memory_type
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
-from weft_codegen_cpp.statements import indent
 
 
 def print_branch(writer: HostWriter, branch: Branch) -> None:

@@ -6,8 +6,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft_codegen_cpp.kernel.expressions import indent
 from weft_codegen_cpp.kernel.kernel_printer import PrintedKernel
-from weft_codegen_cpp.statements import indent
 
 
 class Failure(enum.Flag):

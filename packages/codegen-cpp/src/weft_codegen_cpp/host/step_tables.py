@@ -4,6 +4,8 @@ A compiler takes milliseconds over the statements of a step, and more the longer
 nothing over constants.  So steps that depend on no size are rows of a table, others shared functions: steps
 that differ only in what they work on, as those of layers, are calls of one.  It is given a list of numbers:
 the slots, the fields of the call and the texts of errors by which its steps differ.
+
+Calls of kernels that run one function are filled so too: their differences in a table, one loop over it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft_codegen_cpp.host.data_symbols import quoted
-from weft_codegen_cpp.host.parts import Message, Part, Slot, filled, pieces_of
+from weft_codegen_cpp.host.parts import Member, Message, Part, Slot, filled, pieces_of
 from weft_codegen_cpp.host.statements import (
     AllocationRow,
     DropRow,
@@ -25,7 +27,7 @@ from weft_codegen_cpp.host.statements import (
     ViewRow,
     lines_of,
 )
-from weft_codegen_cpp.statements import indent
+from weft_codegen_cpp.kernel.expressions import indent
 
 
 @dataclass(frozen=True)
@@ -284,3 +286,62 @@ class _Tables:
             "static const Tables tables = {",
             "    table_rows, table_fields, table_layouts, table_functions, table_texts};",
         ]
+
+
+# -- calls ---------------------------------------------------------------------------------------------
+
+
+MIN_CALLS = 8
+"""Structures from which a table pays: fewer take the compiler no time as statements."""
+
+
+Expression = Member | int | str
+"""In C++: what a table can hold, or whatever else."""
+
+
+def print_calls(
+    kernel: str, calls: str, rows: Sequence[Sequence[Expression]], names: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Statements that make ``calls``, an array of structures of ``kernel``, and those for each ``task``.
+
+    ``rows`` are the expressions of the structures' fields, ``names`` whom each structure is for.  A compiler
+    takes seconds over thousands of assignments in one function, nothing over constants: so a table has which
+    fields of the call a structure takes, and its integers.
+    """
+    columns = list(zip(*rows, strict=True))
+    kinds = [_type(column) for column in columns]
+    if len(rows) < MIN_CALLS or None in kinds:
+        texts = [", ".join(map(str, row)) for row in rows]
+        lines = [f"{{{text}}},  // {name}" for text, name in zip(texts, names, strict=True)]
+        return [f"const {kernel}_call {calls}[] = {{", *("    " + s for s in lines), "};"], []
+    varying = [k for k, kind in enumerate(kinds) if kind]
+    table = [", ".join(_entry(row[k]) for k in varying) for row in rows]
+    fields = list(map(str, rows[0]))
+    for k in varying:
+        place = f"{calls}_of[task].f{k}"
+        fields[k] = place if isinstance(rows[0][k], int) else f"c.*{place}"
+    made = [
+        "static const struct {",
+        *indent(f"{kinds[k]}f{k};" for k in varying),
+        f"}} {calls}_of[] = {{",
+        *(f"    {{{entry}}},  // {name}" for entry, name in zip(table, names, strict=True)),
+        "};",
+        f"{kernel}_call {calls}[{len(rows)}];",
+    ]
+    return made, [f"{calls}[task] = {{{', '.join(fields)}}};"]
+
+
+def _type(column: Sequence[Expression]) -> str | None:
+    """How a table declares what differs in a column; ``""`` where nothing does, None if it has no table."""
+    first = column[0]
+    if len(set(column)) == 1:
+        return ""
+    if all(isinstance(expression, int) for expression in column):
+        return "i64 "
+    if isinstance(first, Member) and all(isinstance(one, Member) for one in column):
+        return f"decltype(Call::{first.name}) Call::*"
+    return None
+
+
+def _entry(expression: Expression) -> str:
+    return f"&Call::{expression.name}" if isinstance(expression, Member) else str(expression)

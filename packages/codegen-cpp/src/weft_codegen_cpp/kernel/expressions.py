@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterable
 
 import sympy
 import torch
@@ -131,3 +132,11 @@ def _float_literal(value: float, type_name: str) -> str:
         return f"({'-' if value < 0 else ''}__builtin_inf{suffix}())"
     text = value.hex()
     return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"
+
+
+# -- statements ----------------------------------------------------------------------------------------
+
+
+def indent(lines: Iterable[str]) -> list[str]:
+    """``lines`` of a block."""
+    return ["  " + line for line in lines]

@@ -14,6 +14,7 @@ from weft_codegen_cpp.kernel.expressions import (
     INDEX,
     MAGNITUDE,
     doubles,
+    indent,
     memory_type,
     size_of,
     static_int,
@@ -22,7 +23,6 @@ from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
 from weft_codegen_cpp.kernel.loop_nests import expected_sizes
 from weft_codegen_cpp.kernel.loop_structure import stage_nanoseconds
 from weft_codegen_cpp.kernel.unit_printer import UnitPrinter
-from weft_codegen_cpp.statements import indent
 
 STACK_BYTES = 32768  # a larger local buffer comes from malloc
 

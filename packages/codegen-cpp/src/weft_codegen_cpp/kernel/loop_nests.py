@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 from weft_loop_ir import LoopVariable, Stage
 
-from weft_codegen_cpp.kernel.expressions import size_of, static_int
+from weft_codegen_cpp.kernel.expressions import indent, size_of, static_int
 from weft_codegen_cpp.kernel.reductions import ReductionSet
-from weft_codegen_cpp.statements import indent
 
 CHUNK = 32  # steps of a running total before it joins a total of totals
 

@@ -10,8 +10,7 @@ from weft_loop_ir.bodies import REDUCTIONS
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Text
-from weft_codegen_cpp.kernel.expressions import COMPUTE_TYPE
-from weft_codegen_cpp.statements import indent
+from weft_codegen_cpp.kernel.expressions import COMPUTE_TYPE, indent
 
 SIMPLE = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
 MOMENTS = {"welford_mean": "mean", "welford_m2": "m2"}

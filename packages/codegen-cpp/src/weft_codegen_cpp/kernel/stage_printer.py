@@ -7,7 +7,7 @@ from weft_loop_ir import LoopVariable, Stage, print_index
 from weft_loop_ir.bodies import Reduction
 
 from weft_codegen_cpp.kernel.body_printer import BodyPrinter
-from weft_codegen_cpp.kernel.expressions import INDEX, memory_type, size_of, static_int
+from weft_codegen_cpp.kernel.expressions import INDEX, indent, memory_type, size_of, static_int
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
 from weft_codegen_cpp.kernel.loop_nests import (
     CHUNK,
@@ -23,7 +23,6 @@ from weft_codegen_cpp.kernel.loop_nests import (
 from weft_codegen_cpp.kernel.loop_structure import calls_functions
 from weft_codegen_cpp.kernel.reductions import ReductionSet
 from weft_codegen_cpp.kernel.tiles import print_tile_reads
-from weft_codegen_cpp.statements import indent
 
 ROW_COPIES = 4  # accumulators of a row reduction
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from weft_loop_ir import LoopVariable
 
 from weft_codegen_cpp.cpu import CACHE_LINE
-from weft_codegen_cpp.kernel.expressions import size_of, static_int
+from weft_codegen_cpp.kernel.expressions import indent, size_of, static_int
 from weft_codegen_cpp.kernel.kernel_layout import KernelLayout
 from weft_codegen_cpp.kernel.stage_printer import StagePrinter
-from weft_codegen_cpp.statements import indent
 
 POINTWISE_BLOCK = 1024  # elements in the unit of work of a one-loop kernel
 TILES_ABREAST = 4  # tiles that one block of columns runs through: whole cache lines

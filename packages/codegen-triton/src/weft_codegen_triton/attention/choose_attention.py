@@ -20,8 +20,7 @@ from weft_codegen_triton.kernel.frame import RowLimits
 from weft_codegen_triton.kernel.index_bounds import ALWAYS_WIDE
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel, print_kernel
 from weft_codegen_triton.matmuls.time_matmuls import MAX_BYTES, KernelLoader, Loaded, StepTimer
-from weft_codegen_triton.runtime.autotuning import grid_blocks
-from weft_codegen_triton.runtime.device_clock import MIN_GAIN, Clock, milliseconds
+from weft_codegen_triton.runtime.autotuning import MIN_GAIN, Clock, grid_blocks, milliseconds
 
 
 @dataclass(frozen=True)

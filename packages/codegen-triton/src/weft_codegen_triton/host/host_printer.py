@@ -58,11 +58,6 @@ from weft_codegen_triton.host.printed_host import (
     PrintedHost,
 )
 from weft_codegen_triton.host.regions import every_step, print_branch, print_loop, read_within
-from weft_codegen_triton.host.steps_of_each_call import (
-    head_length,
-    static_bytes,
-    tail_length,
-)
 from weft_codegen_triton.kernel.aligned_sizes import (
     SIZE_MULTIPLE,
     aligned_products,
@@ -71,6 +66,11 @@ from weft_codegen_triton.kernel.aligned_sizes import (
 )
 from weft_codegen_triton.kernel.index_bounds import largest
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
+from weft_codegen_triton.recordable import (
+    head_length,
+    static_bytes,
+    tail_length,
+)
 
 ALIGNMENT = 16
 """Bytes; kernels are compiled for memory that begins at a multiple of it."""

@@ -30,7 +30,7 @@ from weft_codegen_triton.kernel.blocks import (
     widest_reads,
 )
 from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, RowAccess, Text
-from weft_codegen_triton.kernel.cache_hints import CacheHints
+from weft_codegen_triton.kernel.cache_hints import CacheHints, recomputable_rows
 from weft_codegen_triton.kernel.column_totals import ColumnTotals, RowsAndColumns
 from weft_codegen_triton.kernel.dtypes import loop_bound
 from weft_codegen_triton.kernel.frame import (
@@ -42,7 +42,6 @@ from weft_codegen_triton.kernel.frame import (
     unrolled,
 )
 from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
-from weft_codegen_triton.kernel.recomputation import recomputable_rows
 from weft_codegen_triton.kernel.row_space import RowSpace, Span, row_start, row_vectors
 
 UNROLLED = 4

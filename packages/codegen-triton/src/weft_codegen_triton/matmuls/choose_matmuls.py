@@ -30,7 +30,7 @@ from weft_codegen_triton.matmuls.time_matmuls import (
     print_step,
 )
 from weft_codegen_triton.matmuls.untimed_choice import choose_untimed
-from weft_codegen_triton.runtime.device_clock import MIN_GAIN, Clock, milliseconds
+from weft_codegen_triton.runtime.autotuning import MIN_GAIN, Clock, milliseconds
 
 REPRESENTATIVE = (16, 512)
 """What sizes that vary are, all alike, while forms are timed."""

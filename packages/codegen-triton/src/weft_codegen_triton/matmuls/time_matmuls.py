@@ -22,7 +22,7 @@ from weft_codegen_triton.kernel.kernel_printer import Function, PrintedKernel, p
 from weft_codegen_triton.matmuls.find_matmuls import MatmulKernel
 from weft_codegen_triton.matmuls.precision import Precision
 from weft_codegen_triton.matmuls.print_matmul import print_matmul
-from weft_codegen_triton.runtime.device_clock import LAUNCHES, Clock, Run
+from weft_codegen_triton.runtime.autotuning import LAUNCHES, Clock, Run
 
 UNCACHED = 3
 """Sets of memory as large as so many of a GPU's caches: none of them is in one when its turn comes."""

@@ -27,8 +27,7 @@ from weft_loop_ir.rewriting.attention_patterns import (
     lowest,
     sizes,
 )
-from weft_loop_ir.rewriting.constant_values import ConstantValues
-from weft_loop_ir.rewriting.fakes import call_before, insert_call, source_of
+from weft_loop_ir.rewriting.fakes import ConstantValues, call_before, insert_call, source_of
 
 aten = torch.ops.aten
 

@@ -18,8 +18,7 @@ import torch
 import torch.fx
 
 from weft_loop_ir.expressions import to_expression
-from weft_loop_ir.rewriting.constant_values import ConstantValues
-from weft_loop_ir.rewriting.fakes import source_of
+from weft_loop_ir.rewriting.fakes import ConstantValues, source_of
 
 aten = torch.ops.aten
 

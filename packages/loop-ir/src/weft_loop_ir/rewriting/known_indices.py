@@ -14,8 +14,7 @@ import torch
 import torch.fx
 
 from weft_loop_ir._torch import OpOverload, named_arguments
-from weft_loop_ir.rewriting.constant_values import ConstantValues
-from weft_loop_ir.rewriting.fakes import computed, insert_call, replace
+from weft_loop_ir.rewriting.fakes import ConstantValues, computed, insert_call, replace
 
 aten = torch.ops.aten
 

@@ -33,7 +33,7 @@ from weft_loop_ir.ir import (
 )
 from weft_loop_ir.loop_graph import LoopNode, extern_writes, item_writes, touches
 from weft_loop_ir.schedule.accesses import Extent, divides, linear_form
-from weft_loop_ir.schedule.counter_bounds import Bounds, counter_bounds, greatest, settled
+from weft_loop_ir.schedule.memory_plan import Bounds, counter_bounds, greatest, settled
 from weft_loop_ir.unsupported import Unsupported
 
 ONCE = Count(sympy.Symbol("once", integer=True), sympy.S.Zero, 1, sympy.S.One)

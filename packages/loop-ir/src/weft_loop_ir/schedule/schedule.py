@@ -25,8 +25,7 @@ from weft_loop_ir.schedule.element_loops import element_loops
 from weft_loop_ir.schedule.fusion import fuse_groups
 from weft_loop_ir.schedule.groups import Group
 from weft_loop_ir.schedule.kernel_names import kernel_name
-from weft_loop_ir.schedule.loop_conditions import turn_conditions
-from weft_loop_ir.schedule.loop_kernels import loop_kernel
+from weft_loop_ir.schedule.loop_kernels import loop_kernel, turn_conditions
 from weft_loop_ir.schedule.memory_plan import plan_memory, storage_elements
 from weft_loop_ir.schedule.options import ScheduleOptions
 from weft_loop_ir.schedule.parallel_kernels import run_in_parallel
