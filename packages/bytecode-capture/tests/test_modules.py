@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import pytest
 import torch
@@ -141,6 +142,43 @@ def test_hooks_come_and_go():
     finally:
         everywhere.remove()
     assert torch.equal(compiled(x), plain + 1)
+
+
+_MODULES = torch.nn.modules.module
+HOOKS_OF_ALL_MODULES: dict[str, Any] = {
+    "forward": lambda seen: _MODULES.register_module_forward_hook(lambda m, a, out: out * 3),
+    "seen": lambda seen: _MODULES.register_module_forward_hook(
+        lambda m, a, out: seen.append(type(m).__name__)
+    ),
+    "before": lambda seen: _MODULES.register_module_forward_pre_hook(lambda m, a: (a[0] + 1,)),
+    "backward": lambda seen: _MODULES.register_module_full_backward_hook(
+        lambda m, inputs, outputs: (inputs[0] * 2,)
+    ),
+    "before backward": lambda seen: _MODULES.register_module_full_backward_pre_hook(
+        lambda m, outputs: (outputs[0] * 3,)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS_OF_ALL_MODULES)
+def test_hooks_of_all_modules_that_come_and_go_inside(name: str) -> None:
+    module = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+    def call(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
+        seen: list[str] = []
+        handle = HOOKS_OF_ALL_MODULES[name](seen)
+        y = module(x)
+        handle.remove()
+        return y, module(x), seen
+
+    outcomes = []
+    for function in (call, compile_frames(call, run_graph)):
+        for _ in range(2):
+            x = torch.ones(2, 3, requires_grad=True)
+            y, after, seen = function(x)
+            outcomes.append((y, after, *torch.autograd.grad(y.sum(), x), seen))
+    assert same(outcomes[:2], outcomes[2:])
+    assert not torch.nn.modules.module._has_any_global_hook()
 
 
 # Containers and registries.

@@ -180,6 +180,16 @@ def test_copies_and_pickles_compile_anew(net: Net, copying) -> None:
 
 
 @torch.no_grad()
+def test_copies_that_compiled_code_makes(net: Net) -> None:
+    compiled = weft.compile(net)
+    x = torch.randn(2, 4)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return copy.deepcopy(compiled)(x), copy.copy(compiled)(x), weft.compile(nn.ReLU())(x)
+
+    torch.testing.assert_close(weft.compile(program)(x), (net(x), net(x), x.relu()))
+
+
 def test_in_a_module_that_is_copied(net: Net) -> None:
     outer = nn.Sequential(weft.compile(net), nn.ReLU())
     x = torch.randn(2, 4)

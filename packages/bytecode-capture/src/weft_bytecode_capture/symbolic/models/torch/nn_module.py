@@ -110,8 +110,11 @@ class ModuleInstanceVariable(UserObjectVariable):
         """Whether a hook runs with the module's call; guarded where none does."""
         if any(self.value.__dict__[name] for name in GLOBAL_HOOKS) or any(GLOBAL_HOOKS.values()):
             return True
-        for name in GLOBAL_HOOKS:
-            if name in self.attributes or evaluator.builder.known(self.value.__dict__[name]):
+        known = evaluator.builder.known  # what captured code may have written to
+        for name, of_all_modules in GLOBAL_HOOKS.items():
+            if known(of_all_modules):
+                return True
+            if name in self.attributes or known(self.value.__dict__[name]):
                 return True
             evaluator.guard(InstanceDictSource(self.source, name), _EMPTY)
         if not evaluator.state.global_hooks_guarded:
@@ -265,6 +268,8 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     name = type(value).__qualname__
     original = getattr(type(value), "captured_as", None)
     if isinstance(original, str):
+        if original not in value.__dict__.get("_modules", ()):
+            return RefusedVariable(value, source, "module under construction", name)
         evaluator.guard(source, IsObject(value, weak=True))
         place = ItemSource(InstanceDictSource(source, "_modules"), original)
         member = evaluator.builder.wrap(value._modules[original], place)
