@@ -6,6 +6,7 @@ their layouts and symbolic numbers as their expressions, both made anew in the c
 
 from __future__ import annotations
 
+import enum
 import io
 import pickle
 from collections.abc import Iterable, Mapping
@@ -107,7 +108,12 @@ class ValuePickler(pickle.Pickler):
         return "format", str(value)  # which does not say where it is found
 
     def reducer_override(self, value: Any) -> Any:
-        """Raises PicklingError where a reader would not take what ``value`` names."""
+        """Raises PicklingError where a reader would not take what ``value`` names.
+
+        Members of enumerations are written by their values: CPython before 3.11.4 names ``getattr``.
+        """
+        if isinstance(value, enum.Enum):
+            return type(value), (value.value,)
         check_named(value)
         return NotImplemented
 
