@@ -2,8 +2,9 @@
 
 Each process builds a small model of transformers with empty caches and takes the processor time of its
 first compiled call, weft's own and its compilers' (g++).  Blocks that are alike are to cost little: the goal
-is that 32 layers take at most 1.3 times what 4 take.  Rounds go through the numbers of layers in turn;
-medians count.  Python finds its bytecode files: a process before the rounds leaves them.
+is that 32 layers take at most 1.3 times what 4 take.  ``--share`` compiles them by the block
+(``share_blocks``).  Rounds go through the numbers of layers in turn; medians count.  Python finds its
+bytecode files: a process before the rounds leaves them.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def build(name: str, layers: int) -> torch.nn.Module:
     return transformers.BertModel(transformers.BertConfig(num_hidden_layers=layers, **SMALL))
 
 
-def first_call(name: str, layers: int, train: bool) -> tuple[float, float]:
+def first_call(name: str, layers: int, train: bool, share: bool) -> tuple[float, float]:
     """Seconds of the first call, with backward for a step of training: weft's own and its compilers'."""
     import weft as weft
 
@@ -50,7 +51,7 @@ def first_call(name: str, layers: int, train: bool) -> tuple[float, float]:
     torch.manual_seed(0)
     model = build(name, layers).train(train)
     tokens = torch.randint(0, SMALL["vocab_size"], (2, 32))
-    compiled = weft.compile(model)
+    compiled = weft.compile(model, options={"share_blocks": share})
     before = os.times()
     with torch.set_grad_enabled(train):
         result = compiled(tokens)[0]
@@ -63,14 +64,16 @@ def first_call(name: str, layers: int, train: bool) -> tuple[float, float]:
     )
 
 
-def measured(name: str, layers: int, train: bool, bytecode: str) -> tuple[float, float]:
+def measured(
+    chosen: argparse.Namespace, name: str, layers: int, bytecode: str
+) -> tuple[float, float]:
     """The same in a process of its own, with empty caches."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {key: value for key, value in os.environ.items() if key not in UNSET}
         environment |= {"WEFT_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": bytecode}
         command = [sys.executable, "-m", "benchmarks.layers", name, "--worker", str(layers)]
         output = subprocess.run(
-            command + ["--train"] * train,
+            command + ["--train"] * chosen.train + ["--share"] * chosen.share,
             env=environment,
             cwd=Path(__file__).parent.parent,
             check=True,
@@ -86,11 +89,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", default=MODELS)
     parser.add_argument("--train", action="store_true", help="a step of training")
+    parser.add_argument(
+        "--share", action="store_true", help="one program for blocks that are alike"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.worker:
-        print(json.dumps(first_call(chosen.models[0], chosen.worker, chosen.train)))
+        print(json.dumps(first_call(chosen.models[0], chosen.worker, chosen.train, chosen.share)))
         return
     with tempfile.TemporaryDirectory() as bytecode:
         print_table(chosen, bytecode)
@@ -101,9 +107,9 @@ def print_table(chosen: argparse.Namespace, bytecode: str) -> None:
     columns = " | ".join(f"{layers} layers, s (g++)" for layers in LAYERS)
     print(f"| model | {columns} | 32 over 4 |\n|---|{'---|' * (len(LAYERS) + 1)}")
     for name in chosen.models:
-        measured(name, LAYERS[0], chosen.train, bytecode)
+        measured(chosen, name, LAYERS[0], bytecode)
         rounds = [
-            [measured(name, layers, chosen.train, bytecode) for layers in LAYERS]
+            [measured(chosen, name, layers, bytecode) for layers in LAYERS]
             for _ in range(chosen.rounds)
         ]
         totals = [statistics.median(map(sum, column)) for column in zip(*rounds, strict=True)]

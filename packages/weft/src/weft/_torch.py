@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 import torch.distributed
 from sympy import srepr
+from torch._C import _set_grad_enabled as SET_GRADIENTS
 from torch._C._functorch import is_functorch_wrapped_tensor as stands_for_others
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -22,6 +23,7 @@ __all__ = [
     "BROADCASTS",
     "NATIVE_MODULES",
     "REGION_OPERATORS",
+    "SET_GRADIENTS",
     "SYMBOLIC_TYPES",
     "FakeTensor",
     "FakeTensorMode",

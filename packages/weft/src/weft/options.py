@@ -35,6 +35,11 @@ class CompileOptions:
     (``torch.nn.functional.gelu = f``, which ``nn.GELU`` calls) is noticed in later calls, at the cost of more
     guards.  What the program's own code names, methods of tensors too, and modules' ``forward`` are guarded
     without it.
+    ``share_blocks``: on the CPU, a stack of at least six blocks that are alike, as a transformer's layers, is
+    compiled as programs of one block each, and blocks that are alike have one: compiling takes little longer
+    for many layers than for few. Each block costs a call of its program, and nothing is fused across blocks:
+    it pays where a block takes milliseconds. Graphs that write to tensors or have sizes that vary are one
+    program.
     ``error_on_recompile``: raise :class:`weft.RecompileError` where a function that was compiled would have
     to be compiled again, instead of compiling it.
     ``guard_filter_fn``: a function that is given the guards of each compiled frame (a list of
@@ -60,6 +65,7 @@ class CompileOptions:
     keep_control_flow: bool = True
     freezing: bool = False
     guard_libraries: bool = False
+    share_blocks: bool = False
     error_on_recompile: bool = False
     guard_filter_fn: GuardFilter | None = None
     cache_limit: int | None = None

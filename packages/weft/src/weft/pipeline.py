@@ -39,6 +39,7 @@ from weft_loop_ir import Codegen, CompiledProgram
 
 from ._torch import REGION_OPERATORS, data_parallel_bucket_bytes
 from .attention_shapes import give_four_dims, write_out_attention
+from .block_program import BlockProgram
 from .codegens import Codegens, device_types_of_capture
 from .dump import GraphDump, open_dump
 from .errors import StageError, WeftWarning, stage
@@ -50,6 +51,7 @@ from .known_masks import drop_known_masks
 from .locations import user_location
 from .options import CompileOptions
 from .program_cache import ProgramCache
+from .repeated_blocks import cut_at_blocks
 from .warm_start import WarmStart
 
 # By these a stage says that it does not handle a graph; other errors are faults.
@@ -107,7 +109,10 @@ class Pipeline:
             return graph_module.forward  # tensors without memory: nothing to compute
         location = user_location(graph_module)
         try:
-            return self.compile_graph(graph_module, example_inputs, location)
+            run: Callable[..., Any] | None = None
+            if self.options.share_blocks:
+                run = self._compile_by_blocks(graph_module, example_inputs, location)
+            return run or self.compile_graph(graph_module, example_inputs, location)
         except StageError as error:
             if isinstance(error.__cause__, _REFUSALS):
                 if _has_regions(graph_module):
@@ -124,6 +129,33 @@ class Pipeline:
             GraphRecord(location, self._observers).fail(str(error))
             self._warn(f"{error}. The graph runs eagerly.")
             return graph_module.forward
+
+    def _compile_by_blocks(
+        self, graph_module: torch.fx.GraphModule, example_inputs: list[Any], location: str
+    ) -> BlockProgram | None:
+        """Programs of a stack of layers, where all that are alike are found as one; None without a stack."""
+        if self._warm_start is None or not self._warm_start.keeps_programs:
+            return None
+        if device_types_of_capture(graph_module) != {"cpu"}:
+            return None  # where a program's launches are one CUDA graph
+        self._rewrite_captured(graph_module)  # what is known of masks is known of the whole
+        pieces = cut_at_blocks(graph_module)
+        if pieces is None:
+            return None
+        placeholders = graph_module.graph.find_nodes(op="placeholder")
+        examples = dict(zip(placeholders, example_inputs, strict=True))
+        runs = []
+        for piece in pieces:
+            taken = [examples.get(node, node.meta["example_value"]) for node in piece.takes]
+            runs.append(self.compile_graph(piece.graph_module, taken, location))
+        return BlockProgram(graph_module, pieces, runs)
+
+    def _rewrite_captured(self, graph_module: torch.fx.GraphModule) -> None:
+        """Have attention computed as our code generators do it best."""
+        if not self._exact:
+            drop_known_masks(graph_module)
+            give_four_dims(graph_module)
+            write_out_attention(graph_module, self._codegens.of_capture(graph_module))
 
     def compile_graph(
         self, graph_module: torch.fx.GraphModule, example_inputs: list[Any], location: str
@@ -154,14 +186,10 @@ class Pipeline:
         compilation = _Compilation(record, dump, compiler, description)
 
         with stage("codegen", location):
-            codegens = self._codegens.of_capture(graph_module)
-            for codegen in codegens:
+            for codegen in self._codegens.of_capture(graph_module):
                 codegen.start()
         dump.graph("1_captured", graph_module)
-        if not self._exact:
-            drop_known_masks(graph_module)
-            give_four_dims(graph_module)
-            write_out_attention(graph_module, codegens)
+        self._rewrite_captured(graph_module)
 
         with record.stage("functionalize"):
             functional = self._functionalize(graph_module, example_inputs, dump)

@@ -53,13 +53,19 @@ class WarmStart:
         """What the cache has done, as of :class:`ProgramCache`."""
         return self._programs.counts
 
+    @property
+    def keeps_programs(self) -> bool:
+        """Whether programs may be kept: constants have values, and what is looked at has to be made."""
+        options = self._options
+        return not (options.freezing or options.verify or options.dump_directory is not None)
+
     def describe(
         self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
     ) -> GraphDescription | None:
         """By what a program of the graph is found; None where none may be kept."""
         options = self._options
-        if options.freezing or options.verify or options.dump_directory is not None:
-            return None  # constants have values, and what is looked at has to be made
+        if not self.keeps_programs:
+            return None
         if data_parallel_bucket_bytes() is not None:
             self._programs.skip("backward in the stages of data parallel training")
             return None
