@@ -378,3 +378,16 @@ def test_reading_several_small_integers_raises_as_in_eager(read, size):
     found, wanted = compiled(x), function(x)
     assert found[1:] == wanted[1:]
     assert torch.equal(found[0], wanted[0])
+
+
+def test_a_quotient_whose_divisor_is_zero_for_small_sizes():
+    def function(x, counts):
+        rows = x[x > 0].shape[0]
+        return x.new_zeros(rows // (x.shape[0] // 8)), counts
+
+    captured = capture(function, options=CaptureOptions(dynamic=True))
+    for size in (16, 24, 9):
+        x = torch.arange(float(size)) - 3
+        result = captured(x, COUNTS)
+        assert result.result[0].shape == function(x, COUNTS)[0].shape
+        assert not result.breaks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import itertools
 import sys
 import threading
 import types
@@ -306,6 +307,10 @@ def is_unbacked(expression: Any) -> bool:
     return bool(free_unbacked_symbols(expression))
 
 
+_SMALL_SIZES = (sympy.Integer(1), sympy.Integer(1 << 10))
+"""What stands for a size that counts as small: the second where a divisor is zero with the first."""
+
+
 def within(number: torch.SymInt, bound: int, sizes: frozenset[Any] = frozenset()) -> bool:
     """Whether a symbolic integer is known to be from ``-bound`` to ``bound``; free sizes count as small.
 
@@ -315,14 +320,32 @@ def within(number: torch.SymInt, bound: int, sizes: frozenset[Any] = frozenset()
     unbounded = ValueRanges(-int_oo, int_oo)
     expression = number.node.expr
     free = expression.free_symbols
-    small = {s: sympy.S.One for s in free if s in sizes or not is_unbacked(s)}
-    found = environment.bound_sympy(expression.xreplace(small))
-    return bool(found != unbounded and found.lower >= -bound and found.upper <= bound)
+    small = [s for s in free if s in sizes or not is_unbacked(s)]
+    for size in _SMALL_SIZES:
+        try:
+            example = expression.xreplace(dict.fromkeys(small, size))
+        except ZeroDivisionError:  # as of rows // (length // 8)
+            continue
+        found = environment.bound_sympy(example)
+        return bool(found != unbounded and found.lower >= -bound and found.upper <= bound)
+    return False
 
 
 def deferred_checks(environment: ShapeEnv) -> int:
     """How many conditions on unbacked numbers have been relied on that a call has to check."""
     return int(environment.num_deferred_runtime_asserts)
+
+
+def number_of_symbols(environment: ShapeEnv) -> int:
+    """How many symbols have been made."""
+    return len(environment.var_to_range)
+
+
+def checks_on_first(environment: ShapeEnv, count: int) -> int:
+    """How many of the deferred checks ask for data, by any of the first ``count`` symbols."""
+    first = {s for s in itertools.islice(environment.var_to_range, count) if is_unbacked(s)}
+    checks = itertools.chain.from_iterable(environment.deferred_runtime_asserts.values())
+    return sum(not first.isdisjoint(check.expr.free_symbols) for check in checks)
 
 
 def least_that_decides(condition: Any, size: Any) -> int | None:

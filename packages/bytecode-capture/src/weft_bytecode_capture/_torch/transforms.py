@@ -49,6 +49,9 @@ LEVEL_QUERIES = (
 )
 """Questions about a level's tensors."""
 
+ARE_ACTIVE: Any = torch._C._are_functorch_transforms_active
+"""Asks whether the thread is in any level."""
+
 is_of_level: Callable[[torch.Tensor], bool] = _functorch.is_functorch_wrapped_tensor
 
 

@@ -341,6 +341,7 @@ class Graph(Protocol):
     region_histories: Any  # the RegionHistories
     in_handled_code: bool
     is_repeated: bool
+    symbols_outside: int
     data_place: DataSymbolSource | None
     rules: Any  # the GradientRules
     present_values: Any

@@ -45,6 +45,32 @@ _UNCHECKED_WINDOWS = frozenset(
 _SELECTS = (torch.select, "select")
 
 
+class CallChecks:
+    """What a call of an operator comes to rely on of numbers that depend on data.
+
+    In a region it may be of numbers that are read there only: where the region does not run, nothing holds.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._count = graph.shapes.deferred_checks
+        self._outside = self._of_outside()
+
+    def _of_outside(self) -> int:
+        return self._graph.shapes.checks_on_first(self._graph.symbols_outside)
+
+    def note(self, node: torch.fx.Node) -> None:
+        """Mark the node of the call that checks it.
+
+        :raises Unsupported: it is in a region, and of numbers from outside.
+        """
+        if self._graph.shapes.deferred_checks == self._count:
+            return
+        if self._of_outside() != self._outside:
+            raise Unsupported("symbolic number in a region", f"checked by {node.name}")
+        node.meta["checks"] = node.meta["data_dependent"] = True
+
+
 def can_read(evaluator: Evaluator, tensor: TensorVariable) -> bool:
     """Whether the only element of a tensor can be a number of the graph."""
     graph = evaluator.graph

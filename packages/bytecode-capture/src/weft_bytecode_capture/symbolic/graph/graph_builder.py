@@ -48,6 +48,7 @@ from .answers import Given, guard_absolute_place, guard_leaf, require_held
 from .changed_layouts import changed_in_place
 from .changed_leaves import ChangedLeaves
 from .data_dependence import (
+    CallChecks,
     decide_count,
     refuse_unchecked_window,
     require_selected_inside,
@@ -145,6 +146,7 @@ class GraphBuilder:
         self.optional_gradients = OptionalGradients(self.given)
         self.region_histories = RegionHistories(self.optional_gradients)
         self.is_repeated = False  # the graph at hand is inside a loop that is kept
+        self.symbols_outside = 0  # how many symbols there were before the region at hand
         self.in_handled_code = False  # some node was made where the program catches exceptions
 
     def add_input(
@@ -453,7 +455,7 @@ class GraphBuilder:
             refuse_unchecked_window(target, (fakes, fake_keywords))
         self.modes.before_operator()
         self.library_settings.before_operator(target, (fakes, fake_keywords))
-        checks = self.shapes.deferred_checks
+        checks = CallChecks(self)
         outs = _out_tensors(fake_keywords)
         sizes = [out.shape for out in outs]
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
@@ -472,10 +474,7 @@ class GraphBuilder:
         node_keywords = {name: pair[0] for name, pair in named.items()}
         with placed(evaluator, target, (nodes, node_keywords), value) as (nodes, node_keywords):
             node = self.node(evaluator, kind, target, nodes, node_keywords)
-            if self.shapes.deferred_checks != checks:
-                if self.is_in_region:
-                    raise Unsupported("symbolic number in a region", f"checked by {node.name}")
-                node.meta["checks"] = node.meta["data_dependent"] = True
+            checks.note(node)
             if isinstance(value, tuple):
                 node.meta["example_value"] = tuple(value)
             result = wrap_graph_result(evaluator, node, value, given)

@@ -40,6 +40,7 @@ class Subgraph:
         self._is_loop = not is_branch
         self._builder = evaluator.graph
         self._devices = evaluator.state.options.region_devices
+        self._symbols_outside = self._builder.shapes.number_of_symbols
         self.graph = torch.fx.Graph()
         self._aliases = evaluator.state.aliases
         self._aliases.enter(self.graph, self._builder.graph)
@@ -50,6 +51,7 @@ class Subgraph:
         builder = self._builder
         outer, builder.graph = builder.graph, self.graph
         repeated, builder.is_repeated = builder.is_repeated, builder.is_repeated or self._is_loop
+        outside, builder.symbols_outside = builder.symbols_outside, self._symbols_outside
         if outer is builder.outermost:
             self._aliases.note_entry()
         calls = None if may_add_outside else _calls(builder.outermost)
@@ -58,6 +60,7 @@ class Subgraph:
                 yield
         finally:
             builder.graph, builder.is_repeated = outer, repeated
+            builder.symbols_outside = outside
         if calls is not None and _calls(builder.outermost) != calls:
             raise Unsupported(SWITCHED_IN_REGION)
 

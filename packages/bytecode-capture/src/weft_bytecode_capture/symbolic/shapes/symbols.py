@@ -37,10 +37,12 @@ from ..._torch.symbols import (
     GuardOnDataDependentSymNode,
     ShapeEnv,
     SourcelessShapeEnv,
+    checks_on_first,
     deferred_checks,
     expression_of,
     is_unbacked,
     new_symbol,
+    number_of_symbols,
     oblivious_of_one,
     symbolic_number,
     unbacked_symbols,
@@ -108,6 +110,17 @@ class ShapeSymbols:
         """How many conditions on unbacked numbers have been relied on that a call has to check."""
         made = self.environment_on_demand.made
         return 0 if made is None else deferred_checks(made)
+
+    @property
+    def number_of_symbols(self) -> int:
+        """How many symbols have been made."""
+        made = self.environment_on_demand.made
+        return 0 if made is None else number_of_symbols(made)
+
+    def checks_on_first(self, count: int) -> int:
+        """How many of the deferred checks ask for any of the first ``count`` symbols."""
+        made = self.environment_on_demand.made
+        return 0 if made is None else checks_on_first(made, count)
 
     @property
     def any_symbolic(self) -> bool:

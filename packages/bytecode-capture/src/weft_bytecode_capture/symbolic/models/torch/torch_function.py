@@ -21,6 +21,7 @@ from ...._torch import (
     python_of_script,
     torch_dispatch_modes,
 )
+from ...._torch.transforms import ARE_ACTIVE
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...regions.filled_lists.rows import join_rows
@@ -238,6 +239,7 @@ _QUERIES: dict[Any, Any] = {
     torch.get_default_dtype: torch.get_default_dtype,
     torch.are_deterministic_algorithms_enabled: torch.are_deterministic_algorithms_enabled,
     torch.numel: torch.numel,
+    ARE_ACTIVE: ARE_ACTIVE,
     vars(torch.jit)["is_scripting"]: False,
     vars(torch.jit)["is_tracing"]: False,
     torch.cuda.is_available: torch.cuda.is_available,
