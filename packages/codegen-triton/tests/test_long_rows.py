@@ -16,9 +16,18 @@ from weft_codegen_triton import TritonCodegen
 LENGTHS = (64, 67, 70, 97)
 """Whole vectors and not; several blocks of 16 or 32 elements."""
 
+
+def statistics(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a softmax leaves for its gradient."""
+    largest = x.amax(-1, keepdim=True)
+    return largest, (x - largest).exp().sum(-1, keepdim=True)
+
+
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "softmax": lambda x: x.softmax(-1),
     "log softmax": lambda x: x.log_softmax(-1),
+    "statistics": lambda x: statistics(x),
+    "statistics and weights": lambda x: (*statistics(x), x.softmax(-1)),
     "softmax in float32": lambda x: x.float().softmax(-1).to(x.dtype),
     "sums": lambda x: (x.sum(-1), x.amax(-1), (x > 0).any(-1)),
     "positions": lambda x: (x.argmax(-1), x.argmin(-1)),
@@ -69,7 +78,7 @@ def test_special_values(stepping: TritonCodegen, special: float, length: int) ->
         x[row, column] = special
     x[4] = special
     x[5, 10:40] = special
-    for name in ("softmax", "log softmax", "positions", "sums"):
+    for name in ("softmax", "log softmax", "positions", "sums", "statistics"):
         check(stepping, PROGRAMS[name], x)
 
 
@@ -84,6 +93,14 @@ def test_the_first_of_equals(stepping: TritonCodegen) -> None:
 def test_a_softmax_reads_a_row_twice(stepping: TritonCodegen) -> None:
     x = values(torch.float32, 5, 64)
     assert check(stepping, PROGRAMS["softmax"], x).source.count("tl.load(in0_ptr") == 2
+
+
+def test_statistics_are_found_in_one_pass(stepping: TritonCodegen) -> None:
+    for length in LENGTHS:
+        source = check(stepping, statistics, values(torch.float32, 5, length)).source
+        kernel = source.partition("def compute")[0]
+        assert "exponentials_" in kernel
+        assert "tl.exp(" not in kernel
 
 
 def test_large_numbers_keep_a_softmax_exact(stepping: TritonCodegen) -> None:

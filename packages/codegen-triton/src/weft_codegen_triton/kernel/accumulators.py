@@ -187,9 +187,15 @@ class Accumulators:
         printer.emit(f"{largest} = {now}")
 
     def sum_of_exponentials(self, lanes: str, largest: Text, dtype: torch.dtype) -> Text:
-        """The sum relative to ``largest``, the row's maximum; ``lanes`` holds each lane's maximum."""
+        """The sum relative to ``largest``, the row's maximum; ``lanes`` holds each lane's maximum.
+
+        Nothing is relative to minus infinity, of which a row may be full.
+        """
         code = f"{self.exponentials} * weft.relative_exponential({lanes}, {largest.code})"
-        return self.printer.name(f"tl.sum({code}, 1)[:, :, None]", dtype, COLUMN)
+        code = f"tl.sum({code}, 1)[:, :, None]"
+        is_lowest = f'{largest.code} == float("-inf")'
+        code = f'tl.where({is_lowest}, float("nan"), {code})'
+        return self.printer.name(code, dtype, COLUMN)
 
     def lanes_of(self, number: int) -> str:
         """The variable in which reduction ``number`` has each lane's result."""

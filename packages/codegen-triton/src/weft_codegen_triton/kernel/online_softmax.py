@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import sympy
 from weft_loop_ir import Kernel, LoopBody, Stage
-from weft_loop_ir.bodies import Load, Reduction
+from weft_loop_ir.bodies import Load, Reduction, Store
 from weft_loop_ir.bodies.edit import slice_of
 from weft_loop_ir.bodies.patterns import call, capture, match
 
@@ -24,46 +25,58 @@ def sums_of_exponentials(kernel: Kernel) -> Mapping[int, int]:
         largest = _largest(stage, kernel)
         if largest is None:
             continue
-        buffer, element = largest
+        store, element = largest
         for later in range(position + 1, len(kernel.stages)):
             other = kernel.stages[later]
-            if other.inner == stage.inner and _is_sum(other, buffer, element, kernel):
+            if other.inner == stage.inner and _is_sum(other, store, element, kernel):
                 found[later] = position
                 break
     return found
 
 
-def _only_reduction(stage: Stage, kind: str) -> tuple[Reduction, str] | None:
-    """The one reduction of ``stage``, if it is a ``kind``, and the buffer that its result is stored in."""
+def filled_rows(stage: Stage) -> set[str]:
+    """The buffers that ``stage`` stores elements of rows in, and not what is left of a whole one."""
+    body = stage.body
+    reduced = {id(reduction) for reduction in body.reductions()}
+    return {s.buffer for s in body.stores() if id(body.at(s.value)) not in reduced}
+
+
+def _only_reduction(stage: Stage, kind: str) -> tuple[Reduction, Store] | None:
+    """The one reduction of ``stage``, if it is a ``kind``, and what stores its result."""
     reduction = stage.body.only(Reduction)
     if reduction is None or reduction.kind != kind:
         return None
     stores = [s for s in stage.body.stores() if stage.body.at(s.value) is reduction]
-    return (reduction, stores[0].buffer) if len(stores) == 1 else None
+    return (reduction, stores[0]) if len(stores) == 1 else None
 
 
-def _largest(stage: Stage, kernel: Kernel) -> tuple[str, LoopBody] | None:
-    """The local scalar that ``stage`` stores a row's maximum in, and what computes an element."""
+def _largest(stage: Stage, kernel: Kernel) -> tuple[Store, LoopBody] | None:
+    """How ``stage`` stores a row's maximum, of its own or for others too, and what computes an element."""
     found = _only_reduction(stage, "max")
     if found is None or not found[0].accumulated.is_floating_point:
         return None
-    reduction, name = found
-    is_scalar = any(b.name == name and b.size == 1 for b in kernel.local_buffers)
+    reduction, store = found
+    sizes = [b.size for b in kernel.local_buffers if b.name == store.buffer]
+    writers = sum(store.buffer in other.body.writes for other in kernel.stages)
     element = slice_of(stage.body, reduction.value)
-    return (name, element) if is_scalar and element is not None else None
+    is_number = sizes in ([], [1]) and writers == 1
+    return (store, element) if is_number and element is not None else None
 
 
 ELEMENT, LARGEST = capture(), capture()
 EXPONENTIAL = call("exp", call("sub", ELEMENT, LARGEST))
 
 
-def _is_sum(stage: Stage, largest: str, element: LoopBody, kernel: Kernel) -> bool:
+def _is_sum(stage: Stage, largest: Store, element: LoopBody, kernel: Kernel) -> bool:
     """Whether ``stage`` sums exponentials of ``element - largest``, and else only fills local rows."""
     body, found = stage.body, _only_reduction(stage, "sum")
     parts = None if found is None else match(body.at, found[0].value, EXPONENTIAL)
     if found is None or parts is None or body.at(found[0].value).dtype is not found[0].accumulated:
         return False
     subtracted = body.at(parts[LARGEST])
-    if not isinstance(subtracted, Load) or subtracted.buffer != largest:
+    if not isinstance(subtracted, Load) or subtracted.buffer != largest.buffer:
         return False
-    return kernel.local_names.issuperset(body.writes) and slice_of(body, parts[ELEMENT]) == element
+    if sympy.expand(subtracted.index - largest.index) != 0:
+        return False
+    fills_local = kernel.local_names.issuperset(filled_rows(stage))
+    return fills_local and slice_of(body, parts[ELEMENT]) == element

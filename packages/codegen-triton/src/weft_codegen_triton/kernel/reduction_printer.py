@@ -41,7 +41,7 @@ from weft_codegen_triton.kernel.frame import (
     split_index,
     unrolled,
 )
-from weft_codegen_triton.kernel.online_softmax import sums_of_exponentials
+from weft_codegen_triton.kernel.online_softmax import filled_rows, sums_of_exponentials
 from weft_codegen_triton.kernel.row_space import RowSpace, Span, row_start, row_vectors
 
 UNROLLED = 4
@@ -251,7 +251,7 @@ class ReductionPrinter:
             self.sums = {
                 later: stage
                 for later, stage in self.sums_of_exponentials.items()
-                if kept.issuperset(kernel.stages[later].body.writes)
+                if kept.issuperset(filled_rows(kernel.stages[later]))
             }
 
     # -- ranges ----------------------------------------------------------------------------------------
