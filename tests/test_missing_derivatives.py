@@ -18,6 +18,10 @@ def _symmetric(x: torch.Tensor) -> torch.Tensor:
     return x @ x.mT + torch.eye(4, dtype=x.dtype)
 
 
+def _loss_of_nothing(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.mse_loss(x[:0], y[:0]).nan_to_num()
+
+
 # Without a derivative with respect to x, some to y neither; each gives a tensor that requires gradients.
 OPERATORS: dict[str, Program] = {
     "x // 2": lambda x, y: x // 2,
@@ -32,6 +36,7 @@ OPERATORS: dict[str, Program] = {
     "geqrf": lambda x, y: torch.geqrf(x)[1],
     "geqrf, both": lambda x, y: torch.geqrf(x)[0] + torch.geqrf(x)[1],
     "unique": lambda x, y: torch.unique(x),
+    "beside a loss of nothing": lambda x, y: torch.unique(x) + _loss_of_nothing(x, y),
     "unique with counts": lambda x, y: torch.unique(x, return_counts=True)[0],
     "unique of rows": lambda x, y: torch.unique(x, dim=0),
     "unique_consecutive": lambda x, y: torch.unique_consecutive(x),

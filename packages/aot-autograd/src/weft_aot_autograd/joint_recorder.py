@@ -206,6 +206,8 @@ class JointRecorder(NodeRecorder):
         if func is _DEVICE and type(args[0]) is FakeTensor:
             return args[0].fake_device  # torch asks each operand of an operator
         kwargs = kwargs or {}
+        if self._paused and func in LOSS_GRADIENTS:
+            return _fake_result(func, args, kwargs)
         if self._paused or func in _QUESTIONS or func.namespace == "prim":
             return func(*args, **kwargs)
         if func is _DETACH and backward_number() >= 0:  # of what autograd has saved
