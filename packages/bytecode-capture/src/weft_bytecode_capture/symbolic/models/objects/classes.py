@@ -262,6 +262,8 @@ class ClassVariable(Variable):
             part: Any = other.value
         elif other.is_none():
             part = None
+        elif other.is_constant() and isinstance(other.as_constant(), _PARTS_OF_UNIONS):
+            part = other.as_constant()
         else:
             raise Unsupported("union of types", f"{self!r} | {other!r}")
         union = part | self.value if reflected else self.value | part
@@ -279,6 +281,9 @@ class ClassVariable(Variable):
 
     def __repr__(self) -> str:
         return f"Class({self.value.__qualname__})"
+
+
+_PARTS_OF_UNIONS = (types.UnionType, types.GenericAlias)
 
 
 # ``super()``.
