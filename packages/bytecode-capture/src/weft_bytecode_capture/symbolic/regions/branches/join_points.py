@@ -29,17 +29,37 @@ def successors(instructions: list[DecodedInstruction], index: int) -> Iterator[i
 
 
 def bound_names(
-    decoded: DecodedCode, iteration: Container[int], live: Container[str]
+    decoded: DecodedCode, head: int, iteration: set[int], live: Container[str]
 ) -> tuple[list[str], list[str]]:
-    """The locals that the instructions of a loop's body bind: the ``live`` ones, and the others."""
+    """The locals that a loop's body binds, also where it handles exceptions: the ``live`` ones, the others.
+
+    :param head: the loop's first instruction; what handles the exceptions of this one is around the loop.
+    """
+    inside = _with_handlers(decoded, head, iteration)
     bound = sorted(
         {
             i.operand
             for i in decoded.instructions
-            if i.index in iteration and i.name in ("STORE_FAST", "DELETE_FAST")
+            if i.index in inside and i.name in ("STORE_FAST", "DELETE_FAST")
         }
     )
     return [n for n in bound if n in live], [n for n in bound if n not in live]
+
+
+def _with_handlers(decoded: DecodedCode, head: int, iteration: set[int]) -> set[int]:
+    """The instructions of a loop's body, and of what handles their exceptions inside the loop."""
+    instructions = decoded.instructions
+    around = decoded.exception_entry(instructions[head].offset)
+    found, pending = set(iteration), set(iteration)
+    while pending:
+        entries = {decoded.exception_entry(instructions[index].offset) for index in pending}
+        pending = set()
+        for entry in entries:
+            if entry is not None and (around is None or entry.target != around.target):
+                begin = decoded.index_of_offset[entry.target]
+                pending |= reachable(decoded, begin, found | pending | {head})
+        found |= pending
+    return found
 
 
 def join_point(decoded: DecodedCode, index: int) -> int:

@@ -185,7 +185,7 @@ class _ForLoop:
         self.breaks = breaks_of(evaluator.decoded, head, inside)
         stops = self.breaks.every | {head.index}
         iteration = reachable(evaluator.decoded, head.index + 1, stops)
-        self.live, self.dead = bound_names(evaluator.decoded, iteration, live)
+        self.live, self.dead = bound_names(evaluator.decoded, head.index, iteration, live)
         self.outer = self.builder.graph
         self.carried = CarriedLocals(evaluator, self.subgraph, self.live, place, self._differs)
         self._taken: list[torch.fx.Node] = []

@@ -152,7 +152,7 @@ class _WhileLoop:
         self.rolled = _RolledWhile(evaluator, loop, list(evaluator.stack))
         stops = self.rolled.exits | loop.tests.keys()
         iteration = reachable(decoded, loop.stay, stops) | loop.inside
-        self.live, self.dead = bound_names(decoded, iteration, live)
+        self.live, self.dead = bound_names(decoded, loop.stay, iteration, live)
         self.carried = CarriedLocals(
             evaluator, self.subgraph, self.live, loop.place, self._differs, is_counted=False
         )
