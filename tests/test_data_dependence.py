@@ -401,3 +401,16 @@ def test_indices_of_a_scalar_beside_gradients(value):
     found[1].backward()
     assert_same(list(found), list(program(x)))
     assert x.grad == 2
+
+
+def test_rows_of_one_at_most_lose_their_dim() -> None:
+    """Of a mask over one element, ``unbind`` gives parts of no dim as it does for other numbers."""
+
+    def program(x: torch.Tensor) -> object:
+        (part,) = x[x > 0.5].unbind(0)
+        return part * 2, part.dim(), part.cummax(0)[0]
+
+    compiled = weft.compile(program)
+    for value in (0.75, 2.0):
+        x = torch.tensor([value], dtype=torch.float64)
+        assert str(compiled(x)) == str(program(x))

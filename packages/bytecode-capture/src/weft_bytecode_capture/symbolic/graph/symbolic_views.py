@@ -69,13 +69,20 @@ def unsqueezed(tensor: torch.Tensor, dim: int) -> torch.Tensor | None:
 
 
 def unbound(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor] | None:
-    """``unbind``, which guards the size; None where there is no such dim, or data decides its size."""
+    """``unbind``, which guards the size; None where there is no such dim, or data decides its size.
+
+    Where that is of one element at most, of which torch's own form keeps the dim, it has one.
+    """
     count = tensor.dim()
-    if not -count <= dim < count or _depends_on_data(tensor.shape[dim]):
+    if not -count <= dim < count:
+        return None
+    size = tensor.shape[dim]
+    if _depends_on_data(size) and (size == 0 or not statically_known_true(size == 1)):
         return None
     place = dim % count
     sizes, strides, begin = list(tensor.shape), list(tensor.stride()), tensor.storage_offset()
-    parts, step = int(sizes.pop(place)), strides.pop(place)
+    step = strides.pop(place)
+    parts = 1 if _depends_on_data(sizes.pop(place)) else int(size)
     return [tensor.as_strided(sizes, strides, begin + step * part) for part in range(parts)]
 
 
