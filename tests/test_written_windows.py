@@ -151,3 +151,36 @@ def test_windows_of_arguments_that_begin_inside_their_memory() -> None:
             x = torch.arange(20.0)[first : first + 10].view(5, 2)
             found.append((function(x.t()), x._base))
         torch.testing.assert_close(*found)
+
+
+# Tensors whose elements are one number until a write: the window is of a copy with memory of its own.
+FILLED: dict[str, Callable[[Any], Any]] = {
+    "filled": lambda x: x.new_zeros(2, 2).fill_(x.sum()),
+    "copied into": lambda x: (x[:2] * 2).copy_(x.sum()),
+    "a row copied into all": lambda x: (x[:2] * 2).copy_(x[0]),
+    "expanded": lambda x: x.sum().expand(2, 2).contiguous(),
+}
+WINDOWS: dict[str, Callable[[Any], Any]] = {
+    "an element": lambda w: w.select(0, 0).fill_(3.0),
+    "an element of a view": lambda w: w.view(-1)[0].mul_(3.0),
+    "all": lambda w: w.mul_(3.0),
+    "twice": lambda w: (w[0].mul_(3.0), w[1].add_(1.0)),
+    "where data says": lambda w: w.masked_fill_(w > 0, 0.5),
+}
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("filled", FILLED)
+def test_windows_of_filled_tensors(filled: str, window: str, dynamic: bool) -> None:
+    def program(x: Any) -> Any:
+        whole = FILLED[filled](x)
+        part = whole.as_strided((2,), (1,))
+        WINDOWS[window](part)
+        return part, whole, part * 2
+
+    compiled = weft.compile(program, dynamic=dynamic, backend=by_operators)
+    for rows in (3, 5):
+        x = torch.linspace(0.5, 2.0, rows * 2, dtype=torch.float64).view(rows, 2)
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+    weft.reset()

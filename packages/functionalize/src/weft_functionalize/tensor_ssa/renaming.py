@@ -39,6 +39,8 @@ class _Renaming:
         self._changed: dict[torch.fx.Node, torch.Tensor] = {}
         # What nodes whose fake values were recomputed gave when the program was traced.
         self._traced: dict[torch.fx.Node, torch.Tensor] = {}
+        # By what has taken a node's place: a write to the one is a write to the other.
+        self._replaced: dict[torch.fx.Node, torch.fx.Node] = {}
 
     def visit(self, node: torch.fx.Node) -> None:
         if node.op == "output":
@@ -49,6 +51,8 @@ class _Renaming:
             assert isinstance(old, torch.fx.Node)
             new = self.version.get(new, new)
             self.version[old] = new
+            if old in self._replaced:
+                self.version[self._replaced[old]] = new
             traced = self._traced.get(old, old.meta["val"])
             if not _same_placement(new.meta["val"], traced):
                 self._changed[new] = traced
@@ -118,6 +122,7 @@ class _Renaming:
         node.replace_all_uses_with(new)
         node.graph.erase_node(node)
         self.version[node] = new
+        self._replaced[new] = node
         if not _same_placement(new.meta["val"], node.meta["val"]):
             self._changed[new] = node.meta["val"]
 
