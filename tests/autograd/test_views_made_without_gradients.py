@@ -262,7 +262,16 @@ def base_written(w: torch.Tensor) -> torch.Tensor:
     return v
 
 
+def base_written_before_and_by_data(w: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        w.mul_(2)
+        v = w[0]
+        w.data.mul_(2)
+    return v
+
+
 VIEWS = (
+    base_written_before_and_by_data,
     row_without, row_in_inference, row_of_a_result, row_of_a_detached_result, part_of_a_row,
     row_of_several, row_of_several_without, row_of_an_iteration, written_without,
     base_written_without, base_written,

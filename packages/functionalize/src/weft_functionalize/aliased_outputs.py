@@ -123,6 +123,13 @@ def _counted_writes(value: torch.Tensor, recorder: AtenRecorder) -> int:
     return max(value._version, 1) if told else value._version
 
 
+def _counts_with(variable: Any, given: torch.Tensor) -> bool:
+    """Whether autograd counts writes to a variable as writes to ``given``, as far as its fake shows."""
+    if not isinstance(variable, torch.Tensor) or variable.is_inference() or given.is_inference():
+        return True
+    return share_version(variable, given)
+
+
 def _note_held(plan: OutputPlan, recorder: AtenRecorder, outputs: Sequence[Any]) -> None:
     """Say what eager's autograd holds for the outputs' gradients, of what the caller has and writes to."""
     inputs: dict[int, set[int]] = {}
@@ -275,7 +282,7 @@ class _UserOutputs:
                     view,
                     is_view=value._is_view(),
                     shares_version=is_counted,
-                    is_older=is_counted and self._is_written_behind(node, origin),
+                    is_older=is_counted and self._is_written_behind(node, origin, given),
                 )
             return replace(described, alias=view)
         if not self._needs_base(origin):
@@ -285,13 +292,19 @@ class _UserOutputs:
             return replace(described, graph_index=index, writes=version_of(value))
         return described  # regenerated from the base
 
-    def _is_written_behind(self, view: torch.fx.Node, origin: torch.fx.Node) -> bool:
-        """Whether the program writes to a view's memory after it has made the view."""
+    def _is_written_behind(
+        self, view: torch.fx.Node, origin: torch.fx.Node, given: torch.Tensor
+    ) -> bool:
+        """Whether the program writes to a view's memory after it has made the view, not by ``data``."""
         if origin not in self._written:
             return False
         behind = itertools.dropwhile(lambda node: node is not view, self._recorder.graph.nodes)
         written = itertools.chain.from_iterable(map(block_writes, behind))
-        return any(self._aliases.origin(variable) is origin for variable in written)
+        return any(
+            self._aliases.origin(variable) is origin
+            and _counts_with(variable.meta.get("val"), given)
+            for variable in written
+        )
 
     def _layout(self, node: torch.fx.Node, value: torch.Tensor) -> torch.Tensor:
         """How eager lays a returned value out: what a region gives is dense, unless it is copied."""
