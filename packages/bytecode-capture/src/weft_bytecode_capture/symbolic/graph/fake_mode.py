@@ -307,14 +307,17 @@ class RememberingFakeMode(FakeModeOnDemand):
         parts = ambient()
         return parts if all(self._add(value, parts, False) for value in values) else None
 
-    def layout_of(self, value: Any) -> FakeLayout | None:
-        """All that tells ``value`` from other fake tensors, None where that is more than a layout."""
+    def layout_of(self, value: Any, base: FakeTensor | None = None) -> FakeLayout | None:
+        """All that tells ``value`` from other fake tensors, None where that is more than a layout.
+
+        ``base``: what it is a view of, if so, which says whether it is an inference tensor.
+        """
         if type(value) is not FakeTensor or not self._is_plain(value) or value.requires_grad:
             return None
         if has_symbolic_layout(value):
             return None  # its offset is symbolic
         layout = FakeLayout.of(value)
-        return layout if same_dispatch(FakeForm(self, layout).new(), value) else None
+        return layout if same_dispatch(FakeForm(self, layout).new(base), value) else None
 
 
 def _is_partly_known(operands: Sequence[Any]) -> bool:
@@ -395,7 +398,9 @@ def _looks(
     # Decompositions give tuples of classes of their own; who called the operator gets plain ones.
     container = "tuple" if isinstance(result, tuple) else "list" if type(result) is list else "one"
     results = (result,) if container == "one" else result
-    layouts = tuple(layout for value in results if (layout := mode.layout_of(value)) is not None)
+    base = args[0] if kind == _VIEW else None
+    found = (mode.layout_of(value, base) for value in results)
+    layouts = tuple(layout for layout in found if layout is not None)
     if len(layouts) < len(results):
         return None
     places = [storage_identity(value) for value in results]
