@@ -1,11 +1,12 @@
 """The sweep's own parts: tiny configurations, inputs that eager takes, judgement by float64."""
 
 import pytest
+import torch
 
 pytest.importorskip("transformers")
 
 from tests.families.catalogue import families
-from tests.families.checking import check
+from tests.families.checking import _apart, check
 from tests.families.recipes import RECIPES
 from tests.families.report import case_of, table
 from tests.families.vision import missing, vision_recipes
@@ -35,6 +36,13 @@ def test_a_wrong_result_is_found() -> None:
     model, calls = RECIPES["torch.nn/Linear"]()
     record = check("linear", model, calls, "inference", wrong)
     assert record.outcome == "wrong" and "from float64" in record.detail
+
+
+def test_what_eager_is_off_by_with_moved_parameters_counts_as_rounding() -> None:
+    here, off, far = torch.tensor([0.9]), torch.tensor([1.0]), torch.tensor([2.0])
+    assert "from float64" in _apart(off, here, here)
+    assert not _apart(off, here, here, others=[(here, here), (off, here)])
+    assert "from float64" in _apart(far, here, here, others=[(here, here), (off, here)])
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
