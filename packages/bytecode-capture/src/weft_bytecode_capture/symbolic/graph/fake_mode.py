@@ -9,7 +9,7 @@ costs ten times what making the result does.  What a mode remembers, others may 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -207,7 +207,9 @@ class RememberingFakeMode(FakeModeOnDemand):
             with self:
                 covered, others = whole(func, args, kwargs)
                 return of_image(func, args, super().dispatch(func, types, covered, others))
-        result: Any = super().dispatch(func, types, args, kwargs)
+        unchecked = self._unchecked() if func in _SUBSCRIPTS else nullcontext()
+        with unchecked:
+            result: Any = super().dispatch(func, types, args, kwargs)
         if isinstance(result, torch.Tensor) and result.requires_grad and result.is_leaf:
             _require_no_gradients(result, (*args, *kwargs.values()))
         if _waits_for_several(func):
@@ -455,6 +457,8 @@ _VARYING = frozenset(
 """Tags of operators whose results depend on more than how their operands look."""
 
 _SELECTS = frozenset({torch.ops.aten.select.int})
+_SUBSCRIPTS = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.slice.Tensor})
+"""Operators whose fakes ask for windows: within the operand, or in no memory, to learn an order of dims."""
 _SOFT_MARGIN = torch.ops.aten.soft_margin_loss.default
 _OF_ONE_DTYPE = frozenset({torch.ops.aten.huber_loss.default, _SOFT_MARGIN})
 """Operators that give the dtype of the first operand, where the fake's is that of both."""
