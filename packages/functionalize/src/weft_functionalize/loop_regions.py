@@ -19,6 +19,7 @@ from .aten_recorder import AtenRecorder
 from .counted_loops import Comparison, CountedTest, Counter, find_counter
 from .gradient_history import Reach, Sources
 from .loop_reach import reached_after
+from .loop_sizes import VaryingSizes
 from .region_conversion import inputs_seen_written, written_inputs
 from .region_effort import RegionEffort
 from .region_operands import (
@@ -91,6 +92,7 @@ class _Loop:
         self.operands = Operands([*carried, *additional])
         self.counter = counter
         self.runner = runner
+        self.sizes = VaryingSizes(parent, modules[1], carried)
         self.unchanged: set[int] = set()  # carried tensors that the body does not bind anew
         self.may_peel = False
         self.identifies = False
@@ -152,7 +154,8 @@ class _Loop:
         pairs = self._pairs(body)
         layouts = {k: body.recorder.inputs[k].value for k in carried}
         following = [flag_inside(body.recorder, self._following(tie)) for tie in flags]
-        outputs = [(body.outputs[k], layouts[k]) for k in carried] + [(f, f) for f in following]
+        outputs = [(body.outputs[k], self._left_layout(k)) for k in carried]
+        outputs += [(f, f) for f in following]
         converted = self._converted_body(
             outputs, [inputs[p] for p in written], [inputs[p] for p in rest]
         )
@@ -168,6 +171,7 @@ class _Loop:
             else _final_integer(parent, k, counts)
             for k, v in layouts.items()
         }
+        results |= self.sizes.results(layouts)
         left = [results.get(k) for k in range(self.count)]
         note_saved_in_loop(parent, body, inputs, values, left)
         final = {tie: fresh(parent, f) for tie, f in zip(flags, following, strict=True)}
@@ -192,6 +196,13 @@ class _Loop:
         known = {pair: final.get(tie) if tie else None for pair, tie in pairs.items()}
         note_aliases(parent, dict(zip(carried, items, strict=False)), values, known)
         return tuple(results.get(k, operands.values[k]) for k in range(self.count))
+
+    def _left_layout(self, position: int) -> Any:
+        """How the body gives the carried value at ``position``."""
+        body = self.body
+        if self.sizes.varies(position):
+            return self.sizes.following(body.outputs[position])
+        return body.recorder.inputs[position].value
 
     def _converted_body(
         self, outputs: Sequence[tuple[Any, Any]], written: Sequence[int], rest: Sequence[int]
@@ -360,7 +371,8 @@ class _Loop:
             if k in self.unchanged:
                 continue
             if isinstance(value, torch.Tensor):
-                values[k] = placed(self.parent, value)
+                varies = self.sizes.varies(k)
+                values[k] = self.sizes.inside(k, value) if varies else placed(self.parent, value)
             elif isinstance(value, (bool, float)) or not isinstance(value, (int, torch.SymInt)):
                 raise Unsupported("carried value that is no tensor or integer", str(value))
             else:
@@ -410,6 +422,9 @@ class _Loop:
                 continue
             if not isinstance(result, torch.Tensor):
                 raise Unsupported("carried tensor that becomes another value", str(result))
+            if self.sizes.varies(k):
+                self.sizes.check(k, value, result)
+                continue
             check_same(value, result, "carried tensor that changes")
             wanted = placed(parent, result)
             if not same_layout(wanted, operands.passed[k]):

@@ -221,6 +221,27 @@ def assume(condition: bool | torch.SymBool) -> None:
     torch._check(condition)
 
 
+def assume_relation(environment: ShapeEnv, relation: Any) -> None:
+    """The same of a relation of SymPy's."""
+    assume(environment.create_symboolnode(relation))
+
+
+def same_relation(left: Any, right: Any) -> bool:
+    """Whether two relations of whole numbers, none below zero, say the same."""
+    first = _above_zero(left)
+    return first is not None and bool(first == _above_zero(right))
+
+
+def _above_zero(relation: Any) -> Any:
+    """What is at least 0 where an inequality holds; None for other relations."""
+    if isinstance(relation, sympy.Ne) and relation.rhs == 0:
+        relation = sympy.Gt(relation.lhs, 0)
+    if not isinstance(relation, (sympy.Gt, sympy.Ge, sympy.Lt, sympy.Le)):
+        return None
+    rest = sympy.expand(relation.gts - relation.lts)
+    return rest - 1 if isinstance(relation, (sympy.Gt, sympy.Lt)) else rest
+
+
 def is_known_contiguous(fake: torch.Tensor) -> bool:
     """Whether a fake tensor is contiguous whatever a size that depends on data comes to."""
     try:

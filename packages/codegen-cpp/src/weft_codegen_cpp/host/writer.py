@@ -54,6 +54,7 @@ class HostWriter(HostWalk):
         self.steps: list[Statement] = []
         self.sources: dict[str, Place] = {}
         self.owned: list[str] = []
+        self._slots: dict[str, int] = {}  # by buffer, the places in ``owned``
         self.made_in_regions: set[str] = set()
         self.functions: list[str] = []
         self.views = 0
@@ -61,7 +62,8 @@ class HostWriter(HostWalk):
         self._none: Place | None = None  # the object, of which one is enough
         self.symbols = {s.symbol: s for s in schedule.symbols}
         self.counters = counters(schedule)
-        self.given = tuple(definition.symbol for _, definition in definitions(schedule.steps))
+        given = (definition.symbol for _, definition in definitions(schedule.steps))
+        self.given = tuple(dict.fromkeys(given))
 
     def emit(self, *lines: str, rows: tuple[Row, ...] | None = None) -> None:
         """Append a statement that never ends a call."""
@@ -136,12 +138,17 @@ class HostWriter(HostWalk):
         self.emit(f"{Pointer(name)} = ({type_name}*)data_of({handle});")
 
     def own(self, name: str) -> int:
-        """A slot for a tensor that this call owns: the one of the buffer ``name``."""
-        self.owned.append(name)
+        """A slot for a tensor that this call owns: the one of the buffer ``name``, if it is made again."""
+        slot = self._slots.get(name)
+        if slot is None:
+            slot = len(self.owned)
+            self.owned.append(name)
+            if name in self.schedule.buffers:
+                self._slots[name] = slot
         if self.depth:
             self.made_in_regions.add(name)
-        self.sources[name] = Place("c.owned", len(self.owned) - 1, is_object=False)
-        return len(self.owned) - 1
+        self.sources[name] = Place("c.owned", slot, is_object=False)
+        return slot
 
     def own_object(self, name: str) -> int:
         """A slot for a tensor that comes as a Python object."""

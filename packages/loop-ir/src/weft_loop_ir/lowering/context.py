@@ -240,6 +240,12 @@ class LoweringContext:
         """A symbol for a counter of a loop."""
         return sympy.Symbol(f"counter{next(self._counter_numbers)}", integer=True)
 
+    def new_size(self) -> sympy.Symbol:
+        """A symbol for a size that a call gives."""
+        symbol = sympy.Symbol(f"size{next(self._counter_numbers)}", integer=True)
+        self.data.defined.add(symbol)
+        return symbol
+
     def new_buffer(
         self,
         size: tuple[sympy.Expr, ...],
@@ -465,6 +471,30 @@ class LoweringContext:
                 "a number of the host program",
                 self.node.name,
                 defines=(SymbolDefinition(symbol, 0, None),),
+            )
+        )
+
+    def make_again(
+        self,
+        name: str,
+        operator: OpOverload,
+        view: BufferView,
+        keywords: dict[str, Any],
+        reason: str,
+        defines: tuple[SymbolDefinition, ...],
+    ) -> None:
+        """Append a call on ``view`` whose result becomes the buffer ``name``, whatever that was before."""
+        number = next(self._extern_numbers)
+        self.nodes.append(
+            ExternCall(
+                f"extern{number}",
+                operator,
+                (view,),
+                keywords,
+                (name,),
+                reason,
+                self.call.name,
+                defines=defines,
             )
         )
 

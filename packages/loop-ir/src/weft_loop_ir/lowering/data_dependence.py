@@ -34,6 +34,27 @@ class DataSymbols:
     def __init__(self) -> None:
         self.defined: set[sympy.Symbol] = set()
         self._required: set[tuple[str, sympy.Expr]] = set()
+        self._carried: set[sympy.Symbol] = set()  # sizes that a loop carries
+        self._sizes: dict[sympy.Symbol, sympy.Symbol] = {}  # as symbols that are not below zero
+        self._relied: list[sympy.Expr] = []  # at least zero wherever a loop's body runs
+
+    def begin_carried(self, symbols: Iterable[sympy.Symbol]) -> None:
+        """``symbols`` are sizes of a loop's state from now on."""
+        self.defined.update(symbols)
+        self._carried.update(symbols)
+        self._note_sizes(symbols)
+
+    def _note_sizes(self, symbols: Iterable[sympy.Symbol]) -> None:
+        self._sizes |= {s: sympy.Dummy(integer=True, nonnegative=True) for s in symbols}
+
+    def _holds_in_body(self, relation: str, expression: sympy.Expr) -> bool:
+        """Whether a relation on sizes that a loop carries follows from its test, or as they are sizes."""
+        if relation == "nonzero":
+            return any(self._holds_in_body("nonnegative", s * expression - 1) for s in (1, -1))
+        rest = (expression - known for known in (sympy.S.Zero, *self._relied))
+        return relation == "nonnegative" and any(
+            sympy.expand(r.xreplace(self._sizes)).is_nonnegative for r in rest
+        )
 
     @contextlib.contextmanager
     def block(self) -> Iterator[None]:
@@ -58,6 +79,7 @@ class DataSymbols:
                 if symbol.is_Symbol and symbol not in known and symbol not in self.defined:
                     self.defined.add(symbol)
                     found.append(SymbolDefinition(symbol, position, dimension))
+        self._note_sizes(definition.symbol for definition in found)
         return tuple(found)
 
     def require(self, blocks: Blocks, relation: str, expression: sympy.Expr, message: str) -> None:
@@ -74,6 +96,10 @@ class DataSymbols:
             return
         if (relation, expression) in self._required:
             return
+        if not expression.free_symbols.isdisjoint(self._carried):
+            if self._holds_in_body(relation, expression):
+                return
+            raise Unsupported("condition on sizes that differ by iteration", message, _HINT)
         for nodes in reversed(blocks):
             for position in reversed(range(len(nodes))):
                 call = nodes[position]
@@ -115,7 +141,11 @@ class DataSymbols:
             if relation is None or not all(_is_integer(side) for side in part.args):
                 raise Unsupported("data-dependent condition", str(condition), _HINT)
             kind, difference = relation
-            self.require(blocks, kind, difference(*map(from_torch, part.args)), message)
+            expression = difference(*map(from_torch, part.args))
+            if kind == "nonnegative" and not expression.free_symbols.isdisjoint(self._carried):
+                self._relied.append(expression)  # what the loop's test says
+                continue
+            self.require(blocks, kind, expression, message)
 
 
 def _is_integer(expression: Any) -> bool:

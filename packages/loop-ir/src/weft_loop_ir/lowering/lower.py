@@ -276,7 +276,8 @@ class Driver:
         number = self.floats[symbol] = SizeFloat("input", (symbol,))
         return number
 
-    def _known_symbols(self) -> set[sympy.Symbol]:
+    def known_symbols(self) -> set[sympy.Symbol]:
+        """The symbols of inputs and counters, and those that calls before have defined."""
         return {*self.symbols, *self.counters, *self.context.data.defined}
 
     def _check_representable(self, node: torch.fx.Node, value: Any) -> None:
@@ -306,7 +307,7 @@ class Driver:
         elif isinstance(value, torch.SymInt):
             numbers = [value]
         for number in numbers:
-            unknown = to_expression(number).free_symbols - self._known_symbols() - given
+            unknown = to_expression(number).free_symbols - self.known_symbols() - given
             if unknown:
                 raise Unsupported(
                     "data-dependent size",
@@ -325,7 +326,7 @@ class Driver:
         if constant is not None:
             return constant
         result = size_float(symbol, self.floats)
-        if result.free_symbols - self._known_symbols():
+        if result.free_symbols - self.known_symbols():
             raise Unsupported(
                 "data-dependent number",
                 f"{value} of node {node.name}",

@@ -20,6 +20,7 @@ from weft_loop_ir.lowering.in_place import assign, buffer_of, take_over, update_
 from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.scans import needed_values, scan_whole
 from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.lowering.varying_state import VaryingState, unknown_sizes
 from weft_loop_ir.lowering.views import select_index
 from weft_loop_ir.unsupported import Unsupported
 
@@ -138,16 +139,21 @@ def _loop(
     parameters = body_module.graph.find_nodes(op="placeholder")
     tested_parameters = condition_module.graph.find_nodes(op="placeholder")
     state: list[Any] = []
-    for value, parameter in zip(carried, parameters, strict=False):
+    sizes: dict[int, dict[int, sympy.Symbol]] = {}
+    for k, (value, parameter) in enumerate(zip(carried, parameters, strict=False)):
         fake = parameter.meta["val"]
         if not isinstance(value, TensorValue):
             state.append(_counter(context, fake))
             continue
         known = None
-        if value.stride == storage_stride(fake) and value.dtype == fake.dtype:
+        sizes[k] = unknown_sizes(fake, value, driver.known_symbols())
+        if not sizes[k] and value.stride == storage_stride(fake) and value.dtype == fake.dtype:
             known = take_over(driver, node, value, [*carried, *additional])
         state.append(known or _state(driver, fake))
-    assign(context, state, carried)
+    varying = VaryingState(context, {k: state[k] for k, dims in sizes.items() if dims}, sizes)
+    fixed = [None if sizes.get(k) else s for k, s in enumerate(state)]  # is overwritten in place
+    assign(context, fixed, carried)
+    varying.begin(carried)
     own = [
         to_expression(p.meta["val"])
         for s, p in zip(state, tested_parameters, strict=False)
@@ -155,6 +161,7 @@ def _loop(
     ]
     symbols = [s for s in state if isinstance(s, sympy.Expr)]
     buffers = tuple(buffer_of(s) for s in state if isinstance(s, TensorValue))
+    overwritten = frozenset(buffer_of(s) for s in fixed if isinstance(s, TensorValue))
     with context.block() as condition:
         (test,) = _run_block(
             driver,
@@ -167,19 +174,23 @@ def _loop(
         view = context.as_buffer_view(flag) if isinstance(flag, TensorValue) else None
     with context.block() as body:
         values = _run_block(
-            driver, body_module, [*state, *additional], frozenset(symbols), frozenset(buffers)
+            driver, body_module, [*state, *additional], frozenset(symbols), overwritten
         )
-        assign(context, state, values)
+        left = varying.values_of(values, overwritten)
+        assign(context, fixed, values)
+        varying.leave(left)
     bound = None if isinstance(comparison, TensorValue) else comparison
     count = _count(symbols, own, carried, state, values, bound)
     context.nodes.append(
         Loop(_name(node), count, tuple(condition), view, tuple(body), buffers, node.name)
     )
-    fakes = node.meta["val"]
-    return tuple(
-        s if isinstance(s, TensorValue) else (f if isinstance(f, int) else to_expression(f))
-        for s, f in zip(state, fakes, strict=True)
-    )
+    results: list[Any] = []
+    for k, (s, fake) in enumerate(zip(state, node.meta["val"], strict=True)):
+        if isinstance(s, TensorValue):
+            results.append(varying.after(k, fake) if sizes[k] else s)
+        else:
+            results.append(fake if isinstance(fake, int) else to_expression(fake))
+    return tuple(results)
 
 
 def _scan(

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import sympy
+
 from weft_loop_ir.bodies import Indirect, LoopBody
 from weft_loop_ir.bodies.edit import without_unused
 from weft_loop_ir.data_symbols import defined_symbols, item_symbols
@@ -40,8 +42,11 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
         return loop_graph
     late = _reached(effects, graph.successors)
     known = set(loop_graph.buffers) - {name for key in late for name in item_writes(nodes[key])}
-    givers = {s: key for key, node in enumerate(nodes) for s in defined_symbols([node])}
-    too_late = {symbol for symbol, key in givers.items() if key in late}
+    givers: dict[sympy.Symbol, list[int]] = {}
+    for key, node in enumerate(nodes):
+        for symbol in defined_symbols([node]):
+            givers.setdefault(symbol, []).append(key)
+    too_late = {symbol for symbol, keys in givers.items() if not late.isdisjoint(keys)}
     checks: dict[tuple[object, LoopBody], LoopNode] = {}
     rest: list[Node] = list(nodes)
     for key, node in enumerate(nodes):
@@ -59,7 +64,7 @@ def check_first(loop_graph: LoopGraph) -> LoopGraph:
         return loop_graph
     makers = [k for c in checks.values() for name in c.reads for k in graph.writers.get(name, ())]
     used = set().union(*(item_symbols(c, loop_graph.buffers) for c in checks.values()))
-    makers += [givers[symbol] for symbol in used & givers.keys()]
+    makers += [key for symbol in used & givers.keys() for key in givers[symbol]]
     wanted = [*(key for key in makers if key not in late), *raising]
     needed = _reached(wanted, graph.predecessors)
     first = [rest[key] for key in range(len(rest)) if key in needed]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import sympy
+
 from weft_loop_ir._torch import must_keep
 from weft_loop_ir.data_symbols import definitions, item_symbols
 from weft_loop_ir.ir import Buffer, ExternCall, Kernel, Region
@@ -59,16 +61,19 @@ class Dependencies:
         self._order_by_symbols(nodes, buffers or {})
 
     def _order_by_symbols(self, nodes: Sequence[Node], buffers: Mapping[str, Buffer]) -> None:
-        """Let what uses a size or number that depends on data come after the call that gives it."""
-        givers = {
-            definition.symbol: key
-            for key, node in enumerate(nodes)
-            for _, definition in definitions([node])
-        }
+        """Let what uses a size or number that depends on data stay behind the call that gives it.
+
+        And before one that gives it anew, as at the end of an iteration.
+        """
+        givers: dict[sympy.Symbol, dict[int, None]] = {}
+        for key, node in enumerate(nodes):
+            for _, definition in definitions([node]):
+                givers.setdefault(definition.symbol, {})[key] = None
         for key, node in enumerate(nodes) if givers else ():
             for symbol in item_symbols(node, buffers) & givers.keys():
-                if givers[symbol] != key:
-                    self._edge(givers[symbol], key)
+                for giver in givers[symbol]:
+                    if giver != key:
+                        self._edge(min(giver, key), max(giver, key))
 
     def _add(self, key: int, node: Node) -> None:
         self.successors[key], self.predecessors[key] = set(), set()

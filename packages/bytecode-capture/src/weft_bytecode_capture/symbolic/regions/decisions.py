@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import types
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,8 +16,24 @@ _LOG = logging.getLogger("weft_bytecode_capture.regions")
 
 _MAX_RAISING = 4  # places of a loop, for each of which its frame is evaluated once more
 
+_MAX_VARYING = 16  # attempts at finding the sizes that vary in a loop
+
 ProgramPoint = tuple[types.CodeType, int]
 """A code object and the index of the instruction that a region starts at."""
+
+Dim = tuple[str, int, int]
+"""A dim that a loop carries: of the local's tensor with this number, and which."""
+
+
+@dataclass(frozen=True)
+class VaryingSize:
+    """A size that differs by iteration; sizes of one ``number`` are equal.
+
+    ``grows``: no iteration leaves less than the loop has begun with.
+    """
+
+    number: int
+    grows: bool = False
 
 
 def note_dropped(location: str, reason: str) -> None:
@@ -35,6 +52,8 @@ class RegionRefused(Exception):
     ``raising``: a place of a loop over places at which the body raises; the loop may be tried again with a
     check that this is none of the places.
     ``short``: it is a loop that would be unrolled for being short, and is to be kept.
+    ``varying``: the dims of a loop whose sizes vary; it may be tried again so.
+    ``unassumed``: the loop's test need not hold in its body; it may be tried again without relying on it.
     ``cause``: the line in the region that cannot be kept.
     """
 
@@ -48,6 +67,8 @@ class RegionRefused(Exception):
     cause: UserLocation | None = None
     raising: int | None = None
     short: bool = False
+    varying: Mapping[Dim, VaryingSize] | None = None
+    unassumed: bool = False
 
 
 class _Decoded(Protocol):
@@ -64,11 +85,21 @@ def refuse(
     remade: str | None = None,
     cause: UserLocation | None = None,
     raising: int | None = None,
+    varying: Mapping[Dim, VaryingSize] | None = None,
+    unassumed: bool = False,
 ) -> RegionRefused:
     """What to raise to have the frame evaluated without the region at ``place``, or with another."""
-    line = evaluator.decoded.line(place[1])
     return RegionRefused(
-        place, line, reason, peel, counted, remade=remade, cause=cause, raising=raising
+        place,
+        evaluator.decoded.line(place[1]),
+        reason,
+        peel,
+        counted,
+        remade=remade,
+        cause=cause,
+        raising=raising,
+        varying=varying,
+        unassumed=unassumed,
     )
 
 
@@ -97,6 +128,8 @@ class RegionDecisions:
         self._remade: set[tuple[ProgramPoint, str]] = set()
         self._raising: dict[ProgramPoint, set[int]] = {}
         self._short: set[ProgramPoint] = set()
+        self._varying: dict[ProgramPoint, list[Mapping[Dim, VaryingSize]]] = {}  # of each attempt
+        self._unassumed: set[ProgramPoint] = set()
 
     def refuse(self, refusal: RegionRefused) -> None:
         place = refusal.place
@@ -113,6 +146,14 @@ class RegionDecisions:
                 return
         if refusal.short:
             self._short.add(place)
+            return
+        if refusal.varying is not None:
+            attempts = self._varying.setdefault(place, [])
+            if len(attempts) < _MAX_VARYING:
+                attempts.append(refusal.varying)
+                return
+        if refusal.unassumed and place not in self._unassumed:
+            self._unassumed.add(place)
             return
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
@@ -158,6 +199,18 @@ class RegionDecisions:
     def is_kept_short(self, place: ProgramPoint) -> bool:
         """Whether the loop at ``place`` is kept though it is short: data decides when it ends."""
         return place in self._short
+
+    def varying(self, place: ProgramPoint) -> Mapping[Dim, VaryingSize] | None:
+        """The dims whose sizes vary in the loop at ``place``.
+
+        None where nothing has been found out yet.
+        """
+        attempts = self._varying.get(place)
+        return attempts[-1] if attempts else None
+
+    def may_assume(self, place: ProgramPoint) -> bool:
+        """Whether the body of the loop at ``place`` relies on the loop's test."""
+        return place not in self._unassumed
 
     def first_iteration(self, place: ProgramPoint) -> int:
         """How many iterations of a loop to unroll before the others are kept as a loop."""

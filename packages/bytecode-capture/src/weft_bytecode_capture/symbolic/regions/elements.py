@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from ..._torch import storage_identity
-from ..._torch.symbols import assume, constant_term
+from ..._torch.symbols import assume, constant_term, unbacked_symbols
 from ...unsupported import Unsupported
 from ..graph.data_dependence import can_read, read_number
 from ..graph.known_contents import known_contents
@@ -318,6 +318,9 @@ def _end(evaluator: Frame, part: Variable, size: int | torch.SymInt) -> Variable
         part = _from_start(evaluator, part, size)
         if decided_or_none(part.value >= 0) is not True:
             raise Unsupported("slice that may be cut short", repr(part))
+    counters = evaluator.graph.counters
+    if any(counters[s].is_size for s in unbacked_symbols(part.value) if s in counters):
+        return part  # it may be cut short, which the operator knows
     inside = decided_or_none(part.value <= size) is True
     if not inside and not ends_hold(evaluator, part.value, lambda _, greatest: greatest <= size):
         raise Unsupported("slice that may be cut short", repr(part))

@@ -64,6 +64,10 @@ class Subgraph:
         if calls is not None and _calls(builder.outermost) != calls:
             raise Unsupported(SWITCHED_IN_REGION)
 
+    def note_symbols(self) -> None:
+        """Let the symbols that there are count as from outside: the graph relies on nothing more of them."""
+        self._symbols_outside = self._builder.shapes.number_of_symbols
+
     def taken(self, *results: torch.fx.Node) -> list[torch.fx.Node]:
         """The nodes of other graphs that this one uses, or gives among ``results``, in order of use."""
         used = itertools.chain(*(node.all_input_nodes for node in self.graph.nodes), results)

@@ -89,11 +89,15 @@ class SymbolicIntegerVariable(NumberVariable):
 
 @dataclass(frozen=True)
 class LoopCounter:
-    """The counter of a loop that is kept, within ``least`` and ``greatest``."""
+    """The counter of a loop that is kept, within ``least`` and ``greatest``.
+
+    ``is_size``: it is a size that differs by iteration.
+    """
 
     variable: SymbolicIntegerVariable
     least: int | torch.SymInt
     greatest: int | torch.SymInt
+    is_size: bool = False
 
 
 def integer_operand(variable: Variable) -> tuple[Any, Any] | None:

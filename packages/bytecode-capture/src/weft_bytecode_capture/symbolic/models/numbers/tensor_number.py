@@ -15,7 +15,7 @@ from ....unsupported import Unsupported
 from ...graph.hoisting import before_branches, is_in_branch
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.constant import ConstantVariable
+from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.python_protocols import COMPARISONS
 from ..torch.tensor import TensorVariable, tensor_of
 from .data_numbers import DataBooleanVariable, decision
@@ -49,7 +49,8 @@ class TensorNumberVariable(NumberVariable):
     It is int64, float64 or bool.  ``is_step``: an integer that constants were added to only, which no loop
     brings out of int64.  What Python would raise, or compute in whole numbers of any size, is unsupported,
     but for numbers that are ``unchecked``: with these it is infinity or nan, as torch computes it.
-    ``is_positive``: it is above zero or NaN, whatever the data are.
+    ``is_positive``: it is above zero or NaN, whatever the data are.  ``known_as``: what torch's symbols know
+    it as, where it is a size, or a comparison of sizes.
 
     A ``kind`` of :class:`numbers.Real`: data say whether it is an int or a float, as in
     ``0 if rho <= 5 else rho``.  A float64 holds it exactly, whichever it is.
@@ -65,6 +66,7 @@ class TensorNumberVariable(NumberVariable):
         self.is_step = is_step
         self.unchecked = unchecked
         self.is_positive = False
+        self.known_as: torch.SymInt | torch.SymBool | None = None
 
     def python_type(self) -> type:
         if self.kind is Real:
@@ -386,7 +388,22 @@ def _compared(
     if not isinstance(arguments[0], TensorVariable):
         function = _COMPARISONS[COMPARISONS[operator]]
         arguments.reverse()
-    return _number(evaluator, function, arguments, bool)
+    made = _number(evaluator, function, arguments, bool)
+    sizes = [_as_symbols(variable) for variable in pair]
+    if None not in sizes:
+        compared = OPERATORS[operator](*sizes)
+        made.known_as = compared if isinstance(compared, torch.SymBool) else None
+    return made
+
+
+def _as_symbols(variable: Variable) -> int | torch.SymInt | None:
+    """An integer as torch's symbols know it; None where they don't, and for other values."""
+    if isinstance(variable, TensorNumberVariable):
+        return variable.known_as if isinstance(variable.known_as, torch.SymInt) else None
+    if isinstance(variable, NumberVariable):
+        return variable.value if isinstance(variable.value, torch.SymInt) else None
+    is_integer = variable.is_constant() and type(variable.as_constant()) is int
+    return variable.as_constant() if is_integer else None
 
 
 def _is_exact(evaluator: Evaluator, variable: Variable) -> bool:

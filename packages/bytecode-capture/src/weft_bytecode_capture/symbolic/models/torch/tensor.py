@@ -507,7 +507,7 @@ def wrap_graph_result(
         if id(value) in given:
             return given[id(value)]
         variable = TensorVariable(node, value, None)
-        _note_data_dependent_sizes(evaluator, variable)
+        note_data_dependent_sizes(evaluator, variable)
         if evaluator.state.aliases.elements:
             from ...regions.elements import note_element_view
 
@@ -534,7 +534,7 @@ def wrap_graph_result(
     return evaluator.wrap_result(value)
 
 
-def _note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> None:
+def note_data_dependent_sizes(evaluator: Evaluator, tensor: TensorVariable) -> None:
     """Note where the code after the graph reads the sizes of a result that depend on data.
 
     :raises Unsupported: the sizes are not to be symbols, or are not all that depends on data.

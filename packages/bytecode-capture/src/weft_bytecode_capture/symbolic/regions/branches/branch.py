@@ -84,7 +84,7 @@ def keep_branch(
     if not may_attempt(evaluator, place):
         return False
     with attempted(evaluator, place, "one branch"):
-        condition = tested_tensor(evaluator, condition)
+        asked, condition = condition, tested_tensor(evaluator, condition)
         if not isinstance(condition, TensorVariable) or known_truth(condition.node) is not None:
             return False
         if evaluator.graph.is_in_region and known_contents(evaluator, condition) is not None:
@@ -98,7 +98,7 @@ def keep_branch(
         elif rolled is not None:
             _Break(evaluator, instruction, predicate, jump_if, place, rolled).run()
         elif loop is not None:
-            returned = keep_while(evaluator, loop, predicate)
+            returned = keep_while(evaluator, loop, asked, predicate)
             if returned is not None:
                 ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
         else:

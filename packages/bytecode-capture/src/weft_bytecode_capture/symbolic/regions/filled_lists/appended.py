@@ -230,16 +230,22 @@ def _is_alike(left: Variable, right: Variable) -> bool:
 class AppendedLists:
     """The lists made in the frame that locals and comprehensions hold, watched while a body is evaluated.
 
-    ``carried`` are the tensors of the loop, ``index`` its counter.
+    ``carried`` are the tensors of the loop, ``index`` its counter, if it has one, within ``span``.
     """
 
     def __init__(
-        self, evaluator: Frame, carried: CarriedLocals, span: Span, index: Variable
+        self,
+        evaluator: Frame,
+        carried: CarriedLocals,
+        span: Span | None = None,
+        index: Variable | None = None,
     ) -> None:
         self._evaluator = evaluator
         self.every: list[WatchedList] = []
-        is_next = span.step.is_constant() and span.step.as_constant() == 1
-        passed = value_of(index) - value_of(span.start) if is_next else None
+        passed = None
+        if span is not None and index is not None:
+            is_next = span.step.is_constant() and span.step.as_constant() == 1
+            passed = value_of(index) - value_of(span.start) if is_next else None
         every = (v for f in evaluator.frames() for v in (*f.locals.values(), *f.stack))
         for variable in filter(_is_watchable, every):
             watched = WatchedList(variable, LastElements(carried, passed))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 import torch.fx
@@ -21,61 +20,31 @@ from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..branches.assumed_decisions import require
-from ..decisions import ProgramPoint, refuse
+from ..decisions import ProgramPoint
 from ..loops.carried import CarriedLocals
 from ..loops.counted_loops import Span, combined, node_of, value_of
 from ..loops.early_exit import call_in, flag, unset_like
-from ..state.containers import Opens, opened
-from ..state.python_state import leaves
+from ..state.containers import Opens
 from ..subgraph import regional
 from .appended import Appended, Entry
-from .items import filled_in, holds_numbers, rows_of
-from .rows import LoopRows
-from .shared_rows import LeadingRows, RowSharing
-
-_OF_DATA = "list of a length that depends on data"
-_NO_TENSOR = "append of something that is no tensor"
+from .items import holds_numbers
+from .lists_after_loops import NO_TENSOR, OF_DATA, Buffers, FilledList, FilledLists, tensors_of
 
 
 @dataclass
-class _Buffers:
-    """Buffers for the tensors in what is appended: with a row for each of ``entries`` of an iteration.
+class _RowsOfIterations(FilledList):
+    """One with ``count`` rows in its buffers.
 
-    ``items`` are the tensors of the last entry, one for each of ``tensors``, the buffers.
+    Where data ends the loop ``counted`` is the tensor that says how many rows have been filled; ``filled``
+    says which, where there are gaps between them.
     """
 
-    entries: Sequence[Entry]
-    tensors: list[TensorVariable] = field(default_factory=list)
-    items: list[TensorVariable] = field(default_factory=list)
-
-
-@dataclass
-class _FilledList:
-    """A list that a loop appends to, its buffers of ``count`` rows.
-
-    The first rows are what the list has held before, its ``leading`` elements.  Where data ends the loop
-    ``counted`` is the tensor that says how many rows have been filled; ``filled`` says which, where there
-    are gaps between them.
-    """
-
-    appending: Appended
-    leading: Sequence[TensorVariable]
-    count: Variable
-    buffers: list[_Buffers]
+    count: Variable = field(kw_only=True)
     counted: TensorVariable | None = None
     filled: TensorVariable | None = None
 
-    def tensors(self) -> Iterator[TensorVariable]:
-        """All buffers, in order."""
-        return (tensor for buffers in self.buffers for tensor in buffers.tensors)
 
-    def items(self) -> Iterator[TensorVariable]:
-        """What the body puts into each of them."""
-        return (item for buffers in self.buffers for item in buffers.items)
-
-
-class ListFilling:
+class ListFilling(FilledLists):
     """The lists that the body of the loop at ``place`` appends to; ``done`` says that data has ended it."""
 
     def __init__(
@@ -88,16 +57,10 @@ class ListFilling:
         done: TensorVariable | None,
         written: int,
     ) -> None:
-        self.evaluator = evaluator
-        self.place = place
+        super().__init__(evaluator, place, carried, appended, written)
         self.span = span
-        self.carried = carried
-        self.appended = appended
         self.done = done
-        self._body_start = written
-        self._written = evaluator.state.aliases.written[written:]
-        self._outer = evaluator.graph.graph
-        self._lists: list[_FilledList] = []
+        self._lists: list[_RowsOfIterations] = []
         if not appended:
             return
         if span.may_be_empty:
@@ -105,7 +68,7 @@ class ListFilling:
         has_gaps = any(each.may_leave_gaps for each in appended)
         can_count = span.has_unit_step() and not evaluator.graph.is_in_region
         if (done is not None or has_gaps) and not can_count:
-            raise Unsupported(_OF_DATA)
+            raise Unsupported(OF_DATA)
 
     # In the body.
 
@@ -119,21 +82,21 @@ class ListFilling:
         passed = combined(self.evaluator, "sub", index, self.span.start)
         return combined(self.evaluator, "floordiv", passed, self.span.step)
 
-    def _fill(self, appending: Appended, passed: Variable) -> _FilledList:
+    def _fill(self, appending: Appended, passed: Variable) -> _RowsOfIterations:
         leading = appending.leading()
         has_gaps, are_alike = appending.may_leave_gaps, appending.are_alike()
         is_whole = are_alike and (leading or not appending.held) and self.span.has_unit_step()
         if not is_whole:
             if self.done is not None or has_gaps:
-                raise Unsupported(_OF_DATA)
+                raise Unsupported(OF_DATA)
             self._require_known_length()
         added = appending.added
         depends_on_data = has_gaps or self.done is not None
         if not depends_on_data and any(holds_numbers(e.item, appending.opens) for e in added):
-            raise Unsupported(_NO_TENSOR)  # numbers that Python knows where the loop is written out
-        each = _FilledList(appending, leading, self._row_count(len(added), leading), [])
+            raise Unsupported(NO_TENSOR)  # numbers that Python knows where the loop is written out
+        each = _RowsOfIterations(appending, leading, [], count=self._row_count(len(added), leading))
         for group in [added] if is_whole else [[entry] for entry in added]:
-            buffers = _Buffers(group)
+            buffers = Buffers(group)
             each.buffers.append(buffers)
             for place, entry in enumerate(group):
                 at = self._row_of(passed, len(group), len(leading) + place)
@@ -160,14 +123,10 @@ class ListFilling:
             return combined(self.evaluator, "add", count, ConstantVariable(len(leading)))
 
     def _write(
-        self, each: _FilledList, buffers: _Buffers, at: Variable, entry: Entry, opens: Opens
+        self, each: _RowsOfIterations, buffers: Buffers, at: Variable, entry: Entry, opens: Opens
     ) -> None:
         """Write the tensors of an entry into the rows at a place."""
-        found = leaves(entry.item, opens) or ()
-        tensors = [item for item in found if isinstance(item, TensorVariable)]
-        others = [item for item in found if not isinstance(item, TensorVariable)]
-        if not tensors or not all(item.is_constant() for item in others):
-            raise Unsupported(_NO_TENSOR, repr(entry.item))
+        tensors = tensors_of(entry, opens)
         if not buffers.tensors:
             for item in tensors:
                 buffer = unset_like(self.evaluator, self._outer, item, each.count)
@@ -185,7 +144,7 @@ class ListFilling:
         row = builder.call_function(self.evaluator, torch.select, where, {})
         builder.call_method(self.evaluator, "copy_", row, (item,), {})
 
-    def _note_filled(self, each: _FilledList, passed: Variable) -> TensorVariable:
+    def _note_filled(self, each: _RowsOfIterations, passed: Variable) -> TensorVariable:
         """Note which rows an iteration fills, in a tensor of flags."""
         evaluator, added = self.evaluator, each.appending.added
         filled = call_in(evaluator, self._outer, torch.zeros, each.count, dtype=torch.bool)
@@ -219,49 +178,16 @@ class ListFilling:
 
     # After the loop.
 
-    def finish(self, loop: torch.fx.Node, taken: Sequence[torch.fx.Node]) -> None:
-        """Put the rows that ``loop`` has filled into the lists."""
-        if not self._lists:
-            return
-        self._require_own()
-        evaluator = self.evaluator
-        found = [self._taken_out(each, loop) for each in self._lists]
-        rows = [
-            (buffer, item)
-            for each, (_, buffers, _) in zip(self._lists, found, strict=True)
-            for buffer, item in zip(buffers, each.items(), strict=True)
-        ]
-        raw = [buffer for each in self._lists for buffer in each.tensors()]
-        sharing = RowSharing(evaluator, self.place, self.carried.tensors, taken, self._written, raw)
-        shared = iter(sharing.note(rows))
-        for each, (count, buffers, node) in zip(self._lists, found, strict=True):
-            leading = (each.leading, self._leading_rows(each.leading))
-            one = partial(require, operator="ge", number=count, bound=1)
-            depends = each.appending.may_be_none and not count.is_constant()
-            given = (*leading, one if depends else None)
-            made = iter(
-                LoopRows(evaluator, self.place, buffer, count, node, next(shared), *given)
-                for buffer in buffers
-            )
-            parts = [[next(made) for _ in b.tensors] for b in each.buffers]
-            self._put(each, parts)
+    def lists(self) -> Sequence[FilledList]:
+        return self._lists
 
-    def _require_own(self) -> None:
-        """
-        :raises Unsupported: a container that is appended is one that a local has, or another list.
-        """
-        met = set(self.carried.met)
-        for each in self.appended:
-            for entry in each.added:
-                for container in opened(entry.item, each.opens):
-                    if id(container) in met:
-                        raise Unsupported(_NO_TENSOR, repr(container))
-                    met.add(id(container))
+    def may_be_empty(self, each: FilledList) -> bool:
+        return each.appending.may_be_none
 
-    def _taken_out(
-        self, each: _FilledList, loop: torch.fx.Node
+    def taken_out(
+        self, number: int, loop: torch.fx.Node
     ) -> tuple[Variable, list[TensorVariable], torch.fx.Node]:
-        """How many rows there are, in which tensors, and the node behind which these are at hand."""
+        each = self._lists[number]
         if each.counted is not None:
             return self._narrowed(each, each.counted, loop)
         if each.filled is None:
@@ -271,7 +197,7 @@ class ListFilling:
         positions = tensor_of(evaluator, "squeeze", found, 1)
         count = evaluator.call_method(positions, "size", ConstantVariable(0))
         if not isinstance(count, SymbolicNumberVariable):
-            raise Unsupported(_OF_DATA)
+            raise Unsupported(OF_DATA)
         self._bound(each, count)
         buffers = []
         for buffer in each.tensors():
@@ -280,13 +206,13 @@ class ListFilling:
         return count, buffers, buffers[-1].node
 
     def _narrowed(
-        self, each: _FilledList, counted: TensorVariable, loop: torch.fx.Node
+        self, each: _RowsOfIterations, counted: TensorVariable, loop: torch.fx.Node
     ) -> tuple[Variable, list[TensorVariable], torch.fx.Node]:
         """The first ``counted`` rows, and what the list has held."""
         evaluator, builder = self.evaluator, self.evaluator.graph
         number = evaluator.call_method(counted, "item")
         if not isinstance(number, SymbolicNumberVariable):
-            raise Unsupported(_OF_DATA)
+            raise Unsupported(OF_DATA)
         self._bound(each, number)
         count = combined(evaluator, "add", number, ConstantVariable(len(each.leading)))
         buffers = []
@@ -299,31 +225,8 @@ class ListFilling:
             buffers.append(regional(node, fake))
         return count, buffers, buffers[-1].node
 
-    def _bound(self, each: _FilledList, count: SymbolicNumberVariable) -> None:
+    def _bound(self, each: _RowsOfIterations, count: SymbolicNumberVariable) -> None:
         """Say how many rows there may be."""
         most = value_of(each.count)
         assume(count.value <= most)
         assume(count.value >= int(not each.appending.may_be_none))
-
-    def _put(self, each: _FilledList, parts: Sequence[Sequence[LoopRows]]) -> None:
-        target = each.appending.target
-        templates = [buffers.entries[0].item for buffers in each.buffers]
-        if not parts[0][0].count.is_constant():
-            target.form = rows_of(templates[0], parts[0], each.appending.opens)
-            return
-        columns = [[list(rows.every()) for rows in group] for group in parts]
-        added: list[Variable] = []
-        for number in range(len(columns[0][0])):
-            for template, group in zip(templates, columns, strict=True):
-                tensors = iter([column[number] for column in group])
-                added.append(filled_in(template, tensors, each.appending.opens))
-        target._items[len(target._items) - len(each.leading) :] = added
-
-    def _leading_rows(self, leading: Sequence[TensorVariable]) -> LeadingRows | None:
-        """What watches over the copies of ``leading`` in a buffer."""
-        if not leading:
-            return None
-        refusal = refuse(self.evaluator, self.place, "write to a tensor that is in a list")
-        made = LeadingRows(self.evaluator, leading, self._body_start, refusal)
-        self.evaluator.state.aliases.copies.append(made)
-        return made

@@ -113,6 +113,8 @@ class RowSharing:
         self._place = place
         self._aliases = evaluator.state.aliases
         self._current = self._aliases.current
+        own = {id(buffer) for buffer in buffers}
+        carried = [c for c in carried if id(c.parameter) not in own]
         self._outer = storages(node_values(taken)) | storages(c.start.fake for c in carried)
         self._outer -= storages(buffer.fake for buffer in buffers)  # of which only the lists know
         kept = [c for c in carried if c.result is not None]

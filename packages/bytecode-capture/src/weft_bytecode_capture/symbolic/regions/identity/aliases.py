@@ -172,7 +172,9 @@ class AliasLedger:
         self._note_made(taken, [*started, *left])
         own = {storage_identity(variable.fake) for variable in states}
         first = self._values(started)
-        iterated = tuple(_Value(v.storage, v.storage in own) for v in self._values(left))
+        iterated = tuple(
+            _Value(v.storage, self.current(v.storage) in own) for v in self._values(left)
+        )
         after = (iterated, first) if may_be_empty else (iterated,)
         self._add(place, graph, body, states, after, (first, iterated))
 
@@ -184,6 +186,10 @@ class AliasLedger:
     def note_unchanged(self, carried: Carried) -> None:
         """What the regions inside a loop were given as its state is the tensor that it begins with."""
         self._replaced[self._storage(carried.parameter.fake)] = self._storage(carried.start.fake)
+
+    def note_resized(self, state: torch.Tensor, result: torch.Tensor) -> None:
+        """``result`` has the sizes that ``state``, which a loop carries, has after it."""
+        self._replaced[self._storage(state)] = self._storage(result)
 
     def is_result(self, storage: int) -> bool:
         """Whether a region gives a tensor of this storage."""

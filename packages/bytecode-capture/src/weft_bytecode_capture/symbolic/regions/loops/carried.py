@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
+import torch
+
 from ....unsupported import Unsupported
 from ...models.containers.sequences import TupleVariable
 from ...models.numbers.representations import is_invariant
@@ -44,6 +46,7 @@ from ..subgraph import (
     parameter,
     regional,
 )
+from .varying_sizes import VaryingSizes
 
 
 class CarriedLocals:
@@ -82,6 +85,8 @@ class CarriedLocals:
             int, Variable
         ] = {}  # containers that stand for what they hold, by identity
         self.met: set[int] = set()  # those that the body has left
+        self._rows: list[tuple[tuple[str, int], Carried]] = []
+        self.sizes = VaryingSizes(evaluator, place, body.graph)
 
     def begin(self) -> None:
         """Put a parameter in the place of each tensor that the body may bind anew."""
@@ -96,11 +101,13 @@ class CarriedLocals:
             inner: list[Variable] = []
             for item in items:
                 if isinstance(item, TensorVariable):
-                    carried.append(self.add(name, item, None))
+                    carried.append(self._add_local(name, len(carried), item))
                     inner.append(carried[-1].parameter)
                 else:
                     inner.append(item)
             evaluator.locals[name] = rebuilt(variable, iter(inner), self._opens, self.opened)
+        if self.sizes.nodes:
+            self.body.note_symbols()
 
     def _start(self, name: str) -> Variable | None:
         """A local before the loop: in a tensor, if it is a number that the loop changes."""
@@ -167,9 +174,29 @@ class CarriedLocals:
             raise Unsupported("integer that may grow beyond a tensor's", repr(after))
         return number
 
-    def add(self, name: str, start: TensorVariable, result: TensorVariable | None) -> Carried:
-        """Carry a tensor."""
-        fake = fresh_like(self.evaluator, start.fake)
+    def _add_local(self, name: str, number: int, start: TensorVariable) -> Carried:
+        """Carry the tensor with this number in a local: its sizes may vary."""
+        fake = self.sizes.fake((name, number), start.fake)
+        carried = self.add(name, start, None, fake)
+        self.sizes.note((name, number), carried)
+        return carried
+
+    def add_rows(self, key: tuple[str, int], start: TensorVariable) -> Carried:
+        """Carry a buffer to which iterations add rows; its result is to be set, which is like it."""
+        self.sizes.vary((*key, 0))
+        carried = self._add_local(*key, start)
+        self._rows.append((key, carried))
+        return carried
+
+    def add(
+        self,
+        name: str,
+        start: TensorVariable,
+        result: TensorVariable | None,
+        fake: torch.Tensor | None = None,
+    ) -> Carried:
+        """Carry a tensor; ``fake`` stands for it in the body, by default one that is like it."""
+        fake = fresh_like(self.evaluator, start.fake) if fake is None else fake
         taken = regional(parameter(self.graph, name, fake), fake)
         self.tensors.append(Carried(start, taken, result))
         self.evaluator.state.region_tags.begin(self.tensors[-1], self.graph)
@@ -245,14 +272,18 @@ class CarriedLocals:
                 self._differs(f"{name} is {old!r}, then {new!r}")
             return old
         carried = next(parameters)
-        if new is carried.parameter:
+        varies = self.sizes.varies(carried)
+        if new is carried.parameter and not varies:
             return old  # the body changes it in place, or not at all
         if not isinstance(new, TensorVariable):
             self._differs(f"{name} is {old!r}, then {new!r}")
         problem = difference(old, new)
-        if problem is not None:
-            self._differs(f"{name} changes: {problem}")
-        self.check_strides(name, carried.start, new)
+        if problem is not None or varies:
+            key = name, self._parameters[name].index(carried)
+            if not self.sizes.leave(key, carried, new.fake):
+                self._differs(f"{name} changes: {problem}")
+        else:
+            self.check_strides(name, carried.start, new)
         if new.fake.requires_grad and not carried.parameter.fake.requires_grad:
             give_gradients(self.evaluator, carried.parameter.fake)
         carried.result = new
@@ -285,7 +316,16 @@ class CarriedLocals:
                 raise refuse(self.evaluator, self.place, reason, counted=name)
 
     def finish(self, may_be_empty: bool) -> list[Carried]:
-        """What is carried indeed; the body takes the others as they are before the loop."""
+        """What is carried indeed; the body takes the others as they are before the loop.
+
+        :raises RegionRefused: its sizes vary otherwise than was known.
+        """
+        for key, carried in self._rows:
+            assert carried.result is not None
+            if not self.sizes.leave(key, carried, carried.result.fake):
+                raise Unsupported("list of a length that depends on data", key[0])
+        self.sizes.settle()
+        self.sizes.begin_results()
         state = self.evaluator.state
         tags = state.region_tags
         self.tensors += tags.finish(self.evaluator, self.tensors, self.body, may_be_empty)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from ...._torch.symbols import expression_of, extremes, unbacked_symbols
+from ...._torch.symbols import append_size, expression_of, extremes, unbacked_symbols
 from ....unsupported import Unsupported
+from ...graph.size_nodes import size_node
 from ...models.numbers.symbolic_integer import (
     SymbolicIntegerVariable,
     decided_or_none,
@@ -63,12 +64,21 @@ def size_known_inside(
     node.meta["example_value"] = size
     given = SymbolicIntegerVariable(node, size)
     made = tensor_of(evaluator, torch.full, (), given, dtype=torch.int64)
-    return TensorNumberVariable(made, int, True)
+    number = TensorNumberVariable(made, int, True)
+    number.known_as = size
+    return number
 
 
 def size_variable(evaluator: Frame, size: torch.SymInt) -> Variable:
     """A size that differs by iteration, computed from the loops' counters where the graph stands."""
     expression = expression_of(size)
+    counters = evaluator.graph.counters
+    if any(counters[symbol].is_size for symbol in unbacked_symbols(size)):
+        known = {
+            s: counters[s].variable.node if s in counters else size_node(evaluator.graph, s)
+            for s in expression.free_symbols
+        }
+        return SymbolicIntegerVariable(append_size(expression, known, evaluator.graph.graph), size)
     found: Variable = ConstantVariable(0)
     for symbol, counter in evaluator.graph.counters.items():
         coefficient = expression.coeff(symbol)

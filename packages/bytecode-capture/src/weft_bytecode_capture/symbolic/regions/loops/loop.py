@@ -206,6 +206,7 @@ class _ForLoop:
                 self.head, self.inside, self.breaks, stack, states.is_new, lists.every
             )
             with self.subgraph.active(), rolling(evaluator, rolled):
+                self.carried.sizes.rely_on_bounds()
                 element = self.iterator.element(evaluator, index)
                 evaluator.stack.append(element)
                 run_until(evaluator, {self.head.index}, self.inside)
@@ -311,4 +312,5 @@ class _ForLoop:
         )
         for carried, node in zip(kept, items[1:], strict=True):
             carried.parameter.node = node
+        self.carried.sizes.end_results()
         return items[-1]

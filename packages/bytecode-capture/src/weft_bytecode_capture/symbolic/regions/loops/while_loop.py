@@ -24,10 +24,13 @@ from ...variables.base import Variable
 from ..branches.join_points import bound_names, loops, reachable, resolved
 from ..decisions import ProgramPoint, refuse
 from ..evaluation import check_unchanged, every_instruction, run_until
+from ..filled_lists.appended import AppendedLists
+from ..filled_lists.growing import GrowingLists
 from ..identity.choices import Choice, note_choice
 from ..state.python_state import ObjectStates
 from ..state.slots import CarriedSlots
 from ..subgraph import Carried, Subgraph, add_region, call_region, parameter
+from .assumed_test import assumed_relation, is_repeated
 from .carried import CarriedLocals
 from .early_exit import (
     RolledLoop,
@@ -86,13 +89,13 @@ def find_while(evaluator: Frame, instruction: DecodedInstruction) -> WhileLoop |
 
 
 def keep_while(
-    evaluator: Frame, loop: WhileLoop, predicate: TensorVariable
+    evaluator: Frame, loop: WhileLoop, asked: Variable, predicate: TensorVariable
 ) -> tuple[TensorVariable, Variable] | None:
-    """Keep the loop, whose first test has the outcome ``predicate``, and go to where it leaves.
+    """Keep the loop, whose first test ``asked`` has the outcome ``predicate``, and go to where it leaves.
 
     Gives whether an iteration has returned from the frame, and what; None if none does.
     """
-    return _WhileLoop(evaluator, loop).run(predicate)
+    return _WhileLoop(evaluator, loop, asked).run(predicate)
 
 
 _TEST = ".test"
@@ -107,6 +110,9 @@ class _RolledWhile(RolledLoop):
     def __init__(self, evaluator: Frame, loop: WhileLoop, stack: list[Variable | None]) -> None:
         super().__init__(loop.inside, stack)
         self.loop = loop
+        self.tested: tuple[Variable, int] | None = (
+            None  # what has been tested at the end, and where
+        )
         self.ends = loop.stay, loop.leave
         self.at = loop.place[1]
         self.head = min(index for index in loop.tests if index in loop.inside)
@@ -127,7 +133,8 @@ class _RolledWhile(RolledLoop):
             note_return(evaluator, self.stack, self.opens)
         elif _TEST not in evaluator.locals:
             test = evaluator.pop()
-            evaluator.locals[_TEST] = self.outcome(evaluator, test, evaluator.next_index)
+            self.tested = test, evaluator.next_index
+            evaluator.locals[_TEST] = self.outcome(evaluator, *self.tested)
 
     def outcome(self, evaluator: Frame, test: Variable, index: int) -> TensorVariable:
         """Whether the loop goes on after the test at ``index``, as a tensor."""
@@ -142,9 +149,11 @@ class _RolledWhile(RolledLoop):
 
 
 class _WhileLoop:
-    def __init__(self, evaluator: Frame, loop: WhileLoop) -> None:
+    def __init__(self, evaluator: Frame, loop: WhileLoop, asked: Variable) -> None:
         self.evaluator = evaluator
         self.loop = loop
+        self.asked = asked
+        self.assumed: Any = None  # what the loop's test says of sizes, in the body
         self.builder = evaluator.graph
         self.subgraph = Subgraph(self.evaluator)
         decoded = evaluator.decoded
@@ -163,16 +172,23 @@ class _WhileLoop:
         self.carried.begin()
         slots = CarriedSlots(evaluator, self.carried, self._unbound)
         self.carried.states = states = ObjectStates(evaluator)
-        self.rolled.opens = states.is_new
+        written = len(evaluator.state.aliases.written)
+        lists = AppendedLists(evaluator, self.carried)
+        self.rolled.opens, self.rolled.lists = states.is_new, lists.every
         evaluator.next_index = loop.stay
-        with self.subgraph.active(), rolling(evaluator, self.rolled):
-            # The test may be at the very beginning: at least one instruction of the body comes first.
-            run_until(evaluator, loop.tests, loop.inside)
-            if evaluator.finished:
-                raise Unsupported("return inside a loop")
-            self.rolled.note_end(evaluator, False)
-            self.carried.end_iteration()
-            slots.end_iteration()
+        try:
+            with self.subgraph.active(), rolling(evaluator, self.rolled):
+                self._assume_test()
+                # The test may be at the very beginning: an instruction of the body comes first.
+                run_until(evaluator, loop.tests, loop.inside)
+                if evaluator.finished:
+                    raise Unsupported("return inside a loop")
+                self.rolled.note_end(evaluator, False)
+                self.carried.end_iteration()
+                slots.end_iteration()
+                appended = lists.end_iteration(states.is_new)
+        finally:
+            lists.release()
         if len(evaluator.stack) != len(self.rolled.stack):
             raise Unsupported("return inside a loop")
         following = evaluator.locals.pop(_TEST)
@@ -181,15 +197,43 @@ class _WhileLoop:
         slots.bind()
         first = self.rolled.outcome(evaluator, predicate, loop.place[1])
         returned = returned_value(evaluator, self.carried, outer)
+        filling = GrowingLists(evaluator, loop.place, self.carried, appended, written)
+        with self.subgraph.active(may_add_outside=True):
+            filling.fill()
         bound = self.carried.bound(self.live)
         results = {name: self.carried.result(name, self._unbound) for name in bound}
-        self._emit(first, following)
+        node, taken = self._emit(first, following)
         for name in self.dead:
             evaluator.locals.pop(name, None)
         evaluator.locals.update(results)
         slots.finish()
+        filling.finish(node, taken)
         evaluator.next_index = loop.leave
         return returned
+
+    def _assume_test(self) -> None:
+        """Let the body rely on what the loop's test says of the sizes that vary."""
+        place = self.loop.place
+        self.carried.sizes.rely_on_bounds()
+        if not self.evaluator.state.cache.regions.may_assume(place):
+            return
+        sizes, stays_if = self.carried.sizes, self.loop.tests[place[1]]
+        self.assumed = assumed_relation(self.asked, stays_if, sizes.started())
+        if self.assumed is not None:
+            sizes.rely_on(self.assumed)
+
+    def _check_assumed(self) -> None:
+        """
+        :raises RegionRefused: the test at the end of the body is another than the one before the loop.
+        """
+        if self.assumed is None:
+            return
+        following, tested = self.carried.sizes.following(), self.rolled.tested
+        if tested is not None:
+            test, index = tested
+            if is_repeated(self.assumed, self.loop.tests[index], test, following):
+                return
+        raise refuse(self.evaluator, self.loop.place, "test that differs", unassumed=True)
 
     def _unbound(self, like: TensorVariable) -> TensorVariable:
         raise Unsupported("local that is unbound after no iteration", repr(like))
@@ -197,16 +241,22 @@ class _WhileLoop:
     def _differs(self, reason: str) -> NoReturn:
         raise refuse(self.evaluator, self.loop.place, reason)
 
-    def _emit(self, first: TensorVariable, following: TensorVariable) -> None:
+    def _emit(
+        self, first: TensorVariable, following: TensorVariable
+    ) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
+        """Append the loop: the last of its results, and what it uses of other graphs."""
         evaluator, place = self.evaluator, self.loop.place
         kept = self.carried.finish(may_be_empty=True)
-        taken = emit_while(evaluator, self.subgraph, first, following, kept)
+        self._check_assumed()
+        last, taken = emit_while(evaluator, self.subgraph, first, following, kept)
         evaluator.state.aliases.note_loop(
             place, self.builder.graph, self.subgraph.graph, kept, taken, may_be_empty=True
         )
+        self.carried.sizes.end_results()
         for carried in kept:
             # After no iteration the result is what the loop began with.
             note_choice(evaluator, Choice(carried.parameter, first, True, carried.start))
+        return last, taken
 
 
 # The operator of a loop that a tensor ends: its condition is the outcome of the test, which is carried.
@@ -218,8 +268,8 @@ def emit_while(
     first: TensorVariable,
     following: TensorVariable,
     kept: Sequence[Carried],
-) -> list[torch.fx.Node]:
-    """Append a ``while_loop`` whose body is ``subgraph``; the nodes of other graphs that its body uses.
+) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
+    """Append a ``while_loop`` whose body is ``subgraph``: its last result, and what the body takes.
 
     ``first`` says whether there is an iteration, ``following`` in the body whether there is another.
     Parameters in ``kept`` become the loop's results.
@@ -231,7 +281,7 @@ def emit_while(
     )
     for carried, node in zip(kept, items[1:], strict=True):
         carried.parameter.node = node
-    return taken
+    return items[-1], taken
 
 
 @dataclass(frozen=True)
