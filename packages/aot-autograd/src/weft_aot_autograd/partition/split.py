@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from operator import getitem
+from typing import Any
 
 import torch
 import torch.fx
@@ -22,7 +23,7 @@ aten = torch.ops.aten
 def split(joint: JointGraph, sides: Sides, saved: Sequence[torch.fx.Node]) -> PartitionedGraph:
     """Forward returns the outputs, then what of ``saved`` is neither input nor output."""
     forward = _Forward(sides, saved)
-    backward, recomputed = _backward(sides, saved)
+    backward, recomputed = _backward(sides, saved, forward.copied)
     return PartitionedGraph(
         LazyGraphModule(joint.graph_module, forward.graph, "Forward"),
         LazyGraphModule(joint.graph_module, backward, "Backward"),
@@ -44,6 +45,8 @@ class _Forward:
     def __init__(self, sides: Sides, saved: Sequence[torch.fx.Node]) -> None:
         self.graph = torch.fx.Graph()
         self.saved: list[SavedDescriptor] = []
+        # Of saved values that are copied what their copies are, which have no gaps and repeat no elements.
+        self.copied: dict[torch.fx.Node, Any] = {}
         self._sides = sides
         self._copies: dict[torch.fx.Node, torch.fx.Node] = {}
         effects = [
@@ -71,14 +74,20 @@ class _Forward:
         if node.op == "placeholder" or origin in self._taken:
             # Memory that the caller may write to before backward.
             copy = self.graph.call_function(aten.clone.default, (copy,))
-            copy.meta["val"] = node.meta["val"]
+            copy.meta["val"] = self.copied[node] = _copied(node.meta["val"])
         self._taken.add(origin)
         returned.append(copy)
         return SavedDescriptor(None, len(returned) - 1, nbytes)
 
 
+def _copied(value: Any) -> Any:
+    with value.fake_mode, torch.no_grad():
+        copy = value.clone()
+    return value if copy.stride() == value.stride() else copy
+
+
 def _backward(
-    sides: Sides, saved: Sequence[torch.fx.Node]
+    sides: Sides, saved: Sequence[torch.fx.Node], copied: Mapping[torch.fx.Node, Any]
 ) -> tuple[torch.fx.Graph, tuple[str, ...]]:
     """The backward graph; what it computes again comes just before its first reader."""
     graph = torch.fx.Graph()
@@ -87,6 +96,8 @@ def _backward(
         copies[node] = graph.placeholder(node.name)
         copies[node].target = copies[node].name
         copies[node].meta.update(node.meta)
+        if node in copied:
+            copies[node].meta["val"] = copied[node]
     recomputed: list[str] = []
     order = {node: index for index, node in enumerate(sides.forward)}
     needed = ancestors(sides.gradients, stop=copies)
