@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ import weft_aot_autograd
 import weft_functionalize
 from gradients_beside_eager import train
 from torch import Tensor, nn
+from weft_aot_autograd.partition.backward_segments import MAX_SEGMENTS
 
 
 class Layer(nn.Module):
@@ -100,6 +104,75 @@ def test_a_stage_runs_after_the_hooks_of_the_one_before() -> None:
     model[3].linear.weight.register_post_accumulate_grad_hook(lambda _: events.append("last layer"))
     program(x)[0].sum().backward()
     assert events.index("last layer") < events.index(len(segments) - 1)
+
+
+def _is_argument(tensor: Tensor) -> bool:
+    return tensor.is_leaf and tensor.requires_grad
+
+
+class Donated:
+    """A segment's program that may write to what it is given, and what was given to all of them."""
+
+    def __init__(self, segment: Any, given: list[dict[int, tuple[Any, int]]]) -> None:
+        self.segment, self.given = segment, given
+
+    def __call__(self, *values: Tensor) -> Any:
+        raise AssertionError("what it is given is not donated")
+
+    def call_donated(self, values: list[Any]) -> Any:
+        for earlier in self.given:
+            tensors = {k: tensor() for k, (tensor, _) in earlier.items()}
+            alive = {k for k, t in tensors.items() if t is not None and not _is_argument(t)}
+            tensors.clear()
+            assert alive <= {k for s in self.segments for k in s.inputs}
+        results = self.segment.graph_module(*values)
+        references = [(weakref.ref(value), value.data_ptr()) for value in values]
+        self.given.append(dict(zip(self.segment.inputs, references, strict=True)))
+        values.clear()
+        return results
+
+    segments: Sequence[Any] = ()
+
+
+def test_each_segment_may_write_to_what_it_reads_last() -> None:
+    model, x = network(), inputs()
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(model), [x])
+    joint = weft_aot_autograd.trace_joint(functional)
+    assert joint is not None
+    parts = weft_aot_autograd.partition(joint)
+    segments = weft_aot_autograd.segment_backward(parts, 300)
+    given: list[dict[int, tuple[Any, int]]] = []
+    programs = [Donated(segment, given) for segment in segments]
+    for number, program in enumerate(programs):
+        program.segments = segments[number:]
+    program = weft_aot_autograd.TrainingProgram(
+        functional,
+        parts,
+        weft_functionalize.bind(functional, parts.forward),
+        list(zip(segments, programs, strict=True)),
+    )
+    plain = copy.deepcopy(model)
+    for owner, called in ((plain, plain), (model, lambda value: program(value)[0])):
+        called(x).pow(2).sum().backward()
+        assert len(given) == (owner is model) * len(segments)
+    for want, got in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(got.grad, want.grad)
+    shared = [(a, b) for a, b in itertools.combinations(given, 2) if a.keys() & b.keys()]
+    assert shared
+    for first, second in shared:
+        for position in first.keys() & second.keys():  # memory that two tensors hold is left alone
+            assert first[position][1] == second[position][1]
+            assert first[position][0] is not second[position][0] or _is_argument(
+                first[position][0]()
+            )
+
+
+def test_many_small_gradients_come_in_few_segments() -> None:
+    model, x = nn.Sequential(*(Layer() for _ in range(8))).double(), inputs()
+    _, partitioned = train(model, [x])
+    segments = weft_aot_autograd.segment_backward(partitioned, 1)
+    assert len(partitioned.gradients) > 2 * MAX_SEGMENTS
+    assert 1 < len(segments) <= MAX_SEGMENTS
 
 
 def test_some_gradients_only_and_backward_twice() -> None:

@@ -60,7 +60,8 @@ class Values:
 class Segment:
     """A segment with its program; ``arguments`` are the positions of what it computes the gradients of.
 
-    Without a program, ``make`` gives it when it runs first.
+    Without a program, ``make`` gives it when it runs first.  Of what it reads, the values at the positions
+    ``read_later`` are read by later segments too.
     """
 
     def __init__(
@@ -69,8 +70,11 @@ class Segment:
         program: Program | None,
         gradients: Sequence[int],
         make: Callable[[], Program] | None = None,
+        read_later: Set[int] = frozenset(),
     ) -> None:
         self.inputs = segment.inputs
+        self._read_later = tuple(k for k, at in enumerate(self.inputs) if at in read_later)
+        self._read_last = tuple(at for at in self.inputs if at not in read_later)
         self._take_inputs = gather(self.inputs)
         self._program, self._make = program, make
         self.arguments = tuple(gradients[k] for k in segment.gradients)
@@ -79,19 +83,25 @@ class Segment:
         return [arguments[k] for k in self.arguments]
 
     def run(self, values: Values, is_last: bool) -> Sequence[Any]:
-        """The gradients of ``arguments``, in order; the last segment lets go of what its program has read."""
+        """The gradients of ``arguments``, in order; it lets go of what no later segment reads."""
         assert values.known is not None
         if self._program is None:
             assert self._make is not None
             self._program = self._make()
         inputs = [*self._take_inputs(values.known)]
+        are_last_read = values.are_last_read and not (values.is_kept or keeps_graph())
         if is_last:
             values.known = None
+        elif are_last_read:
+            for position in self._read_last:
+                values.known[position] = None
         call = getattr(self._program, "call_donated", None)
-        is_kept = values.is_kept or keeps_graph()
-        if call is None or not is_last or is_kept or not values.are_last_read:
+        if call is None or not are_last_read:
             results = self._program(*inputs)
         else:
+            # Memory that two tensors hold is not written to.
+            for k in self._read_later:
+                inputs[k] = inputs[k].detach()
             results = call(inputs)
         count = len(self.arguments)
         if values.known is not None:
@@ -102,6 +112,18 @@ class Segment:
             None if k in values.absent else gradient
             for k, gradient in zip(self.arguments, results, strict=False)
         ]
+
+
+def _segments(
+    backward: Sequence[tuple[BackwardSegment, Program]], gradients: Sequence[int]
+) -> tuple[Segment, ...]:
+    """The segments of ``backward``, in order, each of which knows what those after it read."""
+    read_later: set[int] = set()
+    found: list[Segment] = []
+    for segment, program in reversed(backward):
+        found.append(Segment(segment, program, gradients, read_later=frozenset(read_later)))
+        read_later.update(segment.inputs)
+    return tuple(reversed(found))
 
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # size and stride, in elements
@@ -251,7 +273,7 @@ class Plan:
     ) -> None:
         """Backward's segments; the whole is compiled only if it runs where another is ``expected``."""
         if not callable(backward):
-            self.segments = tuple(Segment(s, run, self.gradients) for s, run in backward)
+            self.segments = _segments(backward, self.gradients)
             return
         whole = _whole_backward(partitioned)
         if expected is None:

@@ -14,6 +14,12 @@ from .._torch import LazyGraphModule
 from ..joint_graph import PartitionedGraph
 from ..passes.storage_origins import storage_origin
 
+MAX_SEGMENTS = 12
+"""Of one backward: what is sent behind the last one, while nothing is computed, is a twelfth then.
+
+Each cut keeps kernels from being fused, holds what crosses it, and is a program more to be launched.
+"""
+
 
 @dataclass(frozen=True)
 class BackwardSegment:
@@ -32,8 +38,9 @@ class BackwardSegment:
 def segment_backward(partitioned: PartitionedGraph, nbytes: int) -> tuple[BackwardSegment, ...]:
     """Cut the backward graph where ``nbytes`` of parameters' gradients have been computed, and again.
 
-    Gradients come in the order in which the graph computes them; those of user inputs are in the last
-    segment.  A graph with symbolic sizes is one segment.
+    Where that is more than :data:`MAX_SEGMENTS`, of as many bytes each.  Gradients come in the order in which
+    the graph computes them; those of user inputs are in the last segment.  A graph with symbolic sizes is one
+    segment.
     """
     graph = partitioned.backward.graph
     if any(isinstance(node.meta["val"], SYMBOLIC_TYPES) for node in graph.nodes):
@@ -65,6 +72,8 @@ def _groups(
         is_user_input = partitioned.inputs[descriptor.input_index].position is not None
         (others if is_user_input else of_parameters).append(k)
     of_parameters.sort(key=lambda k: order[gradients[k]])
+    sizes = {k: gradients[k].meta["val"].nbytes for k in of_parameters}
+    nbytes = max(nbytes, -(-sum(sizes.values()) // MAX_SEGMENTS))
     groups: list[list[int]] = [[]]
     filled = 0
     for k in of_parameters:
@@ -72,8 +81,7 @@ def _groups(
             groups.append([])
             filled = 0
         groups[-1].append(k)
-        value = gradients[k].meta["val"]
-        filled += value.numel() * value.element_size()
+        filled += sizes[k]
     groups[-1] += others
     return groups
 
