@@ -11,7 +11,8 @@ from .differentiable_backward import CompiledGradients, CompileGradients
 from .gradient_function import ReducedGradients
 from .joint_graph import PartitionedGraph
 from .runtime import TrainingProgram
-from .training_plan import CompileLater, Program
+from .segments import Program
+from .training_plan import CompileLater
 
 
 def gradient_program(

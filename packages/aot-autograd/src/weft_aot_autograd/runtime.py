@@ -31,8 +31,9 @@ from .partition import BackwardSegment
 from .random_state import RandomState
 from .replay import run_operators
 from .saved_values import forget_inputs, is_kept, release, take_saved, versions_of
+from .segments import Program, Segment, Values
 from .separate_edges import led_to
-from .training_plan import CompileLater, Plan, Program, Segment, Values, placed
+from .training_plan import CompileLater, Plan, placed
 
 
 class TrainingProgram:

@@ -11,7 +11,6 @@ import torch
 import torch.fx
 from weft_functionalize import FunctionalGraph, keep_history, symbols_of
 
-from ._torch import keeps_graph
 from .derivation import Derivation
 from .expected_backward import ExpectedBackward
 from .given_gradients import GivenGradients
@@ -23,107 +22,11 @@ from .partition import BackwardSegment
 from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter, run_operators
 from .saved_layout import SavedLayout, gather
-from .sent_gradients import SentGradients
-from .separate_edges import PartlyReached, SeparateEdges, goes_to_all_leaves, leads_to_any
-
-Program = Callable[..., Sequence[Any]]
+from .segments import Program, Segment, segments_of
+from .separate_edges import PartlyReached, goes_to_all_leaves, leads_to_any
 
 CompileLater = Callable[[torch.fx.GraphModule], Program]
 """Compiles a graph that backward turns out to need, at that time: the graph has no symbolic sizes."""
-
-
-class Values:
-    """What the segments of one backward pass hand on: inputs of the backward graph, then what they kept."""
-
-    def __init__(self) -> None:
-        self.known: list[Any] | None = None
-        # Arguments that eager gives no gradient this time.
-        self.absent: frozenset[int] = frozenset()
-        # Whether nobody reads the known values after this backward.
-        self.are_last_read = True
-        # Results of forward that are inputs, written in place, by position.
-        self.written: dict[int, torch.Tensor] = {}
-        # What forward takes: among what autograd sees, other tensors stand for some arguments.
-        self.arguments: tuple[Any, ...] | None = None
-        # What stands for arguments that forward writes to, by position, as they are before.
-        self.overwritten: dict[int, torch.Tensor] = {}
-        self.separate_edges: SeparateEdges | None = None
-        self.sent = SentGradients()
-        # Who sees the gradients of outputs that others lead through, by output.
-        self.watches: dict[int, Any] = {}
-        # And autocast as it was in forward: by kind of device, whether it is on, and its dtype.
-        self.autocast: list[tuple[str, bool, torch.dtype]] | None = None
-        # Whether backward may run again though the graph is not retained.
-        self.is_kept = False
-
-
-class Segment:
-    """A segment with its program; ``arguments`` are the positions of what it computes the gradients of.
-
-    Without a program, ``make`` gives it when it runs first.  Of what it reads, the values at the positions
-    ``read_later`` are read by later segments too.
-    """
-
-    def __init__(
-        self,
-        segment: BackwardSegment,
-        program: Program | None,
-        gradients: Sequence[int],
-        make: Callable[[], Program] | None = None,
-        read_later: Set[int] = frozenset(),
-    ) -> None:
-        self.inputs = segment.inputs
-        self._read_later = tuple(k for k, at in enumerate(self.inputs) if at in read_later)
-        self._read_last = tuple(at for at in self.inputs if at not in read_later)
-        self._take_inputs = gather(self.inputs)
-        self._program, self._make = program, make
-        self.arguments = tuple(gradients[k] for k in segment.gradients)
-
-    def select(self, arguments: Sequence[Any]) -> list[Any]:
-        return [arguments[k] for k in self.arguments]
-
-    def run(self, values: Values, is_last: bool) -> Sequence[Any]:
-        """The gradients of ``arguments``, in order; it lets go of what no later segment reads."""
-        assert values.known is not None
-        if self._program is None:
-            assert self._make is not None
-            self._program = self._make()
-        inputs = [*self._take_inputs(values.known)]
-        are_last_read = values.are_last_read and not (values.is_kept or keeps_graph())
-        if is_last:
-            values.known = None
-        elif are_last_read:
-            for position in self._read_last:
-                values.known[position] = None
-        call = getattr(self._program, "call_donated", None)
-        if call is None or not are_last_read:
-            results = self._program(*inputs)
-        else:
-            # Memory that two tensors hold is not written to.
-            for k in self._read_later:
-                inputs[k] = inputs[k].detach()
-            results = call(inputs)
-        count = len(self.arguments)
-        if values.known is not None:
-            values.known.extend(results[count:])
-        if values.absent.isdisjoint(self.arguments):
-            return results[:count]
-        return [
-            None if k in values.absent else gradient
-            for k, gradient in zip(self.arguments, results, strict=False)
-        ]
-
-
-def _segments(
-    backward: Sequence[tuple[BackwardSegment, Program]], gradients: Sequence[int]
-) -> tuple[Segment, ...]:
-    """The segments of ``backward``, in order, each of which knows what those after it read."""
-    read_later: set[int] = set()
-    found: list[Segment] = []
-    for segment, program in reversed(backward):
-        found.append(Segment(segment, program, gradients, read_later=frozenset(read_later)))
-        read_later.update(segment.inputs)
-    return tuple(reversed(found))
 
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]  # size and stride, in elements
@@ -273,7 +176,7 @@ class Plan:
     ) -> None:
         """Backward's segments; the whole is compiled only if it runs where another is ``expected``."""
         if not callable(backward):
-            self.segments = _segments(backward, self.gradients)
+            self.segments = segments_of(backward, self.gradients)
             return
         whole = _whole_backward(partitioned)
         if expected is None:
