@@ -19,8 +19,7 @@ MOVED_PART = 0.7
 CACHED_PART = 1.05
 """The same of blocks of operands that several programs read, most of them from the second-level cache."""
 OPERATIONS_A_TERM = 64
-"""Operations on floats in the time in which a term is loaded, compared and added: at least 2**20 terms a
-microsecond on an H200."""
+"""Operations on floats in the time in which a term is loaded, compared and added."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Gpu:
 
     @property
     def elements_a_launch(self) -> float:
-        """Floats that one multiprocessor reads in the time that a launch takes the host: 2**15 on an H200."""
+        """Floats that one multiprocessor reads in the time that a launch takes the host."""
         return HOST_LAUNCH * MOVED_PART * self.bandwidth / self.multiprocessors / 4
 
     @property

@@ -24,8 +24,7 @@ class TritonOptions:
     ``persistent_elements``: the longest row that a reduction holds in registers.
     ``loop_elements``: how much of a longer row a step of its loop handles, more or less; a power of two.
     ``cuda_graphs``: replay a recorded CUDA graph where that is sound.
-    ``min_recorded_steps``: kernels and calls of a program from which it is recorded.  A replay, with its
-    copies, took the host 16 µs on an H200, a kernel of its own or a call 5 µs and more.
+    ``min_recorded_steps``: kernels and calls of a program from which it is recorded.
     ``copied_bytes``: how much a recording may copy at each call, of inputs that move and of results, for
     which it holds memory of its own; more if it is at most half of what the call is given besides
     parameters.

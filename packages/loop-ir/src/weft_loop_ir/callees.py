@@ -8,8 +8,8 @@ would take its BLAS), or the dispatch took place while the program was made (att
 chooses by strides and offsets of the tensors that it is given then).  Eager's own operators (``mm``,
 ``convolution``) decide at each call, and take what eager's would: they are here with no rule.
 
-CUDA's kernels of attention read 16 bytes at once, from each row's first byte on.  On an H100 with torch 2.11,
-where rows began elsewhere, the one in CUTLASS raised an error, flash attention made the context unusable, and
+CUDA's kernels of attention read 16 bytes at once, from each row's first byte on.  With torch 2.11, where
+rows began elsewhere, the one in CUTLASS raised an error, flash attention made the context unusable, and
 cuDNN's gave wrong numbers; torch's choice looks at none of that.  torch keeps the plans of cuDNN by the
 layouts of query, key and value alone: a result of attention that lies otherwise than the one for which its
 gradient's plan was made is read at the wrong places, without an error.

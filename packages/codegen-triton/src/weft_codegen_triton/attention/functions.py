@@ -43,17 +43,9 @@ MIN_TILES = attention_tiles((32, 32, 4, 1), (16, 32, 4, 1), (16, 16, 4, 1))
 
 
 MAX_KEYS = 64
-"""Of matrices for which a library's blocks of 64 to 128 queries and keys are mostly empty.
-
-Microseconds on an H200, float16, of the library and of kernels of our own, 2^24 elements: 16 keys of 8
-elements 528 and 37, 32 of 32 112 and 50, 49 of 32 112 and 36, 64 of 64 56 and 28.
-"""
+"""Of matrices for which a library's blocks of 64 to 128 queries and keys are mostly empty."""
 MAX_TRAINED_KEYS = 32
-"""The same with a mask that gets gradients, which are sums over images: a pass of its own.
-
-Forward and backward, 16 keys of 32 elements 1,190 and 350, 49 of 32 540 and 640; a step of BEiT-B, 197 keys
-of 64, 16 images, 7.5 and 11.8 ms.
-"""
+"""The same with a mask that gets gradients, which are sums over images: a pass of its own."""
 SMALL_TILES = attention_tiles(
     (128, 32, 4, 1), (64, 32, 4, 1), (32, 32, 2, 1), (32, 32, 1, 1), (16, 32, 1, 1),
     (64, 16, 4, 1), (32, 16, 2, 1), (16, 16, 1, 1), (16, 16, 2, 1),

@@ -31,16 +31,12 @@ from weft_codegen_triton.kernel.index_bounds import SymbolicIndices
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 COLUMN_TILES = attention_tiles((64, 64, 4, 2), (32, 64, 4, 4), (64, 128, 8, 3), (32, 128, 8, 3))
-"""What is timed by columns, the first without timing; for at most 64 elements of a row those below are.
-
-ms on an H200, float16, 4 x 16 heads of 2048 x 2048 scores, causal ALiBi: of 64 elements the first of these
-0.215, of those 0.208 and 0.198; of 128 elements 0.311, 0.357, 0.340 and 0.379.
-"""
+"""What is timed by columns, the first without timing; for at most 64 elements of a row those below are."""
 NARROW_COLUMN_TILES = attention_tiles(
     (64, 64, 4, 3), (128, 64, 4, 2), (64, 64, 4, 2), (64, 128, 8, 3)
 )
 ROW_TILES = attention_tiles((64, 64, 4, 2), (64, 32, 4, 3), (128, 32, 8, 3), (128, 128, 8, 2))
-"""The same by rows; of 128 elements 0.276, 0.274, 0.306 and 0.309."""
+"""The same by rows."""
 NARROW_ROW_TILES = attention_tiles((64, 64, 4, 3), (128, 64, 4, 3), (64, 128, 4, 2), (64, 32, 4, 3))
 """Of 64 elements 0.176, 0.203, 0.184 and 0.190."""
 WIDE_TILES = attention_tiles((32, 32, 4, 2), (32, 32, 8, 2), (32, 32, 4, 1))

@@ -54,11 +54,7 @@ def _fills_blocks(queries: sympy.Expr, keys: sympy.Expr, width: sympy.Expr) -> b
 
 
 MAX_SUMMED = 64
-"""Matrices that few programs may add up one after another.
-
-A Swin-T's two first biases are sums over 2048 matrices of 49 x 49, for which three programs took 18 ms each
-on an H200, most of a step.
-"""
+"""Matrices that few programs may add up one after another."""
 
 
 def has_enough_programs(kernel: AttentionGradientKernel, gpu: Gpu) -> bool:

@@ -29,29 +29,17 @@ LONG_ROWS = 4
 """Of rows so long that a multiprocessor has memory for no more half as many are read at once.
 
 The cache keeps them then until they are read again.
-On an H200 that took softmax over rows of 64 KB from 93% to 99% of a copy's speed, group norm over rows of
-49 KB from 99% to 87%.
 """
 MIN_VARYING_PROGRAM = 512
 """Elements that a program handles at least, where a later call may have many more than the first."""
 MIN_VARYING_BLOCK = 64
 """Elements of a row of any length that are read at once, at least."""
 COLUMN_ELEMENTS = 2048
-"""Of a tile of 32 columns that a program adds up, in 4 warps while the next tiles are on their way.
-
-Of 40 shapes of tiles, warps and programs, for sums of one and two operands in 16 and 32 bits over 12 sizes
-from 2048 x 1024 to 200704 x 64 on an H200, this takes 1.06 of each size's best time, at most 1.22; tiles of
-32 x 128 in 16 warps, one at a time, 1.17 and 1.49.
-"""
+"""Of a tile of 32 columns that a program adds up, in 4 warps while the next tiles are on their way."""
 TILES_IN_FLIGHT, COLUMN_PROGRAMS = 3, 4
 """Of operands, where shared memory has place for those of so many programs on each multiprocessor."""
 SUMMING_ELEMENTS, ROWS_IN_FLIGHT, SUMMING_PROGRAMS = 1024, 2, 8
-"""Of rows whose columns are added up too: elements of a warp, blocks asked for, programs a multiprocessor.
-
-Of 104 to 136 combinations for gradients of layer norms with four sums, of 12608 x 384, 4096 x 768,
-3136 x 1024 and 200704 x 96 on an H200, those nearest to these take at most 1.06 of each size's best time
-(19 to 95 µs).
-"""
+"""Of rows whose columns are added up too: elements of a warp, blocks asked for, programs a multiprocessor."""
 FEW_COLUMNS = 16
 """In a tile, where the kernel has less than 32 for each multiprocessor."""
 CROSSED_ELEMENTS, CROSSED_ROWS = 8192, 32
@@ -244,10 +232,8 @@ def vector_blocks(
 ) -> ReductionBlocks:
     """Blocks for loops that read one row by vectors of ``width`` elements, ``step`` at once.
 
-    Positions are found in smaller blocks: on an H200 argmax of rows of 50257 bfloat16 took 98.8 µs in those
-    of 2048 elements, 100.2 µs in those of 4096, 99.7 µs in those of 8192.  A row that begins anywhere has
-    blocks at its ends that are dearer, so fewer and larger ones are better; so they are for rows too long for
-    the cache to keep many of.
+    Positions are found in smaller blocks.  A row that begins anywhere has blocks at its ends that are dearer,
+    so fewer and larger ones are better; so they are for rows too long for the cache to keep many of.
     """
     longest = max(static(extent(stage.inner)) for stage in kernel.stages)
     if any(map(finds_positions, kernel.bodies)):

@@ -46,11 +46,7 @@ UNROLLED_ELEMENTS = 4096
 UNROLLED_BYTES = 1 << 15
 """Of all elements that a program has loaded at once, at most: 256 a thread, half of the registers."""
 AHEAD = 128
-"""Elements of columns in a block where the next block is loaded before this one is scanned.
-
-On an H200 sums along dimension 1 of 8 x 2048 x 1024 float32 took 37.2 µs in blocks of 32 x 128, 39.4 in those
-of 16 x 128 and 42.9 in those of 16 x 256; without loads ahead 44.1, 44.4 and 40.9.
-"""
+"""Elements of columns in a block where the next block is loaded before this one is scanned."""
 ELEMENTS_PER_WARP = 256
 
 

@@ -81,9 +81,8 @@ ROW_TILES = (
 )
 """For one row, of which an instruction would take 16: products element by element, then sums.
 
-Of 90 tiles on an H100, bfloat16, 12 sizes of 768 x 768 to 128256 x 4096, the first was within 3% of the best
-for each size of 2048 elements a column and more, the one of 512 for fewer; they were 1.05 to 1.7 times as
-fast as the library.  One tile for many sizes lets matmuls of one row, for which it is, share a launch.
+The first is for columns of 2048 elements and more, the one of 512 for fewer.  One tile for many sizes lets
+matmuls of one row, for which it is, share a launch.
 """
 LONG_ROW = TileShape(1, 1, 4096, 8, 1)
 """Of columns of twice as many elements or more, and a row that is not computed, as each column would.
@@ -92,10 +91,7 @@ It comes with a hint that the cache need not keep them, without which it gains n
 as long as with :data:`ROW`, and longer where a norm's factor is made (docs/decisions/gpu.md has the times).
 """
 COMPUTED_ROW = TileShape(1, 4, 2048, 4, 1)
-"""Where the matrix is computed of numbers of 4 or 8 bits, of which as many bytes are twice the elements.
-
-Of 12 tiles on an H200, 8 bits, 4096 x 4096 to 14336 x 4096: 1.15 to 1.36 times as fast as :data:`ROW`.
-"""
+"""Where the matrix is computed of numbers of 4 or 8 bits, of which as many bytes are twice the elements."""
 CHANNEL = TileShape(32, 64, 1, 4, 1)
 CHANNEL_TILES = (
     CHANNEL,

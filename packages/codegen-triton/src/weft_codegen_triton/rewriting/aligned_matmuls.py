@@ -35,8 +35,8 @@ MAX_PARTS = 16
 PART_UNIT = 256
 """A part's columns are a multiple of this, so that the library's tiles are whole."""
 
-# Parts of a GPU's rates that the library reaches, from 171 matmuls of 13 sizes on an H200: with rows at any
-# element, at every second or fourth, and at multiples of 16 bytes.
+# Parts of a GPU's rates that the library reaches, from 171 matmuls of 13 sizes: with rows at any element, at
+# every second or fourth, and at multiples of 16 bytes.
 ODD_COLUMNS_RATE, ODD_RATE, EVEN_RATE, ALIGNED_RATE = 0.093, 0.14, 0.25, 0.7
 UNALIGNED_PART = 0.5
 """Of the bandwidth, for operands like that."""

@@ -1,8 +1,7 @@
 """Matmuls of one matrix with several constant ones become one matmul, whose columns are told apart again.
 
 The projections to queries, keys and values, or to a gate and what it lets through, are such.  One matmul of
-many columns keeps a GPU busier than several of few, and reads what it multiplies once.  On an H200 in float16
-three of 2048 rows took 0.0138 ms, as one 0.0082, three of 8192 rows 0.0534 and 0.0480; attention takes as
+many columns keeps a GPU busier than several of few, and reads what it multiplies once; attention takes as
 long on parts of the result's rows as on tensors of their own.
 """
 
