@@ -142,9 +142,8 @@ class _Loop:
         seen = set(map(inputs.index, inputs_seen_written(body.recorder))).difference(carried)
         fixed = {*carried, *written, *operands.views}
         rest = [*written, *(p for p in range(len(values)) if p not in fixed)]
-        sources = {
-            k: sources_at(values, reach) for k, reach in self._reach([*carried, *written]).items()
-        }
+        reached = self._reach([*carried, *written])
+        sources = {k: sources_at(values, reach) for k, reach in reached.items()}
         for position in [] if self._runs() else written:
             parent.history.check_uncertain_write(values[position])
             if parent.history.was_told_of_write(body.recorder.inputs[inputs[position]].value):
@@ -166,7 +165,7 @@ class _Loop:
         nodes = [operand_node(parent, passed[p]) for p in rest]
         counts = self.counter if isinstance(self.condition.outputs[0], torch.SymBool) else None
         results = {
-            k: fresh(parent, v, sources[k])
+            k: fresh(parent, self._left_gradients(k, v, reached), sources[k])
             if isinstance(v, torch.Tensor)
             else _final_integer(parent, k, counts)
             for k, v in layouts.items()
@@ -196,6 +195,18 @@ class _Loop:
         known = {pair: final.get(tie) if tie else None for pair, tie in pairs.items()}
         note_aliases(parent, dict(zip(carried, items, strict=False)), values, known)
         return tuple(results.get(k, operands.values[k]) for k in range(self.count))
+
+    def _left_gradients(
+        self, position: int, inside: torch.Tensor, reached: Mapping[int, Reach]
+    ) -> torch.Tensor:
+        """``inside``, without gradients where every number of iterations leaves a value that has none.
+
+        What a loop begins with may have some that no iteration passes on.
+        """
+        if reached[position].possible or not inside.requires_grad:
+            return inside
+        with self.parent.paused():
+            return inside.detach()
 
     def _left_layout(self, position: int) -> Any:
         """How the body gives the carried value at ``position``."""
