@@ -45,6 +45,20 @@ def hook_of_a_view(h: Tensor) -> Any:
     return result
 
 
+def view_written_with_what_was_read_of_it(h: Tensor) -> Any:
+    view = h[1:]
+    view.register_hook(lambda g: g * 2)
+    view.add_(view.clone())
+    return view
+
+
+def window_written_with_a_row_of_it(h: Tensor) -> Any:
+    window = h.as_strided((2,), (1,))
+    window.register_hook(lambda g: g * 2)
+    window.index_add_(0, torch.tensor([0, 1]), window * 3)
+    return window.sum(), h
+
+
 def turned_in_place(h: Tensor) -> Any:
     h.register_hook(lambda g: g * 2)
     result = h * 3
@@ -98,7 +112,8 @@ def backward_inside(h: Tensor) -> Any:
 
 
 PROGRAMS = (
-    read_before, read_before_and_behind, hooked_behind_too, hook_of_a_view, turned_in_place,
+    read_before, read_before_and_behind, hooked_behind_too, hook_of_a_view,
+    view_written_with_what_was_read_of_it, window_written_with_a_row_of_it, turned_in_place,
     detached_in_place, written_in_a_loop, in_a_checkpoint, taken_away, kept_gradient,
     backward_inside,
 )  # fmt: skip

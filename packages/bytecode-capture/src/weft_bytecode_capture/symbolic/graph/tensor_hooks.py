@@ -132,9 +132,13 @@ def _nodes_behind(results: Iterable[torch.Tensor]) -> set[Any]:
 
 
 def _is_let_go(output: torch.Tensor, edge: GradientEdge) -> bool:
-    """Whether nothing leads from ``output`` to ``edge``, or a backward has let go of it: eager raises."""
+    """Whether nothing leads from ``output`` to ``edge``, or a backward has let go of it: eager raises.
+
+    Any other error says nothing: torch has an internal one for an edge that leads into a write to a view.
+    """
+    seed = torch.ones_like(output)
     try:
-        torch.autograd.grad(output, edge, torch.ones_like(output), retain_graph=True)
-    except RuntimeError:
-        return True
-    return False
+        (gradient,) = torch.autograd.grad(output, edge, seed, retain_graph=True, allow_unused=True)
+    except RuntimeError as error:
+        return "backward through the graph a second time" in str(error)
+    return gradient is None
