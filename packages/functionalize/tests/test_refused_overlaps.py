@@ -62,6 +62,12 @@ WRITES: dict[str, Write] = {
     "cumsum": lambda y: y[1:].cumsum_(0),
     "every second row": lambda y: y[:2].add_(y[::2]),
     "columns of other columns": lambda y: y[:, :3:2].mul_(y[:, :2]),
+    "a row of its column": lambda y: y[0].copy_(y[:, 0]),
+    "a column of its row": lambda y: y[:, 0].sub_(y[0]),
+    "a diagonal of the last column": lambda y: y.diagonal().mul_(y[:, 3]),
+    "a row of the diagonal": lambda y: torch.add(y.diagonal(), 1, out=y[0]),
+    "a row of its column, elsewhere": lambda y: y[1].copy_(y[:, 0]),
+    "columns of every second": lambda y: y[:, :2].add_(y[:, ::2]),
     "sum into an operand": lambda y: torch.sum(y, 0, out=y[2]),
     "matmul into an operand": lambda y: torch.mm(y, y, out=y),
     "vector of the result": lambda y: y[0].addmv_(y[1:].t()[:, :3], y[0, :3]),
@@ -141,7 +147,8 @@ def test_refused_where_eager_raises(name: str) -> None:
 
 ANY_ORDER = frozenset(
     {
-        *("every second row", "columns of other columns", "sum into an operand"),
+        *("a row of its column, elsewhere", "columns of every second"),
+        *("columns of other columns", "sum into an operand"),
         *("matmul into an operand", "vector of the result", "masked_scatter of itself"),
         *("softmax into of the next", "index_add of itself", "index_add of the same view"),
         "index_add of the next",

@@ -55,6 +55,7 @@ _MAX_ELEMENTS = 1 << 14
 class _Relation(enum.Enum):
     APART = enum.auto()
     SAME = enum.auto()
+    IN_PLACE = enum.auto()  # what both have is at the same position in both, and eager does not ask
     PARTIAL = enum.auto()
 
 
@@ -86,7 +87,13 @@ def check_overlaps(
         for tensor in read:
             same = asks_first and tensor is target
             relation = _Relation.SAME if same else _relation(target, tensor)
-            if relation is _Relation.PARTIAL or (relation is _Relation.SAME and not takes_same):
+            allowed = {
+                _Relation.APART: True,
+                _Relation.SAME: takes_same,
+                _Relation.IN_PLACE: _is_by_element(operator),
+                _Relation.PARTIAL: False,
+            }
+            if not allowed[relation]:
                 raise _refusal(operator)
     for first, second in itertools.combinations(targets, 2):
         if _relation(first, second) is not _Relation.APART:
@@ -119,8 +126,13 @@ def check_written_list(operator: OpOverload, tensors: Any) -> None:
 
 def _takes_same(operator: OpOverload) -> bool:
     """Whether an operand may be the very tensor that is written."""
+    return _is_by_element(operator) or operator._schema.name in _IN_ORDER
+
+
+def _is_by_element(operator: OpOverload) -> bool:
+    """Whether what is written to an element depends on no other elements of operands of its shape."""
     counterpart = functional_counterpart(operator) or operator
-    return torch.Tag.pointwise in counterpart.tags or operator._schema.name in _IN_ORDER
+    return torch.Tag.pointwise in counterpart.tags or operator._schema.name == "aten::copy_"
 
 
 def _tensors(operand: Any) -> Iterator[torch.Tensor]:
@@ -184,10 +196,23 @@ def _relation(target: Any, operand: torch.Tensor) -> _Relation:
         return _Relation.APART
     if max(written.elements, read.elements) <= _MAX_ELEMENTS:
         with without_modes():
-            shares = bool(torch.isin(written.bytes(), read.bytes()).any())
-        return _Relation.PARTIAL if shares else _Relation.APART
+            return _relation_of_bytes(written, read)
     # Of large ones with gaps it is not known: eager does not ask either.
     return _Relation.PARTIAL if written.is_dense and read.is_dense else _Relation.APART
+
+
+def _relation_of_bytes(written: _Extent, read: _Extent) -> _Relation:
+    places, others = written.bytes(), read.bytes()
+    shared = torch.isin(places, others)
+    if not shared.any():
+        return _Relation.APART
+    sizes, other_sizes = ([size for size, _ in extent.dims] for extent in (written, read))
+    asks = written.is_dense and read.is_dense
+    if asks or sizes != other_sizes or written.itemsize != read.itemsize:
+        return _Relation.PARTIAL
+    same = places == others
+    aligned = torch.equal(shared, same) and torch.equal(torch.isin(others, places), same)
+    return _Relation.IN_PLACE if aligned else _Relation.PARTIAL
 
 
 def _extent(tensor: torch.Tensor) -> _Extent | None:
