@@ -120,7 +120,7 @@ class ShapeSymbols:
     def checks_on_first(self, count: int) -> int:
         """How many of the deferred checks ask for any of the first ``count`` symbols."""
         made = self.environment_on_demand.made
-        return 0 if made is None else checks_on_first(made, count)
+        return 0 if made is None or count == 0 else checks_on_first(made, count)
 
     @property
     def any_symbolic(self) -> bool:
