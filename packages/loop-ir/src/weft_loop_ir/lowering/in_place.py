@@ -18,7 +18,7 @@ from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.contractions import OUT_VARIANTS
 from weft_loop_ir.lowering.registry import NoLowering
-from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.lowering.tensors import TensorValue, buffer_of
 from weft_loop_ir.lowering.views import selected, sliced
 from weft_loop_ir.schedule.iterations import reads_only_at_store, reads_what_it_keeps
 
@@ -44,12 +44,6 @@ def assign(context: LoweringContext, targets: Sequence[Any], values: Sequence[An
         ready.append((target, value))
     for target, value in ready:
         _store(context, target, value, target.stride, target.offset)
-
-
-def buffer_of(tensor: TensorValue) -> str:
-    """The buffer of a materialised tensor."""
-    assert tensor.storage.buffer is not None
-    return tensor.storage.buffer
 
 
 def _is_same(target: TensorValue, value: Any) -> bool:

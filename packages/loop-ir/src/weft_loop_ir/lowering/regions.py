@@ -16,10 +16,10 @@ import torch
 from weft_loop_ir.expressions import contiguous_stride, from_torch, to_expression
 from weft_loop_ir.ir import Branch, Count, Loop
 from weft_loop_ir.lowering.context import LoweringContext, compute_dtype, is_read, storage_stride
-from weft_loop_ir.lowering.in_place import assign, buffer_of, take_over, update_in_place
+from weft_loop_ir.lowering.in_place import assign, take_over, update_in_place
 from weft_loop_ir.lowering.reductions import cast
 from weft_loop_ir.lowering.scans import needed_values, scan_whole
-from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.lowering.tensors import TensorValue, buffer_of
 from weft_loop_ir.lowering.varying_state import VaryingState, unknown_sizes
 from weft_loop_ir.lowering.views import select_index
 from weft_loop_ir.unsupported import Unsupported

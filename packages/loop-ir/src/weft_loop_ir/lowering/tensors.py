@@ -139,3 +139,9 @@ class TensorValue:
 def whole(storage: Storage) -> TensorValue:
     """The window that is the entire storage."""
     return TensorValue(storage, storage.size, storage.stride, storage.offset)
+
+
+def buffer_of(tensor: TensorValue) -> str:
+    """The buffer of a materialised tensor."""
+    assert tensor.storage.buffer is not None
+    return tensor.storage.buffer

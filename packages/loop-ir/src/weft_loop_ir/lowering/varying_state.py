@@ -15,7 +15,7 @@ import torch
 from weft_loop_ir.expressions import contiguous_stride, to_expression
 from weft_loop_ir.ir import BufferView, SymbolDefinition
 from weft_loop_ir.lowering.context import LoweringContext
-from weft_loop_ir.lowering.tensors import TensorValue
+from weft_loop_ir.lowering.tensors import TensorValue, buffer_of
 
 _CLONE = torch.ops.aten.clone.default
 _DENSE = {"memory_format": torch.contiguous_format}
@@ -93,7 +93,7 @@ class VaryingState:
     def _views(self, values: Sequence[Any], overwritten: Set[str]) -> dict[int, BufferView]:
         """Views of the tensors at the positions; what lies where another is made is copied."""
         context = self._context
-        own = {position: _buffer_of(tensor) for position, tensor in self._state.items()}
+        own = {position: buffer_of(tensor) for position, tensor in self._state.items()}
         views = {}
         for position in self._state:
             value = values[position]
@@ -106,12 +106,7 @@ class VaryingState:
 
     def _make(self, views: Mapping[int, BufferView]) -> None:
         for position, view in views.items():
-            name = _buffer_of(self._state[position])
+            name = buffer_of(self._state[position])
             self._context.make_again(
                 name, _CLONE, view, dict(_DENSE), _REASON, self._defines[position]
             )
-
-
-def _buffer_of(tensor: TensorValue) -> str:
-    assert tensor.storage.buffer is not None
-    return tensor.storage.buffer
