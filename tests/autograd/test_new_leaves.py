@@ -311,3 +311,19 @@ def test_gradients_of_gradients_through_a_new_leaf() -> None:
         slope.square().sum().backward()
         slopes.append((slope.detach(), net[0].weight.grad, start.grad))
     torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.parametrize("writes", [0, 1])
+@pytest.mark.parametrize("make", [torch.Tensor.requires_grad_, torch.nn.Parameter])
+def test_a_leaf_counts_the_writes_before_it(make: Any, writes: int) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        for _ in range(writes):
+            y.mul_(2)
+        made: torch.Tensor = make(y)
+        return made
+
+    x = torch.rand(3)
+    result, wanted = weft.compile(program)(x), program(x)
+    assert (result._version, result.is_leaf) == (wanted._version, wanted.is_leaf)
+    torch.testing.assert_close(result, wanted)

@@ -155,7 +155,10 @@ class NewLeaves:
             )
         leaf = self._add(evaluator, source, made)
         with evaluator.graph.modes.without_gradients():
-            evaluator.graph.call_method(evaluator, "copy_", leaf, [tensor], {})
+            # Eager's leaf counts the writes to the tensor that it was: none, if there were none.
+            counts = version_of(fake) > 0
+            written = leaf if counts else leaf.get_attribute(evaluator, "data")
+            evaluator.graph.call_method(evaluator, "copy_", written, [tensor], {})
         if _has_others(evaluator, fake):
             self._share(evaluator, fake, made, is_copy=True)
         return leaf
