@@ -247,3 +247,22 @@ def test_training_is_as_in_eager() -> None:
             result = program(x)
             found.append((result, *torch.autograd.grad(result, x)))
         torch.testing.assert_close(*found)
+
+
+def test_what_each_iteration_makes_anew_may_begin_with_fewer_dims() -> None:
+    def turned(x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        value = chosen.nonzero()
+        x.mul_(2)
+        for _ in range(4):
+            for _ in range(25):
+                value = x.rot90(1, (1, 2))
+        value.unsqueeze_(0)
+        return value, x
+
+    compiled = weft.compile(turned)
+    for rows in (3, 4, 2):
+        x, chosen = torch.randn(rows, 3, 2, 3), torch.ones(rows, 2)
+        got, written = compiled(x.clone(), chosen)
+        want, expected = turned(x.clone(), chosen)
+        assert got.stride() == want.stride()
+        assert torch.equal(got, want) and torch.equal(written, expected)

@@ -89,7 +89,9 @@ def _varying_dims(
         if not isinstance(start, torch.fx.Node) or k >= len(carried):
             continue
         before, inside = (n.meta.get("example_value") for n in (start, parameter))
-        if isinstance(before, torch.Tensor) and isinstance(inside, torch.Tensor):
+        if not (isinstance(before, torch.Tensor) and isinstance(inside, torch.Tensor)):
+            continue
+        if before.dim() == inside.dim():  # what each iteration makes anew may begin as anything
             dims = {d: _symbol(n, before.shape[d]) for d, n in enumerate(inside.shape)}
             found[k] = {d: symbol for d, symbol in dims.items() if symbol is not None}
     return {k: dims for k, dims in found.items() if dims}
