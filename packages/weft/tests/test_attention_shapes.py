@@ -81,6 +81,18 @@ def test_calls_have_four_dims() -> None:
     assert found == [(1, 1, L, E), (1, 3, L, E), (6, 4, L, E)]
 
 
+@pytest.mark.parametrize(
+    "shape", [(0, 4, 3), (1, 0, 3), (3, 4, 0), (0, 3), (4, 0), (0, 2, 3, 4, 3)]
+)
+def test_operands_without_elements(shape: tuple[int, ...]) -> None:
+    x = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    result = weft.compile(F.scaled_dot_product_attention, fullgraph=True)(x, x, x)
+    expected = F.scaled_dot_product_attention(x, x, x)
+    assert (result.shape, result.stride()) == (expected.shape, expected.stride())
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    assert gradient.shape == shape
+
+
 def test_what_is_left() -> None:
     def dropped(q: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, q, q, dropout_p=0.5)

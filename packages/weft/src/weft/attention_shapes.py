@@ -33,8 +33,8 @@ MAX_IMAGES = 65535
 def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
     """Have attention in a captured graph computed in four dims, of equal batch dims, where eager's isn't.
 
-    Left as it is: attention with dropout, which would draw other numbers, and what can't be broadcast.
-    Results lie in memory as eager's.
+    Left as it is: attention with dropout, which would draw other numbers, of nothing, and what can't be
+    broadcast.  Results lie in memory as eager's.
     """
 
     def rewrite(node: Node, given: dict[str, Any]) -> bool:
@@ -134,6 +134,8 @@ def _batch(given: dict[str, Any]) -> list[int] | None:
         return None
     if any(_is_written_with_gradients(value) for value in values if value is not None):
         return None  # the library's operator saves it, where eager's matmuls save copies
+    if any(type(n) is int and n == 0 for value in values if value is not None for n in value.shape):
+        return None  # kernels divide by their counts
     sizes = [value.shape[:-2] for value in values if value is not None]
     if sizes[0] == sizes[1] == sizes[2] and len(sizes[0]) == BATCH:
         return None
