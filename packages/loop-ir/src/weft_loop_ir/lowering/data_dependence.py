@@ -60,13 +60,14 @@ class DataSymbols:
     def block(self) -> Iterator[None]:
         """What is defined meanwhile is known in a region's block alone: others may define it again.
 
-        So do a loop and its backward, which makes the sizes of an iteration again.
+        So do a loop and its backward, which makes the sizes of an iteration again.  What the test of an inner
+        loop says holds in its body, which may not run.
         """
-        before = set(self.defined), set(self._required)
+        before = set(self.defined), set(self._required), list(self._relied)
         try:
             yield
         finally:
-            self.defined, self._required = before
+            self.defined, self._required, self._relied = before
 
     def sizes_given_by(
         self, fakes: Iterable[tuple[int, Any]], known: Iterable[sympy.Symbol]
