@@ -32,7 +32,7 @@ _READS_FIRST = frozenset({"aten::masked_fill_", "aten::fill_", "aten::index_fill
 _IN_ORDER = frozenset(
     f"aten::{name}"
     for name in (
-        *("copy_", "cumsum", "cumprod", "logcumsumexp", "_softmax", "_log_softmax", "softmax"),
+        *("cumsum", "cumprod", "logcumsumexp", "_softmax", "_log_softmax", "softmax"),
         *("log_softmax", "sort", "tril", "triu"),
     )
 )
@@ -78,7 +78,8 @@ def check_overlaps(
         index is not None and index.dim() == 0 for index in indices or ()
     ):
         return  # what ``x[number] = row`` stands for, which eager does by select and copy
-    takes_same, asks_first = _takes_same(operator), operator._schema.name in _ASK_FIRST
+    asks_first = operator._schema.name in _ASK_FIRST
+    allowed = _allowed(operator)
     targets = [tensor for name in written for tensor in _tensors(operands.get(name))]
     read = [
         t for name, operand in operands.items() if name not in written for t in _tensors(operand)
@@ -87,13 +88,7 @@ def check_overlaps(
         for tensor in read:
             same = asks_first and tensor is target
             relation = _Relation.SAME if same else _relation(target, tensor)
-            allowed = {
-                _Relation.APART: True,
-                _Relation.SAME: takes_same,
-                _Relation.IN_PLACE: _is_by_element(operator),
-                _Relation.PARTIAL: False,
-            }
-            if not allowed[relation]:
+            if relation not in allowed:
                 raise _refusal(operator)
     for first, second in itertools.combinations(targets, 2):
         if _relation(first, second) is not _Relation.APART:
@@ -124,9 +119,13 @@ def check_written_list(operator: OpOverload, tensors: Any) -> None:
         )
 
 
-def _takes_same(operator: OpOverload) -> bool:
-    """Whether an operand may be the very tensor that is written."""
-    return _is_by_element(operator) or operator._schema.name in _IN_ORDER
+def _allowed(operator: OpOverload) -> set[_Relation]:
+    """How an operand may lie to what is written."""
+    if _is_by_element(operator):
+        return {_Relation.APART, _Relation.SAME, _Relation.IN_PLACE}
+    if operator._schema.name in _IN_ORDER:
+        return {_Relation.APART, _Relation.SAME}
+    return {_Relation.APART}
 
 
 def _is_by_element(operator: OpOverload) -> bool:
