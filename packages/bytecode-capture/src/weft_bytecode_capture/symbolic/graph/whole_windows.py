@@ -18,34 +18,28 @@ from .symbolic_views import has_symbols
 
 aten = torch.ops.aten
 
-_FORWARD = (
-    {
-        aten.avg_pool2d.default: 2,
-        aten.avg_pool3d.default: 3,
-        aten.max_pool2d_with_indices.default: 2,
-        aten.max_pool3d_with_indices.default: 3,
-    }
-    if POOLING_ASKS_FOR_RESTS
-    else {}
-)
+_FORWARD = {
+    aten.avg_pool2d.default: 2,
+    aten.avg_pool3d.default: 3,
+    aten.max_pool2d_with_indices.default: 2,
+    aten.max_pool3d_with_indices.default: 3,
+}
 """Over how many dims windows go."""
 
-_BACKWARD = (
-    {
-        aten.avg_pool2d_backward.default: 2,
-        aten.avg_pool3d_backward.default: 3,
-        aten.max_pool2d_with_indices_backward.default: 2,
-        aten.max_pool3d_with_indices_backward.default: 3,
-    }
-    if POOLING_ASKS_FOR_RESTS
-    else {}
-)
+_BACKWARD = {
+    aten.avg_pool2d_backward.default: 2,
+    aten.avg_pool3d_backward.default: 3,
+    aten.max_pool2d_with_indices_backward.default: 2,
+    aten.max_pool3d_with_indices_backward.default: 3,
+}
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def covers_windows(operator: Any, args: Sequence[Any]) -> bool:
     """Whether what an operator is given is to be made :func:`whole`."""
+    if not POOLING_ASKS_FOR_RESTS:
+        return False
     if operator in _FORWARD:
         return has_symbols(args)
     return operator in _BACKWARD and has_symbols(args[1:])
