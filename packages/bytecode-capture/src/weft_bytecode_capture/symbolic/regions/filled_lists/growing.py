@@ -34,8 +34,8 @@ class GrowingLists(FilledLists):
         carried = [
             self._carry((f"list {number}", k), item, leading) for k, item in enumerate(first)
         ]
-        results = [buffer.parameter for buffer in carried]
         buffers = Buffers(appending.added, [buffer.parameter for buffer in carried])
+        results = buffers.tensors
         for entry in appending.added:
             buffers.items = tensors_of(entry, appending.opens)
             rows = self._rows(entry, buffers.items)
@@ -43,8 +43,8 @@ class GrowingLists(FilledLists):
                 tensor_of(self.evaluator, torch.cat, ListVariable([result, row]))
                 for result, row in zip(results, rows, strict=True)
             ]
-        for number, buffer in enumerate(carried):
-            buffer.result = results[number]
+        for buffer, result in zip(carried, results, strict=True):
+            buffer.result = result
         return FilledList(appending, leading, [buffers])
 
     def _carry(

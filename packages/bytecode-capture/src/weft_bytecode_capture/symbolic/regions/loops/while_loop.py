@@ -110,9 +110,8 @@ class _RolledWhile(RolledLoop):
     def __init__(self, evaluator: Frame, loop: WhileLoop, stack: list[Variable | None]) -> None:
         super().__init__(loop.inside, stack)
         self.loop = loop
-        self.tested: tuple[Variable, int] | None = (
-            None  # what has been tested at the end, and where
-        )
+        # What has been tested at the end, and where.
+        self.tested: tuple[Variable, int] | None = None
         self.ends = loop.stay, loop.leave
         self.at = loop.place[1]
         self.head = min(index for index in loop.tests if index in loop.inside)
