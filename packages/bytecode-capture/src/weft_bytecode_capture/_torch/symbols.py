@@ -364,6 +364,8 @@ def number_of_symbols(environment: ShapeEnv) -> int:
 
 def checks_on_first(environment: ShapeEnv, count: int) -> int:
     """How many of the deferred checks ask for data, by any of the first ``count`` symbols."""
+    if not environment.num_deferred_runtime_asserts:
+        return 0
     first = {s for s in itertools.islice(environment.var_to_range, count) if is_unbacked(s)}
     checks = itertools.chain.from_iterable(environment.deferred_runtime_asserts.values())
     return sum(not first.isdisjoint(check.expr.free_symbols) for check in checks)
