@@ -6,31 +6,21 @@ import copy
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 import weft
 
-FACTOR = 4.0
-"""How many times eager's own distance from float64 a result may lie from it."""
-
-ROUNDING = 2e-6
-"""And this share of the largest value, where eager happens to be exact."""
-
-FLOOR = 1e-3
-"""Gradients below this share of the model's largest are judged as if they were as large: what cancels to
-nothing, as a bias before a norm, is rounding of the gradients that pass there."""
-
-UNJUDGED = 1e-3
-"""How far from eager, relatively, where the model has no float64 results that are near eager's."""
+from .judging import Observation, Trial, difference, distances
 
 MOVED = 2.0**-21
-"""By which share parameters are moved where a result is too far off: what eager is off by then is rounding
-too, as where an activation's sign falls to either side, or another element of a window is the largest."""
+"""By which share parameters and inputs are moved where a result is too far off: what eager is off by then
+is rounding too, as where an activation's sign falls to either side, or another element of a window is the
+largest."""
 
-MOVES = 3
+MOVES = 8
 
 
 @dataclass
@@ -84,12 +74,13 @@ def check(
         record.fallbacks += [
             str(w.message)[:600] for w in caught if issubclass(w.category, weft.WeftWarning)
         ]
-        judge = _exact(exact, arguments, mode)
-        difference = _difference(found, wanted, judge)
-        if difference and judge is not None:
-            difference = _difference(found, wanted, judge, _moved(plain, arguments, mode))
-        if difference:
-            record.outcome, record.detail = "wrong", f"call {number}: {difference}"
+        trial = Trial(found, wanted, _exact(exact, arguments, mode))
+        told = difference(trial)
+        if told and trial.exact is not None:
+            moved = _moved(compiled, plain, arguments, mode)
+            told = difference(trial, [distances(near, trial) for near in moved])
+        if told:
+            record.outcome, record.detail = "wrong", f"call {number}: {told}"
             break
     _describe(record, log)
     record.seconds = round(time.monotonic() - begin, 1)
@@ -113,14 +104,6 @@ def _describe(record: Record, log: weft.CompileLog) -> None:
     eager = [f"graph: {g.eager_reason}"[:600] for g in log.graphs if g.eager_reason is not None]
     failed = [f"frame: {c.error}"[:600] for c in log.conversions if c.error is not None]
     record.fallbacks = list(dict.fromkeys([*record.fallbacks, *eager, *failed]))
-
-
-@dataclass(frozen=True)
-class Observation:
-    """Results in the order in which they stand, and gradients by parameter."""
-
-    results: list[torch.Tensor]
-    gradients: dict[str, torch.Tensor | None]
 
 
 def _observe(model: Any, arguments: dict[str, Any], mode: str) -> Observation:
@@ -176,101 +159,46 @@ def _exact(model: Any, arguments: dict[str, Any], mode: str) -> Observation | No
 
 
 def _moved(
-    model: torch.nn.Module, arguments: dict[str, Any], mode: str
-) -> list[tuple[Observation, Observation]]:
-    """What eager gives with parameters that are moved a little, and float64 with the same ones."""
-    pairs = []
-    for seed in range(MOVES):
-        near = copy.deepcopy(model)
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in near.parameters():
-                if parameter.is_floating_point():
-                    noise = torch.randn(parameter.shape, generator=generator)
-                    parameter.mul_(1 + MOVED * noise.to(parameter))
-        exact = _exact(copy.deepcopy(near).double(), arguments, mode)
-        if exact is not None:
-            pairs.append((_observe(near, arguments, mode), exact))
-    return pairs
+    compiled: Any, model: torch.nn.Module, arguments: dict[str, Any], mode: str
+) -> Iterator[Trial]:
+    """What all three give with parameters and inputs that are moved a little, by turns and together."""
+    original = getattr(compiled, "_orig_mod", compiled)
+    try:
+        for seed in range(MOVES):
+            generator = torch.Generator().manual_seed(seed)
+            near = copy.deepcopy(model)
+            if seed % 3 != 1:
+                with torch.no_grad():
+                    for parameter in near.parameters():
+                        if parameter.is_floating_point():
+                            parameter.copy_(_near(parameter, generator))
+            given = arguments if seed % 3 == 0 else _near_arguments(arguments, generator)
+            exact = _exact(copy.deepcopy(near).double(), given, mode)
+            _copy_state(original, near)
+            yield Trial(_observe(compiled, given, mode), _observe(near, given, mode), exact)
+    finally:
+        _copy_state(original, model)
 
 
-def _difference(
-    found: Observation,
-    wanted: Observation,
-    exact: Observation | None,
-    moved: list[tuple[Observation, Observation]] | None = None,
-) -> str:
-    if len(found.results) != len(wanted.results):
-        return f"{len(found.results)} results where eager has {len(wanted.results)}"
-    if exact is not None and len(exact.results) != len(wanted.results):
-        exact = None
-    for number, (mine, plain) in enumerate(zip(found.results, wanted.results, strict=True)):
-        others = [(near.results[number], far.results[number]) for near, far in moved or ()]
-        told = _apart(mine, plain, None if exact is None else exact.results[number], others=others)
-        if told:
-            return f"result {number}: {told}"
-    floor = FLOOR * max(map(_largest, wanted.gradients.values()), default=0.0)
-    for name, plain_gradient in wanted.gradients.items():
-        mine_gradient = found.gradients[name]
-        if mine_gradient is None or plain_gradient is None:
-            if mine_gradient is not plain_gradient:
-                return f"gradient of {name}: {mine_gradient} where eager has {plain_gradient}"[:300]
-            continue
-        exact_gradient = None if exact is None else exact.gradients[name]
-        others = [(near.gradients[name], far.gradients[name]) for near, far in moved or ()]
-        told = _apart(mine_gradient, plain_gradient, exact_gradient, floor, others)
-        if told:
-            return f"gradient of {name}: {told}"
-    return ""
+def _copy_state(model: torch.nn.Module, other: torch.nn.Module) -> None:
+    pairs = (
+        *zip(model.parameters(), other.parameters(), strict=True),
+        *zip(model.buffers(), other.buffers(), strict=True),
+    )
+    with torch.no_grad():
+        for mine, wanted in pairs:
+            if mine.shape == wanted.shape:
+                mine.copy_(wanted)
 
 
-def _largest(gradient: torch.Tensor | None) -> float:
-    if gradient is None or not gradient.numel():
-        return 0.0
-    values = _flat(gradient)
-    return values.where(values.isfinite(), 0.0).abs().max().item()
+def _near_arguments(arguments: dict[str, Any], generator: torch.Generator) -> dict[str, Any]:
+    """Inputs moved by rounding; numbers that are whole stay, as they may be places or labels."""
+    moved = dict(arguments)
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            moved[name] = torch.where(value == value.round(), value, _near(value, generator))
+    return moved
 
 
-def _apart(
-    mine: torch.Tensor,
-    plain: torch.Tensor,
-    exact: torch.Tensor | None,
-    floor: float = 0.0,
-    others: Sequence[tuple[torch.Tensor | None, torch.Tensor | None]] = (),
-) -> str:
-    if (mine.shape, mine.dtype) != (plain.shape, plain.dtype):
-        return f"{mine.dtype} {list(mine.shape)} where eager has {plain.dtype} {list(plain.shape)}"
-    if not plain.numel():
-        return ""
-    if not (plain.is_floating_point() or plain.is_complex()):
-        return "" if torch.equal(mine, plain) else "other integers"
-    a, b = _flat(mine), _flat(plain)
-    if not torch.equal(a.isfinite(), b.isfinite()):
-        return "not finite elsewhere than eager"
-    finite = b.isfinite()
-    a, b = a[finite], b[finite]
-    if not a.numel():
-        return ""
-    scale = max(b.abs().max().item(), floor, 1e-6)
-    if exact is not None and exact.shape == plain.shape:
-        c = _flat(exact)[finite]
-        own, eager = (a - c).abs().max().item(), (b - c).abs().max().item()
-        if eager <= 0.05 * scale:  # else float64 decides something otherwise, as random numbers
-            eager = max(eager, *(_distance(*pair) for pair in others), 0.0)
-            near = own <= FACTOR * eager + ROUNDING * scale
-            return "" if near else f"{own:.2g} from float64, eager {eager:.2g}, of {scale:.2g}"
-    distance = (a - b).abs().max().item()
-    return "" if distance <= UNJUDGED * scale else f"{distance:.2g} from eager, of {scale:.2g}"
-
-
-def _distance(near: torch.Tensor | None, far: torch.Tensor | None) -> float:
-    """The largest difference of what is finite; none where data has decided otherwise."""
-    if near is None or far is None or near.shape != far.shape or not near.numel():
-        return 0.0
-    difference = (_flat(near) - _flat(far)).abs()
-    return float(difference.where(difference.isfinite(), 0.0).max())
-
-
-def _flat(x: torch.Tensor) -> torch.Tensor:
-    x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    return x.detach().double().flatten()
+def _near(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return x * (1 + MOVED * torch.randn(x.shape, generator=generator).to(x))

@@ -6,7 +6,8 @@ import torch
 pytest.importorskip("transformers")
 
 from tests.families.catalogue import families
-from tests.families.checking import _apart, check
+from tests.families.checking import check
+from tests.families.judging import Distances, apart
 from tests.families.recipes import RECIPES
 from tests.families.report import case_of, table
 from tests.families.vision import missing, vision_recipes
@@ -38,11 +39,57 @@ def test_a_wrong_result_is_found() -> None:
     assert record.outcome == "wrong" and "from float64" in record.detail
 
 
-def test_what_eager_is_off_by_with_moved_parameters_counts_as_rounding() -> None:
+def test_what_eager_is_off_by_at_moved_states_counts_as_rounding() -> None:
     here, off, far = torch.tensor([0.9]), torch.tensor([1.0]), torch.tensor([2.0])
-    assert "from float64" in _apart(off, here, here)
-    assert not _apart(off, here, here, others=[(here, here), (off, here)])
-    assert "from float64" in _apart(far, here, here, others=[(here, here), (off, here)])
+    still = [Distances(0.0, 0.0)] * 7
+    assert "from float64" in apart(off, here, here)
+    assert "from float64" in apart(off, here, here, still)
+    assert not apart(off, here, here, [*still, Distances(0.0, 0.1)])
+    assert not apart(off, here, here, [*still, Distances(0.0, 0.0, 0.1)])
+    assert "from float64" in apart(far, here, here, [*still, Distances(0.0, 0.1, 0.1)])
+
+
+def test_what_is_off_at_most_states_is_no_jump() -> None:
+    here, off = torch.tensor([0.9]), torch.tensor([0.91])
+    jump = Distances(0.01, 0.1, 0.1)
+    assert not apart(off, here, here, [jump] * 4 + [Distances(0.0, 0.0)] * 4)
+    assert "at most states" in apart(off, here, here, [jump] + [Distances(0.01, 0.0)] * 7)
+
+
+class _IllConditioned(torch.nn.Module):
+    """A batch norm over two images: where these are nearly alike gradients are of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            *(
+                torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU())
+                for _ in range(12)
+            )
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("error", [0.0, 0.02])
+def test_an_error_is_found_in_an_ill_conditioned_model(error) -> None:
+    def planted(graph_module, example_inputs):
+        def run(*inputs):
+            # Rounding at the beginning, which grows, and the error at the end, as of a formula.
+            moved = [
+                x * (1 + 1e-7 * torch.sin(1e4 * x.detach())) if x.is_floating_point() else x
+                for x in inputs
+            ]
+            result, *others = graph_module(*moved)
+            return result * (1 + error), *others
+
+        return run
+
+    torch.manual_seed(3)
+    x = torch.randn(1, 8) + 1e-3 * torch.randn(3, 8)
+    record = check("ill", _IllConditioned(), [{"x": x}], "training", planted)
+    assert record.outcome == ("wrong" if error else "right"), record.detail
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
