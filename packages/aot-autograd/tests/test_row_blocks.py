@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -205,13 +206,42 @@ def test_a_matrix_that_backward_makes() -> None:
         return F.gelu(h.repeat(1, COLUMNS // HIDDEN)) @ w
 
     h, w, _ = operands()
+    assert joint_in_blocks(joint_of(program, h, w), FORCED) == 0
     joint = joint_of(program, h, w)
-    assert joint_in_blocks(joint, FORCED) == 1
+    assert joint_in_blocks(joint, replace(FORCED, layers=True)) == 1
     want = program(h, w)
     tangent = torch.randn_like(want)
     gradients = torch.autograd.grad(want, [h, w], tangent)
     torch.testing.assert_close(run(joint, [h, w], [tangent]), [want.detach(), *gradients])
     assert widest(joint.graph_module.graph) <= 24 * COLUMNS
+
+
+def gated(h: Tensor, w: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    return h + (F.silu(F.linear(h, w)) * F.linear(h, up)) @ down
+
+
+@pytest.mark.parametrize("layers", [True, False])
+def test_a_layer_between_matmuls_is_in_blocks_where_that_is_asked_for(layers: bool) -> None:
+    h, w, _ = operands()
+    inputs = [h, w, *(w.detach().clone().requires_grad_() for _ in range(2))]
+    joint = joint_of(gated, *inputs)
+    assert joint_in_blocks(joint, replace(FORCED, layers=layers)) == layers
+    want = gated(*inputs)
+    tangent = torch.randn_like(want)
+    gradients = torch.autograd.grad(want, inputs, tangent)
+    torch.testing.assert_close(run(joint, inputs, [tangent]), [want.detach(), *gradients])
+    matmuls = sum(n.target is aten.mm.default for n in joint.graph_module.graph.nodes)
+    assert (matmuls == 3 + 6) == (not layers)
+
+
+def test_a_layer_in_inference_is_in_blocks() -> None:
+    h, w, _ = operands()
+    inputs = [x.detach() for x in (h, w, w, w)]
+    functional = weft_functionalize.functionalize(torch.fx.symbolic_trace(gated), inputs)
+    module = weft_aot_autograd.trace_inference(functional).graph_module
+    assert forward_in_blocks(module.graph, FORCED) == 1
+    module.recompile()
+    torch.testing.assert_close(module(*inputs)[0], gated(*inputs))
 
 
 @pytest.mark.parametrize("rows", [8, 23, 64])

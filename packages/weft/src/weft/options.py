@@ -24,7 +24,7 @@ class CompileOptions:
     less is recomputed in backward.
     ``row_block_bytes``: a matrix of at least so many bytes (in float32), which a matmul makes and the rest
     only reads row by row, as a loss does logits, is computed in blocks of rows, with its gradient, and never
-    held whole; None: none is.
+    held whole; None: none is.  In training that are losses: what layers have between two matmuls is whole.
     ``keep_control_flow``: branches and loops on tensors' values and long loops stay in the graph, where
     every stage takes them; elsewhere loops are unrolled and branches break the graph.
     ``freezing``: where no gradients are recorded, parameters are taken for constants: what depends on them

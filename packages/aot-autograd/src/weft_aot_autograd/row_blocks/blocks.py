@@ -102,11 +102,20 @@ class _Blocks:
         saved = sum(_nbytes(n) for n in read - inside if n.op == "call_function")
         return _computed_nbytes(region.root) >= self.options.min_saved_share * saved
 
+    def _is_of_layer(self, region: Region) -> bool:
+        """Whether another matmul of forward reads what is wide, or only backward makes that."""
+        return region.root in self.backward or any(
+            node.target in MATMULS and not region.is_wide(node, dims) and node not in self.backward
+            for node, dims in region.dims.items()
+        )
+
     def _compute(self, root: Node) -> bool:
         self.order = {node: k for k, node in enumerate(self.graph.nodes)}
         self.backward = _descendants(self.tangents, self.order)
         region = find_region(root, self.order)
         if region is None or not self._is_large_beside_saved(region):
+            return False
+        if self.tangents and not self.options.layers and self._is_of_layer(region):
             return False
         unit = self._unit(region) if self.options.gradients_in_forward else None
         levels = self._levels(region, unit)

@@ -16,6 +16,10 @@ class RowBlockOptions:
     ``min_saved_share``: what it has at least beside all that forward leaves for backward, without what blocks
     compute.  A network for images has as large matrices in many layers: blocks of each take time, and what
     is saved stays.
+    ``layers``: whether that may be a matrix between two matmuls, as in the feed-forward part of a layer, or
+    one that only backward makes, in training.  Backward computes each block a second time there, matmuls
+    included, which a program that is one layer of many (modules that are compiled one by one) would do for
+    all layers.
     ``blocks``: how many blocks there are at least; ``max_blocks``: at most.  Each is a few library calls, and
     equal ones share their kernels.
     ``block_rows``: how many rows a block has at least where there are more than ``blocks`` of them, on a CPU;
@@ -30,6 +34,7 @@ class RowBlockOptions:
     min_bytes: int | None = 1 << 28
     min_share: float = 0.25
     min_saved_share: float = 0.1
+    layers: bool = False
     blocks: int = 4
     max_blocks: int = 16
     block_rows: int = 128
