@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import weft
 
 from .regions_kept import regions_in
 from .test_gradients import check
@@ -297,3 +298,35 @@ def view_kept(x: torch.Tensor) -> Any:
 def test_what_shows_that_rows_are_no_elements(program: Program) -> None:
     """Identities and writes are eager's, kept or not."""
     regions_in(program, [(torch.randn(n, 3),) for n in (6, 8, 5, 1)])
+
+
+def behind_another(x: torch.Tensor) -> Any:
+    states = [x]
+    for _ in range(25):
+        for row in x:
+            states.append(row * 2)
+    return len(states), states
+
+
+def by_steps(x: torch.Tensor) -> Any:
+    states = [x[0] * 3, x[0] + 1]
+    for i in range(0, 50, 2):
+        states.append(x[0] * i)
+        states.append(x[0] - i)
+    return len(states), states
+
+
+def in_pairs(x: torch.Tensor) -> Any:
+    states = [(x, 1)]
+    for i in range(25):
+        states.append((x[0] * i, 2))
+        states.append((x * i, 3))
+    return len(states), states
+
+
+@pytest.mark.parametrize("program", [behind_another, by_steps, in_pairs])
+@pytest.mark.parametrize("length", [1, 3])
+def test_several_elements_an_iteration(program: Program, length: int) -> None:
+    x = torch.randn(length, 2)
+    expected, found = program(x), weft.compile(program, dynamic=False)(x)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)

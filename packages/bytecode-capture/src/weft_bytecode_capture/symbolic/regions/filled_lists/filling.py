@@ -90,12 +90,15 @@ class ListFilling(FilledLists):
             if self.done is not None or has_gaps:
                 raise Unsupported(OF_DATA)
             self._require_known_length()
+            leading = ()  # they stay in the list as they are
         added = appending.added
         depends_on_data = has_gaps or self.done is not None
         if not depends_on_data and any(holds_numbers(e.item, appending.opens) for e in added):
             raise Unsupported(NO_TENSOR)  # numbers that Python knows where the loop is written out
-        each = _RowsOfIterations(appending, leading, [], count=self._row_count(len(added), leading))
-        for group in [added] if is_whole else [[entry] for entry in added]:
+        groups = [added] if is_whole else [[entry] for entry in added]
+        count = self._row_count(len(groups[0]), leading)
+        each = _RowsOfIterations(appending, leading, [], count=count)
+        for group in groups:
             buffers = Buffers(group)
             each.buffers.append(buffers)
             for place, entry in enumerate(group):
