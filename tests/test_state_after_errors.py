@@ -110,3 +110,50 @@ def test_effects_before_an_error_beside_writes_with_gradients(
     compiled = weft.compile(program)
     for _ in range(2):
         torch.testing.assert_close(outcome(compiled), expected, rtol=0, atol=0)
+
+
+def chooses(x: torch.Tensor) -> torch.Tensor:
+    x[x > 0] = 0.5
+    return x
+
+
+def copies_rows(x: torch.Tensor) -> torch.Tensor:
+    return x.index_copy(0, torch.arange(x.shape[0]).flip(0), x)
+
+
+def adds(x: torch.Tensor) -> torch.Tensor:
+    return x.add_(1)
+
+
+def sorts(x: torch.Tensor) -> torch.Tensor:
+    return x.sort()[0]
+
+
+@pytest.mark.parametrize("fails", FAILS)
+@pytest.mark.parametrize("second", [chooses, adds])
+@pytest.mark.parametrize("between", [copies_rows, sorts])
+def test_all_writes_before_an_error(
+    between: Callable[[torch.Tensor], torch.Tensor],
+    second: Callable[[torch.Tensor], torch.Tensor],
+    fails: str,
+) -> None:
+    fail = FAILS[fails]
+
+    def program(x: torch.Tensor, other: torch.Tensor) -> Any:
+        chooses(x)
+        y = between(x)
+        second(other.t())
+        return y, fail(x)
+
+    def outcome(function: Callable[..., Any]) -> Any:
+        x, other = torch.linspace(-1, 1, 4), torch.linspace(-1, 1, 6).view(2, 3)
+        with pytest.raises((RuntimeError, IndexError)) as raised:
+            function(x, other)
+        return raised.type, x, other
+
+    expected = outcome(program)
+    compiled = weft.compile(program)
+    for _ in range(2):
+        found = outcome(compiled)
+        assert found[0] is expected[0]
+        torch.testing.assert_close(found[1:], expected[1:], rtol=0, atol=0)

@@ -32,6 +32,7 @@ from .purity import (
     written_arguments,
 )
 from .storages import UNCOUNTED, has_history, storages, version_of
+from .unread_results import may_raise
 
 _LITTLE = 1 << 14
 """Bytes of a tensor that is copied in about the time that making the copy takes anyway."""
@@ -51,8 +52,9 @@ class Recovery:
     ``known``: that is all that it changes, and can be put back.  ``histories``: some inputs that it writes to
     have been computed; an error that comes once autograd has recorded a write leaves it.  ``little``: what a
     call copies takes about the time that copying nothing takes, of each tensor; ``few``: these are few, on
-    the CPU, where errors come in time.  ``checks``: what may fail and has to leave nothing are checks of what
-    data decides; nobody would handle another exception.
+    the CPU, where errors come in time.  ``refuses``: some call may refuse its operands for their elements.
+    ``checks``: what may fail and has to leave nothing are checks of what data decides; nobody would handle
+    another exception.
     """
 
     inputs: tuple[int, ...] = ()
@@ -63,21 +65,26 @@ class Recovery:
     histories: bool = False
     little: bool = True
     few: bool = True
+    refuses: bool = False
     checks: bool = False
 
     def pays(self, function: Callable[..., Any]) -> bool:
-        """Whether copies at each call are worth it: of little, where an index out of range is all to fail.
-
-        Nothing is copied where ``function.early_errors``, if it has that, is a class of errors that it raises
-        before anything has changed, nor where copies do not pay and ``function.left_changes`` tells.
-        """
+        """Whether the graph is run with what :meth:`around` puts around it."""
         if not self.optional or _tells(function):
             return True
         return self._copies_pay(function)
 
     def _copies_pay(self, function: Callable[..., Any]) -> bool:
-        fails = getattr(function, "only_checks_indices", False)
-        return bool(fails and self.little and self.known and not self.draws)
+        """Whether copies at each call are worth it: of little, where errors of data are to be expected.
+
+        Not where an index out of range is all to fail, and ``function.early_errors``, if it has that, says
+        that such errors come before anything has changed.
+        """
+        if not self.little or not self.known or self.draws:
+            return False
+        if getattr(function, "only_checks_indices", False):
+            return getattr(function, "early_errors", None) is None
+        return self.few and self.refuses
 
     @property
     def copies(self) -> bool:
@@ -99,10 +106,7 @@ class Recovery:
         shown = eager_errors(module.graph, self.inputs)
         if self.checks and getattr(function, "failed_check", None) is not None:
             return self._holding_back(function, self._copying(module, function, shown), shown)
-        if self.optional and (
-            getattr(function, "early_errors", None) is not None
-            or (_tells(function) and not self._copies_pay(function))
-        ):
+        if self.optional and _tells(function) and not self._copies_pay(function):
             return _saying_what_is_left(function, shown)
         return self._copying(module, function, shown)
 
@@ -242,6 +246,7 @@ def find_recovery(
         histories=computed,
         little=all(map(is_little, values)),
         few=len(values) <= _FEW and all(value.device.type == "cpu" for value in values),
+        refuses=any(map(may_raise, graph.nodes)),
     )
 
 
