@@ -11,9 +11,6 @@ import pytest
 from tests.coverage import choice
 from tests.coverage.sampling import Share, mark_like_others, mark_pairs
 
-PROBES = "tests.coverage.probes"
-"""The plugin that measures what the list is made of."""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -47,7 +44,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if isinstance(item, pytest.Function) and len(list(item.iter_markers("parametrize"))) > 1:
             functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
     mark_pairs(functions)
-    if "WEFT_LEAVE_OUT" in os.environ and not config.pluginmanager.hasplugin(PROBES):
+    if "WEFT_LEAVE_OUT" in os.environ:
         mark_like_others(items, choice.read_list())
     share: Share | None = config.getoption("--one-in")
     if share is not None:

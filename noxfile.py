@@ -65,12 +65,12 @@ FEW_PROGRAMS = {
 # the others are run by the reference evaluator: `tests/coverage/evaluation.py`.
 COMPILED_EVERY = "6"
 LEFT_OUT = {"WEFT_LEAVE_OUT": "1"}  # what tests/coverage/like_others.txt has: it counts as `slow`
-AS_IN_SUITE = {
-    **LEFT_OUT,
+MEASURED_ANEW = {
     "WEFT_UNOPTIMIZED_LENGTH": UNOPTIMIZED_LENGTH,
     "WEFT_COMPILED_EVERY": COMPILED_EVERY,
     **FEW_PROGRAMS,
 }
+AS_IN_SUITE = {**LEFT_OUT, **MEASURED_ANEW}
 MANY_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "40",
     "WEFT_ORDINARY_BLOCKS": "40",
@@ -315,13 +315,15 @@ def suite(session: nox.Session, part: str) -> None:
 
 @nox.session
 def sample(session: nox.Session) -> None:
-    """Which tests reach nothing that others don't, so that `suite` leaves them out: writes the list of them.
+    """Which tests reach nothing that others don't, so that `suite` leaves them out: adds to the list of them.
 
     `nox -s sample -- codegen-cpp` does for a part of the suite, `nox -s sample -- tests/test_programs.py` for
-    files, whose tests then have only each other's to be compared with.
+    files, whose tests then have only each other's to be compared with.  With `anew` what is on the list is
+    run, too, which takes some times as long, and chosen from again.
     """
     environment = development_environment(session, "weft")
-    chosen = session.posargs or list(SUITE)
+    variables = AS_IN_SUITE if "anew" not in session.posargs else MEASURED_ANEW
+    chosen = [name for name in session.posargs if name != "anew"] or list(SUITE)
     measured = {part: folders_of(part) for part in chosen if part in SUITE}
     if files := [str(path) for path in chosen if path not in SUITE]:
         measured["files"] = files
@@ -330,13 +332,13 @@ def sample(session: nox.Session) -> None:
     for name, folders in measured.items():
         shutil.rmtree(work / name, ignore_errors=True)
         (work / name / "cache").mkdir(mode=0o700, parents=True)  # an empty one: every stage runs
-        variables = {
+        probed = {
             "WEFT_COVERAGE": str(work / name),
             "WEFT_CACHE_DIR": str(work / name / "cache"),
             "PYTHONPATH": f"{ROOT / 'tests' / 'coverage' / 'children'}:{ROOT}",
         }
         plugin = ("-p", "tests.coverage.probes")
-        run_pytest(session, environment, *plugin, *folders, **{**AS_IN_SUITE, **variables})
+        run_pytest(session, environment, *plugin, *folders, **{**variables, **probed})
     chooser = ("-m", "tests.coverage.choice", *(str(work / name) for name in measured))
     session.run(python_of(environment), *chooser)
 

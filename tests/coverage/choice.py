@@ -6,6 +6,7 @@ loop bodies that it reaches is reached by tests of ``ENOUGH`` other functions th
 Each value of several parameters of a function and each dtype, by the names of its cases, is to be reached
 as well.  Quick tests stay, and of each function the quickest unless it is ``DEAR``, whatever they reach.
 What was chosen first may have become unneeded by what was chosen later: the longest such tests go.
+What was left out when that was measured stays on the list.
 """
 
 from __future__ import annotations
@@ -73,14 +74,17 @@ def function_of(test: str) -> str:
     return test.partition("[")[0]
 
 
-def with_values(reached: Mapping[str, Reached]) -> dict[str, Reached]:
-    """Each case's values, among what it reaches: those that other cases of its function have, and dtypes."""
+def with_values(reached: Mapping[str, Reached], not_run: Iterable[str] = ()) -> dict[str, Reached]:
+    """Each case's values, among what it reaches: those that other cases of its function have, and dtypes.
+
+    Of these others some are ``not_run``: they were left out before.
+    """
 
     def values(test: str) -> set[str]:
         function, _, case = test.partition("[")
         return {f"{function} {value}" for value in case[:-1].split("-")} if case else set()
 
-    count = Counter(value for test in reached for value in values(test))
+    count = Counter(value for test in (*reached, *not_run) for value in values(test))
     return {
         test: Reached(
             one.seconds,
@@ -244,14 +248,42 @@ def write_list(found: Mapping[str, Left]) -> None:
     LIST.write_text("".join(f"{line}\n" for line in lines))
 
 
-def main(folders: list[str]) -> None:
-    reached = with_values(read_reached(map(Path, folders)))
-    stay = kept(reached)
+def left_before(tests: Iterable[str], listed: Mapping[str, Left]) -> dict[str, Left]:
+    """Of the functions of ``tests`` what was left out when those ran."""
+    cases: dict[str, set[str]] = {}
+    for test in tests:
+        cases.setdefault(function_of(test), set()).add(test[len(function_of(test)) :])
+    return {
+        function: left
+        for function, left in listed.items()
+        if len(some := cases.get(function, set())) + len(left.out) == left.cases
+        and not any(map(left.has, some))
+    }
+
+
+def chosen(
+    reached: Mapping[str, Reached], stay: Set[str], before: Mapping[str, Left]
+) -> dict[str, Left]:
+    """What to leave out of each function now, with what was left out ``before``."""
     count = Counter(map(function_of, reached))
-    out: dict[str, set[str]] = {function: set() for function in count}
+    out = {function: set(before[function].out if function in before else ()) for function in count}
     for test in reached.keys() - stay:
         out[function_of(test)].add(test[len(function_of(test)) :])
-    write_list(read_list() | {f: Left(count[f], frozenset(cases)) for f, cases in out.items()})
+    return {
+        function: Left(
+            before[function].cases if function in before else count[function], frozenset(cases)
+        )
+        for function, cases in out.items()
+    }
+
+
+def main(folders: list[str]) -> None:
+    found, listed = read_reached(map(Path, folders)), read_list()
+    before = left_before(found, listed)
+    not_run = (function + case for function, left in before.items() for case in left.out)
+    reached = with_values(found, not_run)
+    stay = kept(reached)
+    write_list(listed | chosen(reached, stay, before))
     seconds = [sum(reached[test].seconds for test in tests) for tests in (reached, stay)]
     sys.stdout.write(
         f"{len(stay)} of {len(reached)} tests, {seconds[1]:.0f} of {seconds[0]:.0f} seconds\n"

@@ -89,6 +89,30 @@ def test_values_of_products_and_dtypes_stay() -> None:
     assert features == [["a", "x"], ["a"], ["x"], ["torch.int8"], [], []]
 
 
+def test_what_was_left_out_before_stays_so_and_has_values() -> None:
+    listed = {
+        f"{FILE}::f": Left(4, frozenset({"[a-x]", "[b-y]"})),
+        f"{FILE}::g": Left(3, frozenset({"[a]"})),  # which has another case by now
+        f"{FILE}::h": Left(2, frozenset({"[a]"})),  # all of which were run
+        f"{FILE}::i": Left(1, frozenset({choice.ALL})),
+    }
+    names = ("f[a-z]", "f[c-w]", "g[a]", "g[b]", "g[c]", "g[d]", "h[a]", "h[b]", "k")
+    found = {f"{FILE}::{name}": Reached(1, frozenset({"reached"})) for name in names}
+    before = choice.left_before(found, listed)
+    assert before == {f"{FILE}::{name}": listed[f"{FILE}::{name}"] for name in "fi"}
+    values = choice.with_values(found, [f"{FILE}::f[a-x]", f"{FILE}::f[b-y]"])
+    assert values[f"{FILE}::f[a-z]"].features == {"reached", f"{FILE}::f a"}
+    assert values[f"{FILE}::f[c-w]"].features == {"reached"}
+    out = ("f[c-w]", "g[a]", "h[b]", "k")
+    stay = found.keys() - {f"{FILE}::{name}" for name in out}
+    assert choice.chosen(found, stay, before) == {
+        f"{FILE}::f": Left(4, frozenset({"[a-x]", "[b-y]", "[c-w]"})),
+        f"{FILE}::g": Left(4, frozenset({"[a]"})),
+        f"{FILE}::h": Left(2, frozenset({"[b]"})),
+        f"{FILE}::k": Left(1, frozenset({""})),
+    }
+
+
 def test_processes_of_a_test_add_what_they_write(tmp_path: Path) -> None:
     (tmp_path / "1.tsv").write_text("\tstarts 1\n\tx\na\t1.5\t0\t1\nb\t1\t0\n\ty\nc\t2\t2\n")
     (tmp_path / "2.tsv").write_text("\tchild\n\tz\na\t0\t0\t1\n")
