@@ -249,15 +249,14 @@ def write_list(found: Mapping[str, Left]) -> None:
 
 
 def left_before(tests: Iterable[str], listed: Mapping[str, Left]) -> dict[str, Left]:
-    """Of the functions of ``tests`` what was left out when those ran."""
+    """Of the functions of ``tests`` what was left out when those ran, of as many cases as they have now."""
     cases: dict[str, set[str]] = {}
     for test in tests:
         cases.setdefault(function_of(test), set()).add(test[len(function_of(test)) :])
     return {
-        function: left
-        for function, left in listed.items()
-        if len(some := cases.get(function, set())) + len(left.out) == left.cases
-        and not any(map(left.has, some))
+        function: Left(len(some) + len(listed[function].out), listed[function].out)
+        for function, some in cases.items()
+        if function in listed and not any(map(listed[function].has, some))
     }
 
 
@@ -266,15 +265,12 @@ def chosen(
 ) -> dict[str, Left]:
     """What to leave out of each function now, with what was left out ``before``."""
     count = Counter(map(function_of, reached))
-    out = {function: set(before[function].out if function in before else ()) for function in count}
+    found = {f: before.get(f, Left(number, frozenset())) for f, number in count.items()}
     for test in reached.keys() - stay:
-        out[function_of(test)].add(test[len(function_of(test)) :])
-    return {
-        function: Left(
-            before[function].cases if function in before else count[function], frozenset(cases)
-        )
-        for function, cases in out.items()
-    }
+        function = function_of(test)
+        left = found[function]
+        found[function] = Left(left.cases, left.out | {test[len(function) :]})
+    return found
 
 
 def main(folders: list[str]) -> None:

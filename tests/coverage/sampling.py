@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,17 +54,32 @@ def mark_pairs(functions: Mapping[str, Sequence[pytest.Function]]) -> None:
 
 
 def mark_like_others(items: Sequence[pytest.Item], listed: Mapping[str, choice.Left]) -> None:
-    """Leave out what the list says of functions whose cases are still as many as when it was written."""
+    """Leave out what the list says; of functions that have more or fewer cases than when it was written only
+    what has a name that is its own, not its place among them.
+    """
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if not any(map(item.get_closest_marker, ("slow", "gpu", "kept"))):
             cases.setdefault(choice.function_of(item.nodeid), []).append(item)
     for function, some in cases.items():
         left = listed.get(function)
-        if left is not None and left.cases == len(some):
-            for item in some:
-                if left.has(item.nodeid[len(function) :]):
-                    item.add_marker(pytest.mark.slow)
+        if left is None:
+            continue
+        is_as_listed = left.cases == len(some)
+        for item in some:
+            case = item.nodeid[len(function) :]
+            if left.has(case) if is_as_listed else case in left.out and not is_numbered(item):
+                item.add_marker(pytest.mark.slow)
+
+
+def is_numbered(item: pytest.Item) -> bool:
+    """Whether pytest named a value of the case by its place: `x0` of a parameter `x`, or a lambda."""
+    if (spec := getattr(item, "callspec", None)) is None:
+        return False
+    names = [getattr(value, "__name__", "") for value in spec.params.values()]
+    ends = "|".join(re.escape(name) for name in (*spec.params, *names) if name)
+    numbered = re.compile(f"({ends})_?[0-9]+")
+    return "<lambda>" in names or any(map(numbered.fullmatch, spec.id.split("-")))
 
 
 def case_of(item: pytest.Function) -> Case:

@@ -6,12 +6,13 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.coverage import choice
 from tests.coverage.choice import Left, Reached
-from tests.coverage.sampling import covering, mark_like_others
+from tests.coverage.sampling import covering, is_numbered, mark_like_others
 
 FILE = "tests/test_file.py"
 
@@ -92,14 +93,17 @@ def test_values_of_products_and_dtypes_stay() -> None:
 def test_what_was_left_out_before_stays_so_and_has_values() -> None:
     listed = {
         f"{FILE}::f": Left(4, frozenset({"[a-x]", "[b-y]"})),
-        f"{FILE}::g": Left(3, frozenset({"[a]"})),  # which has another case by now
-        f"{FILE}::h": Left(2, frozenset({"[a]"})),  # all of which were run
+        f"{FILE}::g": Left(3, frozenset({"[a]"})),  # all of which were run
+        f"{FILE}::h": Left(2, frozenset({"[c]"})),  # which has another case by now
         f"{FILE}::i": Left(1, frozenset({choice.ALL})),
     }
     names = ("f[a-z]", "f[c-w]", "g[a]", "g[b]", "g[c]", "g[d]", "h[a]", "h[b]", "k")
     found = {f"{FILE}::{name}": Reached(1, frozenset({"reached"})) for name in names}
     before = choice.left_before(found, listed)
-    assert before == {f"{FILE}::{name}": listed[f"{FILE}::{name}"] for name in "fi"}
+    assert before == {
+        f"{FILE}::f": listed[f"{FILE}::f"],
+        f"{FILE}::h": Left(3, frozenset({"[c]"})),
+    }
     values = choice.with_values(found, [f"{FILE}::f[a-x]", f"{FILE}::f[b-y]"])
     assert values[f"{FILE}::f[a-z]"].features == {"reached", f"{FILE}::f a"}
     assert values[f"{FILE}::f[c-w]"].features == {"reached"}
@@ -108,7 +112,7 @@ def test_what_was_left_out_before_stays_so_and_has_values() -> None:
     assert choice.chosen(found, stay, before) == {
         f"{FILE}::f": Left(4, frozenset({"[a-x]", "[b-y]", "[c-w]"})),
         f"{FILE}::g": Left(4, frozenset({"[a]"})),
-        f"{FILE}::h": Left(2, frozenset({"[b]"})),
+        f"{FILE}::h": Left(3, frozenset({"[b]", "[c]"})),
         f"{FILE}::k": Left(1, frozenset({""})),
     }
 
@@ -137,24 +141,43 @@ def test_the_list_is_read_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert read == {f"{FILE}::f": found[f"{FILE}::f"]}
 
 
-def test_a_function_that_has_more_cases_than_were_measured_runs_whole() -> None:
+class Item:
+    """A case of a function with a parameter ``x``, as far as marks are concerned."""
+
+    def __init__(self, name: str) -> None:
+        self.nodeid, self.marks = f"{FILE}::{name}", list[str]()
+        if case := name.partition("[")[2]:
+            self.callspec = SimpleNamespace(params={"x": object()}, id=case[:-1])
+
+    def get_closest_marker(self, name: str) -> None:
+        return None
+
+    def add_marker(self, mark: pytest.MarkDecorator) -> None:
+        self.marks.append(mark.name)
+
+
+def test_of_functions_with_more_cases_than_were_measured_those_with_names_are_left_out() -> None:
     """Names such as ``x0`` may be another case's by then."""
+    listed = {"f": Left(2, frozenset({"[x0]"})), "g": Left(3, frozenset({"[a]", "[x0]"}))}
+    listed |= {name: Left(1, frozenset({choice.ALL})) for name in "hi"}
+    names = ("f[x0]", "f[x1]", "g[a]", "g[b]", "g[x0]", "g[x1]", "h", "i[a]", "i[b]")
+    items = [Item(name) for name in names]
+    mark_like_others(items, {f"{FILE}::{name}": left for name, left in listed.items()})
+    assert [item.nodeid.partition("::")[2] for item in items if item.marks] == [
+        "f[x0]",
+        "g[a]",
+        "h",
+    ]
 
-    class Item:
-        def __init__(self, nodeid: str) -> None:
-            self.nodeid, self.marks = nodeid, []
 
-        def get_closest_marker(self, name: str) -> None:
-            return None
-
-        def add_marker(self, mark: pytest.MarkDecorator) -> None:
-            self.marks.append(mark.name)
-
-    listed = {f"{FILE}::f": Left(2, frozenset({"[a]"})), f"{FILE}::g": Left(3, frozenset({"[a]"}))}
-    listed[f"{FILE}::i"] = Left(1, frozenset({choice.ALL}))
-    items = [Item(f"{FILE}::{name}") for name in ("f[a]", "f[b]", "g[a]", "g[b]", "i")]
-    mark_like_others(items, listed)
-    assert [item.marks for item in items] == [["slow"], [], [], [], ["slow"]]
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("a", False), (3, False), (stay, False), (Reached, False), ([], True), (lambda: 1, True)],
+)
+def test_names_that_pytest_makes_of_places(
+    value: object, expected: bool, request: pytest.FixtureRequest
+) -> None:
+    assert is_numbered(request.node) == expected
 
 
 def test_cases_that_cover_all_pairs_are_those_that_have_most_new_ones() -> None:
