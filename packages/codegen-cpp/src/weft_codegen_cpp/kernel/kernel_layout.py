@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Mapping
 
 import sympy
-from weft_loop_ir import Buffer, Kernel, LoopVariable
+from weft_loop_ir import Buffer, Kernel, LoopVariable, Unsupported
 from weft_loop_ir.bodies import Reduction, Scalar
 
 from weft_codegen_cpp.cpu import Cpu
 from weft_codegen_cpp.kernel.body_printer import Memory, Scope
-from weft_codegen_cpp.kernel.expressions import coefficient, static_int
+from weft_codegen_cpp.kernel.expressions import COMPUTE_TYPE, coefficient, static_int
 from weft_codegen_cpp.kernel.invariants import Tables, with_tables
 from weft_codegen_cpp.kernel.kernel_forms import used_buffers
 from weft_codegen_cpp.kernel.loop_structure import VectorPlan, calls_functions, plan_vectors
@@ -99,7 +99,10 @@ class KernelLayout:
         return self.tiles is not None and variable.symbol == self.tiles.variable.symbol
 
     def memories(self, per_lane: bool) -> dict[str, Memory]:
-        """The buffers by name; ``per_lane``: local ones have a copy for each lane."""
+        """The buffers by name; ``per_lane``: local ones have a copy for each lane.
+
+        :raises Unsupported: a kernel has no values of a buffer's dtype, whose memory is bytes to the host.
+        """
         memories = {
             name: Memory(pointer, self.buffers[name].layout.dtype)
             for name, pointer in self.pointers.items()
@@ -108,6 +111,9 @@ class KernelLayout:
             memories[local.name] = Memory(self.rows[local.name], local.dtype, per_lane)
         if self.tables is not None:
             memories |= {name: Memory(name, dtype) for name, dtype in self.tables.dtypes.items()}
+        for memory in memories.values():
+            if memory.dtype not in COMPUTE_TYPE:
+                raise Unsupported("no C++ form for values of a dtype", str(memory.dtype))
         return memories
 
     def scope(self, vector_symbol: sympy.Symbol | None, tag: str) -> Scope:

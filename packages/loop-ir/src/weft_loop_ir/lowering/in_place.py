@@ -17,7 +17,7 @@ from weft_loop_ir.ir import ExternCall
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
 from weft_loop_ir.lowering.contractions import OUT_VARIANTS
-from weft_loop_ir.lowering.registry import NoLowering
+from weft_loop_ir.lowering.registry import NoLowering, check_supported
 from weft_loop_ir.lowering.tensors import TensorValue, buffer_of
 from weft_loop_ir.lowering.views import selected, sliced
 from weft_loop_ir.schedule.iterations import reads_only_at_store, reads_what_it_keeps
@@ -92,6 +92,7 @@ def overwrite_in_place(
     if not isinstance(base, TensorValue) or base.stride is None or base.dtype != source.dtype:
         return None
     try:
+        check_supported(base.dtype)
         place = window(driver.context, base, *arguments[2:])
     except NoLowering:
         return None
