@@ -34,9 +34,10 @@ from .functional_graph import (
     WholeOutput,
 )
 from .gradient_history import Held, Reach, is_unrecorded_view
+from .region_layouts import returned_layout
 from .symbolic_numbers import SYMBOLIC_TYPES, data_dependent_parts
 from .tensor_ssa.alias_graph import AliasGraph
-from .tensor_ssa.layout import dense_order, may_lie_as
+from .tensor_ssa.layout import dense_order
 from .tensor_ssa.writes import block_writes
 from .unsupported import Unsupported
 from .ways_through_others import note_ways_through_others
@@ -220,8 +221,9 @@ class _UserOutputs:
         has_all_gradients = value.requires_grad or not any(v.requires_grad for v in views)
         if self._recorder.node_of(value) is base and not value._is_view() and has_all_gradients:
             return WholeOutput(index)
-        whole = base.meta["val"]
-        return ViewOfOutput(index, *_view_of(value, whole), covers=_covers(value, whole))
+        whole, part = self._layout(base), self._layout(self._recorder.node_of(value))
+        view = ViewOfOutput(index, *_view_of(part, whole), covers=_covers(part, whole))
+        return replace(view, refusal=write_refusal(value))
 
     def _add_numbers(self) -> None:
         """Return the numbers that depend on data which the places of views are computed from."""
@@ -287,7 +289,7 @@ class _UserOutputs:
             return replace(described, alias=view)
         if not self._needs_base(origin):
             index = len(self._plan.values)
-            self._plan.values.append((node, self._layout(node, value)))
+            self._plan.values.append((node, self._layout(node)))
             self._note_gradients(index, [value])
             return replace(described, graph_index=index, writes=version_of(value))
         return described  # regenerated from the base
@@ -306,12 +308,8 @@ class _UserOutputs:
             for variable in written
         )
 
-    def _layout(self, node: torch.fx.Node, value: torch.Tensor) -> torch.Tensor:
-        """How eager lays a returned value out: what a region gives is dense, unless it is copied."""
-        layout = self._recorder.result_layouts.get(node, value)
-        if layout is not value and not may_lie_as(layout, value):
-            raise Unsupported("strides of what a region gives", str(tuple(layout.stride())))
-        return layout
+    def _layout(self, node: torch.fx.Node) -> torch.Tensor:
+        return returned_layout(self._recorder, node, self._aliases)
 
     def _note_gradients(self, index: int, tensors: Sequence[torch.Tensor]) -> None:
         recorded = [t for t in tensors if t.requires_grad and not is_unrecorded_view(t)]
@@ -371,7 +369,7 @@ class _UserOutputs:
     def _add_base(self, origin: torch.fx.Node) -> int:
         index = len(self._plan.values)
         base = self._base_with_history(origin)
-        self._plan.values.append((base, base.meta["val"]))
+        self._plan.values.append((base, self._layout(base)))
         return index
 
     def _base_with_history(self, origin: torch.fx.Node) -> torch.fx.Node:

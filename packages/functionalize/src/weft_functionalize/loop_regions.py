@@ -22,6 +22,7 @@ from .loop_reach import reached_after
 from .loop_sizes import VaryingSizes
 from .region_conversion import inputs_seen_written, written_inputs
 from .region_effort import RegionEffort
+from .region_layouts import note_gaps
 from .region_operands import (
     MAX_ATTEMPTS,
     Operands,
@@ -32,7 +33,6 @@ from .region_operands import (
     count_region_writes,
     fresh,
     note_aliases,
-    note_gaps,
     operand_node,
     placed,
     record_block,
@@ -184,7 +184,8 @@ class _Loop:
         node, items = parent.append_region_operator(target, arguments, every)
         runs = self._runs()
         for item, k in zip(items, carried, strict=False):
-            note_gaps(parent, item, body.outputs[k], *([] if runs else [operands.values[k]]))
+            before = [] if runs else [(parent, operands.values[k])]
+            note_gaps(parent, item, (body.recorder, body.outputs[k]), *before)
         first = len(every) - len(versions)
         set_region_writes(
             node,

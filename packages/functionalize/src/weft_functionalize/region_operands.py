@@ -18,7 +18,7 @@ from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storage
 from .region_ties import Sharing
 from .symbolic_numbers import SYMBOLIC_TYPES, symbols_given_by
 from .tensor_ssa.block_propagation import order_parameters
-from .tensor_ssa.layout import copied_order, dense_order, same_layout
+from .tensor_ssa.layout import copied_order, dense_order
 from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
 
@@ -233,15 +233,6 @@ def placed(
     if tensor.requires_grad:
         parent.give_gradients((made, sources))
     return made
-
-
-def note_gaps(parent: AtenRecorder, result: torch.fx.Node, value: Any, *others: Any) -> None:
-    """Note that eager gives ``result`` as ``value`` lies if that has gaps, and ``others`` lie so too."""
-    values = (value, *others)
-    if not all(isinstance(v, torch.Tensor) for v in values) or dense_order(value) is not None:
-        return
-    if all(same_layout(value, other) for other in others):
-        parent.result_layouts[result] = value
 
 
 def operand_node(parent: AtenRecorder, value: Any) -> Any:

@@ -20,6 +20,7 @@ from .gradient_history import Reach
 from .loop_regions import record_while
 from .region_conversion import inputs_seen_written, inputs_told_written, written_inputs
 from .region_effort import RegionEffort
+from .region_layouts import note_gaps
 from .region_operands import (
     MAX_ATTEMPTS,
     Operands,
@@ -30,7 +31,6 @@ from .region_operands import (
     count_region_writes,
     fresh,
     note_aliases,
-    note_gaps,
     operand_node,
     placed,
     record_block,
@@ -261,8 +261,9 @@ class _Branch:
         every = [*made, *flags.values(), *versions]
         node, items = parent.append_region_operator(target, arguments, every)
         outputs = zip(*(branch.outputs for branch in self.branches), strict=True)
+        recorders = [branch.recorder for branch in self.branches]
         for item, both in zip(items, outputs, strict=False):
-            note_gaps(parent, item, *both)
+            note_gaps(parent, item, *zip(recorders, both, strict=True))
         if self.gives_zeros:
             node.meta[GIVES_ZERO_GRADIENTS] = True
         first = len(every) - len(versions)
