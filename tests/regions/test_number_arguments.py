@@ -30,6 +30,7 @@ FLOATING: dict[str, Operation] = {
     "mul_": lambda x, y, t: x.clone().mul_(t),
     "div_": lambda x, y, t: x.clone().div_(t),
     "clamp_": lambda x, y, t: x.clone().clamp_(max=t),
+    "clamp_ of both": lambda x, y, t: x.clone().clip_(-t, t),
     "fill_": lambda x, y, t: x.clone().fill_(t),
     "masked_fill": lambda x, y, t: x.masked_fill(y > 0, t),
     "masked_fill_": lambda x, y, t: x.clone().masked_fill_(y > 0, value=t),
@@ -155,6 +156,21 @@ def test_what_eager_refuses(operation: Operation) -> None:
         program(x, y, 0.5)
     with pytest.raises(wanted.type):
         capture(program)(x, y, 0.5)
+
+
+@pytest.mark.parametrize("name", [n for n in OPERATIONS if n.endswith("_")])
+def test_gradients_in_place(name: str) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            t = y.detach().amax().item()
+        return OPERATIONS[name](x, y, t)
+
+    def make(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.manual_seed(seed)
+        x = torch.randn(20, 5, dtype=torch.float64, requires_grad=True)
+        return x, torch.rand(5, dtype=torch.float64, requires_grad=True)
+
+    check_gradients(program, make, lengths=range(2))
 
 
 def _descent(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -208,7 +208,9 @@ def _clamped(call: _Call) -> Variable:
         raise _NotTaken
     dtype = call.promoted(tensor, *bounds.values())
     numbers = {name: call.number(bound, dtype) for name, bound in bounds.items()}
-    return call.result(tensor, tensor_of(call.evaluator, torch.clamp, tensor, **numbers))
+    # In place, eager keeps a copy of what was there for backward: the write is none to what is saved.
+    read = tensor_of(call.evaluator, "clone", tensor) if call.in_place else tensor
+    return call.result(tensor, tensor_of(call.evaluator, torch.clamp, read, **numbers))
 
 
 def _chosen(call: _Call) -> Variable:
