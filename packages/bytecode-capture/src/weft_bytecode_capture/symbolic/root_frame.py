@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import torch
@@ -374,7 +374,8 @@ class _Capture:
         )
         state.graph.new_leaves.check(tensors)
         state.graph.changed_leaves.check(state.graph.graph)
-        state.graph.hooks.check(tensors, state.graph.fake_mode)
+        written = (node.meta["example_value"] for node in self._written_with_gradients())
+        state.graph.hooks.check([*tensors, *written], state.graph.fake_mode)
         asked = isinstance(ending, Break) and asks_for_histories(self.frame.code)
         if asked or self.frame.separate_histories:
             self._require_one_history(outputs)
@@ -398,16 +399,21 @@ class _Capture:
             for output in outputs
             if isinstance(output, TensorVariable) and output.fake.requires_grad
         }
-        for node, version in self.state.graph.first_versions.items():
-            fake = node.meta["example_value"]
-            if fake.requires_grad and version_of(fake) != version:  # a result as well
-                tensors[node] = fake
+        for node in self._written_with_gradients():
+            tensors[node] = node.meta["example_value"]
         if len(tensors) > 1:
             position = first_history(self.evaluator, tensors.items())
             if position is not None:
                 raise BreakForHistory(
                     position, Unsupported("hook of a tensor", "behind another break")
                 )
+
+    def _written_with_gradients(self) -> Iterator[torch.fx.Node]:
+        """Arguments and attributes that the graph writes to, which are results as well."""
+        for node, version in self.state.graph.first_versions.items():
+            fake = node.meta["example_value"]
+            if fake.requires_grad and version_of(fake) != version:
+                yield node
 
     def _recovery(self) -> Recovery | None:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""
