@@ -273,9 +273,9 @@ def text(m: Cache, x: Tensor) -> Any:
     return x + 1
 
 
-def another_size(m: Cache, x: Tensor) -> Any:
+def other_dims(m: Cache, x: Tensor) -> Any:
     if x.sum() > 0:
-        m.h = x[1:]
+        m.h = x[None]
     return x + 1
 
 
@@ -294,7 +294,7 @@ NOT_KEPT = {
     element_taken_out: "object that a region changes",
     element_taken_out_of_a_changed_list: "object that a region changes",
     text: "value that differs by branch",
-    another_size: "tensor that differs by branch",
+    other_dims: "tensor that differs by branch",
 }
 
 

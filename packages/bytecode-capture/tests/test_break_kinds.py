@@ -148,7 +148,7 @@ def stops_in_a_call(x):
 
 
 def sizes_differ(x):
-    return x[1:] if x.sum() > 0 else x
+    return x[None] if x.sum() > 0 else x
 
 
 def appends_on_a_side(x):

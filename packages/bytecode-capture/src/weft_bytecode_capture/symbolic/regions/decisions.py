@@ -29,7 +29,7 @@ Dim = tuple[str, int, int]
 class VaryingSize:
     """A size that differs by iteration; sizes of one ``number`` are equal.
 
-    ``grows``: no iteration leaves less than the loop has begun with.
+    ``grows``: no iteration leaves less than the least that the loop may begin with.
     """
 
     number: int

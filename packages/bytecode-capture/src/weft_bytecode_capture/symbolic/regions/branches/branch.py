@@ -68,6 +68,7 @@ from .first_changes import FirstChanges
 from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
 from .joined_lists import ListsOfBranches
 from .unread_locals import ChosenLocal
+from .varying_results import VaryingResults, may_differ
 
 
 def keep_branch(
@@ -322,18 +323,50 @@ def emit_branch(
     tags = evaluator.state.region_tags
     found, added = tags.join(evaluator, joined.pairs, (true.subgraph, false.subgraph))
     pairs = [*joined.pairs, *added]
+    ends = (true.subgraph, false.subgraph)
+    fakes = [_joined_fake(evaluator, *(branch.fake for branch in pair)) for pair in pairs]
+    varying = VaryingResults(evaluator, pairs)
+    if varying.vary:
+        fakes = varying.fakes(fakes)
+        items, taken = varying.emit(predicate, ends, fakes)
+    else:
+        items, taken = _emit_cond(evaluator, place, predicate, ends, pairs, fakes)
+    if not pairs:
+        return []
+    made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
+    branches = [[pair[k] for pair in pairs] for k in (0, 1)]
+    evaluator.state.aliases.note_branch(place, graph, made, branches, taken)
+    for k in (0, 1):
+        for result, operand in zip(made, branches[k], strict=True):
+            note_element_result(evaluator, place, result, operand)
+            note_choice(evaluator, Choice(result, predicate, k == 1, operand))
+    varying.note_sizes(made, ends)
+    count = len(joined.pairs)
+    tags.bind(made[:count], found, made[count:])
+    return made[:count]
+
+
+def _emit_cond(
+    evaluator: Frame,
+    place: ProgramPoint,
+    predicate: TensorVariable,
+    ends: tuple[Subgraph, Subgraph],
+    pairs: Sequence[tuple[TensorVariable, TensorVariable]],
+    fakes: Sequence[torch.Tensor],
+) -> tuple[list[torch.fx.Node], list[torch.fx.Node]]:
+    """Append the operator, unless it would do nothing: its results' nodes, and what the branches take."""
+    graph, aliases = evaluator.graph.graph, evaluator.state.aliases
     results = [[pair[k].node for pair in pairs] for k in (0, 1)]
-    taken = dict.fromkeys(true.subgraph.taken() + false.subgraph.taken())
-    for branch, nodes in zip((true, false), results, strict=True):
-        taken.update(dict.fromkeys(branch.subgraph.taken(*nodes)))
+    taken = dict.fromkeys(ends[0].taken() + ends[1].taken())
+    for end, nodes in zip(ends, results, strict=True):
+        taken.update(dict.fromkeys(end.taken(*nodes)))
     modules = [
-        branch.subgraph.close((), list(taken), tuple(nodes))
-        for branch, nodes in zip((true, false), results, strict=True)
+        end.close((), list(taken), tuple(nodes)) for end, nodes in zip(ends, results, strict=True)
     ]
     inner = (node for module in modules for node in module.graph.nodes)
     effects = any(n.op not in ("placeholder", "output") and is_effectful(n) for n in inner)
     if not pairs and not effects:
-        return []
+        return [], list(taken)
     regions = [
         add_region(evaluator, name, m)
         for name, m in zip(("true_graph", "false_graph"), modules, strict=True)
@@ -341,25 +374,17 @@ def emit_branch(
     arguments: tuple[Any, ...] = (predicate.node, *regions, tuple(taken))
     if not pairs:
         node = graph.call_function(torch.ops.higher_order.cond, arguments)
-        evaluator.state.aliases.branches[node] = place
-        return []
-    fakes = [_joined_fake(evaluator, *(branch.fake for branch in pair)) for pair in pairs]
-    graphs = (true.subgraph.graph, false.subgraph.graph)
+        aliases.branches[node] = place
+        return [], list(taken)
     evaluator.graph.region_histories.note_branch(
-        predicate, graphs, fakes, ((a.fake, b.fake) for a, b in pairs)
+        predicate,
+        (ends[0].graph, ends[1].graph),
+        fakes,
+        ((a.fake, b.fake) for a, b in pairs),
     )
     items = call_region(evaluator, torch.ops.higher_order.cond, arguments, fakes)
-    evaluator.state.aliases.branches[items[0].all_input_nodes[0]] = place
-    made = [regional(n, f) for n, f in zip(items, fakes, strict=True)]
-    branches = [[pair[k] for pair in pairs] for k in (0, 1)]
-    evaluator.state.aliases.note_branch(place, graph, made, branches, list(taken))
-    for k in (0, 1):
-        for result, operand in zip(made, branches[k], strict=True):
-            note_element_result(evaluator, place, result, operand)
-            note_choice(evaluator, Choice(result, predicate, k == 1, operand))
-    count = len(joined.pairs)
-    tags.bind(made[:count], found, made[count:])
-    return made[:count]
+    aliases.branches[items[0].all_input_nodes[0]] = place
+    return items, list(taken)
 
 
 def _joined_fake(evaluator: Frame, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -527,7 +552,7 @@ class Joined:
         if not isinstance(left, TensorVariable) or not isinstance(right, TensorVariable):
             raise Unsupported("value that differs by branch", f"{what}: {left!r}, {right!r}")
         problem = difference(left, right) or stride_difference(left, right)
-        if problem is not None:
+        if problem is not None and not may_differ(left.fake, right.fake):
             raise Unsupported("tensor that differs by branch", f"{what}: {problem}")
         key = (id(left), id(right))
         if key not in self._markers:

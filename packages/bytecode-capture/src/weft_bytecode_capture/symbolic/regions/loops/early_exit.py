@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,12 +44,17 @@ LEFT = ".left"
 """The local of a branch that leaves the loop whatever happens; no two branches are joined with it."""
 
 
+SizesOfBranches = tuple[torch.fx.Graph, torch.fx.Graph, tuple[Mapping[Any, Any], Mapping[Any, Any]]]
+"""The graphs of two branches, and what sizes are in each, by the symbols that they have after both."""
+
+
 class RolledLoop(abc.ABC):
     """The loop whose body a frame evaluates; the branches of a conditional that leaves it meet at ``head``.
 
     ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.  ``note`` is the
     local that says whether it goes on.  ``stack`` is the frame's before an iteration; ``opens`` says which
-    containers an iteration has made.  ``lists`` are those whose additions it notes.
+    containers an iteration has made.  ``lists`` are those whose additions it notes.  ``joins`` are the
+    conditionals in the body that gave sizes which differ by branch, the inner ones first.
     """
 
     at: int
@@ -63,6 +68,7 @@ class RolledLoop(abc.ABC):
     def __init__(self, inside: frozenset[int], stack: list[Variable | None]) -> None:
         self.inside = inside
         self.stack = stack
+        self.joins: list[SizesOfBranches] = []
 
     def live(self, evaluator: Frame) -> frozenset[str]:
         """The locals that matter after an iteration, whether it is the last or not."""

@@ -52,12 +52,12 @@ class VaryingSizes:
         self._least: dict[int, int] = {}  # what each of these is at least, in every iteration
         self.nodes: dict[Any, torch.fx.Node] = {}  # that give the sizes in the body, by symbol
         self._ends: dict[Dim, tuple[Any, Any]] = {}  # what dims begin and end with
-        self._growing: set[Dim] = set()  # those that end with no less than that
+        self._growing: set[Dim] = set()  # those that end with no less than is known of that
         self._carried: dict[int, tuple[Carried, dict[int, int]]] = {}  # by identity
 
     def fake(self, key: tuple[str, int], start: torch.Tensor) -> torch.Tensor:
         """What stands in the body for the carried tensor ``start``."""
-        if self._is_first and _may_vary(start):
+        if self._is_first and may_vary(start):
             for dim, size in enumerate(start.shape):
                 if isinstance(size, torch.SymInt) and unbacked_symbols(size):
                     number = self._firsts.setdefault(expression_of(size), len(self._firsts))
@@ -128,16 +128,17 @@ class VaryingSizes:
         """
         start = carried.start.fake
         alike = (start.dim(), start.dtype, start.device) == (left.dim(), left.dtype, left.device)
-        if not alike or not _may_vary(start) or not _may_vary(left):
+        if not alike or not may_vary(start) or not may_vary(left):
             return False
         for dim, (begun, ended) in enumerate(
             zip(carried.parameter.fake.shape, left.shape, strict=True)
         ):
-            if _plain(begun) == _plain(ended):
+            if plain_size(begun) == plain_size(ended):
                 continue
             known = self._known.get((*key, dim))
-            self._ends[(*key, dim)] = _plain(start.shape[dim]), _plain(ended)
-            least = begun if known is None else self._least[known.number]
+            self._ends[(*key, dim)] = plain_size(start.shape[dim]), plain_size(ended)
+            least = known_bounds(start.shape[dim])[0] or 0
+            least = least if known is None else self._least[known.number]
             if (known is None or known.grows) and statically_known_true(ended >= least):
                 self._growing.add((*key, dim))
         return True
@@ -174,7 +175,7 @@ class VaryingSizes:
         for carried, numbers in self._carried.values():
             for dim, number in numbers.items():
                 symbol = expression_of(self._inside[number])
-                found[symbol] = _plain(carried.start.fake.shape[dim])
+                found[symbol] = plain_size(carried.start.fake.shape[dim])
         return found
 
     def begin_results(self) -> None:
@@ -196,10 +197,11 @@ class VaryingSizes:
             note_data_dependent_sizes(self._evaluator, carried.parameter)
 
 
-def _may_vary(tensor: torch.Tensor) -> bool:
+def may_vary(tensor: torch.Tensor) -> bool:
     """Whether a tensor may be carried though its sizes vary: its memory is made anew, as a dense one."""
     return not tensor.requires_grad and is_known_contiguous(tensor)
 
 
-def _plain(size: int | torch.SymInt) -> Any:
+def plain_size(size: int | torch.SymInt) -> Any:
+    """A size as an integer or an expression, which may be compared."""
     return expression_of(size) if isinstance(size, torch.SymInt) else size

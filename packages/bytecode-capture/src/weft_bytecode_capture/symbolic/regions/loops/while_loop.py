@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import sympy
 import torch
 import torch.fx
 
@@ -110,8 +111,8 @@ class _RolledWhile(RolledLoop):
     def __init__(self, evaluator: Frame, loop: WhileLoop, stack: list[Variable | None]) -> None:
         super().__init__(loop.inside, stack)
         self.loop = loop
-        # What has been tested at the end, and where.
-        self.tested: tuple[Variable, int] | None = None
+        # What has been tested at the end, where, and in which graph.
+        self.tested: list[tuple[Variable, int, torch.fx.Graph]] = []
         self.ends = loop.stay, loop.leave
         self.at = loop.place[1]
         self.head = min(index for index in loop.tests if index in loop.inside)
@@ -131,9 +132,9 @@ class _RolledWhile(RolledLoop):
             evaluator.locals[_TEST] = flag(evaluator, False)
             note_return(evaluator, self.stack, self.opens)
         elif _TEST not in evaluator.locals:
-            test = evaluator.pop()
-            self.tested = test, evaluator.next_index
-            evaluator.locals[_TEST] = self.outcome(evaluator, *self.tested)
+            test, index = evaluator.pop(), evaluator.next_index
+            self.tested.append((test, index, evaluator.graph.graph))
+            evaluator.locals[_TEST] = self.outcome(evaluator, test, index)
 
     def outcome(self, evaluator: Frame, test: Variable, index: int) -> TensorVariable:
         """Whether the loop goes on after the test at ``index``, as a tensor."""
@@ -227,12 +228,21 @@ class _WhileLoop:
         """
         if self.assumed is None:
             return
-        following, tested = self.carried.sizes.following(), self.rolled.tested
-        if tested is not None:
-            test, index = tested
-            if is_repeated(self.assumed, self.loop.tests[index], test, following):
-                return
-        raise refuse(self.evaluator, self.loop.place, "test that differs", unassumed=True)
+        tested, tests = self.rolled.tested, self.loop.tests
+        if not tested or not all(
+            is_repeated(self.assumed, tests[index], test, self._following(graph))
+            for test, index, graph in tested
+        ):
+            raise refuse(self.evaluator, self.loop.place, "test that differs", unassumed=True)
+
+    def _following(self, graph: torch.fx.Graph) -> dict[Any, Any]:
+        """What the sizes of the next iteration are where the branch with ``graph`` is taken, by symbol."""
+        following = self.carried.sizes.following()
+        for *branches, sizes in reversed(self.rolled.joins):
+            for branch, known in zip(branches, sizes, strict=True):
+                if self.evaluator.state.aliases.is_inside(graph, branch):
+                    following = {s: sympy.sympify(n).xreplace(known) for s, n in following.items()}
+        return following
 
     def _unbound(self, like: TensorVariable) -> TensorVariable:
         raise Unsupported("local that is unbound after no iteration", repr(like))
