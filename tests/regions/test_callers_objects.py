@@ -193,9 +193,9 @@ def element_written_in_place(m: Cache, x: Tensor) -> Any:
 
 REGIONS: dict[Callable[..., Any], int] = {
     attribute: 1,
-    number: 1,
+    number: 0,  # both are computed, and one is chosen
     key: 1,
-    number_by_key: 1,
+    number_by_key: 0,
     element: 1,
     elements_swapped: 1,
     appended_on_both_sides: 1,

@@ -149,7 +149,7 @@ class VaryingResults:
             if dims:
                 note_data_dependent_sizes(evaluator, result)
             for dim, ends in dims.items():
-                size = result.fake.shape[dim]
+                size: Any = result.fake.shape[dim]
                 symbol, least = expression_of(size), known_bounds(size)[0]
                 if symbol not in found[0] and least:
                     node = graph.call_method("size", (result.node, dim))
