@@ -44,6 +44,7 @@ from .tensor_ssa.functional_counterparts import functional_counterpart, written_
 from .tensor_ssa.region_aliases import RegionAlias
 from .uninitialized_memory import fill_uninitialized
 from .unsupported import Unsupported
+from .writes_to_one_of_several import hand_on_write
 from .written_operands import (
     is_write,
     returned_operands,
@@ -391,6 +392,10 @@ class AtenRecorder(DispatchMode):
             func, returned_operands(func, written), fake_args, fake_kwargs
         ):
             self.history.note_write(tensor)
+            if self.region_aliases:
+                operands: list[torch.Tensor] = []
+                map_tensors((fake_args, fake_kwargs), operands.append)
+                hand_on_write(self, tensor, operands)
         self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)
         if func is aten.as_strided_scatter.default:

@@ -150,7 +150,7 @@ class _Loop:
                 parent.check_uncertain_version(values[position])
         self._pass_gradients(values, seen, sources)
         self._count_writes(values, written)
-        pairs = self._pairs(body)
+        pairs, may_detach = self._pairs(body), body.may_detach()
         layouts = {k: body.recorder.inputs[k].value for k in carried}
         following = [flag_inside(body.recorder, self._following(tie)) for tie in flags]
         outputs = [(body.outputs[k], self._left_layout(k)) for k in carried]
@@ -194,7 +194,8 @@ class _Loop:
         )
         set_region_clobbers(node, [parent.node_of(values[k]) for k in clobbered])
         known = {pair: final.get(tie) if tie else None for pair, tie in pairs.items()}
-        note_aliases(parent, dict(zip(carried, items, strict=False)), values, known)
+        by_position = dict(zip(carried, items, strict=False))
+        note_aliases(parent, by_position, values, known, may_be_unseen=may_detach)
         return tuple(results.get(k, operands.values[k]) for k in range(self.count))
 
     def _left_gradients(
@@ -363,6 +364,7 @@ class _Loop:
             self.taken = share_taken([self.body, self.condition])
             if self._find_gaining(body):
                 continue
+            self.operands.may_detach |= body.may_detach()
             if (
                 not self._resolve_conflicts(body)
                 and not self._tie_results(body)

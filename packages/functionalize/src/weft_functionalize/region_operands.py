@@ -17,6 +17,7 @@ from .region_recorder import RegionRecorder
 from .region_sharing import MaybeOne, StorageGroups, storage_of, written_storages
 from .region_ties import Sharing
 from .symbolic_numbers import SYMBOLIC_TYPES, symbols_given_by
+from .tensor_ssa.alias_graph import build_alias_graph
 from .tensor_ssa.block_propagation import order_parameters
 from .tensor_ssa.layout import copied_order, dense_order
 from .tensor_ssa.region_aliases import RegionAlias
@@ -103,6 +104,14 @@ class RecordedRegion:
         with self.recorder.parent.paused(), self.recorder.paused():
             found = self.recorder.own_history.reach(value)
         return Reach(*(frozenset(map(order.index, s)) for s in (found.certain, found.possible)))
+
+    def may_detach(self) -> bool:
+        """Whether autograd may not know of a result that it is one with what the block is given."""
+        aliases = build_alias_graph(self.recorder.graph)
+        results = [self.recorder.node_of(v) for v in self.outputs if isinstance(v, torch.Tensor)]
+        paths = (edge for node in results for edge in aliases.path_to_origin(node))
+        pairs = self.recorder.region_aliases
+        return any(edge.is_unseen for edge in paths) or any(p.may_be_unseen for p in pairs)
 
     def inside(self) -> StorageGroups:
         """What may share storage when the block's own regions are all that joins anything."""
@@ -254,8 +263,13 @@ def note_aliases(
     items: Mapping[int, torch.fx.Node],
     values: Sequence[Any],
     pairs: Mapping[MaybeOne, torch.Tensor | bool | None],
+    *,
+    may_be_unseen: bool,
 ) -> None:
-    """Note in the parent what results (by position in the region) may be one with, and the flags for that."""
+    """Note in the parent what results (by position in the region) may be one with, and the flags for that.
+
+    ``may_be_unseen``: the region may have detached some.
+    """
     for pair, flag in pairs.items():
         if pair.result not in items:
             continue
@@ -266,7 +280,9 @@ def note_aliases(
             other = parent.node_of(values[pair.position])
         if other is not None:
             node = parent.node_of(flag) if isinstance(flag, torch.Tensor) else flag
-            parent.region_aliases.append(RegionAlias(items[pair.result], other, node))
+            parent.region_aliases.append(
+                RegionAlias(items[pair.result], other, node, may_be_unseen=may_be_unseen)
+            )
             if flag is not False:
                 history = parent.history
                 history.note_maybe_one(items[pair.result].meta["val"], other.meta["val"])

@@ -46,13 +46,15 @@ class Tie:
     """Two inputs of a region that are one where ``flag``, the parent's, holds; None: it isn't known where.
 
     An input is a position among the operands, or a tensor of the parent, which is taken.  ``is_carried``: the
-    flag is one of each iteration, the first of which begins with ``flag``.
+    flag is one of each iteration, the first of which begins with ``flag``.  ``may_be_unseen`` as for
+    :class:`.RegionAlias`.
     """
 
     left: int | torch.Tensor
     right: int | torch.Tensor
     flag: torch.Tensor | bool | None
     is_carried: bool = False
+    may_be_unseen: bool = False
 
 
 class RegionRecorder(AtenRecorder):
@@ -94,7 +96,8 @@ class RegionRecorder(AtenRecorder):
             completed[position] = self._regenerated(path)
         for tie in self.ties:
             left, right = (self.input_of(end).node for end in (tie.left, tie.right))
-            self.region_aliases.append(RegionAlias(left, right, self._flag(tie), is_exact=True))
+            pair = RegionAlias(left, right, self._flag(tie), True, tie.may_be_unseen)
+            self.region_aliases.append(pair)
         return completed
 
     def input_of(self, end: int | torch.Tensor) -> RecordedInput:

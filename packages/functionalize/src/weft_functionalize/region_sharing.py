@@ -78,6 +78,18 @@ def identity(
     return any_of(ways, _fake, torch.logical_and, torch.logical_or)
 
 
+def may_be_unseen(recorder: AtenRecorder, left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether autograd may not know of two tensors of an active recorder that they are one."""
+    graph = recorder.graph
+    aliases = build_alias_graph(graph)
+    shared = SharedValues(graph, aliases, recorder.region_aliases)
+    nodes = [recorder.node_of(tensor) for tensor in (left, right)]
+    first, second = map(aliases.origin, nodes)
+    if any(edge.is_unseen for node in nodes for edge in aliases.path_to_origin(node)):
+        return True
+    return first is not second and shared.seen(first, second) is not True
+
+
 def _fake(node: torch.fx.Node) -> torch.Tensor:
     tensor: torch.Tensor = node.meta["val"]
     return tensor

@@ -11,7 +11,7 @@ import torch
 
 from .aten_recorder import AtenRecorder
 from .region_recorder import RegionRecorder, Tie, ViewPath, view_path
-from .region_sharing import identity, storage_of
+from .region_sharing import identity, may_be_unseen, storage_of
 
 End = int | torch.Tensor
 
@@ -21,12 +21,14 @@ class Sharing:
     """What a region is told of its operands, ``values``, which are the parent's.
 
     Operands in ``views`` are not passed, but made inside of the tensor that owns their storage.  ``ties`` are
-    pairs that may be one, by both ends.
+    pairs that may be one, by both ends.  ``may_detach``: an iteration may leave what autograd does not know
+    to be one with what it was given.
     """
 
     values: Sequence[Any]
     views: dict[int, ViewPath] = field(default_factory=dict)
     ties: dict[tuple[int, int], Tie] = field(default_factory=dict)
+    may_detach: bool = False
 
     def regenerate(self, parent: AtenRecorder, positions: Collection[int]) -> bool:
         """Make these operands, which share storage, inside the region; False if that is done already."""
@@ -57,7 +59,8 @@ class Sharing:
         flag = identity(parent, first, second)
         if flag is False and not is_carried:
             return False
-        self.ties[key] = Tie(left, right, flag, is_carried and flag is not None)
+        unseen = may_be_unseen(parent, first, second) or (is_carried and self.may_detach)
+        self.ties[key] = Tie(left, right, flag, is_carried and flag is not None, unseen)
         return True
 
     def tie_all(

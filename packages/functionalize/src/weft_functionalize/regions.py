@@ -231,6 +231,7 @@ class _Branch:
         layouts = _joined(parent, *(branch.outputs for branch in self.branches))
         order = [p for p in range(len(values)) if p not in self.operands.views]
         pairs = self._pairs()
+        may_detach = any(branch.may_detach() for branch in self.branches)
         given = [pair for pair, flags in pairs.items() if _needs_result(*flags)]
         modules = []
         for k, (branch, inputs) in enumerate(zip(self.branches, self.orders, strict=True)):
@@ -273,7 +274,9 @@ class _Branch:
             pair: flags[pair] if pair in flags else _by_predicate(predicate, *branches)
             for pair, branches in pairs.items()
         }
-        note_aliases(parent, dict(enumerate(items[: len(made)])), values, known)
+        note_aliases(
+            parent, dict(enumerate(items[: len(made)])), values, known, may_be_unseen=may_detach
+        )
         return tuple(made)
 
     def _reach(self, *results: Any) -> Reach:

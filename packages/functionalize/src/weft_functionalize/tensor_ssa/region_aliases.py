@@ -33,12 +33,15 @@ class RegionAlias:
     """``result`` may be what ``other`` is: where ``flag`` (a bool tensor's node, or a constant) holds.
 
     ``flag`` is None where it isn't known.  ``is_exact``: there is no other way in which they are one.
+    ``may_be_unseen``: a region may have taken one of the other by ``detach``, say, so that what is written to
+    one is not in the other's history.
     """
 
     result: torch.fx.Node
     other: torch.fx.Node
     flag: torch.fx.Node | bool | None
     is_exact: bool = False
+    may_be_unseen: bool = False
 
 
 def _differ(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -112,6 +115,26 @@ class SharedValues:
                 continue  # the flags never hold together
             found.append([flag for flag in flags if isinstance(flag, torch.fx.Node)])
         return found
+
+    def seen(self, left: torch.fx.Node, right: torch.fx.Node) -> bool | None:
+        """Whether autograd takes the origins ``left`` and ``right`` for one where they are; None: perhaps.
+
+        A write to the one is then in the other's history.
+        """
+        until = max(self.position[left], self.position[right])
+        chains = list(self._chains(left, right, {left}, until))
+        hidden = [any(self._is_unseen(pair) for pair in chain) for chain in chains]
+        if any(hidden):
+            return False if all(hidden) else None
+        return None if any(pair.may_be_unseen for chain in chains for pair in chain) else True
+
+    def _is_unseen(self, pair: RegionAlias) -> bool:
+        """Whether one of the pair is a view that autograd does not know of what owns its storage."""
+        return any(
+            edge.is_unseen
+            for node in (pair.result, pair.other)
+            for edge in self.aliases.path_to_origin(node)
+        )
 
     def _chains(
         self, left: torch.fx.Node, right: torch.fx.Node, seen: set[torch.fx.Node], until: int

@@ -269,7 +269,33 @@ class _Rewrite:
         for other in self._shared.others(origin, now):
             if other not in known and self._uses.used_after(other, now):
                 chosen = self._where_one(origin, other, value)
-                self._pass_down(other, self._keep_history(chosen, other, unseen), {})
+                hidden = unseen or self._is_hidden(origin, other, variable, value)
+                self._pass_down(other, self._keep_history(chosen, other, hidden), {})
+
+    def _is_hidden(
+        self,
+        origin: torch.fx.Node,
+        other: torch.fx.Node,
+        variable: torch.fx.Node,
+        value: torch.fx.Node,
+    ) -> bool:
+        """Whether ``other`` keeps its history where it is one with ``origin``, of which ``variable`` is.
+
+        :raises Unsupported: data says whether a region has detached the one from the other.
+        """
+        seen = self._shared.seen(origin, other) if self._with_gradients else True
+        if seen:
+            return False
+        old, new, theirs = (n.meta["val"].requires_grad for n in (variable, value, other))
+        if (seen is False and not new) or (theirs and not old):
+            return True  # a region that has not detached it would have passed on its history
+        if not theirs and not new:
+            return False
+        raise Unsupported(
+            "write to what a region may have detached",
+            f"{origin.name}, {other.name}",
+            "clone() the tensor before writing to it",
+        )
 
     def _keep_history(
         self, value: torch.fx.Node, variable: torch.fx.Node, unseen: bool
