@@ -44,9 +44,10 @@ from .tensor_ssa.functional_counterparts import functional_counterpart, written_
 from .tensor_ssa.region_aliases import RegionAlias
 from .uninitialized_memory import fill_uninitialized
 from .unsupported import Unsupported
-from .writes_to_one_of_several import hand_on_write
+from .writes_to_one_of_several import reached_by_write
 from .written_operands import (
     is_write,
+    keep_value,
     returned_operands,
     schema_results,
     written_layouts,
@@ -393,9 +394,7 @@ class AtenRecorder(DispatchMode):
         ):
             self.history.note_write(tensor)
             if self.region_aliases:
-                operands: list[torch.Tensor] = []
-                map_tensors((fake_args, fake_kwargs), operands.append)
-                hand_on_write(self, tensor, operands)
+                self._hand_on_write(self._nodes[tensor], (fake_args, fake_kwargs))
         self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)
         if func is aten.as_strided_scatter.default:
@@ -406,6 +405,13 @@ class AtenRecorder(DispatchMode):
         with self:
             fill_uninitialized(func, made)
         return made
+
+    def _hand_on_write(self, written: torch.fx.Node, arguments: Any) -> None:
+        """Let what may be one with ``written`` gain what a call with ``arguments`` writes to it."""
+        reached = reached_by_write(self.graph, self.region_aliases, written, arguments)
+        for other, _ in reached:
+            self.check_uncertain_version(other)
+        self.give_gradients(*(pair for pair in reached if pair[1].possible))
 
     def record_checks(self) -> None:
         """Append assertions of what has been relied on of numbers that depend on data.
@@ -582,19 +588,10 @@ class AtenRecorder(DispatchMode):
             raise Unsupported("change of a tensor's metadata", str(func))
         fake = fake_args[0]
         node = self._nodes[fake]
-        _keep_value(node, fake)
+        keep_value(node, fake)
         if any(recorded.node is node for recorded in self.inputs):
             raise Unsupported("change of an input's metadata", str(func))
         node_args, node_kwargs = self._as_nodes(fake_args), self._as_nodes(fake_kwargs)
         func(*fake_args, **fake_kwargs)
         self._nodes[fake] = self._append(view, node_args, node_kwargs, fake)
         return args[0]
-
-
-def _keep_value(node: torch.fx.Node, fake: torch.Tensor) -> None:
-    """Let ``node`` have what it computed, which ``fake`` will not be any more; so the call that it is of."""
-    before = node.meta["val"] = fake.detach()
-    if node.target is operator.getitem:
-        source: Any = node.args[0]
-        results = source.meta["val"]
-        source.meta["val"] = tuple(before if result is fake else result for result in results)

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
+import torch.fx
 
 from .gradient_history import Sources
+from .tensor_map import map_tensors
 from .tensor_ssa.alias_graph import build_alias_graph
-from .tensor_ssa.region_aliases import SharedValues
+from .tensor_ssa.region_aliases import RegionAlias, SharedValues
 from .unsupported import Unsupported
 
-if TYPE_CHECKING:
-    from .aten_recorder import AtenRecorder
 
+def reached_by_write(
+    graph: torch.fx.Graph,
+    pairs: Sequence[RegionAlias],
+    written: torch.fx.Node,
+    arguments: Any,
+) -> list[tuple[torch.Tensor, Sources]]:
+    """What may be one with ``written``, to which a call with ``arguments`` writes; and what each gains.
 
-def hand_on_write(
-    recorder: AtenRecorder, written: torch.Tensor, operands: Sequence[torch.Tensor]
-) -> None:
-    """An operator of ``operands`` writes to one: what may be one with that has the gradients written to it.
+    That is nothing where autograd does not see the write.  ``pairs`` are the regions' results in ``graph``.
 
-    :raises Unsupported: data would decide that of a caller's tensor, or whether another has gradients.
+    :raises Unsupported: data would decide whether a tensor has gradients.
     """
-    aliases = build_alias_graph(recorder.graph)
-    shared = SharedValues(recorder.graph, aliases, recorder.region_aliases)
-    origin = aliases.origin(recorder.node_of(written))
+    aliases = build_alias_graph(graph)
+    shared = SharedValues(graph, aliases, pairs)
+    origin = aliases.origin(written)
+    operands: list[torch.Tensor] = []
+    map_tensors(arguments, operands.append)
     sources = [o for o in operands if o.requires_grad] if torch.is_grad_enabled() else []
-    gaining = []
+    reached = []
     for node in shared.others(origin, len(shared.position)):
-        other = node.meta["val"]
-        recorder.check_uncertain_version(other)
-        if not sources or shared.seen(origin, node) is False:
-            continue
-        if not other.requires_grad:
+        other: torch.Tensor = node.meta["val"]
+        gains = bool(sources) and shared.seen(origin, node) is not False
+        if gains and not other.requires_grad:
             raise Unsupported("write of what has gradients to a tensor without, as data says")
-        gaining.append((other, Sources([], sources)))
-    recorder.give_gradients(*gaining)
+        reached.append((other, Sources([], sources if gains else [])))
+    return reached

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.fx
 
 from ._torch import OpOverload, schema_arguments
 from .unsupported import Unsupported
@@ -72,3 +74,12 @@ def written_layouts(
         (tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
         for tensor in written_tensors(func, written, args, kwargs)
     )
+
+
+def keep_value(node: torch.fx.Node, fake: torch.Tensor) -> None:
+    """Let ``node`` have what it computed, which ``fake`` will not be any more; so the call that it is of."""
+    before = node.meta["val"] = fake.detach()
+    if node.target is operator.getitem:
+        source: Any = node.args[0]
+        results = source.meta["val"]
+        source.meta["val"] = tuple(before if result is fake else result for result in results)
