@@ -133,6 +133,20 @@ def test_values_for_what_a_mask_chooses_are_not_refused(operator, chosen) -> Non
                 refused_by_kernels.check_by_kernel(function, (x, [None, places], values), {})
 
 
+@pytest.mark.parametrize("size", [32, 128, 4096])
+def test_windows_of_large_tensors_are_not_refused(size: int) -> None:
+    """In smaller sizes 128 and 126 are 32 and 31, which the window's two ends do not lead to."""
+    scatter = torch.ops.aten.slice_scatter.default
+    with FakeTensorMode():
+        x, part = torch.empty(size - 2, size), torch.empty(size - 2, size - 2)
+        refused_by_kernels.check_by_kernel(scatter, (x, part, 1, 1, -1), {})
+        half = torch.empty(size - 2, size // 2)
+        refused_by_kernels.check_by_kernel(scatter, (x, half, 1, 0, -1, 2), {})
+        if size < 1024:
+            with pytest.raises(Unsupported, match="slice"):
+                refused_by_kernels.check_by_kernel(scatter, (x, part, 1, 2, -1), {})
+
+
 def test_examples_that_do_not_fit_together_are_not_logged() -> None:
     """Sizes are halved until few elements are left, the larger ones first; other threads' errors are."""
     image, pooled = torch.empty(2, 16, 32, 32), torch.empty(2, 16, 16, 16)

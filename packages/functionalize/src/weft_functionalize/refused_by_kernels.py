@@ -31,6 +31,9 @@ from .unsupported import Unsupported
 _MAX_ELEMENTS = 1 << 12
 """Of all operands of a call that is tried as it is; larger ones are made smaller."""
 
+_MAX_CONFIRMED = 1 << 22
+"""Of all operands of a call that is tried as it is once it was refused in smaller sizes."""
+
 _MAX_SPAN = 1 << 16
 """Elements of the memory of an operand that is tried as it lies; rows further apart are moved together."""
 
@@ -288,7 +291,16 @@ def _refusal_of_large(call: _Call) -> Exception | None:
     error = small.refusal()
     if error is None or isinstance(error, NotImplementedError):
         return error
-    return None if has_sizes or small.fake_refuses() else error
+    if has_sizes or small.fake_refuses():
+        return None
+    if call.elements() <= _MAX_CONFIRMED:
+        return call.refusal()
+    return None if _has_window(call.operator) else error
+
+
+def _has_window(operator: OpOverload) -> bool:
+    """Whether numbers say which part of a tensor another one takes: of other sizes it may not fit."""
+    return {"start", "end"} <= {argument.name for argument in schema_arguments(operator)}
 
 
 def _smaller_sizes(call: _Call) -> dict[int, int]:
