@@ -144,3 +144,54 @@ def test_gradients_are_eagers(
     compiled = weft.compile(around, dynamic=dynamic)
     for _ in range(2):
         assert observed(compiled) == observed(around)
+
+
+VIEWS: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda h: h[1:],
+    lambda h: h.view(-1, 1),
+    lambda h: h.as_strided((2,), (1,)),
+    lambda h: h.unbind(0)[1],
+    lambda h: h.unsqueeze(0).t(),
+    lambda h: h * 1,
+    lambda h: h.chunk(2)[0],
+)
+
+WRITES: tuple[Callable[[Tensor], Any], ...] = (
+    lambda v: v.mul_(3),
+    lambda v: v.mul_(v.clone()),
+    lambda v: v.add_(v * 2),
+    lambda v: v.copy_(v.sin()),
+    lambda v: v.exp_(),
+    lambda v: v.view(-1)[:1].mul_(v.sum()),
+)
+
+
+@pytest.mark.parametrize("view", range(len(VIEWS)))
+@pytest.mark.parametrize("write", range(len(WRITES)))
+@pytest.mark.parametrize("behind", [False, True], ids=["one graph", "behind a break"])
+def test_hooks_of_views_whose_base_nobody_has(view: int, write: int, behind: bool) -> None:
+    """A hook sees what goes through the view as it was, and nothing of what the write hands on."""
+
+    def program(x: Tensor) -> Any:
+        v = VIEWS[view](x.sin())
+        if behind:
+            torch._dynamo.graph_break()
+        v.is_leaf, v.register_hook(lambda g: g * 2)
+        WRITES[write](v)
+        return v * 1, v
+
+    compiled = weft.compile(program)
+    for _ in range(2):
+        wanted, found = observed_or_error(program), observed_or_error(compiled)
+        if isinstance(wanted, str):
+            assert isinstance(found, str)
+        else:
+            for mine, plain in zip((*found[0], found[1]), (*wanted[0], wanted[1]), strict=True):
+                torch.testing.assert_close(torch.tensor(mine), torch.tensor(plain))
+
+
+def observed_or_error(function: Callable[[Tensor], Any]) -> Any:
+    try:
+        return observed(function)
+    except RuntimeError as error:
+        return str(error)

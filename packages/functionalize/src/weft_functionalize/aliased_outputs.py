@@ -80,11 +80,13 @@ def plan_outputs(
     written: Set[torch.fx.Node],
     *,
     read_as_eager: bool = False,
+    views_as_eager: bool = False,
 ) -> OutputPlan:
     """Decide what is returned; ``mutated`` are indices into ``recorder.inputs``.
 
     ``written`` are the origins that the program writes to.  ``read_as_eager``: backward has to find
-    what autograd holds of the outputs' memory there.
+    what autograd holds of the outputs' memory there.  ``views_as_eager``: an output that is a view there is
+    one.
     """
     plan = OutputPlan()
     for index in mutated:
@@ -101,7 +103,8 @@ def plan_outputs(
         index = plan.add(recorded.node, recorded.value if is_kept else None, described)
         if described.requires_grad:
             plan.differentiated[index] = [recorded.value]
-    _UserOutputs(plan, recorder, aliases, outputs, written, read_as_eager).add_all()
+    like_eager = read_as_eager, views_as_eager
+    _UserOutputs(plan, recorder, aliases, outputs, written, *like_eager).add_all()
     plan.spared = recorder.history.spared(plan.differentiated)
     for k, descriptor in enumerate(plan.descriptors):
         returned = descriptor.graph_index
@@ -177,7 +180,9 @@ class _UserOutputs:
         outputs: Sequence[Any],
         written: Set[torch.fx.Node],
         read_as_eager: bool,
+        views_as_eager: bool,
     ) -> None:
+        self._views_as_eager = views_as_eager
         self._read_as_eager = read_as_eager
         self._plan = plan
         self._recorder = recorder
@@ -356,6 +361,8 @@ class _UserOutputs:
         if value.is_conj() or value.is_neg():  # lazily: the graph computes what it is to be read as
             return True
         if self._recorder.with_gradients and write_refusal(value) is not None:
+            return True
+        if self._views_as_eager and value.requires_grad and value._is_view():
             return True
         if self._read_as_eager and self._recorder.history.holds(value):
             return self._recorder.node_of(value) is not origin

@@ -29,6 +29,7 @@ from .functional_graph import (
     SameAsInput,
     SharedBase,
     ViewOfInput,
+    has_views_as_eager,
     is_read_as_eager,
 )
 from .gradient_rules import convert_gradient_rules
@@ -127,6 +128,7 @@ def _convert(
             mutated,
             written,
             read_as_eager=is_read_as_eager(graph_module.graph),
+            views_as_eager=has_views_as_eager(graph_module.graph),
         )
         kept = tuple(node for node, _ in plan.values)
         check_region_aliases(graph, shared, kept)

@@ -263,6 +263,11 @@ def is_read_as_eager(source: torch.fx.Graph) -> bool:
     return any("read_as_eager" in node.meta for node in source.find_nodes(op="output"))
 
 
+def has_views_as_eager(source: torch.fx.Graph) -> bool:
+    """Whether what eager has as a view has to be one: code behind a captured graph may set hooks."""
+    return any("views_as_eager" in node.meta for node in source.find_nodes(op="output"))
+
+
 @dataclass(frozen=True)
 class FunctionalGraph:
     """A graph in which no operator writes.

@@ -42,9 +42,11 @@ from ._torch import (
 IGNORED_META = frozenset({"example_value", "val", "stack_trace", "region"})
 """What nodes carry that is described by itself, or only read for messages."""
 
-DESCRIBED_META = frozenset({"data_dependent", "checks", "gives_zero_gradients", "read_as_eager"})
-"""Whether a node gives, or checks, numbers that depend on data, what gradients a branch gives, and whether
-backward reads what eager's would."""
+DESCRIBED_META = frozenset(
+    {"data_dependent", "checks", "gives_zero_gradients", "read_as_eager", "views_as_eager"}
+)
+"""Whether a node gives, or checks, numbers that depend on data, what gradients a branch gives, whether
+backward reads what eager's would, and whether results are views as eager's are."""
 
 TRUSTED_MODULES = frozenset({"torch", "operator", "_operator", "math", "builtins"})
 """Top-level modules whose functions do the same in every process with these versions."""

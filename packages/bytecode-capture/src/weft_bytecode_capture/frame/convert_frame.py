@@ -61,7 +61,7 @@ from ..warning import warn
 from .capture_report import CaptureReport
 from .failed_guards import guard_set_of
 from .forks import ConversionLock, without_collector
-from .later_writes import callers_may_write, mark_to_read_as_eager, may_write_behind
+from .later_writes import callers_may_write, mark_for_later, mark_to_read_as_eager, may_write_behind
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
 from .skip_files import builds_module, imports, skip_reason
@@ -398,6 +398,7 @@ class _Conversion:
             is_break = isinstance(result.ending, Break)
             if result.exchanges_memory or may_write_behind(self._frame, is_break):
                 mark_to_read_as_eager(graph.graph_module)
+            mark_for_later(graph.graph_module, self._frame, is_break)
             backend = in_inference_mode(graph.inference_mode, self._converter._backend)
             function = backend(graph.graph_module, list(graph.example_inputs))
             function = leaving_transforms(graph.graph_module, function)

@@ -1,11 +1,11 @@
-"""Whether code behind a graph may write to tensors without autograd being told: ``x.data.mul_(2)``."""
+"""What code behind a graph may do to its results: write without autograd being told, or set hooks."""
 
 from __future__ import annotations
 
 import dis
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import torch.fx
@@ -18,6 +18,14 @@ READ_AS_EAGER = "read_as_eager"
 What is written to ``x.data`` between a graph and its backward is seen in what eager's autograd holds of
 ``x``, and not in what it has computed from it.
 """
+
+VIEWS_AS_EAGER = "views_as_eager"
+"""Set in the ``meta`` of a graph's output where what eager has as a view has to be one.
+
+A hook of a view that is written to sees what goes through the view itself, and not what the write hands on.
+"""
+
+_HOOKS = frozenset({"register_hook"})
 
 _WAYS = frozenset({"data", "set_data", "set_"})
 """Attributes of tensors by which memory is written to, or exchanged, and no version counted."""
@@ -32,34 +40,41 @@ def mark_to_read_as_eager(graph_module: torch.fx.GraphModule) -> None:
     output.meta[READ_AS_EAGER] = True
 
 
+def mark_for_later(graph_module: torch.fx.GraphModule, frame: FrameInput, is_break: bool) -> None:
+    """Note in a captured graph what the code behind a break may do that results are to be ready for."""
+    if is_break and may_have(frame.code, frame.globals, _HOOKS):
+        (output,) = graph_module.graph.find_nodes(op="output")
+        output.meta[VIEWS_AS_EAGER] = True
+
+
 def may_write_behind(frame: FrameInput, is_break: bool) -> bool:
     """Whether what runs behind a frame's graph may write to tensors without autograd being told.
 
     That is what its callers do, and the frame itself behind a break.
     """
-    if is_break and may_write_untold(frame.code, frame.globals):
+    if is_break and may_have(frame.code, frame.globals, _WAYS):
         return True
     return frame.callers_may_write()
 
 
-def may_write_untold(
-    code: types.CodeType, names: Mapping[str, Any], depth: int = _CALLS_DEEP
+def may_have(
+    code: types.CodeType, names: Mapping[str, Any], wanted: Set[str], depth: int = _CALLS_DEEP
 ) -> bool:
-    """Whether ``code``, or what it calls by a name among the globals ``names``, has such an attribute."""
-    if not _WAYS.isdisjoint(code.co_names) and any(
-        instruction.argval in _WAYS
+    """Whether ``code``, or what it calls by a name among the globals ``names``, has a ``wanted`` attribute."""
+    if not wanted.isdisjoint(code.co_names) and any(
+        instruction.argval in wanted
         for instruction in dis.get_instructions(code)
         if instruction.opname.endswith(("_ATTR", "_METHOD"))
     ):
         return True
     inner = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    if any(may_write_untold(constant, names, depth) for constant in inner):
+    if any(may_have(constant, names, wanted, depth) for constant in inner):
         return True
     if not depth:
         return False
     called = (names.get(name) for name in code.co_names)
     return any(
-        may_write_untold(function.__code__, function.__globals__, depth - 1)
+        may_have(function.__code__, function.__globals__, wanted, depth - 1)
         for function in called
         if isinstance(function, types.FunctionType) and not _is_torchs(function)
     )
@@ -77,7 +92,7 @@ def callers_may_write(originals: Mapping[int, tuple[types.CodeType, types.CodeTy
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         known = originals.get(id(frame.f_code))
-        if known is not None and may_write_untold(known[1], frame.f_globals):
+        if known is not None and may_have(known[1], frame.f_globals, _WAYS):
             return True
         frame = frame.f_back
     return False
