@@ -548,3 +548,40 @@ def test_what_is_computed_of_a_parameters_view_requires_gradients(
         flags = [(r.requires_grad, r.is_leaf, r.grad_fn is None) for r in results]
         found.append((flags, module.weight.grad))
     assert found[0] == found[1]
+
+
+WINDOWS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    lambda x: x.detach().as_strided((2,), (1,)),
+    lambda x: x.detach().as_strided((2,), (1,)).view(2, 1),
+    lambda x: x[1:].detach().as_strided((2,), (1,)),
+    lambda x: x.as_strided((2,), (1,)).detach(),
+    lambda x: x.as_strided((2,), (1,)),
+)
+
+
+@pytest.mark.parametrize("window", range(len(WINDOWS)))
+@pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_windows_of_what_is_detached(
+    window: int, is_written: bool, gradients: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``as_strided`` sees past the detached tensor to its memory, and has its flags."""
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+
+    def program(x: torch.Tensor) -> Any:
+        view = WINDOWS[window](x)
+        if is_written:
+            view.neg_()
+        return view
+
+    def seen(function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        x = torch.arange(4.0, requires_grad=True)
+        with torch.set_grad_enabled(gradients):
+            view = function(x * 1 if gradients else x)
+        facts = view.requires_grad, view._is_view(), view._version, view.tolist()
+        try:
+            return *facts, view.is_leaf
+        except RuntimeError as error:  # the base requires gradients, and knew of no write
+            return *facts, str(error)
+
+    assert seen(weft.compile(program)) == seen(program)

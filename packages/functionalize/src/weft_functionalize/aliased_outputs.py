@@ -404,7 +404,7 @@ class _UserOutputs:
     def _detached(self, value: torch.Tensor) -> list[torch.fx.Node]:
         """The results of ``detach`` that a value is a view of, or is itself, the last one first."""
         path = self._aliases.path_to_origin(self._recorder.node_of(value))
-        return [edge.view for edge in path if edge.access.target is torch.ops.aten.detach.default]
+        return [edge.view for edge in path if edge.is_detached]
 
 
 def _is_laid_out_as(node: torch.fx.Node, origin: torch.fx.Node) -> bool:

@@ -60,7 +60,7 @@ def may_write_behind(frame: FrameInput, is_break: bool) -> bool:
 def may_have(
     code: types.CodeType, names: Mapping[str, Any], wanted: Set[str], depth: int = _CALLS_DEEP
 ) -> bool:
-    """Whether ``code``, or what it calls by a name among the globals ``names``, has a ``wanted`` attribute."""
+    """Whether ``code``, or what it calls by a name among the globals ``names``, has one of the attributes."""
     if not wanted.isdisjoint(code.co_names) and any(
         instruction.argval in wanted
         for instruction in dis.get_instructions(code)

@@ -30,6 +30,9 @@ _UNDECLARED_VIEWS = frozenset(
     }
 )
 
+_DETACHED = "detached"
+"""Key of the metadata of an ``as_strided`` of what was detached from the tensor that it has become a view of."""
+
 
 @dataclass(frozen=True, eq=False)
 class ViewEdge:
@@ -48,6 +51,11 @@ class ViewEdge:
         """Whether autograd does not take the view for one of its base: a write to it changes data only."""
         unseen = GRADIENTS_DISABLED in self.access.meta
         return unseen or self.access.target is aten.detach.default
+
+    @property
+    def is_detached(self) -> bool:
+        """Whether the view says of gradients what it was made to say, and not what its base says."""
+        return self.access.target is aten.detach.default or _DETACHED in self.access.meta
 
 
 @dataclass
@@ -163,8 +171,11 @@ def _strided_origin(node: torch.fx.Node, base: torch.fx.Node, aliases: AliasGrap
             "take it of the tensor that the view is of",
         )
     placement = (list(view.shape), list(view.stride()), view.storage_offset() - start)
-    if any(edge.is_unseen for edge in aliases.path_to_origin(base)):
+    path = list(aliases.path_to_origin(base))
+    if any(edge.is_unseen for edge in path):
         node.meta[GRADIENTS_DISABLED] = True
+    if any(edge.is_detached for edge in path):
+        node.meta[_DETACHED] = True
     node.args = (origin, *with_numbers(placement, NumberNodes(node.graph).node_of))
     node.kwargs = {}
     return origin
