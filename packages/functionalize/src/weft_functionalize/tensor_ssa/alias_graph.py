@@ -31,7 +31,7 @@ _UNDECLARED_VIEWS = frozenset(
 )
 
 _DETACHED = "detached"
-"""Key of the metadata of an ``as_strided`` of what was detached from the tensor that it has become a view of."""
+"""Key of the metadata of an ``as_strided`` of what was detached from the tensor that it is now a view of."""
 
 
 @dataclass(frozen=True, eq=False)
