@@ -219,6 +219,32 @@ def products_in_a_loop(x, w):
     return h * 2
 
 
+def written_by_a_loop(x, w):
+    """What the loop writes to begins without gradients, and has none where no iteration runs."""
+    out, k = torch.zeros(4, dtype=x.dtype), 0
+    while k < 4 and x.sum() > k:
+        out[k] = (x * w).sum() * (k + 1)
+        k += 1
+    return out + 0
+
+
+def written_by_a_loop_and_returned(x, w):
+    out, h = torch.zeros(3, dtype=x.dtype), x.detach()
+    while h.norm() > 0.5:
+        h = h * 0.4
+        out += h * w
+    return out
+
+
+def written_by_two_loops(x, w):
+    out, h = torch.zeros(2, 3, dtype=x.dtype), x.detach()
+    for k in range(2):
+        while h.norm() > 1 - 0.5 * k:
+            h = h * 0.4
+            out[k] += h * w
+    return out.sin()
+
+
 PROGRAMS = [
     one_sided,
     early_return,
@@ -240,6 +266,9 @@ PROGRAMS = [
     loop_in_a_branch_side,
     detached_in_a_loop,
     products_in_a_loop,
+    written_by_a_loop,
+    written_by_a_loop_and_returned,
+    written_by_two_loops,
 ]
 
 
@@ -304,6 +333,31 @@ def test_parameters_keep_no_gradient_and_the_optimizer_skips_them(scale: float) 
         found.append([p.detach() for p in model.parameters()])
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_gradients_that_a_loop_may_write_to_an_argument() -> None:
+    """Data would decide whether a tensor of the caller's has gradients."""
+
+    def function(x, w, out):
+        h = x.detach()
+        while h.norm() > 0.5:
+            h = h * 0.4
+            out += h * w
+        return h
+
+    found = []
+    for called in (function, weft.compile(function)):
+        for make in CALLS["w"]:
+            x, w = make()
+            out = torch.zeros(3, dtype=x.dtype)
+            called(x, w, out)
+            if out.requires_grad:
+                out.sum().backward()
+            found.append((out.requires_grad, out.detach(), w.grad))
+    count = len(CALLS["w"])
+    for ours, theirs in zip(found[count:], found[:count], strict=True):
+        assert ours[0] == theirs[0] and (ours[2] is None) == (theirs[2] is None)
+        torch.testing.assert_close(ours[1:], theirs[1:], equal_nan=True)
 
 
 def test_questions_about_gradients_break() -> None:

@@ -312,12 +312,17 @@ class _Loop:
     def _pass_gradients(
         self, values: Sequence[Any], seen: Collection[int], sources: Mapping[int, Sources]
     ) -> None:
-        """Let what the loop writes have the gradients that it writes to it."""
-        if not self._runs() and self.gaining.difference(self.carried):
+        """Let what the loop writes have the gradients that it writes to it.
+
+        It may have no iteration: then data decides whether there are any, as for a result.
+        :raises Unsupported: data would decide that of a caller's tensor, which has a history outside.
+        """
+        gaining = self.gaining.difference(self.carried)
+        if not self._runs() and any(self.parent.is_of_input(values[p]) for p in gaining):
             raise Unsupported("gradients that depend on whether a loop has an iteration")
         inputs, order = self.body.recorder.inputs, self.body.order(self.taken)
         written = [p for p in sorted(seen) if inputs[order[p]].value.requires_grad]
-        unwritten = self.gaining.difference(self.carried, written)
+        unwritten = gaining.difference(written)
         self.parent.give_gradients(*((values[p], sources[p]) for p in (*written, *unwritten)))
 
     def _count_writes(self, values: Sequence[Any], written: Collection[int]) -> None:
