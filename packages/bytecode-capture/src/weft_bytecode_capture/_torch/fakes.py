@@ -334,6 +334,17 @@ def hold_constant(mode: FakeTensorMode, fake: FakeTensor, value: torch.Tensor) -
     mode.fake_tensor_converter.add_constant_storage_mapping(fake)
 
 
+def is_recorded(tensor: torch.Tensor) -> bool:
+    """Whether autograd saw how a tensor that requires gradients was made, if it is one of several views
+    whose base was written to since, too: of these it raises where it is asked for the history."""
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:
+        autograd: Any = torch._C._autograd
+        unseen = autograd.CreationMeta.NO_GRAD_MODE, autograd.CreationMeta.INFERENCE_MODE
+        return autograd._get_creation_meta(tensor) not in unseen
+
+
 @contextlib.contextmanager
 def errors_unlogged() -> Iterator[None]:
     """Fake tensors log the traceback of whatever an operator raises; here the caller handles it."""

@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from ...._torch import HigherOrderOperator, storage_identity
+from ...._torch.fakes import is_recorded
 from ...graph.node_calls import run_call
 from ...graph.purity import writes
 from ...models.torch.tensor import TensorVariable
@@ -105,4 +106,4 @@ def _recorded(node: torch.fx.Node) -> bool:
     requiring = [v for v in every if isinstance(v, torch.Tensor) and v.requires_grad]
     if not requiring:
         return torch.is_grad_enabled()
-    return requiring[0].grad_fn is not None
+    return is_recorded(requiring[0])
