@@ -130,3 +130,83 @@ def test_a_callee_that_looks_at_its_caller():
         return y * len(name_of_caller()), name_of_caller()
 
     check(program, [(torch.ones(2),)], fullgraph=False)
+
+
+def bound_by_exec(x):
+    exec("factor = x.dim() + 1")
+    return x * locals()["factor"]
+
+
+def read_by_eval(x):
+    exec("factor = 3")
+    return x * eval("factor")
+
+
+def defined_by_exec(x):
+    exec("def inner(value): return value * 2")
+    return locals()["inner"](x)
+
+
+def added_to_the_dict(x):
+    namespace = locals()
+    namespace["added"] = 4
+    y = x + 1
+    return y, sorted(locals()), vars() is namespace
+
+
+def in_a_loop(x):
+    for number in range(2):
+        vars().setdefault("first", number)
+        x = x + 1
+    return x, sorted(vars())
+
+
+def behind_a_break(x):
+    y = x + 1
+    time.sleep(0)
+    exec("factor = 3")
+    y = y * 2
+    return y * locals()["factor"]
+
+
+def once(x):
+    y = x + 1
+    names = sorted(locals())
+    return y * 2, names
+
+
+def of_their_own(x):
+    names = {"x": x}
+    exec("y = x + 1", names)
+    return names["y"] * eval("z", {"z": 3}), vars(EVENTS.__class__) is vars(list)
+
+
+def of_an_inner_function(x):
+    return bound_by_exec(x + 1) * 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(bound_by_exec, read_by_eval, defined_by_exec, added_to_the_dict, in_a_loop),
+        *(behind_a_break, once, of_their_own, of_an_inner_function),
+    ],
+)
+def test_the_dict_of_a_frames_locals(function):
+    """One for each frame until CPython 3.12, a new one for each call from 3.13 on."""
+    x = torch.randn(3)
+    compiled = compile_frames(function, run_graph)
+    for _ in range(2):
+        try:
+            expected = function(x)
+        except KeyError as error:
+            with pytest.raises(KeyError, match=str(error)):
+                compiled(x)
+        else:
+            assert_alike(compiled(x), expected)
+
+
+def assert_alike(found, expected):
+    found, expected = (r if isinstance(r, tuple) else (r,) for r in (found, expected))
+    torch.testing.assert_close(found[0], expected[0])
+    assert found[1:] == expected[1:]

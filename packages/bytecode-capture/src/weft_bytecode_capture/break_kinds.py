@@ -351,6 +351,10 @@ _CONTROL = {
     "frame object": BreakKind(
         "it shows the frame that runs, which in captured code is another one"
     ),
+    "locals of a frame": BreakKind(
+        "it reads or binds the frame's locals as a dict, which captured code does not keep",
+        ("name the variables, or give exec and eval dicts of their own",),
+    ),
     "container of an unknown kind": BreakKind(_OPAQUE),
     "operator of a builtin type": BreakKind(_NOT_MODELLED),
     "change of the tracer": BreakKind(

@@ -142,6 +142,7 @@ def reachable(
 _FRAME_READERS = frozenset(
     {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "breakpoint"}
 )
+_NAMESPACE_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _READS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"})
 _WRITES = frozenset({"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
 
@@ -155,6 +156,18 @@ def reads_frame(code: types.CodeType) -> bool:
     loaded = [i.argval for i in dis.get_instructions(code) if i.opname.startswith("LOAD_")]
     pairs = zip(["", *loaded], loaded, strict=False)
     return any(name == "stack" and before != "torch" for before, name in pairs)  # inspect.stack
+
+
+def reads_namespace_again(code: types.CodeType) -> bool:
+    """Whether the code may ask more than once for the dict of its frame's locals, or run text in that."""
+    instructions = list(dis.get_instructions(code))
+    places = [
+        i.offset
+        for i in instructions
+        if i.opname in ("LOAD_GLOBAL", "LOAD_NAME") and i.argval in _NAMESPACE_READERS
+    ]
+    loops = [(i.argval, i.offset) for i in instructions if "JUMP_BACKWARD" in i.opname]
+    return len(places) > 1 or any(first <= p <= last for p in places for first, last in loops)
 
 
 def live_locals(decoded: DecodedCode) -> list[frozenset[str]]:

@@ -29,6 +29,7 @@ from ...variables.python_protocols import (
 from ..containers.sequences import ListVariable, TupleVariable, sort_variables
 from ..containers.sets import SetVariable
 from ..containers.slices import index_value
+from ..functions.tracing import namespace_is_seen
 from ..iterators.builtin_iterators import LazyIteratorVariable
 from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
@@ -76,7 +77,9 @@ def _delattr(evaluator: Evaluator, target: Variable, name: Variable, /) -> None:
 
 
 @model(vars)
-def _vars(evaluator: Evaluator, value: Variable, /) -> Variable:
+def _vars(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
+    if value is None:
+        raise namespace_is_seen(evaluator, vars, has_own=False)
     return value.get_attribute(evaluator, "__dict__")
 
 

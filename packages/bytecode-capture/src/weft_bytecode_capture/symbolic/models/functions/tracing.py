@@ -1,10 +1,11 @@
-"""What shows a frame as it is: tracers, profilers, debuggers, and frame objects."""
+"""What shows a frame as it is: tracers, profilers, debuggers, frame objects, and the dict of its locals."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+from ....code_objects.flow import reads_namespace_again
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
@@ -28,3 +29,25 @@ def _frame(evaluator: Evaluator, depth: Variable | None = None, /) -> Variable:
     if evaluator.frame.parent is None and depth is None:
         raise FrameIsSeen(kind, context)
     raise Unsupported(kind, context)
+
+
+_KEEPS_NAMESPACE = sys.version_info < (3, 13)
+"""Whether a frame has one dict of its locals, in which what ``exec`` binds and others add stays."""
+
+
+@models(locals, exec, eval)
+def _namespace(
+    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
+) -> Variable:
+    raise namespace_is_seen(evaluator, function, has_own=len(arguments) + len(keywords) > 1)
+
+
+def namespace_is_seen(evaluator: Evaluator, function: Any, has_own: bool) -> Unsupported:
+    """What to raise where the dict of a frame's locals is asked for, if the function ``has_own`` none.
+
+    A resume function would have another dict than what the frame has had before.
+    """
+    code = evaluator.frame.code
+    kind, context = "locals of a frame", f"{function.__name__}() in {code.co_qualname}"
+    seen = _KEEPS_NAMESPACE and not has_own and evaluator.frame.parent is None
+    return (FrameIsSeen if seen and reads_namespace_again(code) else Unsupported)(kind, context)
