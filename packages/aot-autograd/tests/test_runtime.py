@@ -296,6 +296,31 @@ def test_nothing_is_left_after_an_error_in_backward() -> None:
         result.backward()
 
 
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_generators_are_asked_for_their_states_where_attention_drops_some(
+    p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def program(q: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, q, q, None, p).sin()
+
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        weft_aot_autograd.runtime, "RandomState", lambda d: asked.append(d) or RandomState(d)
+    )
+    q = leaf(2, 4, 8)
+    compiled = train(program, [q])[0]
+    torch.manual_seed(0)
+    (result,) = compiled(q)
+    assert len(asked) == (p > 0)
+    torch.manual_seed(0)
+    torch.testing.assert_close(result, program(q))
+    (first,) = torch.autograd.grad(result.sum(), [q], create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), [q])
+    if p == 0:
+        (first,) = torch.autograd.grad(program(q).sum(), [q], create_graph=True)
+        torch.testing.assert_close(second, torch.autograd.grad(first.square().sum(), [q])[0])
+
+
 @pytest.mark.parametrize(("p", "train"), [(0.3, True), (0.0, True), (1.0, True), (0.5, False)])
 def test_dropout_drawn_again(p, train):
     x, state = torch.randn(50), RandomState(())

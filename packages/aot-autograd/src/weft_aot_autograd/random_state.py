@@ -72,7 +72,7 @@ class _DrawsFrom(TorchDispatchMode):
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded not in func.tags or _drops_nothing(func, args, kwargs):
+        if torch.Tag.nondeterministic_seeded not in func.tags or drops_nothing(func, args, kwargs):
             return func(*args, **kwargs)
         generator = self._generators[_device(args, kwargs)]
         if func is aten.native_dropout.default:
@@ -83,7 +83,7 @@ class _DrawsFrom(TorchDispatchMode):
         return drawing(*args, **kwargs, generator=generator)
 
 
-def _drops_nothing(operator: OpOverload, args: Any, kwargs: Any) -> bool:
+def drops_nothing(operator: OpOverload, args: Any, kwargs: Any) -> bool:
     """Whether an operator that draws for its dropout alone, as attention does, is told to drop nothing."""
     for position, argument in enumerate(operator._schema.arguments):
         if argument.name in ("dropout", "dropout_p"):

@@ -19,6 +19,7 @@ from .joint_graph import PartitionedGraph
 from .missing_derivatives import MissingDerivatives
 from .partial_backward import is_linear, partial_backward
 from .partition import BackwardSegment
+from .random_state import drops_nothing
 from .repeated_backward import RepeatedBackward
 from .replay import GradientModeInterpreter, run_operators
 from .saved_layout import SavedLayout, gather
@@ -92,13 +93,17 @@ def _devices(nodes: Iterable[torch.fx.Node]) -> set[torch.device]:
 
 
 def _draws(module: torch.fx.GraphModule) -> list[Any]:
-    """The operators that draw from torch's random numbers, in order, those of regions last."""
+    """The operators that draw from torch's random numbers, in order, those of regions last.
+
+    Attention without dropout draws none: to ask for the generators' states takes as long as several launches.
+    """
     graphs = (m.graph for m in module.modules() if isinstance(m, torch.fx.GraphModule))
     return [
         node.target
         for graph in graphs
         for node in graph.nodes
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        and not drops_nothing(node.target, node.args, node.kwargs)
     ]
 
 
