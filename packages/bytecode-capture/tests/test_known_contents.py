@@ -242,3 +242,22 @@ def test_sizes_are_not_relied_on_where_no_value_is_found() -> None:
         assert torch.equal(result.result, function(weights, ids))
         graphs.append(len(result.graphs))
     assert graphs[2:] == [0, 0, 0]
+
+
+def axes_made_by_arange(x):
+    return torch.sum(x, dim=torch.arange(2, len(x.shape)).tolist())
+
+
+def count_made_of_constants(x):
+    count = torch.tensor([2, 3]).prod().item()
+    return x.flatten()[:count] * torch.ones(count)
+
+
+@pytest.mark.parametrize("function", [axes_made_by_arange, count_made_of_constants])
+def test_what_the_frame_makes_of_constants_is_known(function) -> None:
+    """Also where no input holds small integers, and behind no break."""
+    captured = capture(function, options=CaptureOptions(fullgraph=True))
+    for batch in (2, 3, 4):
+        x = torch.randn(batch, 3, 4, 5)
+        found = captured(x)
+        torch.testing.assert_close(found.result, function(x))

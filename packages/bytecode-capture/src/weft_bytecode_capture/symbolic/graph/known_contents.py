@@ -62,8 +62,17 @@ class _Unknown(Exception):
 
 
 def has_small_integers(graph: Graph) -> bool:
-    """Whether some input's contents could be guarded."""
-    return any(_is_small(tensor) for _, tensor, _ in graph.given)
+    """Whether some input's contents could be guarded, or the frame makes such a tensor of constants."""
+    if any(_is_small(tensor) for _, tensor, _ in graph.given):
+        return True
+    calls = (n for n in graph.outermost.nodes if n.op == "call_function" and not n.all_input_nodes)
+    made = (node.meta.get("example_value") for node in calls)
+    return any(
+        isinstance(value, torch.Tensor)
+        and all(type(size) is int for size in value.shape)
+        and _is_small(value)
+        for value in made
+    )
 
 
 def known_contents(evaluator: Evaluator, tensor: Tensor) -> torch.Tensor | None:

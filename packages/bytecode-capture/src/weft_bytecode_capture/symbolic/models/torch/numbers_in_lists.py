@@ -18,7 +18,7 @@ from ..containers.sequences import ListVariable, TupleVariable
 from ..containers.unread_tuples import is_tuple
 from ..numbers.data_numbers import DataFloatVariable, Range, depends_on_data
 from ..numbers.symbolic_range import SymbolicRangeVariable
-from .tensor import TensorVariable
+from .tensor import TensorVariable, tensor_of
 
 
 def number_at(evaluator: Evaluator, items: list[Variable], place: Variable) -> Variable | None:
@@ -63,6 +63,46 @@ def within(evaluator: Evaluator, number: Variable, bounds: Range) -> Variable:
         for compare, bound in ((operator.ge, bounds.least), (operator.le, bounds.most)):
             require_compared(evaluator.graph, compare, number, ConstantVariable(bound))
     return number
+
+
+def with_listed_tensors(evaluator: Evaluator, tensor: TensorVariable, key: Variable) -> Variable:
+    """A subscript of ``tensor`` with one tensor in the place of each sequence of places in tensors.
+
+    Of ``x[rows, columns]``, where ``rows, columns = zip(*places)``, torch itself would read every element.
+    """
+    if not is_tuple(key) or not any(isinstance(i, _SEQUENCES) for i in key.iterate(evaluator)):
+        return key
+    items = list(key.iterate(evaluator))
+    found = [_stacked(evaluator, tensor, item) for item in items]
+    changed = any(new is not old for new, old in zip(found, items, strict=True))
+    return TupleVariable(found) if changed else key
+
+
+def _stacked(evaluator: Evaluator, tensor: TensorVariable, part: Variable) -> Variable:
+    if not isinstance(part, _SEQUENCES):
+        return part
+    items = part.items(evaluator)
+    held = [item for item in items if isinstance(item, TensorVariable)]
+    numbers = [item for item in items if not isinstance(item, TensorVariable)]
+    are_places = all(not i.fake.dim() and i.fake.dtype in _PLACES for i in held)
+    if not held or not are_places or not all(map(_is_integer, numbers)):
+        return part
+    options = {"dtype": torch.int64, "device": tensor.fake.device}
+    made = [
+        tensor_of(evaluator, "to", item, **options)
+        if isinstance(item, TensorVariable)
+        else tensor_of(evaluator, torch.full, (), item, **options)
+        for item in items
+    ]
+    return tensor_of(evaluator, torch.stack, ListVariable(made))
+
+
+def _is_integer(item: Variable) -> bool:
+    return item.is_constant() and type(item.as_constant()) is int
+
+
+_SEQUENCES = (ListVariable, TupleVariable)
+_PLACES = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def with_tensors_of_places(evaluator: Evaluator, tensor: TensorVariable, key: Variable) -> Variable:

@@ -415,8 +415,9 @@ class TensorVariable(WithAttributes):
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
         from ...regions.elements import has_position, symbolic_subscript, with_numbers
-        from .numbers_in_lists import with_tensors_of_places
+        from .numbers_in_lists import with_listed_tensors, with_tensors_of_places
 
+        arguments = [with_listed_tensors(evaluator, self, arguments[0]), *arguments[1:]]
         if evaluator.graph.shapes.any_symbolic and not evaluator.graph.is_in_region:
             key = with_tensors_of_places(evaluator, self, arguments[0])
             arguments = [key, *arguments[1:]]
