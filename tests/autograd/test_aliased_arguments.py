@@ -1,7 +1,7 @@
 """Arguments that are views of one another, written through one of them behind autograd's back or with it.
 
-Each program is compiled once and called with arguments that alias each other in other ways in each call; results,
-flags and gradients are eager's.
+Each program is compiled once and called with arguments that alias each other in other ways in each call;
+results, flags and gradients are eager's.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def cases() -> Iterator[Any]:
     for k, (write, take, read, second) in enumerate(
         itertools.product(WRITES, TAKES, range(len(READS)), (False, True))
     ):
-        marks = [pytest.mark.slow] if k % 21 else []
+        marks = [pytest.mark.slow] if k % 41 else []
         yield pytest.param(write, take, read, second, marks=marks)
 
 
