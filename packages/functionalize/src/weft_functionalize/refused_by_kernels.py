@@ -300,7 +300,8 @@ def _refusal_of_large(call: _Call) -> Exception | None:
 
 def _has_window(operator: OpOverload) -> bool:
     """Whether numbers say which part of a tensor another one takes: of other sizes it may not fit."""
-    return {"start", "end"} <= {argument.name for argument in schema_arguments(operator)}
+    names = {argument.name for argument in schema_arguments(operator)}
+    return {"start", "end"} <= names or {"offset", "dim1", "dim2"} <= names
 
 
 def _smaller_sizes(call: _Call) -> dict[int, int]:
