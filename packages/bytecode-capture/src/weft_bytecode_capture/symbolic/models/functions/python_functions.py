@@ -279,7 +279,7 @@ class NewFunctionVariable(FunctionVariable):
 
     def _annotation_dictionary(self, evaluator: Evaluator) -> Variable:
         if self._annotate is not None:
-            values = ConstantVariable(_VALUES)
+            values = ConstantVariable(VALUES)
             made = evaluator.call_function(self._annotate, [values])
             self.attributes["__annotations__"] = made
             return made
@@ -377,7 +377,7 @@ _WRITABLE = (
 )  # fmt: skip
 
 
-_VALUES = 1  # what a function that gives annotations is asked for, as annotationlib numbers it
+VALUES = 1  # what a function that gives annotations is asked for, as annotationlib numbers it
 
 
 def _with_attributes(

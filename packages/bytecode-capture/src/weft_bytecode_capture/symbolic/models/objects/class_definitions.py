@@ -20,6 +20,7 @@ from typing import Any
 from weft_guards import AttributeSource, ConstantSource, Source, TypeIs
 
 from ....unsupported import Unsupported
+from ...captured_exception import CapturedException
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
@@ -29,7 +30,7 @@ from ..builtins.methods import BuiltinMethodVariable
 from ..containers.mappings import DictVariable
 from ..containers.unread_tuples import is_tuple
 from ..functions.cells import CellVariable
-from ..functions.python_functions import KnownFunctionVariable, NewFunctionVariable
+from ..functions.python_functions import VALUES, KnownFunctionVariable, NewFunctionVariable
 from ..table import model, models
 from .class_attributes import WrittenAttribute, is_builtin_descriptor
 from .classes import ClassVariable
@@ -91,10 +92,11 @@ def _made_of(
     """The class that a namespace makes."""
     found: dict[str, Any] = {}
     written: dict[str, Variable] = {}
-    if not _LAZY_ANNOTATIONS.isdisjoint(namespace):
-        raise Unsupported(_KIND, f"{name}, with annotations")
     for key, value in namespace.items():
         if key in _CELLS:
+            continue
+        if key in _LAZY_ANNOTATIONS:
+            written |= {"__annotate__": value, "__annotations__": LazyAnnotationsVariable(value)}
             continue
         known = _object_of(evaluator, value)
         if known is not None and type(known[0]) is dict:
@@ -113,6 +115,27 @@ def _made_of(
 _CELLS = frozenset({"__classcell__", "__classdictcell__"})
 """What the body of a class leaves for the class that is made of it."""
 _LAZY_ANNOTATIONS = frozenset({"__annotate__", "__annotate_func__"})  # functions, since 3.14
+
+
+class LazyAnnotationsVariable(Variable):
+    """Annotations of a new class that nothing has asked for yet: till then names may be bound anew."""
+
+    def __init__(self, annotate: Variable) -> None:
+        self.annotate = annotate
+
+    def evaluated(self, evaluator: Evaluator, kind: Any) -> dict[str, Any]:
+        """What the function gives, which is the class's own from then on."""
+        text = f"{kind.__qualname__}, with annotations that are not known"
+        try:
+            values = evaluator.call_function(self.annotate, [ConstantVariable(VALUES)])
+        except CapturedException as error:  # of a name that nothing is bound to yet
+            raise Unsupported(_KIND, text) from error
+        known = _object_of(evaluator, values)
+        if known is None:
+            raise Unsupported(_KIND, text)
+        kind.__annotations__ = known[0]
+        evaluator.state.write_to_class(kind, "__annotations__", WrittenAttribute(values))
+        return kind.__annotations__  # type: ignore[no-any-return]
 
 
 def made_class(evaluator: Evaluator, kind: type) -> Variable:
@@ -307,7 +330,11 @@ def _process_class(evaluator: Evaluator, cls: Variable, *flags: Variable) -> Var
     makes_another = dict(zip(names, settings, strict=False)).get("slots")
     if kind is None or not evaluator.state.is_made(kind) or makes_another:
         raise Unsupported(_KIND, f"dataclass {cls!r}")
-    fields = vars(kind).get("__annotations__", {})
+    lazy = evaluator.state.class_writes.get((kind, "__annotations__"))
+    if lazy is not None and isinstance(lazy.variable, LazyAnnotationsVariable):
+        fields = lazy.variable.evaluated(evaluator, kind)
+    else:
+        fields = vars(kind).get("__annotations__", {})
     if fields is _ELSEWHERE:
         raise Unsupported(_KIND, f"dataclass {cls!r}, with annotations that are not known")
     for name in fields:
