@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 from weft_guards import AttributeSource, Source, TypeIs
 
@@ -279,12 +279,31 @@ def _add_entries(evaluator: Evaluator, self: DictVariable, other: Variable) -> N
         for position, pair in enumerate(other.iterate(evaluator)):
             where = f"dictionary update sequence element #{position}"
             if pair.is_constant() and not hasattr(pair.python_type(), "__iter__"):
-                evaluator.raise_error(TypeError, f"cannot convert {where} to a sequence")
+                _no_pair(evaluator, f"annot convert {where} to a sequence")
             parts = pair.iterate(evaluator)
             if len(parts) != 2:
                 message = f"{where} has length {len(parts)}; 2 is required"
                 evaluator.raise_error(ValueError, message)
             self.store(evaluator, *parts)
+
+
+def _no_pair(evaluator: Evaluator, text: str) -> NoReturn:
+    """The error that says so, since 3.14 in a note."""
+    if not _TELLS_IN_NOTES:
+        evaluator.raise_error(TypeError, f"c{text}")
+    evaluator.raise_error(TypeError, "object is not iterable", __notes__=[f"C{text}"])
+
+
+def _tells_in_notes() -> bool:
+    no_pairs: Any = [0]
+    try:
+        dict(no_pairs)
+    except TypeError as error:
+        return hasattr(error, "__notes__")
+    raise AssertionError("0 is no pair")
+
+
+_TELLS_IN_NOTES = _tells_in_notes()
 
 
 @method_model("__reversed__", *_READABLE)

@@ -46,11 +46,12 @@ register_constant_types(*(type(form) for form in _EXAMPLES if not isinstance(for
 
 @method_model(
     "__class_getitem__", list, tuple, dict, set, frozenset, type, collections.deque,
-    collections.OrderedDict, collections.defaultdict,
+    collections.OrderedDict, collections.defaultdict, types.UnionType,  # Union itself, since 3.14
 )  # fmt: skip
 def _parametrise(evaluator: Evaluator, kind: Any, parameters: Variable, /) -> Variable:
     """``list[Tensor]``: classes within it are known to the guard set."""
-    return evaluator.wrap_known(kind[_value_of(evaluator, parameters)])
+    given = _value_of(evaluator, parameters)
+    return evaluator.wrap_known(evaluator.pure(operator.getitem, kind, given))
 
 
 def _subscript(evaluator: Evaluator, form: ConstantVariable, parameters: Variable, /) -> Variable:
