@@ -72,3 +72,40 @@ def test_memory_is_eagers(name: str, layout: str, monkeypatch: pytest.MonkeyPatc
         found = after(function, layout)
         torch.testing.assert_close(found[:2], expected[:2], rtol=0, atol=0)
         assert found[2:] == expected[2:]
+
+
+WRITES: tuple[Callable[[Tensor], Any], ...] = (
+    lambda x: x.view(-1)[0].fill_(0.5),
+    lambda x: x.mul_(2),
+    lambda x: x.detach().mul_(2),
+    lambda x: x[0].add_(1),
+    lambda x: x.data.zero_(),
+)
+
+
+@pytest.mark.parametrize("write", range(len(WRITES)))
+@pytest.mark.parametrize("of_a_leaf", [False, True])
+@pytest.mark.parametrize("of_a_result", [False, True])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_writes_to_what_requires_gradients(
+    write: int, of_a_leaf: bool, of_a_result: bool, enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In inference mode autograd does not look on, whatever the tensor is."""
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+
+    def program(x: Tensor) -> Tensor:
+        h = x * 2 if of_a_result else x
+        with torch.inference_mode(), torch.set_grad_enabled(enabled):
+            WRITES[write](h)
+        return h * 3
+
+    def observed(function: Callable[[Tensor], Tensor]) -> Any:
+        leaf = torch.linspace(1, 2, 3, dtype=torch.float64, requires_grad=True)
+        x = leaf if of_a_leaf else leaf * 1
+        result = function(x)
+        (gradient,) = torch.autograd.grad(result.sum(), leaf)
+        return result.tolist(), x.tolist(), x._version, gradient.tolist()
+
+    compiled = weft.compile(program)
+    for _ in range(2):
+        assert observed(compiled) == observed(program)

@@ -471,7 +471,8 @@ class GradientHistory:
 
     def reach(self, tensor: torch.Tensor) -> Reach:
         """The inputs that have a gradient, be it zero, when ``tensor`` alone has."""
-        if not tensor.requires_grad or is_unrecorded_view(tensor):
+        recorded = tensor.requires_grad and not torch.is_inference_mode_enabled()
+        if not recorded or is_unrecorded_view(tensor):
             return Reach(frozenset(), frozenset())
         start = get_gradient_edge(tensor).node
         certain, possible = (
