@@ -359,3 +359,7 @@ def runs_in_backward() -> bool:
 def is_process_group_made() -> bool:
     """Whether wrappers of modules may have hooks at the nodes that add up gradients."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+ASARRAY_KEEPS_FLAG = torch.__version__ >= "2.13"
+"""Whether ``asarray`` of a tensor leaves its ``requires_grad`` where it is given none; else it clears it."""

@@ -70,7 +70,7 @@ from .optional_gradients import OptionalGradients
 from .placeholder_names import readable_name
 from .present_values import PresentValues
 from .purity import is_data_of, is_idle
-from .refused_calls import break_kind, refuse_no_classes, refuse_start_in_tensor, require_dense
+from .refused_calls import break_kind, refuse_by_arguments, require_dense
 from .region_histories import RegionHistories
 from .repeated_calls import RepeatedCalls
 from .size_nodes import needed_inputs, size_node
@@ -418,8 +418,7 @@ class GraphBuilder:
             return changed
         if has_number((*arguments, *keywords.values())):
             return call_with_numbers(evaluator, target, arguments, keywords)
-        refuse_start_in_tensor(target, arguments, keywords)
-        refuse_no_classes(target, arguments, keywords)
+        refuse_by_arguments(target, arguments, keywords)
         arguments, keywords = with_sizes_read(evaluator, target, arguments, keywords)
         self._refuse_data_in_regions(arguments)
         if self.shapes.data and not self.is_in_region:  # a region checks its counter's rows

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..._torch import ASARRAY_KEEPS_FLAG
 from ..._torch.fakes import DynamicOutputShapeException, needs_data, runs_on_no_fakes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
 from ..models.torch.tensor import TensorVariable
@@ -34,26 +35,54 @@ def require_dense(target: Any, values: Iterable[Any]) -> None:
             raise Unsupported("tensor of unusual kind", f"quantized, at {target}")
 
 
-def refuse_start_in_tensor(
+def refuse_by_arguments(
     target: Any, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
 ) -> None:
-    """Break at ``narrow`` by a tensor: where its view begins, fakes make a number that nothing gives."""
-    if getattr(target, "__name__", target) != "narrow":
+    """Break at calls that eager has to make for the sake of their arguments, which fakes don't show."""
+    name = getattr(target, "__name__", target)
+    if not isinstance(name, str) or not (arguments or keywords):
         return
+    name = name.partition(".")[0]
+    if name == "narrow":
+        _refuse_start_in_tensor(arguments, keywords)
+    elif name == "one_hot":
+        _refuse_no_classes(arguments, keywords)
+    elif name in ("asarray", "lift_fresh") and isinstance(
+        next(iter(arguments), None), TensorVariable
+    ):
+        _refuse_given_back(name, arguments, keywords)
+
+
+def _refuse_start_in_tensor(
+    arguments: Sequence[Variable], keywords: Mapping[str, Variable]
+) -> None:
+    """Break at ``narrow`` by a tensor: where its view begins, fakes make a number that nothing gives."""
     start = keywords.get("start", arguments[2] if len(arguments) > 2 else None)
     if isinstance(start, TensorVariable):
         raise Unsupported("value of a tensor as a Python object", "the start of narrow()")
 
 
-def refuse_no_classes(
-    target: Any, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
-) -> None:
+def _refuse_no_classes(arguments: Sequence[Variable], keywords: Mapping[str, Variable]) -> None:
     """Break at ``one_hot`` of no classes, which eager refuses; what it is made of takes them."""
-    if getattr(target, "__name__", target) != "one_hot" or not (arguments or keywords):
-        return
     classes = keywords.get("num_classes", arguments[1] if len(arguments) > 1 else None)
     if getattr(classes, "value", None) == 0:
         raise Unsupported(OPERATOR_REJECTS, "one_hot of no classes")
+
+
+def _refuse_given_back(
+    name: str, arguments: Sequence[Variable], keywords: Mapping[str, Variable]
+) -> None:
+    """Break where a function gives back the tensor that it is given, and may change its flag.
+
+    With gradients disabled ``asarray`` makes a copy that says of gradients what the tensor says.
+    """
+    given = arguments[0] if arguments else None
+    if not isinstance(given, TensorVariable):
+        return
+    changes = "requires_grad" in keywords or (given.fake.requires_grad and not ASARRAY_KEEPS_FLAG)
+    copies = (keywords or len(arguments) > 1) and not torch.is_grad_enabled()
+    if name == "lift_fresh" or changes or copies:
+        raise Unsupported("tensor that a function gives back", f"{name} of a tensor")
 
 
 def break_kind(error: Exception) -> str:
