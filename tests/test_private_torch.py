@@ -196,7 +196,10 @@ OWNERS: dict[str, Callable[[], Any]] = {
         torch.nn.Module,
     ),
     **dict.fromkeys(("_buffers", "_call_impl", "_modules"), torch.nn.Module),
-    **dict.fromkeys(("_backward_fn", "_setup_context_fn"), custom_operator),
+    **dict.fromkeys(
+        ("_backend_fns", "_backward_fn", "_init_fn", "_setup_context_fn"), custom_operator
+    ),
+    "_qualified_op_name": lambda: torch.ops.aten.add,
     "_erased": lambda: next(iter(graph().graph.nodes)),
     **dict.fromkeys(("_root", "_target_to_str"), lambda: graph().graph),
     "_allow_unsafe_data_ptr_access": FakeTensorMode,

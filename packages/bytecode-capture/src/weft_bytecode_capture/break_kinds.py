@@ -355,6 +355,11 @@ _CONTROL = {
         "it reads or binds the frame's locals as a dict, which captured code does not keep",
         ("name the variables, or give exec and eval dicts of their own",),
     ),
+    "changed state that a kernel reads": BreakKind(
+        "an operator's kernel in Python names an object that the program has changed, which is written "
+        "back behind the graph",
+        ("give the operator what it reads as arguments",),
+    ),
     "container of an unknown kind": BreakKind(_OPAQUE),
     "operator of a builtin type": BreakKind(_NOT_MODELLED),
     "change of the tracer": BreakKind(

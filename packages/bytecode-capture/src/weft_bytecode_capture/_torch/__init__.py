@@ -33,6 +33,7 @@ from torch._C import _set_grad_enabled as set_grad_enabled
 from torch._dispatch.python import enable_python_dispatcher
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch._library.custom_ops import OPDEFS as CUSTOM_OPERATORS
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._prims_common import suggest_memory_format as suggested_format
 from torch._refs import expand as checked_expand
@@ -296,6 +297,19 @@ def calls_nested_region(function: Any) -> bool:
     """Whether it is what a function with the mark ``nested_compile_region`` calls with its own body."""
     module = sys.modules.get("torch._higher_order_ops.invoke_subgraph")
     return module is not None and function is getattr(module, "invoke_subgraph_placeholder", None)
+
+
+def python_kernels(operator: Any) -> tuple[types.FunctionType, ...]:
+    """The functions that ``torch.library.custom_op`` was given for an operator, or an overload of one."""
+    if isinstance(operator, OpOverload):
+        name = operator.name().partition(".")[0]
+    elif isinstance(operator, OpOverloadPacket):
+        name = operator._qualified_op_name
+    else:
+        return ()
+    known = CUSTOM_OPERATORS.get(name)
+    found = () if known is None else (known._init_fn, *known._backend_fns.values())
+    return tuple(f for f in found if isinstance(f, types.FunctionType))
 
 
 def is_allowed_in_graph(function: Any) -> bool:
