@@ -39,6 +39,30 @@ def missing(x):
     return x + LOCAL.nothing
 
 
+class Recorder(threading.local):
+    limit = 3
+
+    def __init__(self):
+        self.marked = False
+
+
+RECORDER = Recorder()
+
+
+def marked(x):
+    if RECORDER.marked:
+        raise RuntimeError("marked already")
+    RECORDER.marked = True
+    try:
+        return x + 1, RECORDER.marked
+    finally:
+        RECORDER.marked = False
+
+
+def of_its_class(x):
+    return x + RECORDER.limit, RECORDER.nothing
+
+
 def reset():
     vars(LOCAL).clear()
     LOCAL.scale = 2.0
@@ -47,6 +71,25 @@ def reset():
 @pytest.mark.parametrize("function", [read, counted, kept, deleted])
 def test_in_one_graph(function):
     check(function, [(X,)] * 3, reset=reset, state=lambda: dict(vars(LOCAL)))
+
+
+def test_a_derived_class():
+    check(marked, [(X,)] * 2, reset=reset, state=lambda: dict(vars(RECORDER)))
+    check(of_its_class, [(X,)], fullgraph=False)
+
+
+def test_each_thread_has_its_own_of_a_derived_class():
+    compiled = compile_frames(marked, run_graph, CaptureOptions(fullgraph=True))
+    compiled(X)
+    RECORDER.marked = True
+    found = []
+    thread = threading.Thread(target=lambda: found.append(compiled(X)))
+    thread.start()
+    thread.join()
+    assert torch.equal(found[0][0], X + 1)
+    with pytest.raises(RuntimeError, match="marked already"):
+        compiled(X)
+    RECORDER.marked = False
 
 
 def test_a_missing_attribute():

@@ -1,4 +1,4 @@
-"""``threading.local`` from outside: what the calling thread has in it."""
+"""``threading.local`` from outside, and classes derived from it: what the calling thread has in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
-from ...variables.builder import register_wrapper
+from ...variables.builder import register_predicate
 from ...variables.python_protocols import find_raw
 from .finalizers import require_no_finalizer
 
@@ -19,9 +19,8 @@ from .finalizers import require_no_finalizer
 class ThreadLocalVariable(Variable):
     """Its attributes are read in the thread of the call, as guards read them."""
 
-    kind = threading.local
-
     def __init__(self, value: Any, source: Source) -> None:
+        self.kind = type(value)
         self.value = value
         self.source: Source = source
         self.written: dict[str, Variable | None] = {}  # None: deleted
@@ -56,11 +55,13 @@ class ThreadLocalVariable(Variable):
         evaluator.side_effects.mutated(self)
 
     def _require_own(self, name: str) -> None:
-        if find_raw(threading.local, name) is not None:
+        if find_raw(type(self.value), name) is not None:
             raise Unsupported("attribute of a builtin type", f"{self!r}.{name}")
 
     def _missing(self, evaluator: Evaluator, name: str) -> Variable:
-        message = f"'_thread._local' object has no attribute {name!r}"
+        kind = type(self.value)
+        shown = "_thread._local" if kind is threading.local else kind.__name__
+        message = f"{shown!r} object has no attribute {name!r}"
         return evaluator.raise_error(AttributeError, message, name=name)
 
     def emit_mutation(self, emitter: Emitter) -> None:
@@ -73,10 +74,20 @@ class ThreadLocalVariable(Variable):
                 emitter.run_call(delattr, self, name)
 
     def __repr__(self) -> str:
-        return f"threading.local at {self.source.name()}"
+        return f"{type(self.value).__name__} of threads at {self.source.name()}"
 
 
-@register_wrapper(threading.local)
+_ACCESS = ("__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__slots__")
+
+
+def _has_plain_attributes(value: Any) -> bool:
+    """Whether its attributes are those of ``threading.local``, and what its class has."""
+    return isinstance(value, threading.local) and all(
+        find_raw(type(value), name) is find_raw(threading.local, name) for name in _ACCESS
+    )
+
+
+@register_predicate(_has_plain_attributes, priority=1)
 def _wrap_thread_local(evaluator: Evaluator, value: Any, source: Source) -> Variable:
-    evaluator.guard(source, TypeIs(threading.local))
+    evaluator.guard(source, TypeIs(type(value)))
     return ThreadLocalVariable(value, source)
