@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 import weft
 from torch import Tensor
+from weft.registry import codegens
+
+from tests.fuzz.evaluated import EvaluatedCpp
 
 
 def filled_by_rows(x: Tensor) -> Sequence[Tensor]:
@@ -171,3 +175,65 @@ def test_views_that_a_list_operator_writes_to(also: Callable[[Tensor, Tensor], T
         gradients = [torch.autograd.grad(r.sum(), x, retain_graph=True)[0] for r in results]
         found.append(([r.detach() for r in results], gradients, versions))
     torch.testing.assert_close(found[1], found[0])
+
+
+def _viewed_before(x: Tensor) -> Any:
+    base = x * 2
+    view = base.unsqueeze(1)
+    view -= 1
+    return base, view
+
+
+def _viewed_before_and_behind(x: Tensor) -> Any:
+    base = x.exp()
+    view = base[1:]
+    base.add_(1)
+    return base, view, base[:1]
+
+
+def _viewed_twice(x: Tensor) -> Any:
+    base = x.exp()
+    first = base.view(-1)
+    first[0] = 3.0
+    second = first[1:]
+    base.mul_(2)
+    return base, first, second, second[:1]
+
+
+def _not_written(x: Tensor) -> Any:
+    base = x.exp()
+    return base, base[1:]
+
+
+def _written_by_data(x: Tensor) -> Any:
+    base = x.exp()
+    view = base[1:]
+    base.data.mul_(2)
+    return base, view
+
+
+@pytest.mark.parametrize(
+    "program",
+    [_viewed_before, _viewed_before_and_behind, _viewed_twice, _not_written, _written_by_data],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_bases_that_are_made_to_require_gradients(
+    program: Callable[[Tensor], Any], inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view from before the last write looks for a history, and is no leaf then."""
+    monkeypatch.setitem(codegens, "cpu", EvaluatedCpp)
+
+    def around(x: Tensor) -> Any:
+        found = program(x)
+        if inside:
+            found[0].requires_grad_()
+        return found
+
+    compiled = weft.compile(around)
+    for _ in range(2):
+        told = []
+        for function in (around, compiled):
+            base, *views = function(torch.arange(3.0))
+            base.requires_grad_()
+            told.append([(v.requires_grad, v.is_leaf, v._version, v.tolist()) for v in views])
+        assert told[0] == told[1]

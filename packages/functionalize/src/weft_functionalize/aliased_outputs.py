@@ -226,9 +226,11 @@ class _UserOutputs:
         has_all_gradients = value.requires_grad or not any(v.requires_grad for v in views)
         if self._recorder.node_of(value) is base and not value._is_view() and has_all_gradients:
             return WholeOutput(index)
-        whole, part = self._layout(base), self._layout(self._recorder.node_of(value))
+        node, origin = self._recorder.node_of(value), self._origins[id(value)]
+        whole, part = self._layout(base), self._layout(node)
         view = ViewOfOutput(index, *_view_of(part, whole), covers=_covers(part, whole))
-        return replace(view, refusal=write_refusal(value))
+        is_older = not value.requires_grad and self._is_written_behind(node, origin, whole)
+        return replace(view, refusal=write_refusal(value), is_older=is_older)
 
     def _add_numbers(self) -> None:
         """Return the numbers that depend on data which the places of views are computed from."""

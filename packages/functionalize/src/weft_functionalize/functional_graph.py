@@ -112,8 +112,8 @@ class ViewOfOutput:
     """A view of output ``output_index`` of the graph; ``offset`` is relative to that output's own.
 
     ``reading`` is None where it reads as the base does, else ``offset`` counts in the smaller of both dtypes.
-    ``made_of`` is as for views of inputs.  ``covers``: it has all elements where the output has them, whose
-    own strides it takes: a kernel may give others than torch's fakes promise.
+    ``made_of`` and ``is_older`` are as for views of inputs.  ``covers``: it has all elements where the output
+    has them, whose own strides it takes: a kernel may give others than torch's fakes promise.
     """
 
     output_index: int
@@ -124,6 +124,7 @@ class ViewOfOutput:
     reading: Reading | None = None
     made_of: int | None = None
     covers: bool = False
+    is_older: bool = False
 
 
 @dataclass(frozen=True)

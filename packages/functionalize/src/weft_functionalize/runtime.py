@@ -145,9 +145,7 @@ class _Runtime:
             _output_maker(d, functional, reader)
             for d in sorted(users, key=lambda d: d.position or 0)
         )
-        self._older = tuple(
-            d.position or 0 for d in users if isinstance(d.alias, ViewOfInput) and d.alias.is_older
-        )
+        self._older = tuple(d.position or 0 for d in users if getattr(d.alias, "is_older", False))
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         for position, expected in self._specialized:
@@ -179,11 +177,11 @@ class _Runtime:
         self, inputs: Sequence[Any], taken: Sequence[Any], every: Sequence[Any]
     ) -> tuple[Any, ...]:
         computed = self._compiled(*taken)
-        if self._written_results:
-            count_writes(self._written_results, computed)
         results: list[Any] = [None] * len(self._outputs)
         for k in self._older:
             results[k] = self._outputs[k](every, computed, results)
+        if self._written_results:
+            count_writes(self._written_results, computed)
         if len(self._groups) > 1:
             computed = self._write_and_lead(every, computed, results)
         elif self._write_back:
