@@ -80,3 +80,38 @@ def test_fullgraph_says_how_many_iterations():
     options = CaptureOptions(fullgraph=True, unrolled_limits=((20, 30),))
     with pytest.raises(GraphBreakError, match=r"20 iterations, 3[89] operations"):
         capture(counted, options=options)(torch.ones(3), LENGTH)
+
+
+def ended_by_an_error(x):
+    total = torch.zeros(())
+    while True:
+        try:
+            largest = x.max()
+        except RuntimeError:
+            break
+        total = total + largest
+        x = x[x < largest]
+    return total
+
+
+def test_a_loop_that_only_an_operators_error_ends_is_refused_after_few_iterations():
+    """Each iteration makes a size that data decides, and no fake tensor raises."""
+    x = torch.arange(5.0)
+    with torch.no_grad(), pytest.raises(GraphBreakError, match="64 sizes that data decides"):
+        capture(ended_by_an_error, options=CaptureOptions(fullgraph=True))(x)
+    with torch.no_grad():
+        assert torch.equal(capture(ended_by_an_error)(x).result, ended_by_an_error(x))
+
+
+def counted_parts(x, n):
+    i = 0
+    while i < n:
+        x = torch.cat([x[x > i], x[:1]])
+        i += 1
+    return x
+
+
+def test_counted_loops_with_few_such_sizes_are_in_the_graph():
+    x = torch.arange(50.0)
+    found = capture(counted_parts, options=CaptureOptions(fullgraph=True))(x, 40)
+    assert torch.equal(found.result, counted_parts(x, 40))

@@ -22,12 +22,17 @@ _LIMITS_BEHIND_CUT = ((256, 256),)
 """As ``unrolled_limits``, behind a loop that was cut off, whose other iterations come there."""
 
 
+_MAX_SIZED_ITERATIONS = 64
+"""Of a ``while`` loop whose iterations make sizes that data decides, as it may decide the loop's end."""
+
+
 @dataclass
 class Iterations:
-    """How often a loop has come to its head: since it began, and ever; and the graph's nodes at first."""
+    """How often a loop has come to its head: since it began, and ever; what the graph had at first."""
 
     nodes: int
     nodes_at_first: int
+    symbols_at_first: int
     count: int = 0
     every: int = 0
 
@@ -57,18 +62,23 @@ def note_repeated_test(evaluator: Frame, jump: DecodedInstruction) -> None:
     if not 0 <= jump.target <= jump.index:
         return
     head = resolved(evaluator.decoded, jump.target)
-    if evaluator.decoded.instructions[head].name != "FOR_ITER":
-        _note(evaluator, head, "while loop whose test is on no tensor")
+    if evaluator.decoded.instructions[head].name == "FOR_ITER":
+        return
+    known = _note(evaluator, head, "while loop whose test is on no tensor")
+    made = evaluator.graph.shapes.number_of_symbols - known.symbols_at_first
+    if min(known.every, made) >= _MAX_SIZED_ITERATIONS:
+        raise Unsupported(LONG_LOOP, f"{known.every} iterations, {made} sizes that data decides")
 
 
-def _note(evaluator: Frame, head: int, reason: str | None) -> None:
+def _note(evaluator: Frame, head: int, reason: str | None) -> Iterations:
     """Count an iteration; where they are many, and put nodes into the graph, note why.
 
     :raises Unsupported: so many that compiling them would not end in time.
     """
     state = evaluator.state
     nodes = len(evaluator.graph.graph.nodes)
-    known = evaluator.iterations.setdefault(head, Iterations(nodes, nodes))
+    begun = Iterations(nodes, nodes, evaluator.graph.shapes.number_of_symbols)
+    known: Iterations = evaluator.iterations.setdefault(head, begun)
     if known.nodes < 0:
         known.nodes = nodes
     known.count += 1
@@ -82,3 +92,4 @@ def _note(evaluator: Frame, head: int, reason: str | None) -> None:
     if reason is not None and is_many and options.keep_control_flow:
         place = (evaluator.code, head)
         state.cache.regions.note_unrolled(place, evaluator.decoded.line(head), reason)
+    return known
