@@ -283,6 +283,34 @@ def test_long_sequences_stay_the_librarys() -> None:
     assert [b.kind for b in log.graph_breaks] == ["function that stays eager in training"]
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+def test_recurrent_networks_on_a_gpu(make: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    before, network = nn.Linear(16, 16), make(16, 32, 2, batch_first=True, bidirectional=True)
+    model = nn.ModuleList([before, network]).to("cuda", dtype)
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        output, state = network(before(x).relu())
+        return output * 2, state[0] + 1 if isinstance(state, tuple) else state + 1
+
+    compiled = weft.compile(program)
+    tolerance = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 6e-2}[dtype]
+    close = {"rtol": tolerance, "atol": tolerance}
+    for length in (5, 9):
+        x = torch.randn(3, length, 16, device="cuda", dtype=dtype)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), program(x), **close)
+        gradients = [
+            torch.autograd.grad(sum(y.square().sum() for y in f(x)), [*model.parameters()])
+            for f in (program, compiled)
+        ]
+        for theirs, mine in zip(*gradients, strict=True):
+            assert float((mine - theirs).norm()) <= 10 * tolerance * float(theirs.norm() + 1)
+
+
 @torch.library.custom_op("weft_tests::scaled", mutates_args=())
 def scaled(x: Tensor, factor: float) -> Tensor:
     return x * factor

@@ -285,6 +285,26 @@ def test_function_that_stays_eager_in_training():
     assert torch.equal(compiled(leaf), function(leaf))
 
 
+@pytest.mark.parametrize("make", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_networks_of_a_library_stay_eager(make):
+    options = CaptureOptions(library_recurrences=frozenset({("cpu", torch.float32)}))
+    network = make(3, 4, 2)
+
+    def function(x):
+        output, state = network(x * 2)
+        return output + 1, state
+
+    for dtype, kinds in (
+        (torch.float32, {"recurrent network that a library computes"}),
+        (torch.float64, set()),
+    ):
+        network.to(dtype)
+        x = torch.randn(5, 2, 3, dtype=dtype)
+        with torch.no_grad():
+            assert {b.kind for b in capture(function, options=options)(x).breaks} == kinds
+            same(compile_frames(function, run_graph, options)(x), function(x))
+
+
 class Items(list):
     """A class of a user's own."""
 

@@ -66,6 +66,10 @@ _TENSORS = {
         "the stages behind capture cannot compute its gradient, and eager can",
         ("call it under torch.no_grad() where no gradient is needed",),
     ),
+    "recurrent network that a library computes": BreakKind(
+        "the library is given one memory in which all weights of the network lie, and graphs make none",
+        (_AT_THE_END,),
+    ),
     OPERATOR_REJECTS: BreakKind(
         "the operator's own checks fail: the plain function raises the same error",
         ("correct the arguments; the plain function names the fault",),

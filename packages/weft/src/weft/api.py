@@ -40,6 +40,11 @@ So it is unrolled into its steps, of each layer and direction.  A step is a doze
 compiling as many as 128 takes some seconds; longer sequences stay oneDNN's.
 """
 
+_LIBRARY_RECURRENCES = frozenset(
+    ("cuda", dtype) for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+)
+"""Where cuDNN computes recurrent networks: it is given one memory with all of a network's weights."""
+
 _SPARSE_GRADIENTS: Mapping[Callable[..., object], int] = {
     torch.embedding: 4,
     torch.embedding_bag: 5,
@@ -206,6 +211,7 @@ def _compile_frames(
             steps_in_training=_STEPS_IN_TRAINING,
             assume_decisions=None,
             sparse_gradients=_SPARSE_GRADIENTS,
+            library_recurrences=_LIBRARY_RECURRENCES,
             backend_folders=stage_folders(),
             check_operands=check_operands,
             known_results=_known_results(options, backend),

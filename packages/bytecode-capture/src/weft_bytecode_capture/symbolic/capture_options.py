@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from weft_guards import Guard
 
 from .graph.known_results import ResultsOfFrame
@@ -61,6 +62,8 @@ class CaptureOptions:
     number beside them, and where the steps are not known.
     ``sparse_gradients``: likewise functions where their argument ``sparse``, whose position is beside the
     function, is true.
+    ``library_recurrences``: types of devices, each with a dtype, where recurrent functions stay Python's: a
+    library computes them there from weights in one memory, which no stage behind makes of them.
     ``backend_folders``: folders of packages whose code runs inside compiled calls, a backward pass for one,
     and is not captured.
     ``check_operands``: raises for an operator and fake arguments that eager refuses and the operator's fake
@@ -101,6 +104,7 @@ class CaptureOptions:
     eager_in_training: frozenset[Callable[..., object]] = frozenset()
     steps_in_training: Mapping[Callable[..., object], int] = field(default_factory=dict)
     sparse_gradients: Mapping[Callable[..., object], int] = field(default_factory=dict)
+    library_recurrences: frozenset[tuple[str, torch.dtype]] = frozenset()
     backend_folders: frozenset[str] = frozenset()
     check_operands: Callable[[Any, Sequence[Any], Mapping[str, Any]], None] | None = None
     known_results: ResultsOfFrame | None = None

@@ -116,6 +116,8 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         result = packed_network(evaluator, self.value, arguments, keywords)
         if result is not None:
             return result
+        if self.value in _RECURRENT and _is_of_library(evaluator, arguments):
+            raise Unsupported("recurrent network that a library computes", repr(self))
         if torch.is_grad_enabled() and self._stays_eager(evaluator, arguments, keywords):
             needs_gradient = self._needs_gradient(evaluator, [*arguments, *keywords.values()])
             if needs_gradient and self.value in evaluator.state.options.sparse_gradients:
@@ -211,6 +213,20 @@ def _padded_with_number(
         return None
     operands = [given["input"], given["pad"], value]
     return evaluator.graph.call_function(evaluator, torch.constant_pad_nd, operands, {})
+
+
+_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
+
+
+def _is_of_library(evaluator: Evaluator, arguments: Arguments) -> bool:
+    """Whether a library computes a recurrent function of these arguments."""
+    sequence = arguments[0] if arguments else None
+    if not isinstance(sequence, TensorVariable):
+        return False
+    kind, dtype = sequence.fake.device.type, sequence.fake.dtype
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+    return (kind, dtype) in evaluator.state.options.library_recurrences
 
 
 def _recurrent_steps(evaluator: Evaluator, arguments: Arguments) -> int | None:
