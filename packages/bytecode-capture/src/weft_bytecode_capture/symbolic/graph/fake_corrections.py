@@ -7,6 +7,7 @@ Found on the CPU by ``tests/opinfo/layout_report.py``, on torch 2.11, 2.13 and 2
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -407,10 +408,15 @@ def _slice(
     if not -tensor.dim() <= dim < tensor.dim() or not guard_or_false(step > 0):
         return None  # an error
     size: Any = tensor.shape[dim]
+    if type(end) is int and end == sys.maxsize:
+        end = None  # of `x[1:]`, whose size is no minimum of what bounds all
     first, last = _position(start, size, 0), _position(end, size, size)
     if first is None or last is None:
         return None
-    length = last - first if guard_or_false(last >= first) else torch.sym_max(last - first, 0)
+    if end is None and type(start) is int and start < 0:
+        length = _position(-start, size, size)
+    else:
+        length = last - first if guard_or_false(last >= first) else torch.sym_max(last - first, 0)
     sizes: list[Any] = list(tensor.shape)
     strides: list[Any] = list(tensor.stride())
     offset = tensor.storage_offset() + first * strides[dim]
