@@ -35,7 +35,7 @@ PACKAGES = [
 ]
 ENVIRONMENTS = ROOT / ".nox" / f"python{sys.version_info.major}.{sys.version_info.minor}"
 # Each worker imports torch and collects every test, so more of them than this cost more than they save.
-MOST_WORKERS = 4
+MAX_WORKERS = 4
 # How many sessions are run beside each other, which share the processors: `.ci/run` says so.
 ROWS = int(os.environ.get("WEFT_ROWS", "1"))
 # From how many characters on the suite compiles programs without optimization, which takes two thirds of
@@ -488,7 +488,7 @@ def workers() -> list[str]:
     Each has a run of neighbouring tests, which share what their module compiled, until it takes some of
     another's.
     """
-    number = min(len(os.sched_getaffinity(0)) // ROWS, MOST_WORKERS)
+    number = min(len(os.sched_getaffinity(0)) // ROWS, MAX_WORKERS)
     return [f"--numprocesses={number}", "--dist=worksteal"] if number > 1 else []
 
 
