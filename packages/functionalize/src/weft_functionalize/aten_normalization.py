@@ -36,7 +36,7 @@ from .counted_loops import CountedTest
 from .functional_graph import enables_gradients
 from .gradient_rules import is_gradient_rule
 from .options import StepObserver
-from .python_forms import as_kernels_compute, call_as_kernels_compute
+from .python_forms import as_kernels_compute, as_no_view, call_as_kernels_compute
 from .recorded_gradients import record_inner_gradients
 from .region_effort import RegionEffort
 from .regions import record_region_operator
@@ -236,7 +236,7 @@ class _Interpreter:
         if result is NotImplemented:
             result = call_as_kernels_compute(target, args, kwargs)
         if result is NotImplemented:
-            result = target(*args, **kwargs)
+            result = as_no_view(getattr(target, "__name__", ""), target(*args, **kwargs))
         if target is enter_autocast:
             self._autocasts.append(result)
         elif target is exit_autocast:
@@ -250,7 +250,7 @@ class _Interpreter:
         if result is NotImplemented:
             result = call_with_checks(name, args, kwargs)
         if result is NotImplemented:
-            result = getattr(args[0], name)(*args[1:], **kwargs)
+            result = as_no_view(name, getattr(args[0], name)(*args[1:], **kwargs))
         return result
 
 

@@ -132,6 +132,22 @@ def _are_known(factors: Any) -> bool:
     return factors is None or type(factors) in (int, float)
 
 
+_GIVES_NO_VIEW = frozenset(
+    "matmul __matmul__ __rmatmul__ matrix_power scaled_dot_product_attention".split()
+)
+"""By name of the function or the method: forms in Python that end with a view of what was computed."""
+
+
+def as_no_view(name: str, result: Any) -> Any:
+    """What a call gave, as the new tensor that eager's kernels give.
+
+    A view that was made without gradients could not be written to where they are on.
+    """
+    if name not in _GIVES_NO_VIEW or not isinstance(result, torch.Tensor) or not result._is_view():
+        return result
+    return aten._unsafe_view(result, result.shape)
+
+
 _POOLING = (torch.max_pool1d, F.max_pool1d)
 """Eager has a kernel without gradients, for floats; the one that gives indices too takes integers."""
 

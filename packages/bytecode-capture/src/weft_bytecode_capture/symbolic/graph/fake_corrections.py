@@ -66,8 +66,12 @@ def as_kernel_lies(target: Any, result: Any) -> Any:
     """What a function gave of fakes by operators that lie otherwise than the kernel that eager calls.
 
     ``max_pool1d`` has a kernel of its own on the CPU where no gradients are asked for.  Torch 2.11's steps
-    of ``lstm`` where sizes are symbols leave a dim of size 1 in its states.
+    of ``lstm`` where sizes are symbols leave a dim of size 1 in its states.  Those of ``matmul`` there give a
+    view of what was computed, which could not be written to with gradients where it was made without.
     """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name in _GIVES_NO_VIEW and isinstance(result, torch.Tensor) and result._is_view():
+        return aten._unsafe_view(result, result.shape)
     if target is torch.nn.functional.one_hot:
         return torch.empty_like(result, memory_format=torch.contiguous_format)
     if target in _MAX_POOL_1D and isinstance(result, torch.Tensor):
@@ -80,6 +84,9 @@ def as_kernel_lies(target: Any, result: Any) -> Any:
 
 
 _MAX_POOL_1D = (torch.max_pool1d, torch.nn.functional.max_pool1d)
+_GIVES_NO_VIEW = frozenset(
+    "matmul __matmul__ __rmatmul__ matrix_power scaled_dot_product_attention".split()
+)
 
 
 def with_undefined(
