@@ -208,7 +208,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     "_register_hook_dict": lambda: torch.ones(1, requires_grad=True).exp().grad_fn,
     "_eliminate_unbacked": ShapeEnv,
     "_rename_unbacked_to": ShapeEnv,
-    **dict.fromkeys(("_raw_saved_tensors", "_sequence_nr"), context),
+    **dict.fromkeys(("_input_metadata", "_raw_saved_tensors", "_sequence_nr"), context),
     "_backward_cls": lambda: torch.autograd.Function,
     "_LARGE_SPARSE_BLOCK_SIZE": lambda: flex_attention,
     "_current_level": lambda: torch.autograd.forward_ad,

@@ -268,7 +268,8 @@ class JointTrace:
     def with_histories(self, outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
         """The outputs, with gradients of zero for those that have them in eager but depend on nothing here.
 
-        So is what a program overwrites: it keeps its history.
+        So is what a program overwrites: it keeps its history.  Others have one that leads to no input, as
+        what ``_foreach_mul`` makes of constants where it makes more of what has gradients.
         """
         completed = list(outputs)
         for descriptor in self.functional.outputs:
@@ -277,12 +278,14 @@ class JointTrace:
                 continue
             if has_gradient(outputs[index]):
                 continue
-            is_known = descriptor.reached and not descriptor.reached_in_some
-            if not is_known or not self.functional.has_writes:
+            is_known = descriptor.reached is not None and not descriptor.reached_in_some
+            if not is_known or (descriptor.reached and not self.functional.has_writes):
                 raise Unsupported("result whose history is lost", f"output {descriptor.position}")
             node = self.recorder.node_of(outputs[index])
             value = outputs[index].detach()
             reached = [inputs[i] for i in sorted(descriptor.reached or ())]
+            if not reached:
+                reached = [torch.empty(0, requires_grad=True)]
             completed[index] = _ZeroGradients.apply((value,), *reached)  # type: ignore[no-untyped-call]
             self.recorder.know(completed[index], node)
         return completed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from ._torch import (
     share_version,
     storage_identity,
 )
+from .list_results import Place, edges_of, function_at, place_of, places_behind
 from .saved_tensors import WRITTEN, saved_tensors
 from .tensor_map import TensorMap
 from .tensor_ssa.layout import Window
@@ -84,8 +85,8 @@ class _Write:
     number: int
 
 
-# By a leaf that stands for what a region gives: the nodes of its sources, the certain ones and all.
-Made = TensorMap[tuple[Sequence[_Function], Sequence[_Function]]]
+# By a leaf that stands for what a region gives: the places of its sources, the certain ones and all.
+Made = TensorMap[tuple[Sequence[Place], Sequence[Place]]]
 
 
 # Beginnings of the names of nodes of autograd's whose gradient is an error.
@@ -129,8 +130,8 @@ class GradientHistory:
         self._writes: dict[int, list[_Write]] = {}  # by storage
         self.write_count = 0
         self._maybe_one: dict[int, list[torch.Tensor]] = {}  # by storage, as data says
-        self._following: dict[_Function, tuple[_Function, ...]] = {}
-        self._known_behind: dict[bool, dict[_Function, frozenset[int]]] = {}  # by whether certain
+        self._following: dict[Place, tuple[Place, ...]] = {}
+        self._known_behind: dict[bool, dict[Place, frozenset[int]]] = {}  # by whether certain
         self._known_with = 0  # how much was made then
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
@@ -322,10 +323,11 @@ class GradientHistory:
     def held_for(self, results: Sequence[torch.Tensor]) -> list[Held]:
         """What autograd holds for the gradients of ``results``, apart for each set of inputs on the way."""
         starts = [t.grad_fn for t in results if t.grad_fn is not None]
-        reached = self._inputs_behind(starts)
+        functions = self._functions(starts)
+        reached = self._inputs_behind(functions)
         held: dict[frozenset[int], set[int]] = {}
         errors: dict[frozenset[int], str] = {}
-        for function in self._functions(starts):
+        for function in functions:
             inputs = reached[function]
             storages, error = self._held_by.get(function), self._overwritten.get(function)
             if inputs and (storages or error):
@@ -335,9 +337,9 @@ class GradientHistory:
         return [Held(i, frozenset(found), errors.get(i, "")) for i, found in held.items()]
 
     def _inputs_behind(
-        self, starts: Sequence[_Function], *, is_certain: bool = False
-    ) -> Mapping[_Function, frozenset[int]]:
-        """By node, those that ``starts`` lead to among them: the inputs that it leads to in turn.
+        self, starts: Iterable[Place], *, is_certain: bool = False
+    ) -> Mapping[Place, frozenset[int]]:
+        """By place, those that ``starts`` lead to among them: the inputs that it leads to in turn.
 
         In every call, or in some; what has been found is kept until more is known of inputs and regions.
         """
@@ -346,47 +348,45 @@ class GradientHistory:
             self._known_with = len(self.made)
         known = self._known_behind.setdefault(is_certain and len(self.made) > 0, {})
 
-        def own(function: _Function) -> frozenset[int]:
-            index = self._input_number(function)
+        def own(place: Place) -> frozenset[int]:
+            index = self._input_number(function_at(place))
             return frozenset() if index is None else frozenset({index})
 
         return self._gather(starts, own, known, is_certain=is_certain)
 
     def _gather(
         self,
-        starts: Sequence[_Function],
-        own: Callable[[_Function], frozenset[int]],
-        known: dict[_Function, frozenset[int]],
+        starts: Iterable[Place],
+        own: Callable[[Place], frozenset[int]],
+        known: dict[Place, frozenset[int]],
         *,
         is_certain: bool = False,
-    ) -> Mapping[_Function, frozenset[int]]:
+    ) -> Mapping[Place, frozenset[int]]:
         """Add to ``known`` what ``starts`` have of their ``own``, and all that they lead to has."""
         pending = [*starts]
         while pending:
-            function = pending[-1]
-            if function in known:
+            place = pending[-1]
+            if place in known:
                 pending.pop()
                 continue
-            following = self._behind(function, is_certain=is_certain)
+            following = self._behind(place, is_certain=is_certain)
             unknown = [f for f in following if f not in known]
             if unknown:
                 pending += unknown
                 continue
-            parts = {own(function), *(known[f] for f in following)}
+            parts = {own(place), *(known[f] for f in following)}
             largest = max(parts, key=len)  # shared by most nodes
-            known[function] = (
-                largest if all(map(largest.issuperset, parts)) else largest.union(*parts)
-            )
+            known[place] = largest if all(map(largest.issuperset, parts)) else largest.union(*parts)
         return known
 
-    def _behind(self, function: _Function, *, is_certain: bool) -> Sequence[_Function]:
-        """The nodes that ``function`` leads to, in every call or in some, up to the inputs' own."""
+    def _behind(self, place: Place, *, is_certain: bool) -> Sequence[Place]:
+        """What ``place`` leads to, in every call or in some, up to the inputs' own."""
+        function = function_at(place)
         if function in self._input_of:
             return ()
-        following = self._following.get(function)
+        following = self._following.get(place)
         if following is None:
-            following = tuple(f for f, _ in function.next_functions if f is not None)
-            self._following[function] = following
+            following = self._following[place] = places_behind(place)
         if following or not len(self.made):
             return following
         leaf = getattr(function, "variable", None)
@@ -417,7 +417,7 @@ class GradientHistory:
         """``leaf`` stands for what a region computes of ``sources``."""
         certain, possible = (
             [
-                get_gradient_edge(tensor).node
+                place_of(tensor)
                 for tensor in tensors
                 if tensor.requires_grad and not is_unrecorded_view(tensor)
             ]
@@ -452,21 +452,24 @@ class GradientHistory:
         """Which of ``values``, by number, each of them is computed from, itself apart."""
         numbers = {_edge(value): number for number, value in values.items()}
 
-        by_node: dict[_Function, set[int]] = {}
-        for (node, _), number in numbers.items():
-            by_node.setdefault(node, set()).add(number)
+        by_place: dict[Place, set[int]] = {}
+        starts: dict[int, Place] = {}
+        for number, value in values.items():
+            if value.grad_fn is not None:
+                starts[number] = place_of(value)
+                by_place.setdefault(starts[number], set()).add(numbers[_edge(value)])
 
-        def met(function: _Function) -> frozenset[int]:
-            if not function.next_functions:  # it may stand for what a region computes
-                sources = self._behind(function, is_certain=False)
-                return frozenset[int]().union(*(by_node.get(node, ()) for node in sources))
-            return frozenset(numbers[e] for e in function.next_functions if e in numbers)
+        def met(place: Place) -> frozenset[int]:
+            edges = edges_of(place)
+            if not edges:  # it may stand for what a region computes
+                sources = self._behind(place, is_certain=False)
+                return frozenset[int]().union(*(by_place.get(source, ()) for source in sources))
+            return frozenset(numbers[e] for e in edges if e in numbers)
 
-        starts = {number: value.grad_fn for number, value in values.items()}
-        behind = self._gather([f for f in starts.values() if f is not None], met, {})
+        behind = self._gather(starts.values(), met, {})
         return {
-            number: behind.get(function, frozenset()) - {numbers[_edge(values[number])]}
-            for number, function in starts.items()
+            number: behind.get(starts.get(number), frozenset()) - {numbers[_edge(value)]}
+            for number, value in values.items()
         }
 
     def reach(self, tensor: torch.Tensor) -> Reach:
@@ -474,7 +477,7 @@ class GradientHistory:
         recorded = tensor.requires_grad and not torch.is_inference_mode_enabled()
         if not recorded or is_unrecorded_view(tensor):
             return Reach(frozenset(), frozenset())
-        start = get_gradient_edge(tensor).node
+        start = place_of(tensor)
         certain, possible = (
             self._inputs_behind([start], is_certain=is_certain)[start]
             for is_certain in (True, False)
@@ -511,11 +514,11 @@ class GradientHistory:
 
         :raises Unsupported: something else is known, or data decides and nothing is expected.
         """
-        starts = [get_gradient_edge(t).node for t in results if t.requires_grad]
+        starts = [place_of(t) for t in results if t.requires_grad]
         nodes = [get_gradient_edge(tensor).node for tensor in wanted]
 
-        def own(function: _Function) -> frozenset[int]:
-            return frozenset(k for k, node in enumerate(nodes) if node is function)
+        def own(place: Place) -> frozenset[int]:
+            return frozenset(k for k, node in enumerate(nodes) if node is function_at(place))
 
         known, possible = (
             frozenset[int]().union(
@@ -539,7 +542,8 @@ class GradientHistory:
         """``starts`` and what they lead to, in some calls at least, up to the inputs' own."""
         seen, pending = set(starts), [*starts]
         while pending:
-            for function in self._behind(pending.pop(), is_certain=False):
+            for place in self._behind(pending.pop(), is_certain=False):
+                function = function_at(place)
                 if function not in seen:
                     seen.add(function)
                     pending.append(function)

@@ -84,6 +84,7 @@ __all__ = [
     "pytree",
     "refuse_writes",
     "resized_shape",
+    "result_count_of_node",
     "run_by_element",
     "saved_tensor_hooks_enabled",
     "schema_arguments",
@@ -218,6 +219,11 @@ def saved_tensor_hooks_enabled() -> bool:
 def number_of_node(node: Any) -> int:
     """How many nodes of autograd's graph its thread had made before ``node``."""
     return int(node._sequence_nr())
+
+
+def result_count_of_node(node: Any) -> int:
+    """How many results of a node of autograd's graph can have gradients."""
+    return len(node._input_metadata)
 
 
 def nodes_of_autograd_made() -> int:
