@@ -446,7 +446,7 @@ class _Capture:
         :raises RegionRefused: the write is in a branch.
         """
         graph = self.state.graph
-        write = first_untold_write(graph.graph, graph.first_versions)
+        write = first_untold_write(graph.graph)
         if write is None:
             return
         place = self.state.aliases.branches.get(write)

@@ -20,7 +20,7 @@ from ..._torch import (
 from ..._torch.transforms import LEVEL_CALLS, LEVEL_STATES, LEVEL_WRAPPERS
 from ...gradient_rule import GradientRule, gradients_past_hooks, replace_gradient
 from .modes import MODE_CALLS, SWITCHES
-from .storages import UNCOUNTED, storages, version_of
+from .storages import storages, version_of
 
 # Parts of the names of operators that draw random numbers.
 _DRAWS = (
@@ -123,7 +123,9 @@ def possibly_written(node: torch.fx.Node) -> list[torch.fx.Node]:
             name = target._schema.arguments[k].name
             given.append(node.args[k] if k < len(node.args) else node.kwargs.get(name))
     elif target is not getattr and is_tracked_write(node) and target not in _WRITTEN_ARGUMENTS:
-        given = [node.kwargs["out"] if "out" in node.kwargs else node.args[:1]]
+        given = [
+            node.kwargs["out"] if "out" in node.kwargs else node.args[:1] or node.all_input_nodes
+        ]
     else:
         return node.all_input_nodes
     nodes: list[torch.fx.Node] = []
@@ -306,7 +308,16 @@ def is_data_of(node: torch.fx.Node) -> bool:
 def storages_written_as_data(graph: torch.fx.Graph) -> set[int]:
     """The storages that a graph writes to by ``tensor.data``, or by a view of that."""
     fakes = [_value(node) for node in graph.nodes if is_data_of(node)]
-    return storages([fake for fake in fakes if _has_moved(fake)])
+    told = storages_told_of(graph)
+    return storages([fake for fake in fakes if _has_moved(fake) or told & storages([fake])])
+
+
+def storages_told_of(graph: torch.fx.Graph) -> set[int]:
+    """The storages, of values of ``graph``, that its functions other than region operators say they write to.
+
+    Version counters tell that of tensors which have one; inference tensors have none.
+    """
+    return storages([_value(written) for node in graph.nodes for written in _told(node)])
 
 
 def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:
@@ -315,12 +326,13 @@ def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:
     A region's result may be one of its operands, so a write to it counts for all of these.
     """
     found: set[int] = set()
+    told = storages_told_of(graph)
     for node in reversed(graph.nodes):
         regions = region_graphs(node)
         if not regions:
             continue
         results = node.meta.get("example_value", ())
-        if any(map(_has_moved, results)) or found & storages(results):
+        if any(map(_has_moved, results)) or (found | told) & storages(results):
             found.update(storages([_value(operand) for operand in _operands(node)]))
         if writes(node):
             found.update(*(_seen_outside(node, region) for region in regions))
@@ -329,8 +341,7 @@ def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:
 
 def _seen_outside(node: torch.fx.Node, region: torch.fx.Graph) -> set[int]:
     """What of ``node``'s graph one of its blocks writes to."""
-    inside = storages_written_in_regions(region)
-    inside |= storages([_value(written) for inner in region.nodes for written in _told(inner)])
+    inside = storages_written_in_regions(region) | storages_told_of(region)
     found = set(inside)
     parameters = region.find_nodes(op="placeholder")
     for parameter, operand in zip(parameters, _operands(node), strict=False):
@@ -361,10 +372,11 @@ def _value(operand: Any) -> Any:
 
 
 def _has_moved(value: Any) -> bool:
-    """Whether a tensor that a region is given or gives was written to; to have gradients it is, once."""
-    if not isinstance(value, torch.Tensor):
-        return False
-    return version_of(value) == UNCOUNTED or version_of(value) > value.requires_grad
+    """Whether a tensor that a region is given or gives was written to; to have gradients it is, once.
+
+    Not of inference tensors, which count no writes.
+    """
+    return isinstance(value, torch.Tensor) and version_of(value) > value.requires_grad
 
 
 def is_idle(node: torch.fx.Node) -> bool:

@@ -26,6 +26,7 @@ from .purity import (
     draws,
     is_data_of,
     is_tracked_write,
+    storages_told_of,
     storages_written_as_data,
     storages_written_in_regions,
     writes,
@@ -132,7 +133,7 @@ class Recovery:
                     raise LeavesChanges(shown(error, arguments)) from error
                 with torch.no_grad():
                     for tensor, copy in zip(written, copies, strict=True):
-                        tensor.data.copy_(copy)  # what autograd has saved of it holds again
+                        _put_back(tensor, copy)
                 if drawn is not None:
                     drawn.take_back()
                 raise
@@ -161,6 +162,15 @@ class Recovery:
                 raise
 
         return run
+
+
+def _put_back(tensor: torch.Tensor, copy: torch.Tensor) -> None:
+    """Write ``copy`` to ``tensor`` unseen by autograd: what that has saved of it holds again."""
+    if tensor.is_inference():
+        with torch.inference_mode():
+            tensor.copy_(copy)
+    else:
+        tensor.data.copy_(copy)
 
 
 class LeavesChanges(Exception):
@@ -229,9 +239,10 @@ def find_recovery(
     """What to put back; None where it is not known, or, but for ``histories``, what was computed is written.
 
     ``first_versions`` are the version counters of the fake tensors of inputs and attributes when they
-    came into the graph: whatever writes to one, or to a view of it, moves them.
+    came into the graph: whatever writes to one, or to a view of it, moves them.  Of inference tensors, which
+    have none, the graph's functions say what they write to.
     """
-    if first_untold_write(graph, first_versions) is not None:
+    if first_untold_write(graph) is not None:
         return None
     changed = set(_changed(graph, first_versions))
     values = [node.meta["example_value"] for node in changed]
@@ -250,13 +261,10 @@ def find_recovery(
     )
 
 
-def first_untold_write(
-    graph: torch.fx.Graph, first_versions: dict[torch.fx.Node, int]
-) -> torch.fx.Node | None:
+def first_untold_write(graph: torch.fx.Graph) -> torch.fx.Node | None:
     """The first node of which nothing tells whose memory it writes to."""
-    uncounted = UNCOUNTED in first_versions.values()
     found = filter(writes, graph.nodes)
-    return next((n for n in found if uncounted or not (is_tracked_write(n) or is_data_of(n))), None)
+    return next((n for n in found if not (is_tracked_write(n) or is_data_of(n))), None)
 
 
 def _node(tensor: torch.Tensor) -> Any:
@@ -278,8 +286,10 @@ def _changed(
             yield node
         yield from written_arguments(node)
     inside = storages_written_in_regions(graph) | storages_written_as_data(graph)
-    for node in first_versions:
-        if inside & storages([node.meta["example_value"]]):
+    told = storages_told_of(graph)
+    for node, version in first_versions.items():
+        found = inside | told if version == UNCOUNTED else inside
+        if found & storages([node.meta["example_value"]]):
             yield node
 
 
