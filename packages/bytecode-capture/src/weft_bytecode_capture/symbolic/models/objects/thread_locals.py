@@ -82,7 +82,7 @@ _ACCESS = ("__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__s
 
 def _has_plain_attributes(value: Any) -> bool:
     """Whether its attributes are those of ``threading.local``, and what its class has."""
-    return isinstance(value, threading.local) and all(
+    return issubclass(type(value), threading.local) and all(
         find_raw(type(value), name) is find_raw(threading.local, name) for name in _ACCESS
     )
 
