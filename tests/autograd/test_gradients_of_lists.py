@@ -22,7 +22,12 @@ LISTS = {
 }
 """Names of functions by the number of lists that they take."""
 
-CALLS = [(name, count) for count, names in LISTS.items() for name in names.split()]
+CALLS = [
+    (name, count)
+    for count, names in LISTS.items()
+    for name in names.split()
+    if hasattr(torch, f"_foreach_{name}")  # torch before 2.13 has no clone
+]
 RETURNED = [(0,), (1,), (0, 1), (1, 0)]
 
 
