@@ -50,9 +50,9 @@ SUITE = {
     **{name: (name,) for name in ("bytecode-capture", "codegen-cpp", "codegen-triton", "weft")},
     "integration": (),
 }
-# What `.ci/run` runs in its two rows: one has the suite's longest part.
+# What `.ci/run` runs in its two rows, of about as many minutes: the suite's longest part, and all others.
 FIRST, BESIDE = ["first"], ["beside"]
-IN_FIRST = ("integration", "weft")
+IN_FIRST = ("integration",)
 # How many random programs the suite and `nox -s random` run, by the tests' own variables.
 FEW_PROGRAMS = {
     "WEFT_REGION_BLOCKS": "1",
