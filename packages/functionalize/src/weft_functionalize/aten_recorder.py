@@ -393,7 +393,7 @@ class AtenRecorder(DispatchMode):
             func, returned_operands(func, written), fake_args, fake_kwargs
         ):
             self.history.note_write(tensor)
-            if self.region_aliases:
+            if self.history.may_be_others(tensor):
                 self._hand_on_write(self._nodes[tensor], (fake_args, fake_kwargs))
         self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)

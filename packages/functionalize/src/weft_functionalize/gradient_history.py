@@ -164,6 +164,10 @@ class GradientHistory:
         for left, right in ((result, other), (other, result)):
             self._maybe_one.setdefault(storage_identity(left), []).append(right)
 
+    def may_be_others(self, tensor: torch.Tensor) -> bool:
+        """Whether data says that a tensor shares storage with one that it does not share any with here."""
+        return storage_identity(tensor) in self._maybe_one
+
     def hand_on_writes(self, inside: torch.Tensor, outside: torch.Tensor, since: int) -> None:
         """A region has written to ``inside``, if it has ``since`` that number; it stands for ``outside``."""
         found = self._writes.get(storage_identity(inside), [])

@@ -58,36 +58,35 @@ def _storage(node: torch.fx.Node) -> int:
     return storage_identity(node.meta["val"])
 
 
-def identity(
-    recorder: AtenRecorder, left: torch.Tensor, right: torch.Tensor
-) -> torch.Tensor | bool | None:
-    """Whether two tensors of an active recorder are one: a flag where data decides that.
+class Identity:
+    """What a recorder that is active knows of two of its tensors that may be one."""
 
-    None where it isn't known, or where they share storage without being one tensor.
-    """
-    graph = recorder.graph
-    first, second = recorder.node_of(left), recorder.node_of(right)
-    aliases = build_alias_graph(graph)
-    shared = SharedValues(graph, aliases, recorder.region_aliases)
-    origins = [aliases.origin(node) for node in (first, second)]
-    ways = [[]] if origins[0] is origins[1] else shared.ways(*origins)
-    if not ways:
-        return None if ways is None else False
-    if not is_whole(aliases, first) or not is_whole(aliases, second):
-        return None
-    return any_of(ways, _fake, torch.logical_and, torch.logical_or)
+    def __init__(self, recorder: AtenRecorder, left: torch.Tensor, right: torch.Tensor) -> None:
+        graph = recorder.graph
+        self._aliases = build_alias_graph(graph)
+        self._shared = SharedValues(graph, self._aliases, recorder.region_aliases)
+        self._nodes = [recorder.node_of(tensor) for tensor in (left, right)]
+        self._origins = [self._aliases.origin(node) for node in self._nodes]
+        self._is_one_origin = self._origins[0] is self._origins[1]
 
+    def flag(self) -> torch.Tensor | bool | None:
+        """Whether they are one, by operators that are recorded where data decides that.
 
-def may_be_unseen(recorder: AtenRecorder, left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether autograd may not know of two tensors of an active recorder that they are one."""
-    graph = recorder.graph
-    aliases = build_alias_graph(graph)
-    shared = SharedValues(graph, aliases, recorder.region_aliases)
-    nodes = [recorder.node_of(tensor) for tensor in (left, right)]
-    first, second = map(aliases.origin, nodes)
-    if any(edge.is_unseen for node in nodes for edge in aliases.path_to_origin(node)):
-        return True
-    return first is not second and shared.seen(first, second) is not True
+        None where it isn't known, or where they share storage without being one tensor.
+        """
+        ways = [[]] if self._is_one_origin else self._shared.ways(*self._origins)
+        if not ways:
+            return None if ways is None else False
+        if not all(is_whole(self._aliases, node) for node in self._nodes):
+            return None
+        return any_of(ways, _fake, torch.logical_and, torch.logical_or)
+
+    def may_be_unseen(self) -> bool:
+        """Whether autograd may not know that they are one."""
+        paths = (edge for node in self._nodes for edge in self._aliases.path_to_origin(node))
+        if any(edge.is_unseen for edge in paths):
+            return True
+        return not self._is_one_origin and self._shared.seen(*self._origins) is not True
 
 
 def _fake(node: torch.fx.Node) -> torch.Tensor:

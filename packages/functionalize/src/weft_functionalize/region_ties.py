@@ -11,7 +11,7 @@ import torch
 
 from .aten_recorder import AtenRecorder
 from .region_recorder import RegionRecorder, Tie, ViewPath, view_path
-from .region_sharing import identity, may_be_unseen, storage_of
+from .region_sharing import Identity, storage_of
 
 End = int | torch.Tensor
 
@@ -56,10 +56,11 @@ class Sharing:
         if key in self.ties or key[::-1] in self.ties or key[0] == key[1]:
             return False
         first, second = (self.values[e] if isinstance(e, int) else e for e in (left, right))
-        flag = identity(parent, first, second)
+        identity = Identity(parent, first, second)
+        flag = identity.flag()
         if flag is False and not is_carried:
             return False
-        unseen = may_be_unseen(parent, first, second) or (is_carried and self.may_detach)
+        unseen = (is_carried and self.may_detach) or identity.may_be_unseen()
         self.ties[key] = Tie(left, right, flag, is_carried and flag is not None, unseen)
         return True
 
@@ -91,9 +92,9 @@ def _key(end: End) -> int:
 def identity_inside(
     recorder: RegionRecorder, left: torch.Tensor, right: torch.Tensor
 ) -> torch.Tensor | bool | None:
-    """As :func:`identity`, for tensors of a recorded region."""
+    """As :meth:`Identity.flag`, for tensors of a recorded region."""
     with recorder.parent.paused(), recorder:
-        return identity(recorder, left, right)
+        return Identity(recorder, left, right).flag()
 
 
 def flag_inside(recorder: RegionRecorder, flag: torch.Tensor | bool | None) -> torch.Tensor:
