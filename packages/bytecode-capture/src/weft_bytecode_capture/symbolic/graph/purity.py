@@ -308,7 +308,7 @@ def is_data_of(node: torch.fx.Node) -> bool:
 def storages_written_as_data(graph: torch.fx.Graph) -> set[int]:
     """The storages that a graph writes to by ``tensor.data``, or by a view of that."""
     fakes = [_value(node) for node in graph.nodes if is_data_of(node)]
-    told = storages_told_of(graph)
+    told = storages_told_of(graph) if fakes else set()
     return storages([fake for fake in fakes if _has_moved(fake) or told & storages([fake])])
 
 
@@ -326,11 +326,9 @@ def storages_written_in_regions(graph: torch.fx.Graph) -> set[int]:
     A region's result may be one of its operands, so a write to it counts for all of these.
     """
     found: set[int] = set()
-    told = storages_told_of(graph)
-    for node in reversed(graph.nodes):
-        regions = region_graphs(node)
-        if not regions:
-            continue
+    blocks = [(node, regions) for node in graph.nodes if (regions := region_graphs(node))]
+    told = storages_told_of(graph) if blocks else set()
+    for node, regions in reversed(blocks):
         results = node.meta.get("example_value", ())
         if any(map(_has_moved, results)) or (found | told) & storages(results):
             found.update(storages([_value(operand) for operand in _operands(node)]))

@@ -257,7 +257,7 @@ def find_recovery(
         histories=computed,
         little=all(map(is_little, values)),
         few=len(values) <= _FEW and all(value.device.type == "cpu" for value in values),
-        refuses=any(map(may_raise, graph.nodes)),
+        refuses=bool(changed) and any(map(may_raise, graph.nodes)),
     )
 
 
@@ -286,9 +286,10 @@ def _changed(
             yield node
         yield from written_arguments(node)
     inside = storages_written_in_regions(graph) | storages_written_as_data(graph)
-    told = storages_told_of(graph)
+    is_uncounted = UNCOUNTED in first_versions.values()
+    told = inside | storages_told_of(graph) if is_uncounted else inside
     for node, version in first_versions.items():
-        found = inside | told if version == UNCOUNTED else inside
+        found = told if version == UNCOUNTED else inside
         if found & storages([node.meta["example_value"]]):
             yield node
 

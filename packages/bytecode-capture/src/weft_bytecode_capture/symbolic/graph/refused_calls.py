@@ -47,9 +47,7 @@ def refuse_by_arguments(
         _refuse_start_in_tensor(arguments, keywords)
     elif name == "one_hot":
         _refuse_no_classes(arguments, keywords)
-    elif name in ("asarray", "lift_fresh") and isinstance(
-        next(iter(arguments), None), TensorVariable
-    ):
+    elif name in ("asarray", "lift_fresh"):
         _refuse_given_back(name, arguments, keywords)
 
 
