@@ -11,13 +11,10 @@ import torch
 import torch.fx
 
 from weft_codegen_triton._torch import OpOverload, tree_leaves
+from weft_codegen_triton.recordable import NOT_RECORDABLE
 from weft_codegen_triton.rewriting.scalars import is_on_cpu
 
-_WAITS_OR_DRAWS = (
-    torch.Tag.data_dependent_output,
-    torch.Tag.dynamic_output_shape,
-    torch.Tag.nondeterministic_seeded,
-)
+_STAYING = (*NOT_RECORDABLE, torch.Tag.nondeterministic_seeded)
 """Operators with these tags stay: what they raise or draw has its place among others."""
 
 
@@ -32,11 +29,7 @@ def send_first(graph: torch.fx.Graph) -> None:
     known = set(given)
     start = next(node for node in graph.nodes if node not in given)
     for node in list(graph.nodes):
-        if (
-            node in given
-            or not _reads_cpu_alone(node)
-            or not known.issuperset(node.all_input_nodes)
-        ):
+        if not _reads_cpu_alone(node) or not known.issuperset(node.all_input_nodes):
             continue
         known.add(node)
         if node is start:
@@ -59,7 +52,7 @@ def _reads_cpu_alone(node: torch.fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload) or target.namespace != "aten":
         return False
-    if target._schema.is_mutable or any(tag in target.tags for tag in _WAITS_OR_DRAWS):
+    if target._schema.is_mutable or any(tag in target.tags for tag in _STAYING):
         return False
     values = [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val"))]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
