@@ -28,6 +28,10 @@ def spread(x, y):
     return y.std(0) + torch.var_mean(x[:1], 0)[1] + x
 
 
+def of_observations(x, y):
+    return torch.cov(x[:, :1]).sum() + torch.corrcoef(x[:, :1]).sum() + y
+
+
 def given(function, arguments, action):
     """What each of three calls gives and raises, and where."""
     seen = []
@@ -43,7 +47,7 @@ def given(function, arguments, action):
     return seen
 
 
-@pytest.mark.parametrize("function", [program, handled, spread])
+@pytest.mark.parametrize("function", [program, handled, spread, of_observations])
 def test_each_call_warns_as_eager_does(function):
     arguments = torch.rand(3, 2) + 1, torch.rand(1, 2) + 1
     compiled = weft.compile(function)
@@ -56,4 +60,4 @@ def test_each_call_warns_as_eager_does(function):
                 if isinstance(eager, str)
                 else torch.allclose(mine, eager, equal_nan=True)
             )
-    assert len(places) == {program: 4, handled: 1, spread: 2}[function]
+    assert len(places) == {program: 4, handled: 1, spread: 2, of_observations: 2}[function]

@@ -14,12 +14,17 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..._torch import OpOverload
 from ..protocol import Evaluator
 from . import node_calls
 
 _OF_CPP = "(Triggered internally at"
-_OF_REPLACED = re.compile(r"(?:std|var)(?:_mean)?\(\): degrees of freedom is <= 0")
+_OF_REPLACED = re.compile(r"(?:(?:std|var)(?:_mean)?|cov)\(\): degrees of freedom is <= 0")
 """Warnings of C++ that no kernel gives of which a graph is made."""
+
+_OPERATORS = sys.modules[OpOverload.__module__].__file__
+"""What calls kernels of fakes.  With torch 2.15 these give the warnings of ``_OF_REPLACED``, before it
+what chooses a kernel."""
 
 _OF_FAKES = ("torch._", "weft_")
 """Modules that eager does not run."""
@@ -61,7 +66,8 @@ def _place(
     evaluator: Evaluator, warning: warnings.WarningMessage
 ) -> tuple[dict[str, Any] | None, str, int]:
     """Where eager gives a warning: the user's line is in the place of the one that calls operators here."""
-    if warning.filename == node_calls.__file__:
+    replaced = _OF_REPLACED.match(str(warning.message))
+    if warning.filename == node_calls.__file__ or (replaced and warning.filename == _OPERATORS):
         frame = evaluator.frame
         return frame.globals.dictionary, frame.code.co_filename, frame.location().line
     files = (vars(m) for m in list(sys.modules.values()) if _file(m) == warning.filename)
