@@ -28,6 +28,9 @@ PROBE = "_weft_probe"
 CAPTURED = ("symbolic/polyfills/", "runtime/device_functions.py")
 """Parts of paths of code that isn't run as it stands, but captured or compiled by Triton."""
 
+POLYFILL = "polyfill"
+"""The decorator of functions that are captured in the place of others, wherever they are."""
+
 UNSEEN = "unseen"
 """The feature of a test that reaches more than what is written here."""
 
@@ -80,6 +83,9 @@ class Probing(ast.NodeTransformer):
         return found
 
     def visit_FunctionDef(self, node: Any) -> Any:
+        decorators = {getattr(called, "func", called) for called in node.decorator_list}
+        if any(isinstance(name, ast.Name) and name.id == POLYFILL for name in decorators):
+            return node
         self.generic_visit(node)
         first = node.body[0]
         documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
