@@ -210,3 +210,60 @@ def assert_alike(found, expected):
     found, expected = (r if isinstance(r, tuple) else (r,) for r in (found, expected))
     torch.testing.assert_close(found[0], expected[0])
     assert found[1:] == expected[1:]
+
+
+def codes_compiled(function):
+    """The code objects that are compiled for two calls."""
+    reports = []
+    compiled = compile_frames(
+        function, lambda graph, inputs: graph.forward, CaptureOptions(), None, reports.append
+    )
+    x = torch.ones(2)
+    for _ in range(2):
+        assert torch.equal(compiled(x), function(x))
+    return [report.code for report in reports]
+
+
+def test_audit_hooks_are_not_compiled():
+    seen = []
+
+    def hook(event, arguments):
+        if event == "weft.heard":
+            seen.append(torch.ones(2) + len(arguments))
+
+    def heard(x):
+        sys.audit("weft.heard", 1)
+        return x * 2
+
+    sys.addaudithook(hook)  # for as long as the process lasts
+    codes = codes_compiled(heard)
+    assert heard.__code__ in codes and hook.__code__ not in codes
+    assert len(seen) == 4
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is of CPython 3.12")
+def test_callbacks_of_monitoring_are_not_compiled():
+    seen = []
+
+    def begun(code, offset):
+        if code is named.__code__:
+            seen.append(torch.ones(2) + offset)
+
+    def named(x):
+        return [v + 1 for v in sorted([x, x], key=id)][0]
+
+    def monitored(x):
+        time.sleep(0)
+        return named(x) * 2
+
+    tool, events = sys.monitoring.PROFILER_ID, sys.monitoring.events
+    sys.monitoring.use_tool_id(tool, "test")
+    try:
+        sys.monitoring.register_callback(tool, events.PY_START, begun)
+        sys.monitoring.set_events(tool, events.PY_START)
+        codes = codes_compiled(monitored)
+    finally:
+        sys.monitoring.set_events(tool, 0)
+        sys.monitoring.free_tool_id(tool)
+    assert monitored.__code__ in codes and begun.__code__ not in codes
+    assert seen

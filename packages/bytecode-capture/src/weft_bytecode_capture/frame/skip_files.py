@@ -26,7 +26,6 @@ _TORCH_PLUMBING = (
 _BUILDS_MODULES = ("__init__", "__setattr__", "reset_parameters", "_infer_parameters")
 
 # Installed packages whose own code computes nothing with tensors; what it calls is captured on its own.
-# filelock has an audit hook, which runs inside of other code.
 _WITHOUT_TENSORS = "filelock numpy PIL matplotlib pandas rich scipy tqdm yaml".split()
 
 # What containers of modules do beside calling their members.
