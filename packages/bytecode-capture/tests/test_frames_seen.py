@@ -199,8 +199,8 @@ def test_the_dict_of_a_frames_locals(function):
     for _ in range(2):
         try:
             expected = function(x)
-        except KeyError as error:
-            with pytest.raises(KeyError, match=str(error)):
+        except (KeyError, NameError) as error:
+            with pytest.raises(type(error), match=str(error)):
                 compiled(x)
         else:
             assert_alike(compiled(x), expected)
@@ -250,7 +250,7 @@ def test_callbacks_of_monitoring_are_not_compiled():
             seen.append(torch.ones(2) + offset)
 
     def named(x):
-        return [v + 1 for v in sorted([x, x], key=id)][0]
+        return x + 1
 
     def monitored(x):
         time.sleep(0)
