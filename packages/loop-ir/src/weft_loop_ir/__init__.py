@@ -82,6 +82,7 @@ from weft_loop_ir.loop_graph import last_uses as last_uses
 from weft_loop_ir.loop_graph import raises_by_value as raises_by_value
 from weft_loop_ir.lowering import LoweringOptions as LoweringOptions
 from weft_loop_ir.lowering import NoLowering as NoLowering
+from weft_loop_ir.lowering import device_of_loops as device_of_loops
 from weft_loop_ir.lowering import lower as lower
 from weft_loop_ir.lowering import register_lowering as register_lowering
 from weft_loop_ir.ops import OpsHandler as OpsHandler

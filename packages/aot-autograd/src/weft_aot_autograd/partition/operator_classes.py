@@ -63,6 +63,8 @@ def classify(node: torch.fx.Node) -> OperatorClass:
         return OperatorClass.OTHER  # waits for the data
     if isinstance(node.meta.get("val"), SYMBOLIC_TYPES):
         return OperatorClass.NUMBER
+    if node.target is torch.ops.aten._to_copy.default and _changes_device(node):
+        return OperatorClass.OTHER  # no kernel can, and the host may wait
     if is_view(node) or node.target is operator.getitem:
         return OperatorClass.VIEW
     target = node.target
@@ -74,3 +76,8 @@ def classify(node: torch.fx.Node) -> OperatorClass:
     if known is not None:
         return known
     return OperatorClass.POINTWISE if torch.Tag.pointwise in target.tags else OperatorClass.OTHER
+
+
+def _changes_device(copy: torch.fx.Node) -> bool:
+    (source,) = copy.all_input_nodes
+    return bool(source.meta["val"].device != copy.meta["val"].device)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from weft_loop_ir import device_of_loops
 from weft_loop_ir.rewriting.fakes import call_before, insert_call, replace
 
 aten, weft = torch.ops.aten, torch.ops.weft
@@ -164,8 +165,16 @@ def _dropout(drawing: Drawing, x: torch.fx.Node, probability: float) -> tuple[to
 
 
 def draw_in_kernels(graph: torch.fx.Graph) -> None:
-    """Replace the random operators of ``graph`` that have a rule."""
-    nodes = [node for node in graph.nodes if node.op == "call_function" and _is_drawn(node)]
+    """Replace the random operators of ``graph`` that have a rule, and whose results kernels compute.
+
+    Beside a GPU the CPU draws what eager draws there.
+    """
+    device = device_of_loops(graph)
+    nodes = [
+        node
+        for node in graph.nodes
+        if node.op == "call_function" and _is_drawn(node) and _first_result(node).device == device
+    ]
     if not nodes:
         return
     seeds = _draw_seeds(nodes)
@@ -203,8 +212,7 @@ def _is_drawn(node: torch.fx.Node) -> bool:
 
 def _like(node: torch.fx.Node) -> Any:
     """The tensor among the arguments that is like the result; None if there is none."""
-    value = node.meta["val"]
-    value = value[0] if isinstance(value, tuple | list) else value
+    value = _first_result(node)
     for argument in node.all_input_nodes:
         other = argument.meta["val"]
         if isinstance(other, torch.Tensor) and other.shape == value.shape:
@@ -212,10 +220,14 @@ def _like(node: torch.fx.Node) -> Any:
     return None
 
 
+def _first_result(node: torch.fx.Node) -> Any:
+    value = node.meta["val"]
+    return value[0] if isinstance(value, tuple | list) else value
+
+
 def _draw_seeds(nodes: list[torch.fx.Node]) -> torch.fx.Node:
     """A node before all of ``nodes`` that draws a seed for each."""
-    value = nodes[0].meta["val"]
-    value = value[0] if isinstance(value, tuple | list) else value
+    value = _first_result(nodes[0])
     limits = torch.iinfo(torch.int64)
     arguments = (limits.min, limits.max, [len(nodes)])
     keywords = {"dtype": torch.int64, "device": value.device}

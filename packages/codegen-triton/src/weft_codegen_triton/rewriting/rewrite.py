@@ -26,7 +26,7 @@ from weft_codegen_triton.rewriting.aligned_matmuls import UNIT, align_matmuls, s
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.scalars import compute_side_by_side, move_scalars
-from weft_codegen_triton.rewriting.sent_tensors import send_first
+from weft_codegen_triton.rewriting.sent_tensors import send_operands
 
 aten = torch.ops.aten
 
@@ -38,7 +38,7 @@ def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Apply every pass to ``graph``, a functional ATen graph with fake values, in place."""
     if not compute_side_by_side(graph):
         move_scalars(graph)
-    send_first(graph)
+    send_operands(graph)
     _apply(graph, _join_turned, aten.clone.default)
     _apply(graph, _share_heads, *GROUPED)
     draw_in_kernels(graph)

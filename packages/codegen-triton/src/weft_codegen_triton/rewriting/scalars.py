@@ -40,7 +40,7 @@ def move_scalars(graph: torch.fx.Graph) -> None:
     """
     tensors = [
         (node, value)
-        for part in (graph, *_regions(graph))
+        for part in (graph, *regions(graph))
         for node in part.nodes
         if node.op != "output" and not _is_unread_input(node, graph)
         for value in tree_leaves(node.meta.get("val"))
@@ -65,14 +65,14 @@ def move_scalars(graph: torch.fx.Graph) -> None:
             node.update_kwarg("device", device)
 
 
-def _regions(graph: torch.fx.Graph) -> Iterator[torch.fx.Graph]:
+def regions(graph: torch.fx.Graph) -> Iterator[torch.fx.Graph]:
     """The graphs of the branches and loops in ``graph``, at any depth."""
     module: Any = graph.owning_module
     for node in graph.find_nodes(op="get_attr"):
         block = module.get_submodule(node.target) if node.target in module._modules else None
         if isinstance(block, torch.fx.GraphModule):
             yield block.graph
-            yield from _regions(block.graph)
+            yield from regions(block.graph)
 
 
 def _stays(node: torch.fx.Node, value: torch.Tensor) -> bool:

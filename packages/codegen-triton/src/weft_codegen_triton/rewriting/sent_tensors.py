@@ -1,59 +1,68 @@
-"""What a graph on a GPU computes on the CPU, and sends from there, before all else.
+"""Tensors on the CPU that operators on a GPU take beside the GPU's own: numbers, and positions.
 
-A model may keep a table on the CPU that each call sends to the GPU, as one of positions that is no buffer
-(``x + self.table.type_as(x)``).  At the beginning of the graph it comes before what is recorded; further on
-it would keep the whole program from being recorded.
+``h * number`` and ``h[:, order]`` take them where they are; a kernel can't, and a call that does has the host
+wait.  Each is copied to the GPU, once, by a call that comes before all kernels.
 """
 
 from __future__ import annotations
 
 import torch
 import torch.fx
+from weft_loop_ir.rewriting.fakes import call_before
 
 from weft_codegen_triton._torch import OpOverload, tree_leaves
-from weft_codegen_triton.recordable import NOT_RECORDABLE
-from weft_codegen_triton.rewriting.scalars import is_on_cpu
+from weft_codegen_triton.rewriting.scalars import is_on_cpu, regions
 
-_STAYING = (*NOT_RECORDABLE, torch.Tag.nondeterministic_seeded)
-"""Operators with these tags stay: what they raise or draw has its place among others."""
+aten = torch.ops.aten
 
-
-def send_first(graph: torch.fx.Graph) -> None:
-    """Move calls that read tensors of the CPU alone to the beginning of ``graph``, in their order.
-
-    The graph is functional, so that nothing has changed what they read.
-    """
-    given = {node for node in graph.nodes if node.op in ("placeholder", "get_attr")}
-    if not any(map(_has_dims_on_cpu, given)) or not any(map(_gives_elsewhere, graph.nodes)):
-        return
-    known = set(given)
-    start = next(node for node in graph.nodes if node not in given)
-    for node in list(graph.nodes):
-        if not _reads_cpu_alone(node) or not known.issuperset(node.all_input_nodes):
-            continue
-        known.add(node)
-        if node is start:
-            start = node.next
-        else:
-            start.prepend(node)
+_TAKING_POSITIONS = frozenset(
+    (
+        *(aten.index.Tensor, aten._unsafe_index.Tensor),
+        *(aten.index_put.default, aten._unsafe_index_put.default),
+    )
+)
+_TAKING_NUMBERS = frozenset(
+    (aten.masked_fill.Tensor, aten.index_fill.int_Tensor, aten.fill.Tensor, aten.copy.default)
+)
+"""Beside pointwise ones: the operators that take a number on the CPU beside tensors elsewhere."""
 
 
-def _has_dims_on_cpu(node: torch.fx.Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and is_on_cpu(value) and value.dim() > 0
+def send_operands(graph: torch.fx.Graph) -> None:
+    """Have the operators of ``graph`` and of its regions read copies of what they take from the CPU."""
+    for part in (graph, *regions(graph)):
+        sent: dict[tuple[torch.fx.Node, torch.device], torch.fx.Node] = {}
+        for node in list(part.nodes):
+            device = _device_beside(node)
+            if device is None:
+                continue
+            for operand in [n for n in node.all_input_nodes if _is_sent(n, node)]:
+                copy = sent.get((operand, device))
+                if copy is None:
+                    copy = call_before(node, aten._to_copy.default, operand, device=device)
+                    sent[operand, device] = copy
+                node.replace_input_with(operand, copy)
 
 
-def _gives_elsewhere(node: torch.fx.Node) -> bool:
-    values = tree_leaves(node.meta.get("val"))
-    return any(isinstance(value, torch.Tensor) and not is_on_cpu(value) for value in values)
+def _device_beside(node: torch.fx.Node) -> torch.device | None:
+    """The one device but the CPU that ``node`` reads from and gives its result on, if it may read both."""
+    target, value = node.target, node.meta.get("val")
+    if not isinstance(target, OpOverload) or not isinstance(value, torch.Tensor):
+        return None
+    devices = {
+        read.device
+        for source in node.all_input_nodes
+        for read in tree_leaves(source.meta.get("val"))
+        if isinstance(read, torch.Tensor) and not is_on_cpu(read)
+    }
+    return value.device if devices == {value.device} else None
 
 
-def _reads_cpu_alone(node: torch.fx.Node) -> bool:
-    target = node.target
-    if not isinstance(target, OpOverload) or target.namespace != "aten":
+def _is_sent(operand: torch.fx.Node, node: torch.fx.Node) -> bool:
+    value, target = operand.meta.get("val"), node.target
+    if not is_on_cpu(value):
         return False
-    if target._schema.is_mutable or any(tag in target.tags for tag in _STAYING):
-        return False
-    values = [v for n in node.all_input_nodes for v in tree_leaves(n.meta.get("val"))]
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    return bool(tensors) and all(map(is_on_cpu, tensors))
+    if target in _TAKING_POSITIONS:
+        return True
+    assert isinstance(target, OpOverload) and isinstance(value, torch.Tensor)
+    takes_numbers = torch.Tag.pointwise in target.tags or target in _TAKING_NUMBERS
+    return takes_numbers and value.dim() == 0

@@ -19,7 +19,8 @@ from weft_loop_ir.lowering import scans as scans
 from weft_loop_ir.lowering import scattering as scattering
 from weft_loop_ir.lowering import views as views
 from weft_loop_ir.lowering.context import LoweringOptions
+from weft_loop_ir.lowering.devices import device_of_loops
 from weft_loop_ir.lowering.lower import lower
 from weft_loop_ir.lowering.registry import NoLowering, register_lowering
 
-__all__ = ["LoweringOptions", "NoLowering", "lower", "register_lowering"]
+__all__ = ["LoweringOptions", "NoLowering", "device_of_loops", "lower", "register_lowering"]

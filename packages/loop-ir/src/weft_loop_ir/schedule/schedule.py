@@ -22,6 +22,7 @@ from weft_loop_ir.schedule.computed_again import compute_again
 from weft_loop_ir.schedule.dead_stores import without_dead_stores
 from weft_loop_ir.schedule.dependency_graph import DependencyGraph
 from weft_loop_ir.schedule.element_loops import element_loops
+from weft_loop_ir.schedule.elsewhere_first import calls_elsewhere_first
 from weft_loop_ir.schedule.fusion import fuse_groups
 from weft_loop_ir.schedule.groups import Group
 from weft_loop_ir.schedule.kernel_names import kernel_name
@@ -45,6 +46,7 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
     options = options or ScheduleOptions()
     _check(loop_graph, options)
     passes: tuple[Callable[[LoopGraph], LoopGraph], ...] = (
+        _with_calls_elsewhere_first,
         lambda before: turn_conditions(select_branches(before, options)),
         lambda before: vectorize_loops(before, options),
         element_loops,
@@ -56,6 +58,7 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
             _check(loop_graph, options)
     returned = {o.buffer for o in loop_graph.outputs if isinstance(o, BufferView)}
     steps = _Scheduler(loop_graph, options).block(loop_graph.nodes, returned)
+    steps = calls_elsewhere_first(loop_graph, steps)  # kernels may have come before them
     buffers = _used_buffers(steps, loop_graph)
     result = Schedule(
         loop_graph.name,
@@ -70,6 +73,11 @@ def schedule(loop_graph: LoopGraph, options: ScheduleOptions | None = None) -> S
     )
     _check(result, options)
     return result
+
+
+def _with_calls_elsewhere_first(loop_graph: LoopGraph) -> LoopGraph:
+    nodes = calls_elsewhere_first(loop_graph, loop_graph.nodes)
+    return loop_graph if nodes == loop_graph.nodes else replace(loop_graph, nodes=nodes)
 
 
 def _check(program: LoopGraph | Schedule, options: ScheduleOptions) -> None:
