@@ -9,13 +9,8 @@ import torch
 from weft_functionalize import as_kernels_compute, known_equal
 
 from ._torch import OpOverload
-from .formulas_without_counts import (
-    cumulative_log_sum,
-    cumulative_sum,
-    matrix_product,
-    product,
-    product_along,
-)
+from .formulas_without_counts import cumulative_log_sum, cumulative_sum, matrix_product
+from .gradients_of_products import cumulative_product, product, product_along
 from .strided_windows import as_strided, as_strided_scatter
 from .unsupported import Unsupported
 
@@ -98,6 +93,7 @@ DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
     aten.slice_scatter.default: _by_parts(aten.slice_scatter.default),
     aten.cumsum.default: cumulative_sum,
     aten.logcumsumexp.default: cumulative_log_sum,
+    aten.cumprod.default: cumulative_product,
     aten.prod.default: product,
     aten.prod.dim_int: product_along,
     aten.mm.default: matrix_product,

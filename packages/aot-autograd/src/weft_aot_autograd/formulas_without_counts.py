@@ -50,34 +50,6 @@ class _CumulativeLogSum(torch.autograd.Function):
         return above - below, None
 
 
-class _Product(torch.autograd.Function):
-    """Along a dimension: the gradient is the product of the elements before and of those behind."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, dim: int, keepdim: bool) -> torch.Tensor:
-        ctx.save_for_backward(x)
-        ctx.dim, ctx.keepdim = dim, keepdim
-        result: torch.Tensor = aten.prod.dim_int(x, dim, keepdim)
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        (x,) = ctx.saved_tensors
-        dim = ctx.dim
-        before = _products_before(x, dim)
-        behind = _products_before(x.flip(dim), dim).flip(dim)
-        if not ctx.keepdim:
-            gradient = gradient.unsqueeze(dim)
-        return gradient * (before * behind).conj(), None, None
-
-
-def _products_before(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Of each element, the product of those before it."""
-    shape = [1 if d == dim % x.dim() else n for d, n in enumerate(x.shape)]
-    every = torch.cat([x.new_ones(()).expand(shape), x], dim).cumprod(dim)
-    return every.narrow(dim, 0, x.size(dim))
-
-
 class _MatrixProduct(torch.autograd.Function):
     """Gradients lie as the matrices do: columns one after the other where these are known to."""
 
@@ -126,20 +98,6 @@ def cumulative_log_sum(x: torch.Tensor, dim: int) -> Any:
     if _torch_serves(x) or x.dim() == 0 or x.is_complex():
         return NotImplemented
     return _apply(_CumulativeLogSum, x, dim)
-
-
-def product(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    if _torch_serves(x):
-        return NotImplemented
-    return product_along(x.reshape(-1), 0, dtype=dtype)
-
-
-def product_along(
-    x: torch.Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Any:
-    if _torch_serves(x) or x.dim() == 0:
-        return NotImplemented
-    return _apply(_Product, x if dtype is None else x.to(dtype), dim, keepdim)
 
 
 def matrix_product(left: torch.Tensor, right: torch.Tensor) -> Any:
