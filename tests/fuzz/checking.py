@@ -254,7 +254,7 @@ def _apart(what: str, found: Sequence[Any], wanted: Sequence[Any], epsilon: floa
 
 
 def _close(left: torch.Tensor, right: torch.Tensor, epsilon: float) -> bool:
-    if not (right.is_floating_point() or right.is_complex()):
+    if not _inexact(right):
         return torch.equal(left, right)
     if right.is_complex():
         left, right = (
@@ -265,6 +265,10 @@ def _close(left: torch.Tensor, right: torch.Tensor, epsilon: float) -> bool:
     finite = right[right.isfinite()]
     largest = max(finite.abs().max().item() if finite.numel() else 1.0, 1e-3)
     return torch.allclose(left, right, rtol=epsilon, atol=epsilon * largest, equal_nan=True)
+
+
+def _inexact(x: torch.Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
 
 
 def tolerance(program: Program) -> float:
@@ -363,10 +367,10 @@ def _all_nearer(found: Any, wanted: Any, exact: Any, epsilon: float) -> bool:
     for mine, plain, true in zip(found, wanted, exact, strict=True):
         if not _apart("", [mine], [plain], epsilon) or not _apart("", [mine], [true], epsilon):
             continue
-        if any(x is None or torch.as_tensor(x).is_complex() for x in (mine, plain, true)):
+        if any(x is None for x in (mine, plain, true)):
             return False
-        ours, theirs, right = (torch.as_tensor(x).double() for x in (mine, plain, true))
-        if ours.shape != right.shape or not torch.as_tensor(plain).is_floating_point():
+        ours, theirs, right = (torch.as_tensor(x).cdouble() for x in (mine, plain, true))
+        if ours.shape != right.shape or not _inexact(torch.as_tensor(plain)):
             return False
         distances = [(x - right).abs().max().item() for x in (ours, theirs)]
         if not distances[0] <= AS_NEAR * distances[1]:

@@ -72,11 +72,14 @@ def test_a_planted_fault_is_found_and_made_small() -> None:
     assert len(small.statements) <= 3
 
 
+@pytest.mark.parametrize("last", [(), ("x0 = torch.complex(x0, -x0)",)], ids=["real", "complex"])
 @pytest.mark.parametrize(("by", "kind"), [(1.0, "unstable"), (10.0, "wrong")])
-def test_float64_judges_what_differs_by_rounding(by: float, kind: str) -> None:
+def test_float64_judges_what_differs_by_rounding(
+    by: float, kind: str, last: tuple[str, ...]
+) -> None:
     """A mean of large float32 numbers is far from right in eager, too; twice as far is wrong."""
     call = Call(1, (("r", 4000),), ("plain", "same"), 0, 1.0, False, False, False)
-    lines = "x0 = (x0 * 1e-2 + 1e4).cumsum(0).diff()", "x0 = x0 - x0.mean()"
+    lines = "x0 = (x0 * 1e-2 + 1e4).cumsum(0).diff()", "x0 = x0 - x0.mean()", *last
     inputs = (Input(("r",), torch.float32),) * 2
     program = Program(0, inputs, (call,), False, tuple(map(Statement, lines)))
 
@@ -84,8 +87,9 @@ def test_float64_judges_what_differs_by_rounding(by: float, kind: str) -> None:
         def run(x: torch.Tensor, other: torch.Tensor, *arguments: Any) -> Any:
             (exact,) = function(x.double(), other, *arguments)
             (rounded,) = function(x, other, *arguments)
-            distance = rounded - exact.float()
-            return ((exact.float() if kind == "unstable" else rounded + by * distance),)
+            exact = exact.to(rounded.dtype)
+            distance = rounded - exact
+            return ((exact if kind == "unstable" else rounded + by * distance),)
 
         return run
 
