@@ -193,7 +193,8 @@ def _plain_leaf(mode: FakeTensorMode, tensor: torch.Tensor) -> tuple[Any, ...] |
         return None
     if tensor.retains_grad or tensor._is_view():
         return None
-    if tensor.is_quantized or any(getattr(tensor, "names", ())):  # before torch 2.13
+    has_names = getattr(tensor, "has_names", None)  # before torch 2.13
+    if tensor.is_quantized or (has_names is not None and has_names()):
         return None
     accumulates = tensor.requires_grad and tensor.is_leaf
     if accumulates and getattr(tensor, "grad_dtype", tensor.dtype) != tensor.dtype:

@@ -210,7 +210,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         unchecked = self._unchecked() if func in _SUBSCRIPTS else nullcontext()
         with unchecked:
             result: Any = super().dispatch(func, types, args, kwargs)
-        if isinstance(result, torch.Tensor) and result.requires_grad and result.is_leaf:
+        if isinstance(result, torch.Tensor) and result.requires_grad:
             _require_no_gradients(result, (*args, *kwargs.values()))
         if _waits_for_several(func):
             with self:  # torch's gives the operands, which hold nothing until they are waited for
@@ -329,8 +329,12 @@ def _is_partly_known(operands: Sequence[Any]) -> bool:
 
 
 def _require_no_gradients(result: torch.Tensor, operands: Sequence[Any]) -> None:
-    """Undo what some of torch's forms in Python do: give a new leaf their operand's flag, in any mode."""
-    if not any(result is operand for operand in operands):
+    """Undo what some of torch's forms in Python do: give a new leaf their operand's flag, in any mode.
+
+    An operand that was written to is not asked: a view whose base was written to as well makes its history
+    anew when it is, which nothing below autograd can.
+    """
+    if not any(result is operand for operand in operands) and result.is_leaf:
         result.requires_grad_(False)
 
 
