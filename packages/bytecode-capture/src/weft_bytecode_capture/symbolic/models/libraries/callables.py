@@ -7,6 +7,7 @@ import inspect
 import itertools
 import operator
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from weft_guards import (
@@ -23,7 +24,7 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
-from ...variables.builder import register_wrapper
+from ...variables.builder import register_constant_types, register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import COMPARISONS, no_attribute
 from ..containers.mappings import DictVariable, keyword_arguments, new_keyword_dict
@@ -35,6 +36,25 @@ from ..objects.classes import ClassVariable
 from ..table import model, models
 
 _OF_PARTIALS = frozenset(dir(functools.partial))
+
+_PLACEHOLDER = vars(functools).get("Placeholder")
+"""What keeps the place of a positional argument of a partial function; None before CPython 3.14."""
+
+if _PLACEHOLDER is not None:
+    register_constant_types(type(_PLACEHOLDER))
+
+
+def _is_free(argument: Variable) -> bool:
+    """Whether a call of the partial function gives the argument."""
+    known = _PLACEHOLDER is not None and argument.is_constant()
+    return known and argument.as_constant() is _PLACEHOLDER
+
+
+def _merged(kept: Iterable[Variable], given: Iterable[Variable]) -> list[Variable]:
+    """Arguments kept, with those given in free places first, and then behind."""
+    rest = iter(given)
+    filled = [next(rest, argument) if _is_free(argument) else argument for argument in kept]
+    return [*filled, *rest]
 
 
 def _only_reads(evaluator: Evaluator) -> bool:
@@ -96,8 +116,15 @@ class PartialVariable(Variable):
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         known = keyword_arguments(evaluator, self.keywords)
-        given = [*self.arguments.iterate(evaluator), *arguments]
-        return self.function.call(evaluator, given, {**known, **keywords})
+        kept = self.arguments.iterate(evaluator)
+        free = sum(map(_is_free, kept))
+        if free > len(arguments):
+            evaluator.raise_error(
+                TypeError,
+                "missing positional arguments in 'partial' call; "
+                f"expected at least {free}, got {len(arguments)}",
+            )
+        return self.function.call(evaluator, _merged(kept, arguments), {**known, **keywords})
 
     def reconstruct(self, emitter: Emitter) -> None:
         if self.attributes:
@@ -125,11 +152,15 @@ def _new_partial(
     evaluator: Evaluator, function: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     rest = list(arguments)
+    if rest and _is_free(rest[-1]):
+        evaluator.raise_error(TypeError, "trailing Placeholders are not allowed")
+    if any(map(_is_free, keywords.values())):
+        evaluator.raise_error(TypeError, "Placeholder cannot be passed as a keyword argument")
     if isinstance(function, PartialVariable):
         if function.source is not None:
             evaluator.guard(AttributeSource(function.source, "__dict__"), LengthIs(0))
         if not function.attributes and (function.value is None or not vars(function.value)):
-            rest = [*function.arguments.iterate(evaluator), *rest]
+            rest = _merged(function.arguments.iterate(evaluator), rest)
             keywords = {**keyword_arguments(evaluator, function.keywords), **keywords}
             function = function.function
         else:
