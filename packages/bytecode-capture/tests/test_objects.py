@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import operator
 import typing
 from dataclasses import dataclass, field
 
@@ -572,3 +573,17 @@ def test_guards_on_attributes():
         return c.width * 2 if c.names else c.area
 
     check(f, [(Config(2),), (Config(3),), (Config(2, ["x"]),), (Config(2, ["y"]),)])
+
+
+@pytest.mark.filterwarnings("ignore:NotImplemented should not")
+@pytest.mark.parametrize("ask", [bool, operator.not_, lambda value: 1 if value else 2])
+def test_the_truth_of_not_implemented(ask):
+    """A TypeError from CPython 3.14 on."""
+
+    def function(x):
+        try:
+            return x + ask(NotImplemented)
+        except TypeError as error:
+            return x * 2, str(error)
+
+    check(function, [(torch.ones(2),)])

@@ -96,7 +96,7 @@ class ConstantVariable(Variable):
         return self.value
 
     def truth(self, evaluator: Evaluator) -> bool:
-        return bool(self.value)
+        return bool(evaluator.pure(bool, self.value))
 
     def length(self, evaluator: Evaluator) -> int:
         return int(evaluator.pure(len, self.value))
