@@ -2,6 +2,8 @@
 
 import collections
 import itertools
+import operator
+import sys
 
 import pytest
 import torch
@@ -56,6 +58,8 @@ MAKERS = {
     "indexed": lambda: iter(Indexed()),
     "deque": lambda: iter(collections.deque([1, 2, 3])),
 }
+if sys.version_info >= (3, 14):
+    MAKERS["strict_map"] = lambda: map(operator.mul, [1, 2, 3], (4, 5, 6), strict=True)
 
 
 def taken_apart(x, maker, taken):
@@ -226,3 +230,40 @@ def test_modules_are_iterated_over_breaks(function, graphs):
     check(function, [(x, LAYERS), (x + 1, LAYERS)], fullgraph=False)
     if graphs is not None:
         assert len(capture(function)(x, LAYERS).graphs) == graphs
+
+
+def into_two(make):
+    def function(x):
+        try:
+            first, _second = make(x)
+        except (TypeError, ValueError) as error:
+            return x + 1, str(error)
+        return x, first
+
+    return function
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda x: (x, 1, 2), lambda x: [x] * 4, lambda x: [x], lambda x: {1: x, 2: 3, 4: 5}),
+        *(
+            lambda x: (n for n in range(5)),
+            lambda x: range(3),
+            lambda x: "abc",
+            lambda x: {1, 2, 3},
+        ),
+        *(
+            lambda x: x.new_zeros(3),
+            lambda x: x.shape,
+            lambda x: (1, 2, 3),
+            lambda x: iter([1, 2, 3]),
+        ),
+        lambda x: list(map(lambda a, b: a * b, [1, 2], [x], strict=True)),
+        lambda x: list(map(lambda a, b, c: a * b, [1], [x], [1, 2], strict=True)),
+        lambda x: list(map(lambda a, b, c: a * b, [1, 2], [x, x], [1, 2], strict=True)),
+        lambda x: list(map(lambda a, b: a * b, [1, 2], [x], strict=False)),
+    ],
+)
+def test_lengths_that_do_not_fit(make):
+    check(into_two(make), [(torch.ones(2),)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from ...code_objects.dialects import DIALECT
 from ..captured_exception import CapturedException
 from ..decode import DecodedInstruction, handles
@@ -138,16 +140,24 @@ def _dict_merge(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> N
         target.store(evaluator, key, value)
 
 
+_TELLS_LENGTH = sys.version_info >= (3, 14)
+"""Whether the error about too many values says how many there are."""
+
+
 @handles("UNPACK_SEQUENCE")
 def _unpack_sequence(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     count = instruction.argument
-    elements = _unpacked(evaluator, evaluator.pop(), count, exact=True)
+    iterable = evaluator.pop()
+    elements = _unpacked(evaluator, iterable, count, exact=True)
     if len(elements) < count:
         evaluator.raise_error(
             ValueError, f"not enough values to unpack (expected {count}, got {len(elements)})"
         )
     if len(elements) > count:
-        evaluator.raise_error(ValueError, f"too many values to unpack (expected {count})")
+        kind = iterable.python_type()
+        told = _TELLS_LENGTH and kind in (list, tuple, dict)
+        got = f", got {iterable.length(evaluator)}" if told else ""
+        evaluator.raise_error(ValueError, f"too many values to unpack (expected {count}{got})")
     evaluator.stack.extend(reversed(elements))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 import types
 from typing import Any
 
@@ -172,9 +173,17 @@ def _zip(evaluator: Evaluator, *iterables: Variable, strict: Variable | None = N
 
 @model(map)
 def _map(
-    evaluator: Evaluator, function: Variable, iterable: Variable, /, *others: Variable
+    evaluator: Evaluator,
+    function: Variable,
+    iterable: Variable,
+    /,
+    *others: Variable,
+    strict: Variable | None = None,
 ) -> Variable:
-    return map_iterator(evaluator, function, [iterable, *others])
+    if strict is not None and sys.version_info < (3, 14):
+        evaluator.raise_error(TypeError, "map() takes no keyword arguments")
+    is_strict = strict is not None and strict.truth(evaluator)
+    return map_iterator(evaluator, function, [iterable, *others], is_strict)
 
 
 @model(filter)

@@ -9,7 +9,7 @@ from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ..containers.sequences import TupleVariable
 from .builtin_iterators import IteratorVariable, LazyIteratorVariable, kept_iterator
-from .rebuilding import strict_zip
+from .rebuilding import strict_map, strict_zip
 
 
 class JointIteratorVariable(LazyIteratorVariable):
@@ -62,17 +62,7 @@ def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bo
     iterators, joint = _iterators(evaluator, iterables)
 
     def step(evaluator: Evaluator) -> Variable | None:
-        elements: list[Variable] = []
-        for number, iterator in enumerate(iterators):
-            element = iterator.next_or_none(evaluator)
-            if element is not None:
-                elements.append(element)
-                continue
-            if strict and number:
-                _raise_of_other_length(evaluator, number, "shorter")
-            if strict:
-                _require_all_ended(evaluator, iterators)
-            return None
+        elements = _next_of_each(evaluator, zip, iterators, strict)
         return TupleVariable(elements) if elements else None
 
     made = JointIteratorVariable(zip, step, lambda: iterators, strict_zip if strict else None)
@@ -80,34 +70,49 @@ def zip_iterator(evaluator: Evaluator, iterables: Sequence[Variable], strict: bo
     return made
 
 
-def _require_all_ended(evaluator: Evaluator, iterators: list[Variable]) -> None:
+def _next_of_each(
+    evaluator: Evaluator, kind: type, iterators: list[Variable], strict: bool
+) -> list[Variable] | None:
+    """The next elements; None if one has ended, as all have to at once if ``strict``."""
+    elements: list[Variable] = []
+    for number, iterator in enumerate(iterators):
+        element = iterator.next_or_none(evaluator)
+        if element is not None:
+            elements.append(element)
+            continue
+        if strict and number:
+            _raise_of_other_length(evaluator, kind, number, "shorter")
+        if strict:
+            _require_all_ended(evaluator, kind, iterators)
+        return None
+    return elements
+
+
+def _require_all_ended(evaluator: Evaluator, kind: type, iterators: list[Variable]) -> None:
     for number, iterator in enumerate(iterators):
         if number and iterator.next_or_none(evaluator) is not None:
-            _raise_of_other_length(evaluator, number, "longer")
+            _raise_of_other_length(evaluator, kind, number, "longer")
 
 
-def _raise_of_other_length(evaluator: Evaluator, number: int, how: str) -> None:
+def _raise_of_other_length(evaluator: Evaluator, kind: type, number: int, how: str) -> None:
     plural = "s 1-" if number > 1 else " "
     evaluator.raise_error(
-        ValueError, f"zip() argument {number + 1} is {how} than argument{plural}{number}"
+        ValueError,
+        f"{kind.__name__}() argument {number + 1} is {how} than argument{plural}{number}",
     )
 
 
 def map_iterator(
-    evaluator: Evaluator, function: Variable, iterables: Sequence[Variable]
+    evaluator: Evaluator, function: Variable, iterables: Sequence[Variable], strict: bool = False
 ) -> Variable:
     iterators = [iterable.iterator(evaluator) for iterable in iterables]
 
     def step(evaluator: Evaluator) -> Variable | None:
-        elements = []
-        for iterator in iterators:
-            element = iterator.next_or_none(evaluator)
-            if element is None:
-                return None
-            elements.append(element)
-        return function.call(evaluator, elements, {})
+        elements = _next_of_each(evaluator, map, iterators, strict)
+        return None if elements is None else function.call(evaluator, elements, {})
 
-    return LazyIteratorVariable(map, step, lambda: [function, *iterators])
+    make = strict_map if strict else None
+    return LazyIteratorVariable(map, step, lambda: [function, *iterators], make)
 
 
 def note_creation(evaluator: Evaluator, made: Variable) -> None:

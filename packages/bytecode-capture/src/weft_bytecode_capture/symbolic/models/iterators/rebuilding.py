@@ -84,6 +84,13 @@ def strict_zip(*iterators: Iterator[Any]) -> Iterator[Any]:
     return zip(*iterators, strict=True)
 
 
+def strict_map(function: Callable[..., Any], *iterators: Iterator[Any]) -> Iterator[Any]:
+    """``map(..., strict=True)``, which CPython 3.14 has."""
+    make: Any = map
+    made: Iterator[Any] = make(function, *iterators, strict=True)
+    return made
+
+
 def pairwise(rest: Iterator[Any], *previous: Any) -> Iterator[Any]:
     """``pairwise`` that has given a pair which ends with ``previous``."""
     return itertools.pairwise(itertools.chain(previous, rest))
