@@ -123,6 +123,22 @@ def sends_each(h: torch.Tensor) -> torch.Tensor:
     return h
 
 
+def sends_sums(h: torch.Tensor) -> torch.Tensor:
+    for k in range(LONG):
+        h = torch.relu(h + 1) * 0.5 + LONG_TABLE[k].cumsum(0).to(h.device)
+    return h
+
+
+def samples(h: torch.Tensor) -> torch.Tensor:
+    """As a diffusion model's sampler: its levels are numbers on the CPU."""
+    for k in range(LONG - 1, 0, -1):
+        level, next_level = LEVELS[k], LEVELS[k - 1]
+        noise = torch.tanh(h)
+        clean = (h - (1 - level).sqrt() * noise) / level.sqrt()
+        h = next_level.sqrt() * clean + (1 - next_level).sqrt() * noise
+    return h
+
+
 def sends_drawn(h: torch.Tensor) -> torch.Tensor:
     for _ in range(LONG):
         h = torch.relu(h + 1) * 0.5 + torch.rand(WIDTH).to(h.device)
@@ -130,16 +146,22 @@ def sends_drawn(h: torch.Tensor) -> torch.Tensor:
 
 
 LONG_TABLE = torch.randn(LONG, WIDTH)
+LEVELS = torch.linspace(0.99, 0.01, LONG)
 
 
 @pytest.mark.parametrize(
-    ("function", "is_sent_once"), [(sends_one, True), (sends_each, False), (sends_drawn, False)]
+    ("function", "is_sent_once"),
+    [
+        *((sends_one, True), (sends_each, True), (samples, True)),
+        *((sends_sums, False), (sends_drawn, False)),
+    ],
 )
-def test_loops_send_what_is_the_same_once(function: Sent, is_sent_once: bool) -> None:
+def test_loops_send_once(function: Sent, is_sent_once: bool) -> None:
+    """What is the same in each iteration, and small tables of which iterations take parts."""
     x, value = torch.empty(2, WIDTH, device=META), torch.randn(2, WIDTH)
     found = elsewhere(function, x, training=False)
     (schedule,) = found.schedules
-    assert any(isinstance(step, Loop) for step in schedule.steps)
+    assert len(schedule.steps) < 8  # a loop, or the kernel that is one
     assert is_recordable(schedule) is is_sent_once
     assert (in_loops(schedule) == []) is is_sent_once
     torch.manual_seed(1)
@@ -179,6 +201,32 @@ LISTS: dict[str, Sent] = {
     "new": lambda h: h * h.new_tensor([1.0, 2.0] * 4),
     "list of places": lambda h: h[:, :, [k ^ 1 for k in range(WIDTH)]],
 }
+
+
+def test_numbers_of_one_table_are_one_copy() -> None:
+    def function(h: torch.Tensor) -> torch.Tensor:
+        for k in range(3):
+            h = torch.tanh(h @ h) * (1 - LEVELS[k]).sqrt() + VECTOR[k] * LEVELS[k + 1]
+        return h
+
+    x, value = torch.empty(8, 8, device=META), torch.randn(8, 8)
+    found = elsewhere(function, x, training=False)
+    assert outside_loops(found.schedules[0]).count("aten::_to_copy") == 2
+    assert is_recordable(found.schedules[0])
+    torch.testing.assert_close(found.evaluate({x: value})[0], function(value))
+
+
+def test_what_is_returned_or_large_is_computed_on_the_cpu() -> None:
+    large = torch.randn(200, 200)
+
+    def function(x: torch.Tensor) -> Any:
+        y = LEVELS * 2
+        return x + y[0], y, x + (large * 2)[:2, :2].to(x.device)
+
+    x, value = torch.empty(2, 2, device=META), torch.randn(2, 2)
+    found = elsewhere(function, x, training=False)
+    assert outside_loops(found.schedules[0]).count("aten::mul.Tensor") == 2
+    torch.testing.assert_close(found.evaluate({x: value}), tuple(function(value)))
 
 
 @pytest.mark.gpu

@@ -27,6 +27,7 @@ from weft_codegen_triton.rewriting.few_rows import sum_few_rows
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.scalars import compute_side_by_side, move_scalars
 from weft_codegen_triton.rewriting.sent_tensors import send_operands
+from weft_codegen_triton.rewriting.small_tensors import move_small_tensors
 
 aten = torch.ops.aten
 
@@ -38,6 +39,7 @@ def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Apply every pass to ``graph``, a functional ATen graph with fake values, in place."""
     if not compute_side_by_side(graph):
         move_scalars(graph)
+        move_small_tensors(graph)
     send_operands(graph)
     _apply(graph, _join_turned, aten.clone.default)
     _apply(graph, _share_heads, *GROUPED)

@@ -83,7 +83,7 @@ def _is_unread_input(node: torch.fx.Node, graph: torch.fx.Graph) -> bool:
     return node.op == "placeholder" and node.graph is graph and not node.users
 
 
-def is_on_cpu(value: object) -> bool:
+def is_on_cpu(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.device.type == "cpu"
 
 
@@ -133,7 +133,7 @@ def compute_side_by_side(graph: torch.fx.Graph) -> bool:
 
     Whether that could be done; else the graph is as it was.
     """
-    made = [node for node in graph.nodes if node.op != "placeholder" and _is_on_cpu(node)]
+    made = [node for node in graph.nodes if node.op != "placeholder" and gives_on_cpu(node)]
     if not all(map(_is_elementwise, made)):
         return False
     if {*made}.isdisjoint(graph.output_node().all_input_nodes):
@@ -148,7 +148,8 @@ def compute_side_by_side(graph: torch.fx.Graph) -> bool:
     return True
 
 
-def _is_on_cpu(node: torch.fx.Node) -> bool:
+def gives_on_cpu(node: torch.fx.Node) -> bool:
+    """Whether a result of ``node`` is on the CPU."""
     return node.op != "output" and any(map(is_on_cpu, tree_leaves(node.meta.get("val"))))
 
 
@@ -185,7 +186,7 @@ def _is_scalar(value: object) -> TypeGuard[torch.Tensor]:
 def _users_elsewhere(nodes: list[torch.fx.Node]) -> Iterator[torch.fx.Node]:
     """What reads ``nodes`` on another device."""
     users = dict.fromkeys(user for node in nodes for user in node.users)
-    return (user for user in users if user.op != "output" and not _is_on_cpu(user))
+    return (user for user in users if user.op != "output" and not gives_on_cpu(user))
 
 
 def _lanes(

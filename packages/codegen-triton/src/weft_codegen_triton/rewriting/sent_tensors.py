@@ -35,7 +35,7 @@ def send_operands(graph: torch.fx.Graph) -> None:
             device = _device_beside(node)
             if device is None:
                 continue
-            for operand in [n for n in node.all_input_nodes if _is_sent(n, node)]:
+            for operand in [n for n in node.all_input_nodes if takes_from_cpu(node, n)]:
                 copy = sent.get((operand, device))
                 if copy is None:
                     copy = call_before(node, aten._to_copy.default, operand, device=device)
@@ -57,12 +57,12 @@ def _device_beside(node: torch.fx.Node) -> torch.device | None:
     return value.device if devices == {value.device} else None
 
 
-def _is_sent(operand: torch.fx.Node, node: torch.fx.Node) -> bool:
+def takes_from_cpu(node: torch.fx.Node, operand: torch.fx.Node) -> bool:
+    """Whether ``node``, which calls an operator elsewhere, takes ``operand`` from the CPU as it is."""
     value, target = operand.meta.get("val"), node.target
-    if not is_on_cpu(value):
+    if not is_on_cpu(value) or not isinstance(target, OpOverload):
         return False
     if target in _TAKING_POSITIONS:
         return True
-    assert isinstance(target, OpOverload) and isinstance(value, torch.Tensor)
     takes_numbers = torch.Tag.pointwise in target.tags or target in _TAKING_NUMBERS
-    return takes_numbers and value.dim() == 0
+    return takes_numbers and bool(value.dim() == 0)
