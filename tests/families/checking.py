@@ -50,11 +50,20 @@ class Record:
 
 
 def check(
-    name: str, model: torch.nn.Module, calls: list[dict[str, Any]], mode: str, backend: str
+    name: str,
+    model: torch.nn.Module,
+    calls: list[dict[str, Any]],
+    mode: str,
+    backend: str,
+    device: str = "cpu",
 ) -> Record:
     """Run every call compiled and judge it; the first difference decides."""
     record = Record(name, mode, backend)
-    model.train(mode == "training")
+    model.to(device).train(mode == "training")
+    calls = [
+        {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in arguments.items()}
+        for arguments in calls
+    ]
     plain, exact = copy.deepcopy(model), copy.deepcopy(model).double()
     begin = time.monotonic()
     weft.reset()
@@ -116,15 +125,18 @@ def _observe(model: Any, arguments: dict[str, Any], mode: str) -> Observation:
     results = list(_tensors(model(**arguments)))
     roots = [x for x in results if x.requires_grad]
     if roots:
-        weights = [torch.linspace(0.5, 1.5, max(x.numel(), 1)).view(x.shape) for x in roots]
-        sum(
-            (x.double() * w).mean() for x, w in zip(roots, weights, strict=True) if x.numel()
-        ).backward()  # type: ignore[union-attr]
+        losses = [(x.double() * _weights(x)).mean() for x in roots if x.numel()]
+        sum(losses).backward()  # type: ignore[union-attr]
     original = getattr(model, "_orig_mod", model)
     gradients = {
         n: None if p.grad is None else _kept(p.grad) for n, p in original.named_parameters()
     }
     return Observation([_kept(x) for x in results], gradients)
+
+
+def _weights(x: torch.Tensor) -> torch.Tensor:
+    """A number for each element of a result, so that no two have the same gradient."""
+    return torch.linspace(0.5, 1.5, max(x.numel(), 1), device=x.device).view(x.shape)
 
 
 def _kept(x: torch.Tensor) -> torch.Tensor:

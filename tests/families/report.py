@@ -28,17 +28,19 @@ from tests.opinfo.workers import Worker, answer_all
 from .catalogue import families
 from .checking import Record, check
 from .configurations import LEVELS, tiny
-from .inputs import NoInputsError, inputs_of
+from .inputs import SIZES, NoInputsError, inputs_of
 from .particular import PARTICULAR
 from .recipes import RECIPES, Recipe
 from .vision import missing, vision_recipes
 
-MODEL_SECONDS = 300.0
+MODEL_SECONDS = 300
 MAX_PARAMETERS = 60_000_000
 
 
-def outcome_of(name: str, mode: str, backend: str) -> dict[str, Any]:
-    """The record of one model."""
+def outcome_of(
+    name: str, mode: str, backend: str, device: str = "cpu", sizes: int = len(SIZES)
+) -> dict[str, Any]:
+    """The record of one model, called with the first ``sizes`` of :data:`SIZES`."""
     torch.manual_seed(0)
     try:
         model, calls = case_of(name)
@@ -46,8 +48,8 @@ def outcome_of(name: str, mode: str, backend: str) -> dict[str, Any]:
         return Record(name, mode, backend, "no inputs", str(error)).as_json()
     if backend == "evaluated":
         weft.register_codegen("cpu", EvaluatedCpp)
-        return check(name, model, calls, mode, "weft").as_json()
-    return check(name, model, calls, mode, backend).as_json()
+        backend = "weft"
+    return check(name, model, calls[:sizes], mode, backend, device).as_json()
 
 
 def case_of(name: str) -> tuple[Any, list[dict[str, Any]]]:
@@ -94,8 +96,9 @@ def _give_padding(config: Any) -> None:
             part.pad_token_id = 0
 
 
-def serve(mode: str, backend: str) -> None:
+def serve(options: argparse.Namespace) -> None:
     """Check the models that come on standard input, one a line, each in a fork; a line of JSON each."""
+    mode, backend = options.serve, options.backend
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     vision_recipes()
@@ -105,9 +108,9 @@ def serve(mode: str, backend: str) -> None:
         read, write = os.pipe()
         process = os.fork()
         if not process:
-            signal.alarm(int(MODEL_SECONDS))
+            signal.alarm(options.seconds)
             try:
-                answer = outcome_of(name, mode, backend)
+                answer = outcome_of(name, mode, backend, options.device, options.sizes)
             except Exception as error:  # of this check itself
                 answer = Record(
                     name, mode, backend, "error", f"check: {type(error).__name__}: {error}"[:500]
@@ -129,7 +132,9 @@ def run(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
     """The record of every model in every mode."""
     outcomes: list[dict[str, Any]] = []
     for mode in options.modes:
-        arguments = ["--serve", mode, "--backend", options.backend]
+        arguments = ["--serve", mode]
+        for name in ("backend", "device", "sizes", "seconds"):
+            arguments += [f"--{name}", str(getattr(options, name))]
 
         def failure(name: str, error: str, mode: str = mode) -> dict[str, Any]:
             return Record(name, mode, options.backend, "error", error).as_json()
@@ -141,7 +146,7 @@ def run(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
                 failure,
                 file,
                 jobs=options.jobs,
-                question_seconds=MODEL_SECONDS + 60,
+                question_seconds=options.seconds + 60,
             )
     return outcomes
 
@@ -188,13 +193,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--modes", nargs="+", default=["inference", "training"])
     parser.add_argument("--backend", default="weft")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--sizes", type=int, default=len(SIZES), help="how many calls of a model")
+    parser.add_argument("--seconds", type=int, default=MODEL_SECONDS, help="the limit of a model")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--output", type=Path, default=Path("families.jsonl"))
     parser.add_argument("--here", action="store_true", help="in this process")
     parser.add_argument("--serve", help="be a worker process for a mode")
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.backend)
+        serve(options)
         return
     for told in missing():
         print(told, file=sys.stderr)
@@ -203,7 +211,8 @@ def main() -> None:
     if options.sample is not None:
         names = random.Random(options.seed).sample(names, min(options.sample, len(names)))
     if options.here:
-        outcomes = [outcome_of(n, mode, options.backend) for mode in options.modes for n in names]
+        given = options.backend, options.device, options.sizes
+        outcomes = [outcome_of(n, mode, *given) for mode in options.modes for n in names]
     else:
         outcomes = run(names, options)
     for outcome in outcomes:

@@ -150,6 +150,7 @@ class _Detector(nn.Module):
             return self.model(list(images))
         boxes = torch.tensor([[8.0, 8.0, 40.0, 48.0], [20.0, 30.0, 80.0, 90.0]])
         target: dict[str, torch.Tensor] = {"boxes": boxes, "labels": torch.tensor([1, 2])}
+        target = {name: x.to(images.device) for name, x in target.items()}
         if hasattr(getattr(self.model, "roi_heads", None), "mask_predictor"):
             target["masks"] = torch.ones(2, images.shape[-2], images.shape[-1], dtype=torch.uint8)
             target["keypoints"] = torch.rand(2, 17, 3) * 90
