@@ -51,7 +51,7 @@ from ..symbolic.graph.marked_inputs import marking_inputs
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
 from ..symbolic.graph.recovery import raised_by_hook
 from ..symbolic.graph.transforms import leaving_transforms
-from ..symbolic.policy import guarding_libraries, is_other_compiler
+from ..symbolic.policy import guarding_libraries, is_beneath_operators, is_other_compiler
 from ..symbolic.regions.decisions import ProgramPoint, note_dropped
 from ..symbolic.regions.loops.unrolled import LONG_LOOP
 from ..symbolic.shapes import ValueHistory
@@ -132,7 +132,7 @@ class FrameConverter:
     ) -> _frame_hook.Entry | int:
         module = globals_dictionary.get("__name__")
         is_apart = is_other_compiler(module, code.co_qualname)
-        if is_apart or builds_module(code) or imports(code):
+        if is_apart or is_beneath_operators(module) or builds_module(code) or imports(code):
             return _frame_hook.DISABLE
         if skip_reason(code, self._options.backend_folders) is not None:
             return _frame_hook.SKIP

@@ -19,6 +19,7 @@ from .models.containers.mappings import new_keyword_dict
 from .models.containers.sequences import ListVariable, TupleVariable
 from .models.containers.slices import SliceVariable
 from .models.objects.user_objects import UserObjectVariable
+from .models.torch.jagged_tensors import RaggedSizeVariable
 from .models.torch.subclass_tensors import SubclassTensorVariable
 from .models.torch.tensor import TensorVariable
 from .protocol import Evaluator
@@ -28,6 +29,7 @@ from .variables.graph_arguments import graph_argument
 
 OVERRIDE = "override of an operator"
 NAME = "__torch_function__"
+RAGGED = 1 << 40
 
 
 class Overrides:
@@ -122,7 +124,7 @@ def emit_mode(mode: Variable, emitter: Emitter) -> None:
 
 def _override_of(evaluator: Evaluator, receiver: Variable) -> Variable:
     if isinstance(receiver, SubclassTensorVariable):
-        return evaluator.wrap_known(receiver.kind).get_attribute(evaluator, NAME)
+        return receiver.override(evaluator)
     return receiver.get_attribute(evaluator, NAME)
 
 
@@ -196,6 +198,8 @@ class _StandIns:
             return self._known(variable.fake, variable)
         if is_overriding(evaluator, variable):
             return self._known(_StandIn(), variable)
+        if isinstance(variable, RaggedSizeVariable):  # a number of its own, as it has none
+            return self._known(RAGGED + len(self._variables), variable)
         value = graph_argument(evaluator, variable)[1]
         if variable.is_constant() or isinstance(variable, SliceVariable):
             return value

@@ -83,6 +83,13 @@ def is_other_compiler(module: Any, function: str) -> bool:
     return not (function in plain or function.partition(".<locals>.")[0] in plain)
 
 
+def is_beneath_operators(module: Any) -> bool:
+    """Whether a module of torch's computes operators of a tensor class: its frames run as they are."""
+    return isinstance(module, str) and (
+        module == "torch.nested" or module.startswith("torch.nested.")
+    )
+
+
 LEFT_TO_CPYTHON = {
     "torch.optim.lbfgs": ("LBFGS.step", "_strong_wolfe"),
     "torch.optim.sparse_adam": ("SparseAdam.step",),

@@ -122,6 +122,10 @@ class SubclassTensorVariable(WithAttributes):
         )
         return self if result is self.plain else result
 
+    def override(self, evaluator: Evaluator) -> Variable:
+        """What operators ask."""
+        return evaluator.wrap_known(self.kind).get_attribute(evaluator, "__torch_function__")
+
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(_with_class, self.plain, self.kind)
 

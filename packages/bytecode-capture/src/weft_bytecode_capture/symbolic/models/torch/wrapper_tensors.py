@@ -33,7 +33,7 @@ _METADATA = frozenset(
 )
 
 
-class _Metadata(TensorVariable):
+class PlainMetadata(TensorVariable):
     """What is known of a wrapper without its class: a fake tensor that no node of the graph computes."""
 
     def __init__(self, kind: type, fake: torch.Tensor) -> None:
@@ -64,7 +64,7 @@ class WrapperTensorVariable(SubclassTensorVariable):
         source: Source | None,
         made: tuple[Arguments, Keywords] = ([], {}),
     ) -> None:
-        super().__init__(kind, _Metadata(kind, fake), source)
+        super().__init__(kind, PlainMetadata(kind, fake), source)
         self.fake = fake
         self._made = made
 
