@@ -1,13 +1,14 @@
 """Tracers, profilers and frame objects: they see the frames that the program wrote, and only those."""
 
 import cProfile
+import gc
 import sys
 import time
 
 import pytest
 import torch
 from differential import check, run_graph
-from weft_bytecode_capture import CaptureOptions, GraphBreakError, capture, compile_frames
+from weft_bytecode_capture import CaptureOptions, GraphBreakError, capture, compile_frames, disable
 
 EVENTS = []
 
@@ -267,3 +268,26 @@ def test_callbacks_of_monitoring_are_not_compiled():
         sys.monitoring.free_tool_id(tool)
     assert monitored.__code__ in codes and begun.__code__ not in codes
     assert seen
+
+
+def test_finalizers_of_garbage_are_not_compiled():
+    """It is collected wherever enough objects have been made: no place of the program's."""
+    seen = []
+
+    class Node:
+        def __del__(self):
+            seen.append(torch.ones(2) + 1)
+
+    @disable
+    def leave_garbage():
+        node = Node()
+        node.itself = node
+
+    def collected(x):
+        leave_garbage()
+        gc.collect()
+        return x * 2
+
+    codes = codes_compiled(collected)
+    assert collected.__code__ in codes and Node.__del__.__code__ not in codes
+    assert len(seen) == 4

@@ -86,6 +86,7 @@ typedef struct {
     Resumption *pending; /* owned; being called by the trampoline, not yet seen by the hook */
     int stance;          /* enum stance: what this thread's compiled calls may do */
     int installed_depth; /* how many compiled calls this thread is in */
+    int collects;        /* the collector of garbage runs, and finalizers with it */
 } ThreadSlot;
 
 extern PyTypeObject Context_Type;

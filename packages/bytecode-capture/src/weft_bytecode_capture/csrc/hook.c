@@ -357,10 +357,11 @@ static PyObject *evaluate_in_context(PyThreadState *tstate, _PyInterpreterFrame 
 }
 
 /* Whether Python code sees the frames of this thread: it wants the calls and lines that are written.
- * That code itself, an audit hook's and a callback's of sys.monitoring are no part of the program.
+ * That code itself, an audit hook's, a callback's of sys.monitoring and finalizers of garbage, which is
+ * collected at no place of the program's, are no part of it.
  * Profilers of C (cProfile, torch's) set an object that cannot be called; they see what runs. */
 static int is_watched(PyThreadState *tstate) {
-    return tstate->tracing || tstate->c_tracefunc != NULL ||
+    return tstate->tracing || thread_slot.collects || tstate->c_tracefunc != NULL ||
            (tstate->c_profilefunc != NULL && tstate->c_profileobj != NULL &&
             PyCallable_Check(tstate->c_profileobj));
 }

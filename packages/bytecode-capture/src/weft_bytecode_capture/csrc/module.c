@@ -49,7 +49,33 @@ static PyObject *set_stance(PyObject *Py_UNUSED(module), PyObject *number) {
     return PyLong_FromLong(before);
 }
 
+/* One of gc.callbacks: "start" or "stop", and what is collected. */
+static PyObject *collection(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                            Py_ssize_t count) {
+    if (count != 2 || !PyUnicode_Check(arguments[0])) {
+        PyErr_SetString(PyExc_TypeError, "collection() takes a phase and a dict");
+        return NULL;
+    }
+    weft_thread_slot()->collects = PyUnicode_CompareWithASCIIString(arguments[0], "start") == 0;
+    Py_RETURN_NONE;
+}
+
+/* Have the collector tell when it runs.  -1: an exception is set. */
+static int hear_collector(PyObject *module) {
+    PyObject *collector = PyImport_ImportModule("gc");
+    PyObject *callbacks =
+        collector == NULL ? NULL : PyObject_GetAttrString(collector, "callbacks");
+    PyObject *function = callbacks == NULL ? NULL : PyObject_GetAttrString(module, "collection");
+    int result = function == NULL ? -1 : PyList_Append(callbacks, function);
+    Py_XDECREF(function);
+    Py_XDECREF(callbacks);
+    Py_XDECREF(collector);
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"collection", (PyCFunction)(void (*)(void))collection, METH_FASTCALL,
+     PyDoc_STR("collection(phase, information): a callback of the collector, which is given it.")},
     {"disabled", disabled, METH_O,
      PyDoc_STR("disabled(callable): the callable, run with no context.")},
     {"current_context", current_context, METH_NOARGS,
@@ -119,7 +145,8 @@ PyMODINIT_FUNC PyInit__frame_hook(void) {
         PyModule_AddIntConstant(module, "STANCE_FAIL_ON_RECOMPILE", STANCE_FAIL_ON_RECOMPILE) <
             0 ||
         PyModule_AddIntConstant(module, "STANCE_EAGER_THEN_COMPILE", STANCE_EAGER_THEN_COMPILE) <
-            0) {
+            0 ||
+        hear_collector(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }
