@@ -146,8 +146,15 @@ def of_what_views_are_made_of(change: Change, x: torch.Tensor) -> Any:
     return whole, part * 2, y
 
 
+def of_what_a_column_is_of(change: Change, x: torch.Tensor) -> Any:
+    y = x * 2
+    column, pair = y[:, 1], y[:, 1:].diagonal()
+    change(y)
+    return column, pair * 2, y
+
+
 PROGRAMS = (
-    of_what_views_are_made_of,
+    of_what_views_are_made_of, of_what_a_column_is_of,
     of_an_argument, before_a_write, after_a_write, of_a_view, of_a_result, of_a_result_with_a_view,
     of_one_of_several_results, in_a_loop, of_a_result_in_a_loop, of_a_tensor_kept_over_a_loop,
     in_a_branch, without_gradients, where_errors_are_caught, of_an_attribute, of_a_detached_one,

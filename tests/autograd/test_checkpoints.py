@@ -168,9 +168,28 @@ def made_and_written(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
     return y
 
 
+def result_written(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
+    y: Tensor = checkpoint(lambda x: (x @ w).exp(), x, use_reentrant=reentrant)
+    return y.mul_(w)
+
+
+def result_copied_over(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
+    y: Tensor = checkpoint(lambda x: torch.softmax(x @ w, -1), x, use_reentrant=reentrant)
+    y[0].copy_(w[0])
+    return y
+
+
+def one_of_two_results_written(x: Tensor, w: Tensor, reentrant: bool) -> Tensor:
+    y, z = checkpoint(lambda x: ((x @ w).tanh(), x * w), x, use_reentrant=reentrant)
+    with torch.no_grad():
+        y.view(-1)[::2].zero_()
+    return y + z
+
+
 WRITTEN_LATER = [
     written_by_data, written_by_data_in_a_loop, written_by_data_behind_a_break,
-    written_without_gradients, made_and_written,
+    written_without_gradients, made_and_written, result_written, result_copied_over,
+    one_of_two_results_written,
 ]  # fmt: skip
 
 
@@ -211,3 +230,13 @@ def test_a_step_behind_backward_is_in_the_same_graph() -> None:
         return loss
 
     assert not capture(step)(torch.randn(4, 3)).breaks
+
+
+def test_results_that_nothing_saved_are_written_in_the_same_graph() -> None:
+    linear = nn.Linear(3, 3)
+
+    def block(x: Tensor) -> Tensor:
+        y: Tensor = checkpoint(linear, x, use_reentrant=False)
+        return F.relu(y, inplace=True)
+
+    assert not capture(block)(torch.randn(4, 3)).breaks

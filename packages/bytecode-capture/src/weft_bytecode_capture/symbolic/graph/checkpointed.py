@@ -1,13 +1,16 @@
 """What checkpointed calls read: eager reads it again in backward, with what has been written to it by then.
 
 A graph computes the call once.  So the call is eager's where the program writes to such a tensor behind it,
-or may do so by ``.data`` behind the graph.  Other writes behind the graph are not seen here.
+or may do so by ``.data`` behind the graph.  It is, too, where the program writes to what autograd has saved
+in the call: eager has saved nothing, a graph has, and backward would raise.  Other writes behind the graph
+are not seen here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.fx
@@ -24,9 +27,10 @@ KIND = "checkpoint with effects"
 
 @dataclass(frozen=True)
 class _Checkpoint:
-    """A call: the root frame's instruction, the nodes that it made, the storages that it reads besides.
+    """A call: the root frame's instruction, the nodes that it made, the storages that backward reads.
 
-    ``last`` is the graph's last node behind it.
+    These are of what the call reads besides, and of what autograd has saved in it.  ``last`` is the graph's
+    last node behind it.
     """
 
     position: int
@@ -48,20 +52,20 @@ class Checkpoints:
         root = evaluator.state.root
         if made and root is not None:
             last = next(iter(reversed(evaluator.graph.outermost.nodes)))
-            call = _Checkpoint(root.index, made, frozenset(_memory(given)), last)
-            self._calls.append(call)
+            read = _memory(given) | storages(_saved(made, given))
+            self._calls.append(_Checkpoint(root.index, made, frozenset(read), last))
 
     def check(self, evaluator: Evaluator, may_be_written: Callable[[], bool]) -> None:
         """
-        :raises BreakEarlier: the graph writes to what a call before has read, and backward has not been
-            there; or what runs behind it may, as ``may_be_written`` says.  That is not asked where the
+        :raises BreakEarlier: the graph writes to what a call before has read or saved, and backward has not
+            been there; or what runs behind it may, as ``may_be_written`` says.  That is not asked where the
             graph must be whole.
         """
         for call in self._calls:
             node = call.last.next
             while node.op != "root" and not _lets_go(evaluator, node, call):
                 if writes(node) and _memory(possibly_written(node)) & call.read:
-                    raise _refused(call, f"{node} writes to what the call read")
+                    raise _refused(call, f"{node} writes to what the call's backward reads")
                 node = node.next
             is_held = node.op == "root" and not evaluator.state.options.fullgraph
             if is_held and may_be_written():
@@ -83,3 +87,30 @@ def _lets_go(evaluator: Evaluator, node: torch.fx.Node, call: _Checkpoint) -> bo
 
 def _memory(nodes: Iterable[torch.fx.Node]) -> set[int]:
     return storages(leaves(node_values(nodes)))
+
+
+def _saved(made: Iterable[torch.fx.Node], given: Iterable[torch.fx.Node]) -> Iterator[torch.Tensor]:
+    """What autograd has saved to go from the values of ``made`` back to those of ``given``."""
+    seen = set(_functions(given))
+    waiting = [function for function in _functions(made) if function not in seen]
+    while waiting:
+        function = waiting.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        waiting += [before for before, _ in function.next_functions if before is not None]
+        for name in dir(function):
+            if name.startswith("_saved_") or name == "saved_tensors":
+                yield from leaves(getattr(function, name))
+
+
+def _functions(nodes: Iterable[torch.fx.Node]) -> Iterator[Any]:
+    """The functions of autograd's graph that made the values of ``nodes``."""
+    for value in leaves(node_values(nodes)):
+        if isinstance(value, torch.Tensor):
+            try:
+                function = value.grad_fn
+            except (IndexError, RuntimeError, ValueError):  # a view that autograd does not tell of
+                continue
+            if function is not None:
+                yield function

@@ -133,7 +133,7 @@ def check_views(
     for tensor in tensors:
         try:
             tensor.grad_fn  # noqa: B018
-        except (RuntimeError, ValueError) as error:
+        except (IndexError, RuntimeError, ValueError) as error:
             # One that says so, or one of a view that is made anew of a base with other dims since.
             _break_before_view(evaluator, [tensor], str(error))
 
