@@ -341,9 +341,17 @@ def is_recorded(tensor: torch.Tensor) -> bool:
     try:
         return tensor.grad_fn is not None
     except RuntimeError:
-        autograd: Any = torch._C._autograd
-        unseen = autograd.CreationMeta.NO_GRAD_MODE, autograd.CreationMeta.INFERENCE_MODE
-        return autograd._get_creation_meta(tensor) not in unseen
+        return not is_unrecorded_view(tensor)
+
+
+def is_unrecorded_view(tensor: torch.Tensor) -> bool:
+    """Whether this is a view that was made under ``no_grad`` or in inference mode.
+
+    If it requires gradients autograd raises where it is used after a write to what it is of.
+    """
+    autograd: Any = torch._C._autograd
+    unseen = autograd.CreationMeta.NO_GRAD_MODE, autograd.CreationMeta.INFERENCE_MODE
+    return tensor._is_view() and autograd._get_creation_meta(tensor) in unseen
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ import torch
 import torch.fx
 
 from ...._torch import HigherOrderOperator, storage_identity
+from ...._torch.fakes import is_unrecorded_view
+from ....unsupported import Unsupported
 from ...graph.purity import possibly_written, writes
 from ...graph.storages import Tensor, node_values, storages
 from ..decisions import ProgramPoint
@@ -83,6 +85,18 @@ class Copies(Protocol):
         """
 
 
+def _check_unrecorded(targets: Iterable[torch.Tensor]) -> None:
+    """Refuse a region that writes to a view of which autograd raises once it, or its base, was written to.
+
+    Only data knows whether the region does, and the graph writes what it gives in any case.
+    """
+    for target in targets:
+        if target.requires_grad and is_unrecorded_view(target):
+            raise Unsupported(
+                "gradient through a region", "a view that was made without gradients is written to"
+            )
+
+
 class AliasLedger:
     """What the regions of a frame give, in terms of what they are given and make, and what is written.
 
@@ -114,8 +128,11 @@ class AliasLedger:
         fakes = node_values(node.all_input_nodes)
         self.writes_by_type.update({f.dtype for f in fakes if isinstance(f, torch.Tensor)})
         fakes = node_values(possibly_written(node))
-        self.written += [storage_identity(f) for f in fakes if isinstance(f, torch.Tensor)]
-        if not is_in_region:
+        targets = [f for f in fakes if isinstance(f, torch.Tensor)]
+        self.written += map(storage_identity, targets)
+        if is_in_region:
+            _check_unrecorded(targets)
+        else:
             for element in self.elements:
                 element.check()
 
