@@ -364,6 +364,11 @@ _CONTROL = {
         "back behind the graph",
         ("give the operator what it reads as arguments",),
     ),
+    "state that a kernel changes": BreakKind(
+        "an operator's kernel in Python may change it when the graph runs, and the program reads it "
+        "beside the call",
+        ("read it in another function than the one that calls the operator",),
+    ),
     "container of an unknown kind": BreakKind(_OPAQUE),
     "operator of a builtin type": BreakKind(_NOT_MODELLED),
     "change of the tracer": BreakKind(

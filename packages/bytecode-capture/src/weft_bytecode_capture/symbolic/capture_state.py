@@ -30,6 +30,7 @@ from .frame_result import CaptureOptions, FrameInput
 from .graph.checkpointed import Checkpoints
 from .graph.fake_mode import OperandCheck
 from .graph.graph_builder import GraphBuilder
+from .kernel_writes import KernelWrites
 from .models.iterators.generators import GeneratorVariable
 from .overrides import Overrides
 from .policy import is_library_module
@@ -66,6 +67,8 @@ class ModuleGlobals:
 
     def load(self, evaluator: Evaluator, name: str) -> Variable:
         """``LOAD_GLOBAL``; raises NameError in the captured program."""
+        if name not in self.written:
+            evaluator.state.kernel_writes.check_global(self.dictionary, name)
         if name in self.written:
             value = self.written[name]
             if value is not None:
@@ -197,6 +200,7 @@ class CaptureState:
         # What the graph checks: where one branch only raises; decisions on data that fall as in this call.
         self.assumed: list[ProgramPoint] = []
         self.class_writes: dict[tuple[type, str], Any] = {}  # WrittenAttribute; None: deleted
+        self.kernel_writes = KernelWrites()
         # Classes and functions made for this capture, by id, with the root's instruction that made each.
         self.made: dict[int, tuple[Any, int]] = {}
 

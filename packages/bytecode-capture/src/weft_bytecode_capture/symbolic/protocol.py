@@ -24,6 +24,7 @@ from .decode import DecodedCode, DecodedInstruction
 from .graph.library_settings import LibrarySettings
 from .graph.modes import ModeSwitches
 from .graph.transforms import TransformLevels
+from .kernel_writes import KernelWrites
 from .regions.decisions import DecodeCache, ProgramPoint
 from .shapes.data_symbols import DataSymbolSource
 from .shapes.symbols import ShapeSymbols
@@ -258,6 +259,7 @@ class State(Protocol):
     hashed: dict[Variable, None]
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]
+    kernel_writes: KernelWrites
     drawn: DrawnSource | None
     readings: list[Reading]
     warning_blocks: list[Variable]

@@ -182,6 +182,7 @@ def _delete_global(evaluator: FrameEvaluator, instruction: DecodedInstruction) -
 @handles("LOAD_ATTR")
 def _load_attr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     owner = evaluator.pop()
+    evaluator.state.kernel_writes.check_attribute(instruction.operand)
     attribute = owner.get_attribute(evaluator, instruction.operand)
     _push(evaluator, attribute, DIALECT.attribute_loads_methods and instruction.argument & 1)
 

@@ -185,6 +185,7 @@ class VariableBuilder:
         evaluator = self._current_evaluator()
         if is_constant_value(value):
             return _WRAPPERS_OF_CONSTANTS[-1](evaluator, value, source)
+        evaluator.state.kernel_writes.check_object(value)
         row = self._memo.get(id(value))
         if row is not None:
             self._guard_same(evaluator, value, row, source)

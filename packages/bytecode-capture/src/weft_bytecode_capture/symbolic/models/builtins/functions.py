@@ -55,6 +55,7 @@ def _getattr(
     evaluator: Evaluator, value: Variable, name: Variable, default: Variable | None = None, /
 ) -> Variable:
     wanted = attribute_name(evaluator, name)
+    evaluator.state.kernel_writes.check_attribute(wanted)
     if default is None:
         return value.get_attribute(evaluator, wanted)
     return value.find_attribute(evaluator, wanted) or default

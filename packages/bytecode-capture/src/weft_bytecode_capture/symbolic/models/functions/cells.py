@@ -50,6 +50,8 @@ class CellVariable(Variable):
 
     def read(self, evaluator: Evaluator) -> Variable | None:
         """The contents; None for an empty cell."""
+        if self.cell is not None:
+            evaluator.state.kernel_writes.check_cell(self.cell)
         if not self._read:
             assert self.cell is not None
             assert self.contents_source is not None

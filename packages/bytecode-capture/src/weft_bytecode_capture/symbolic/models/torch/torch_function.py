@@ -43,7 +43,7 @@ from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import model, models
 from .calls_on_entry import call_on_entry
 from .packed_sequences import packed_network
-from .python_kernels import require_unchanged
+from .python_kernels import check_kernels
 from .tensor import TensorVariable, wrap_graph_result
 
 _MODULES = (
@@ -112,7 +112,7 @@ class TorchFunctionVariable(IdentifiedFunctionVariable):
         if isinstance(self.value, types.MethodDescriptorType) and arguments:
             name = self.value.__name__
             return arguments[0].call_method(evaluator, name, arguments[1:], keywords)
-        require_unchanged(evaluator, self.value)
+        check_kernels(evaluator, self.value)
         result = packed_network(evaluator, self.value, arguments, keywords)
         if result is not None:
             return result
