@@ -412,6 +412,8 @@ def vector_norm(
     order = float(ord)
     if is_empty([tensor.size[d] for d in dims]):
         raise NoLowering("norm over no elements")
+    if order and all(tensor.size[d] == 1 for d in dims):
+        order = math.inf  # the absolute value, whose powers may be out of range
     kind, transform, root = _norm_formula(order, compute)
     (total,) = over_dims(context, tensor, [kind], dims, keepdim, compute, transform)
     return map_values(context, [total], target, root, costly=True)
