@@ -274,6 +274,18 @@ def _addcmul(
     return aten.addcmul.default(self, tensor1, tensor2, value=int(value))
 
 
+def _threshold(self: torch.Tensor, threshold: Any, value: Any) -> torch.Tensor:
+    """``threshold``, whose kernel takes the whole parts of both numbers for integers.
+
+    Torch's rule computes with floats, which do not hold large integers.
+    """
+    if not (self.is_floating_point() or self.is_complex()):
+        if any(isinstance(number, torch.SymFloat) for number in (threshold, value)):
+            raise Unsupported("whole part of a float that varies", "threshold of integers")
+        threshold, value = int(threshold), int(value)
+    return torch.where(self <= threshold, torch.full_like(self, value), self)
+
+
 def _of_floats(operator: OpOverload) -> Callable[..., Any]:
     """Torch's rule for ``linspace``, but for integers: its kernel cuts ``end`` first, and refuses bools."""
 
@@ -389,6 +401,7 @@ _OWN: dict[OpOverload, Callable[..., Any]] = {
     aten.native_batch_norm_backward.default: _native_batch_norm_backward,
     aten.native_dropout.default: _inference_dropout,
     aten.nll_loss_backward.default: _nll_loss_backward,
+    aten.threshold.default: _threshold,
     aten.scaled_dot_product_attention.default: _chosen_attention,
     **{operator: _of_elements(operator) for operator in LOSS_GRADIENTS},
 }
