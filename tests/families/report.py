@@ -61,7 +61,7 @@ def case_of(name: str) -> tuple[Any, list[dict[str, Any]]]:
 def _made(recipe: Recipe) -> tuple[Any, list[dict[str, Any]]]:
     try:
         return recipe()
-    except (RuntimeError, NotImplementedError, ImportError) as error:
+    except (RuntimeError, NotImplementedError, ImportError, AttributeError) as error:
         raise NoInputsError(f"{type(error).__name__}: {str(error)[:300]}") from error
 
 
@@ -97,35 +97,50 @@ def _give_padding(config: Any) -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Check the models that come on standard input, one a line, each in a fork; a line of JSON each."""
-    mode, backend = options.serve, options.backend
+    """Check the models that come on standard input, one a line; a line of JSON each.
+
+    Each runs in a fork, except on a device.
+    """
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     vision_recipes()
     families()
     for line in sys.stdin:
         name = line.strip()
-        read, write = os.pipe()
-        process = os.fork()
-        if not process:
-            signal.alarm(options.seconds)
-            try:
-                answer = outcome_of(name, mode, backend, options.device, options.sizes)
-            except Exception as error:  # of this check itself
-                answer = Record(
-                    name, mode, backend, "error", f"check: {type(error).__name__}: {error}"[:500]
-                ).as_json()
-            os.write(write, json.dumps(answer).encode())
-            os._exit(0)
-        os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            answer_text = pipe.read().decode()
-        _, status = os.waitpid(process, 0)
-        if not answer_text:
-            code = os.waitstatus_to_exitcode(status)
-            told = "time is up" if code == -signal.SIGALRM else f"the process ended with {code}"
-            answer_text = json.dumps(Record(name, mode, backend, "error", told).as_json())
-        print(answer_text, flush=True)
+        if options.device == "cpu":
+            print(_answer_of_fork(name, options), flush=True)
+            continue
+        signal.alarm(options.seconds)  # a device belongs to one process: the next one begins anew
+        print(_answer(name, options), flush=True)
+        signal.alarm(0)
+
+
+def _answer(name: str, options: argparse.Namespace) -> str:
+    mode, backend = options.serve, options.backend
+    try:
+        answer = outcome_of(name, mode, backend, options.device, options.sizes)
+    except Exception as error:  # of this check itself
+        told = f"check: {type(error).__name__}: {error}"[:500]
+        answer = Record(name, mode, backend, "error", told).as_json()
+    return json.dumps(answer)
+
+
+def _answer_of_fork(name: str, options: argparse.Namespace) -> str:
+    read, write = os.pipe()
+    process = os.fork()
+    if not process:
+        signal.alarm(options.seconds)
+        os.write(write, _answer(name, options).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read().decode()
+    _, status = os.waitpid(process, 0)
+    if answer:
+        return answer
+    code = os.waitstatus_to_exitcode(status)
+    told = "time is up" if code == -signal.SIGALRM else f"the process ended with {code}"
+    return json.dumps(Record(name, options.serve, options.backend, "error", told).as_json())
 
 
 def run(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
