@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import pytest
@@ -414,3 +415,43 @@ def test_rows_of_one_at_most_lose_their_dim() -> None:
     for value in (0.75, 2.0):
         x = torch.tensor([value], dtype=torch.float64)
         assert str(compiled(x)) == str(program(x))
+
+
+def repeated_rows(x, counts):
+    """What stretches texts to sounds: rows repeated as data says, at the beginning of each own result."""
+    longest = counts.sum(1).max()
+    out = torch.zeros((x.shape[0], longest, x.shape[2]))
+    for i, (rows, times) in enumerate(zip(x, counts, strict=True)):
+        repeated = torch.repeat_interleave(rows, times, dim=0)
+        out[i, : repeated.shape[0]] = repeated
+    return out
+
+
+def rows_of_a_buffer(x, counts):
+    out = x.new_zeros(12, x.shape[2])
+    chosen = x[0].repeat_interleave(counts[0], dim=0)
+    out[: chosen.shape[0]] = chosen
+    return out * 2
+
+
+@pytest.mark.parametrize("function", [repeated_rows, rows_of_a_buffer])
+@pytest.mark.parametrize("trained", [False, True])
+def test_rows_as_data_says_at_the_beginning_of_others(function, trained) -> None:
+    compiled, log = weft.compile(function), weft.CompileLog()
+    x = torch.randn(2, 4, 3)
+    calls = [torch.randint(0, 4, (2, 4)) for _ in range(4)]
+    calls += [
+        torch.tensor([[0, 1, 0, 0], [0, 0, 0, 0]]),
+        torch.tensor([[0, 0, 0, 0], [1, 1, 0, 4]]),
+    ]
+    with weft.observe(log):
+        for counts in calls:
+            given = [x.clone().requires_grad_(trained) for _ in range(2)]
+            found, wanted = compiled(given[0], counts), function(given[1], counts)
+            torch.testing.assert_close(found, wanted)
+            if trained:
+                found.sin().sum().backward(), wanted.sin().sum().backward()
+                torch.testing.assert_close(given[0].grad, given[1].grad)
+    assert len(log.graphs) == 1 and not log.graph_breaks
+    with pytest.raises(RuntimeError) if function is rows_of_a_buffer else contextlib.nullcontext():
+        compiled(x, torch.full((2, 4), 5))

@@ -130,7 +130,7 @@ class DataSymbols:
     def require_condition(self, blocks: Blocks, condition: Any, message: str) -> None:
         """Check what a graph asserts.
 
-        :raises Unsupported: it is more than a comparison of integers.
+        :raises Unsupported: it is more than comparisons of integers, or equations of which one holds.
         """
         if isinstance(condition, torch.SymBool):
             condition = condition.node.expr
@@ -138,15 +138,26 @@ class DataSymbols:
             return
         parts = condition.args if isinstance(condition, sympy.And) else (condition,)
         for part in parts:
-            relation = RELATIONS.get(type(part))
-            if relation is None or not all(_is_integer(side) for side in part.args):
-                raise Unsupported("data-dependent condition", str(condition), _HINT)
-            kind, difference = relation
-            expression = difference(*map(from_torch, part.args))
+            kind, expression = _relation(part)
             if kind == "nonnegative" and not expression.free_symbols.isdisjoint(self._carried):
                 self._relied.append(expression)  # what the loop's test says
                 continue
             self.require(blocks, kind, expression, message)
+
+
+def _relation(condition: Any) -> tuple[str, sympy.Expr]:
+    """A comparison as the relation of a requirement, and what it is of.
+
+    One of several equations holds where the product of their differences is zero: so a row that is written is
+    of the size there is, or is one number.
+    """
+    if isinstance(condition, sympy.Or) and all(isinstance(p, sympy.Eq) for p in condition.args):
+        return "zero", sympy.Mul(*(_relation(part)[1] for part in condition.args))
+    relation = RELATIONS.get(type(condition))
+    if relation is None or not all(_is_integer(side) for side in condition.args):
+        raise Unsupported("data-dependent condition", str(condition), _HINT)
+    kind, difference = relation
+    return kind, difference(*map(from_torch, condition.args))
 
 
 def _is_integer(expression: Any) -> bool:
