@@ -20,7 +20,9 @@ from ..models.functions.python_functions import (
 from ..models.iterators.joint_iterators import note_creation
 from ..variables.base import Arguments, Keywords, Variable
 from ..variables.constant import ConstantVariable
+from ..variables.missing_methods import name_in_c
 from ..variables.operations import unary_operation
+from .containers import function_label, has_no_elements
 from .exceptions import prepare_reraise
 
 
@@ -81,6 +83,10 @@ def _call_function_ex(evaluator: FrameEvaluator, instruction: DecodedInstruction
     mapping = evaluator.stack.pop() if has_mapping else None
     sequence = evaluator.pop()
     function, receiver = _pop_callee(evaluator)
+    if has_no_elements(sequence):
+        label, kind = function_label(evaluator, function), name_in_c(sequence.python_type())
+        text = f"{label}() argument after * must be an iterable, not {kind}"
+        evaluator.raise_error(TypeError, text)
     keywords = {} if mapping is None else keyword_arguments(evaluator, mapping)
     _push_result(evaluator, function, receiver + sequence.tuple_elements(evaluator), keywords)
 

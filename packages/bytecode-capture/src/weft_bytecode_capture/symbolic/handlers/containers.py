@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 
 from ...code_objects.dialects import DIALECT
+from ...unsupported import Unsupported
 from ..captured_exception import CapturedException
 from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.containers.mappings import DictVariable, keyword_arguments
 from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.containers.sets import SetVariable
+from ..models.functions.bound_methods import BoundMethodVariable
 from ..models.functions.python_functions import FunctionVariable
+from ..models.objects.user_objects import UserObjectVariable
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.missing_methods import name_in_c, require_method
+from ..variables.python_protocols import find_raw
 
 _SEQUENCES = {"BUILD_TUPLE": TupleVariable, "BUILD_LIST": ListVariable}
 
@@ -80,14 +84,21 @@ def _add_by_method(evaluator: FrameEvaluator, instruction: DecodedInstruction) -
     evaluator.call_method(_target(evaluator, instruction), _METHODS[instruction.name], value)
 
 
+def has_no_elements(value: Variable) -> bool:
+    """Whether a constant or an instance of a class of Python's can't be iterated."""
+    if not value.is_constant() and not isinstance(value, UserObjectVariable):
+        return False
+    kind = value.python_type()
+    return all(find_raw(kind, name) is None for name in ("__iter__", "__getitem__"))
+
+
 @handles("LIST_EXTEND")
 def _list_extend(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """``[*a]``: of what has no elements CPython says so in other words than ``list.extend``."""
     value = evaluator.pop()
-    kind = value.python_type() if value.is_constant() else list
-    if not hasattr(kind, "__iter__"):
-        message = f"Value after * must be an iterable, not {kind.__name__}"
-        evaluator.raise_error(TypeError, message)
+    if has_no_elements(value):
+        kind = name_in_c(value.python_type())
+        evaluator.raise_error(TypeError, f"Value after * must be an iterable, not {kind}")
     evaluator.call_method(_target(evaluator, instruction), "extend", value)
 
 
@@ -111,12 +122,21 @@ _CALLEE_BELOW = 3 if DIALECT.null_above_callee else 2  # the dict that DICT_MERG
 
 def _label(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> str:
     """The name of the function whose keyword arguments are collected, in errors."""
-    function = evaluator.stack[-instruction.argument - _CALLEE_BELOW]
-    label: str = getattr(function, "qualified_name", lambda: "function")()
+    return function_label(evaluator, evaluator.stack[-instruction.argument - _CALLEE_BELOW])
+
+
+def function_label(evaluator: FrameEvaluator, function: Variable) -> str:
+    """The name of a function in errors about the arguments that it is given."""
+    if isinstance(function, BoundMethodVariable):
+        function = function.function
     if isinstance(function, FunctionVariable):
-        module = function.get_attribute(evaluator, "__module__")
-        label = f"{module.as_constant()}.{label}"
-    return label
+        module = function.get_attribute(evaluator, "__module__").as_constant()
+        return f"{module}.{function.qualified_name()}"
+    value = getattr(function, "value", None)
+    name, module = (getattr(value, part, None) for part in ("__qualname__", "__module__"))
+    if type(name) is not str:
+        raise Unsupported("call of a builtin function", f"{function!r} of no arguments")
+    return name if module in (None, "builtins") else f"{module}.{name}"
 
 
 @handles("DICT_MERGE")
