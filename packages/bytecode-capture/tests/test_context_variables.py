@@ -1,6 +1,8 @@
 """Context variables: read, set and reset as CPython does."""
 
 import contextvars
+import sys
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +76,22 @@ def set_in_a_branch(x):
     return x * V.get()
 
 
-CAPTURED = (set_and_reset, stays_set, unset, nested)
+def with_tokens(x):
+    with V.set(3.0) as token:
+        y = x * V.get()
+        with V.set(4.0):
+            y = y + V.get()
+        try:
+            with UNSET.set(x):
+                raise ValueError
+        except ValueError:
+            y = y + UNSET.get(0)
+    return y, V.get(), token.var is V
+
+
+CAPTURED: tuple[Any, ...] = (set_and_reset, stays_set, unset, nested)
+if sys.version_info >= (3, 14):
+    CAPTURED += (with_tokens,)
 LEFT_TO_PYTHON = (token_escapes, wrong_token, reset_twice, set_in_a_loop, set_in_a_branch)
 
 

@@ -11,9 +11,10 @@ from ....frame.emitter import Emitter
 from ....sources import ConvertedSource
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ...variables.base import Variable
+from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import held_by_identity, register_wrapper
-from ..builtins.methods import BuiltinVariable
+from ...variables.constant import ConstantVariable
+from ..builtins.methods import BuiltinMethodVariable, BuiltinVariable
 from ..exceptions.exception_objects import ExceptionVariable
 from ..table import method_model
 
@@ -76,7 +77,19 @@ class TokenVariable(Variable):
             return self.variable
         if name == "old_value" and self.before is not None:
             return self.before
+        if name in ("__enter__", "__exit__") and hasattr(contextvars.Token, name):
+            return BuiltinMethodVariable(self, name)  # from CPython 3.14 on
         return super().get_attribute(evaluator, name)
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        if name == "__enter__":
+            return self
+        if name == "__exit__":
+            _reset(evaluator, self.variable, self)
+            return ConstantVariable(None)
+        return super().call_method(evaluator, name, arguments, keywords)
 
 
 def is_bound(variable: contextvars.ContextVar[Any]) -> bool:
