@@ -197,6 +197,10 @@ OWNERS: dict[str, Callable[[], Any]] = {
     ),
     **dict.fromkeys(("_buffers", "_call_impl", "_modules"), torch.nn.Module),
     **dict.fromkeys(
+        ("_metadata_cache", "_ragged_idx"),
+        lambda: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged),
+    ),
+    **dict.fromkeys(
         ("_backend_fns", "_backward_fn", "_init_fn", "_setup_context_fn"), custom_operator
     ),
     "_qualified_op_name": lambda: torch.ops.aten.add,

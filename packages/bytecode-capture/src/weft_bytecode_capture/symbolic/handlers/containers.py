@@ -122,7 +122,9 @@ _CALLEE_BELOW = 3 if DIALECT.null_above_callee else 2  # the dict that DICT_MERG
 
 def _label(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> str:
     """The name of the function whose keyword arguments are collected, in errors."""
-    return function_label(evaluator, evaluator.stack[-instruction.argument - _CALLEE_BELOW])
+    function = evaluator.stack[-instruction.argument - _CALLEE_BELOW]
+    assert function is not None
+    return function_label(evaluator, function)
 
 
 def function_label(evaluator: FrameEvaluator, function: Variable) -> str:
