@@ -24,6 +24,7 @@ from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, re
 from weft_codegen_triton.gpu import Gpu
 from weft_codegen_triton.rewriting.aligned_matmuls import UNIT, align_matmuls, saved_by_aligning
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
+from weft_codegen_triton.rewriting.patch_convolutions import multiply_patches
 from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.scalars import compute_side_by_side, move_scalars
 from weft_codegen_triton.rewriting.sent_tensors import send_operands
@@ -47,9 +48,10 @@ def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     sum_few_rows(graph, gpu)
     _apply(graph, _widen_small_sum, *SUMS)
     _apply(graph, functools.partial(_fold_batch, gpu), aten.bmm.default)
-    align_matmuls(graph, gpu)
     _apply(graph, _separate_bias, aten.convolution.default)
     _apply(graph, _sum_bias_gradient, aten.convolution_backward.default)
+    multiply_patches(graph)
+    align_matmuls(graph, gpu)
     convolve_channels_last(graph)
     graph.lint()
 
