@@ -28,7 +28,13 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .fakes import FakeForm, FakeLayout, hold_constant
-from .symbols import import_what_fake_tensors_need
+from .symbols import import_apart, import_what_fake_tensors_need
+from .without_compiler import (
+    COMPILER,
+    needs_no_compiler,
+    references_as_they_are,
+    without_compiler,
+)
 
 _KNOWN_CONSTRUCTORS = ("2.11", "2.12", "2.13", "2.14", "2.15")
 """The torch versions whose fake modes have the attributes below; others make theirs by themselves."""
@@ -196,20 +202,35 @@ class FakeModeOnDemand(FakeTensorMode):
     ) -> Any:
         """What torch computes of an operator on fakes, which reads settings of its compiler."""
         kwargs = kwargs or {}
-        if func in _VIEWS and _COMPILER not in sys.modules and not kwargs:
+        if func in _VIEWS and COMPILER not in sys.modules and not kwargs:
             return _VIEWS[func](self, func, *args)
         if func in _DIRECT and not kwargs and any(map(_is_symbolic, args)):
             return _view(self, func, *args)
-        import_what_fake_tensors_need()
+        if COMPILER not in sys.modules:
+            if needs_no_compiler(func, args, kwargs):
+                import_apart(_COMPOSED)
+            else:
+                import_what_fake_tensors_need()
         return super().dispatch(func, types, args, kwargs)
 
     def _cached_dispatch_impl(
         self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """As torch's, but in inference mode: what torch keeps of a view makes no view of other tensors."""
-        if torch.is_inference_mode_enabled():
+        """As torch's, but in inference mode: what torch keeps of a view makes no view of other tensors.
+
+        Nor without torch's compiler: what torch keeps is found by the ShapeEnv, which would be made for it.
+        """
+        if torch.is_inference_mode_enabled() or COMPILER not in sys.modules:
             return self._dispatch_impl(func, types, args, kwargs)
         return super()._cached_dispatch_impl(func, types, args, kwargs)
+
+    def _dispatch_impl(
+        self, func: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if COMPILER in sys.modules:
+            return super()._dispatch_impl(func, types, args, kwargs)
+        with references_as_they_are():
+            return _dispatch_without_compiler(self, func, types, args, kwargs)
 
 
 def _make_lasting_guard() -> None:
@@ -265,7 +286,11 @@ def _select(mode: FakeModeOnDemand, operator: OpOverload, *arguments: Any) -> Fa
     return selected
 
 
-_COMPILER = "torch._dynamo"
+_COMPOSED = "torch._higher_order_ops.utils"
+"""What torch's mode imports when it computes its first result."""
+
+_dispatch_without_compiler = without_compiler(FakeTensorMode._dispatch_impl)
+
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _DETACH = torch.ops.aten.detach.default
 _DIRECT = frozenset({_AS_STRIDED, _DETACH, torch.ops.aten.alias.default})

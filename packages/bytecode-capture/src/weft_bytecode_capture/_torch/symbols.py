@@ -88,16 +88,21 @@ SETTINGS = ("torch._dynamo.config", "torch._functorch.config")
 
 
 def import_what_fake_tensors_need() -> None:
-    """Import what torch imports to compute on fake tensors and to make symbols of sizes.
+    """Import what torch imports to compute on fake tensors and to make symbols of sizes."""
+    if not all(name in sys.modules for name in SETTINGS):
+        import_apart(_VALIDATOR)
+
+
+def import_apart(name: str) -> None:
+    """Import a module that torch imports as it computes on fake tensors, where it is not loaded.
 
     In a thread, since modules keep exceptions that importing them raised, and those the frames below.
     """
-    if _VALIDATOR not in sys.modules and not all(name in sys.modules for name in SETTINGS):
-        thread = threading.Thread(
-            target=importlib.import_module, args=(_VALIDATOR,), name="weft-import"
-        )
-        thread.start()
-        thread.join()
+    if name in sys.modules:
+        return
+    thread = threading.Thread(target=importlib.import_module, args=(name,), name="weft-import")
+    thread.start()
+    thread.join()
 
 
 def _import_but_validator(
