@@ -11,6 +11,7 @@ from typing import Protocol
 from ...captured_graph import UnkeptRegion
 from ...user_location import UserLocation
 from ..decode import DecodedCode
+from .branches.copied_tests import join_copied_tests
 
 _LOG = logging.getLogger("weft_bytecode_capture.regions")
 
@@ -228,4 +229,5 @@ class DecodeCache:
         decoded = self._by_id.get(id(code))
         if decoded is None:
             decoded = self._by_id[id(code)] = DecodedCode(code)
+            join_copied_tests(decoded)
         return decoded

@@ -23,7 +23,15 @@ from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..branches.join_points import EXIT, loops, meeting_point, reachable, resolved, successors
+from ..branches.join_points import (
+    EXIT,
+    join_point,
+    loops,
+    meeting_point,
+    reachable,
+    resolved,
+    successors,
+)
 from ..evaluation import every_instruction, run_until
 from ..state.containers import Opens, opens_none
 from ..state.python_state import leaves, rebuilt
@@ -51,14 +59,16 @@ SizesOfBranches = tuple[torch.fx.Graph, torch.fx.Graph, tuple[Mapping[Any, Any],
 class RolledLoop(abc.ABC):
     """The loop whose body a frame evaluates; the branches of a conditional that leaves it meet at ``head``.
 
-    ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.  ``note`` is the
-    local that says whether it goes on.  ``stack`` is the frame's before an iteration; ``opens`` says which
+    ``around`` is the one whose body it is in; ``at`` the instruction by which it is known.  ``tests`` end an
+    iteration, one or copies of one: ``head`` is the first inside.  ``note`` is the local that says whether it
+    goes on.  ``stack`` is the frame's before an iteration; ``opens`` says which
     containers an iteration has made.  ``lists`` are those whose additions it notes.  ``joins`` are the
     conditionals in the body that gave sizes which differ by branch, the inner ones first.
     """
 
     at: int
     head: int
+    tests: frozenset[int]
     ends: tuple[int, int]  # where an iteration goes on, and where the loop is left
     note: str
     around: RolledLoop | None = None
@@ -102,6 +112,7 @@ class RolledFor(RolledLoop):
         self.opens = opens
         self.lists = lists
         self.at = self.head = head.index
+        self.tests = frozenset({head.index})
         self.ends = head.index, after_loop(head)
         self.breaks = breaks
 
@@ -191,12 +202,22 @@ def rolling(evaluator: Frame, loop: RolledLoop) -> Iterator[None]:
 
 
 def left_loop(evaluator: Frame, instruction: DecodedInstruction) -> RolledLoop | None:
-    """The rolled loop that one branch of a conditional jump leaves; None if none does."""
-    loop = evaluator.rolled_loop
-    if loop is None or instruction.index not in loop.inside:
+    """The rolled loop whose iteration the branches of a conditional jump end apart; None if they meet in it.
+
+    One of them leaves the loop, here or further on, or goes to another copy of the loop's test.
+    """
+    loop: RolledLoop | None = evaluator.rolled_loop
+    index = instruction.index
+    if loop is None or index not in loop.inside:
         return None
-    branches = [instruction.target in loop.inside, instruction.index + 1 in loop.inside]
-    return loop if branches.count(True) == 1 else None
+    branches = [instruction.target in loop.inside, index + 1 in loop.inside]
+    if branches.count(True) == 1:
+        return loop
+    decoded = evaluator.decoded
+    inner = (other.body for other in loops(decoded) if other.body < loop.inside)
+    if any(index in body and loop.tests.isdisjoint(body) for body in inner):
+        return None
+    return None if join_point(decoded, index) in loop.inside else loop
 
 
 def note_return(evaluator: Frame, stack: list[Variable | None], opens: Opens) -> None:

@@ -115,7 +115,8 @@ class _RolledWhile(RolledLoop):
         self.tested: list[tuple[Variable, int, torch.fx.Graph]] = []
         self.ends = loop.stay, loop.leave
         self.at = loop.place[1]
-        self.head = min(index for index in loop.tests if index in loop.inside)
+        self.tests = frozenset(loop.tests)
+        self.head = min(loop.tests.keys() & loop.inside)
         decoded = evaluator.decoded
         self.exits = frozenset(
             i.index
@@ -124,7 +125,7 @@ class _RolledWhile(RolledLoop):
         )
 
     def finish_branch(self, evaluator: Frame) -> None:
-        run_until(evaluator, self.exits | self.loop.tests.keys(), every_instruction(evaluator))
+        run_until(evaluator, self.exits | self.tests, every_instruction(evaluator))
         self.note_end(evaluator, evaluator.next_index in self.exits)
 
     def note_end(self, evaluator: Frame, has_left: bool) -> None:
