@@ -1,4 +1,4 @@
-"""Kept loops whose iterations end in several places: ``continue``, and ``break`` inside a branch."""
+"""Kept loops with several ends of an iteration: ``continue``, ``break`` in a branch or before a test of sizes."""
 
 from __future__ import annotations
 
@@ -130,3 +130,86 @@ def test_gradients_are_as_in_eager(program: Callable[[Tensor], Any]) -> None:
             result = result[0] if isinstance(result, tuple) else result
             found.append((result, *torch.autograd.grad(result.sum(), x)))
         torch.testing.assert_close(*found)
+
+
+# -- ``break`` on data before sizes decide whether there is another iteration ----------------------------
+
+
+def greedy(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    chosen, values = [], []
+    while scores.numel() > 0:
+        best = scores.argmax()
+        if scores[best] < 0.3:
+            break
+        chosen.append(boxes[best])
+        values.append(scores[best])
+        keep = (boxes - boxes[best]).abs().sum(1) > 0.4
+        boxes, scores = boxes[keep], scores[keep] * 0.9
+    if not chosen:
+        return boxes[:0], scores[:0]
+    return torch.stack(chosen), torch.stack(values)
+
+
+def greedy_by_length(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    total, last = scores.sum() * 0, scores[0]
+    while len(scores):
+        last = scores.max()
+        if last < 0.2:
+            break
+        total = total + last
+        keep = scores < last
+        boxes, scores = boxes[keep], scores[keep]
+    return total + last, boxes
+
+
+def returning_early(boxes: Tensor, scores: Tensor) -> Tensor:
+    while scores.shape[0] > 2:
+        least = scores[scores.argmin()]
+        if least > 0.5:
+            return boxes.sum() * scores.sum()
+        scores = scores[scores > least]
+    return boxes.sum()
+
+
+def two_calls(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+    near = boxes[:, 0] > 0.5
+    first, _ = greedy(boxes[near], scores[near])
+    return first, greedy(boxes, scores)[1]
+
+
+@pytest.mark.parametrize(
+    ("program", "inference"),
+    [
+        (greedy, False),
+        (greedy, True),
+        (greedy_by_length, True),
+        (returning_early, False),
+        (two_calls, False),
+    ],
+)
+def test_sizes_and_breaks(program: Callable[[Tensor, Tensor], Any], inference: bool) -> None:
+    compiled = weft.compile(program, fullgraph=True)
+    for seed, count in ((0, 9), (1, 14), (2, 14), (3, 25), (4, 2)):
+        made = torch.Generator().manual_seed(seed)
+        with torch.inference_mode(inference), torch.no_grad():
+            boxes = torch.rand(count, 4, generator=made)
+            scores = torch.rand(count, generator=made)
+            check_same(compiled(boxes, scores), program(boxes, scores))
+
+
+def test_sizes_that_were_equal_by_chance() -> None:
+    def lengths(a: Tensor, b: Tensor) -> Tensor:
+        total = torch.zeros(())
+        while a.numel() > 1:
+            if total > 100:
+                break
+            total = total + a.sum()
+            keep = a < a.max()
+            a = a[keep]
+            b = b[: a.numel()]
+        return total + b.sum()
+
+    compiled = weft.compile(lengths)
+    for first, second in ((6, 6), (7, 9), (9, 7), (8, 8)):
+        a, b = torch.rand(first), torch.rand(second)
+        check_same(compiled(a, b), lengths(a, b))

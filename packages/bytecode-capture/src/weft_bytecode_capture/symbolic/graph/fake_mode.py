@@ -54,6 +54,7 @@ from .symbolic_results import (
 from .whole_windows import covers_windows, of_image, whole
 
 _DEVICE = torch.ops.prim.device.default
+_NONZERO = torch.ops.aten.nonzero.default
 
 _Result = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """Gives what an operator gives again, of its arguments."""
@@ -80,6 +81,9 @@ class RememberingFakeMode(FakeModeOnDemand):
         self._check_operands = check_operands
         self._known = {} if known is None else known
         self._operators: dict[OpOverload, tuple[str | None, bool]] = {}
+        self._writing: set[OpOverload] = set()  # of these
+        # What was found of inference tensors since the last write, by identity, with the tensor.
+        self._places: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._results: dict[tuple[Any, ...], _Result] = {}
         self._symbolic_results: dict[tuple[Any, ...], SymbolicResult] = {}
         self._leaves: dict[tuple[Any, ...], FakeForm | None] = {}
@@ -115,6 +119,10 @@ class RememberingFakeMode(FakeModeOnDemand):
             with self:
                 return run_composed(func, args, kwargs)
         kind, by_element = self._operators.get(func) or self._examine(func)
+        if func in self._writing:
+            self._places.clear()
+        if func is _NONZERO and args[0].is_inference():
+            return self._places_in(args[0], types)
         if kind is None and func is _LIFT:
             literal = self.fake_of_literal(args[0])
             if literal is not None:
@@ -134,6 +142,19 @@ class RememberingFakeMode(FakeModeOnDemand):
             self._results[key] = _again(self, func, known)
             if not runs_in_backward():  # whose operands are not checked
                 self._known[key_text(key)] = known
+        return result
+
+    def _places_in(self, mask: torch.Tensor, types: Sequence[type]) -> Any:
+        """The places of a mask's elements: as many as before, where nothing has been written since.
+
+        Torch's mode knows that of tensors with a version, which inference tensors have not.
+        """
+        known = self._places.get(id(mask))
+        if known is not None:
+            with self:
+                return torch.empty_like(known[1])
+        result = self._dispatch_varying(None, _NONZERO, types, (mask,), {})
+        self._places[id(mask)] = mask, result
         return result
 
     def _dispatch_varying(
@@ -230,6 +251,8 @@ class RememberingFakeMode(FakeModeOnDemand):
         kind = _kind_of(func) if isinstance(func, OpOverload) else None
         by_element = kind is not None and _computes_by_element(func)
         self._operators[func] = kind, by_element
+        if not isinstance(func, OpOverload) or written_operands(func):
+            self._writing.add(func)
         return kind, by_element
 
     def _key(

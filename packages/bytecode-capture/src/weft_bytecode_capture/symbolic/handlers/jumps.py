@@ -6,7 +6,7 @@ from ..decode import DecodedInstruction, after_loop, handles
 from ..evaluator import FrameEvaluator
 from ..models.iterators.joint_iterators import note_creation
 from ..models.numbers.data_numbers import decision
-from ..regions.branches.branch import keep_branch
+from ..regions.branches.branch import keep_branch, keep_whole
 from ..regions.branches.raising_branches import rely_on_other_branch
 from ..regions.loops.candidates import keep_candidate
 from ..regions.loops.loop import loop_iterator, require_kept, roll_loop
@@ -39,7 +39,10 @@ def _pop_jump(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> Non
     require_kept(evaluator, instruction, condition)
     if keep_branch(evaluator, instruction, condition, jump_if=jump_if):
         return
-    if condition.truth(evaluator) is jump_if:
+    outcome = condition.truth(evaluator)
+    if keep_whole(evaluator, instruction, outcome):
+        return
+    if outcome is jump_if:
         note_repeated_test(evaluator, instruction)
         evaluator.next_index = instruction.target
 

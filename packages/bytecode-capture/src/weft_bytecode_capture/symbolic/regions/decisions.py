@@ -131,6 +131,8 @@ class RegionDecisions:
         self._short: set[ProgramPoint] = set()
         self._varying: dict[ProgramPoint, list[Mapping[Dim, VaryingSize]]] = {}  # of each attempt
         self._unassumed: set[ProgramPoint] = set()
+        self._heads: dict[ProgramPoint, ProgramPoint] = {}  # of loops kept from within an iteration
+        self._whole: set[ProgramPoint] = set()
 
     def refuse(self, refusal: RegionRefused) -> None:
         place = refusal.place
@@ -155,6 +157,10 @@ class RegionDecisions:
                 return
         if refusal.unassumed and place not in self._unassumed:
             self._unassumed.add(place)
+            return
+        head = self._heads.get(place)
+        if head is not None and head not in self._whole:
+            self._whole.add(head)
             return
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
@@ -212,6 +218,19 @@ class RegionDecisions:
     def may_assume(self, place: ProgramPoint) -> bool:
         """Whether the body of the loop at ``place`` relies on the loop's test."""
         return place not in self._unassumed
+
+    def note_within(self, place: ProgramPoint, head: ProgramPoint) -> None:
+        """A loop with this head is tried from within an iteration, at ``place``; else as a whole."""
+        self._heads[place] = head
+
+    @property
+    def keep_whole_loops(self) -> bool:
+        """Whether there are any such loops."""
+        return bool(self._whole)
+
+    def is_kept_whole(self, head: ProgramPoint) -> bool:
+        """Whether a loop is kept from its own test on, though that is no test of data the first time."""
+        return head in self._whole
 
     def first_iteration(self, place: ProgramPoint) -> int:
         """How many iterations of a loop to unroll before the others are kept as a loop."""

@@ -19,6 +19,7 @@ from ...._torch.symbols import (
     is_known_contiguous,
     known_bounds,
     new_integer,
+    size_hint,
     statically_known_true,
     unbacked_symbols,
 )
@@ -54,6 +55,8 @@ class VaryingSizes:
         self._ends: dict[Dim, tuple[Any, Any]] = {}  # what dims begin and end with
         self._growing: set[Dim] = set()  # those that end with no less than is known of that
         self._carried: dict[int, tuple[Carried, dict[int, int]]] = {}  # by identity
+        self._starts: dict[int, torch.SymInt] = {}  # a size that a dim begins with, by number
+        self._starts_by_hint: dict[int, Any] = {}
 
     def fake(self, key: tuple[str, int], start: torch.Tensor) -> torch.Tensor:
         """What stands in the body for the carried tensor ``start``."""
@@ -68,16 +71,41 @@ class VaryingSizes:
         for dim, number in numbers.items():
             if number not in self._inside:
                 self._inside[number] = new_integer(self._evaluator.graph.fake_mode, 0, None)
+            self._begin_alike((*key, dim), start.shape[dim])
             least = known_bounds(start.shape[dim])[0] or 0
             least = least if self._known[(*key, dim)].grows else 0
             self._least[number] = min(least, self._least.get(number, least))
         return self._resized(start, {d: self._inside[number] for d, number in numbers.items()})
 
+    def _begin_alike(self, dim: Dim, size: int | torch.SymInt) -> None:
+        """Guard that a ``size`` which ``dim`` begins with is that of the others of its number.
+
+        Those that are one symbol are; others were so in the call at hand (:meth:`_start_size`).
+
+        :raises RegionRefused: it is another, as where the loop is come to a second time.
+        """
+        number = self._known[dim].number
+        if not isinstance(size, torch.SymInt) or unbacked_symbols(size):
+            return
+        first = self._starts.setdefault(number, size)
+        if plain_size(first) != plain_size(size) and first != size:
+            apart = VaryingSize(self._new_number(), self._known[dim].grows)
+            found = {**self._known, dim: apart}
+            raise refuse(self._evaluator, self._place, "sizes that vary", varying=found)
+
+    def _start_size(self, size: int | torch.SymInt) -> Any:
+        """A size that a dim begins with: one for all that are equal in this call, if no data decides them."""
+        hint = size_hint(size) if isinstance(size, torch.SymInt) else None
+        plain = plain_size(size)
+        return plain if hint is None else self._starts_by_hint.setdefault(hint, plain)
+
     def vary(self, dim: Dim) -> None:
         """Let the size of ``dim`` vary, which no other one is like."""
         if dim not in self._known:
-            every = (size.number for size in self._known.values())
-            self._known[dim] = VaryingSize(max(every, default=-1) + 1)
+            self._known[dim] = VaryingSize(self._new_number())
+
+    def _new_number(self) -> int:
+        return max((size.number for size in self._known.values()), default=-1) + 1
 
     def _numbers(self, key: tuple[str, int], tensor: torch.Tensor) -> dict[int, int]:
         """The dims that vary, with their numbers."""
@@ -136,7 +164,7 @@ class VaryingSizes:
             if plain_size(begun) == plain_size(ended):
                 continue
             known = self._known.get((*key, dim))
-            self._ends[(*key, dim)] = plain_size(start.shape[dim]), plain_size(ended)
+            self._ends[(*key, dim)] = self._start_size(start.shape[dim]), plain_size(ended)
             least = known_bounds(start.shape[dim])[0] or 0
             least = least if known is None else self._least[known.number]
             if (known is None or known.grows) and statically_known_true(ended >= least):

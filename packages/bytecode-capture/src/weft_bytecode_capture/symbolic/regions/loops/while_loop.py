@@ -17,7 +17,7 @@ import torch
 import torch.fx
 
 from ....unsupported import Unsupported
-from ...decode import DecodedInstruction
+from ...decode import DecodedCode, DecodedInstruction
 from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate
 from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Frame
@@ -40,6 +40,7 @@ from .early_exit import (
     note_return,
     returned_value,
     rolling,
+    unset_like,
 )
 
 _TESTS = ("POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "POP_JUMP_IF_")
@@ -49,10 +50,12 @@ _TESTS = ("POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "POP_JUMP_IF_")
 class WhileLoop:
     """``stay`` and ``leave`` are where its test goes; ``tests`` the instructions that are this test.
 
-    ``stays_if`` is the outcome with which each of these goes on.  ``inside`` are the loop's instructions.
+    ``stays_if`` is the outcome with which each of these goes on.  ``inside`` are the loop's instructions,
+    ``head`` is the first one.
     """
 
     place: ProgramPoint
+    head: ProgramPoint
     stay: int
     leave: int
     tests: dict[int, bool]
@@ -86,17 +89,57 @@ def find_while(evaluator: Frame, instruction: DecodedInstruction) -> WhileLoop |
         return None
     if any(k in evaluator.breaks for k in around.body):
         raise Unsupported("graph break inside a region")
-    return WhileLoop((evaluator.code, index), stay, leave, tests, around.body)
+    place, head = (evaluator.code, index), (evaluator.code, around.head)
+    return WhileLoop(place, head, stay, leave, tests, around.body)
 
 
 def keep_while(
-    evaluator: Frame, loop: WhileLoop, asked: Variable, predicate: TensorVariable
+    evaluator: Frame, loop: WhileLoop, asked: Variable | None, predicate: TensorVariable
 ) -> tuple[TensorVariable, Variable] | None:
     """Keep the loop, whose first test ``asked`` has the outcome ``predicate``, and go to where it leaves.
 
-    Gives whether an iteration has returned from the frame, and what; None if none does.
+    ``asked`` is None where the test is known to hold the first time.  Gives whether an iteration has returned
+    from the frame, and what; None if none does.
     """
+    if asked is not None and _first_test(evaluator, loop) not in (None, loop.place[1]):
+        evaluator.state.cache.regions.note_within(loop.place, loop.head)
     return _WhileLoop(evaluator, loop, asked).run(predicate)
+
+
+def find_whole(
+    evaluator: Frame, instruction: DecodedInstruction, outcome: bool
+) -> WhileLoop | None:
+    """The loop to be kept from its own test on, which the jump at hand is; the test has this ``outcome``."""
+    regions, index = evaluator.state.cache.regions, instruction.index
+    if not regions.keep_whole_loops or not instruction.name.startswith(_TESTS):
+        return None
+    loop = find_while(evaluator, instruction)
+    if loop is None or not regions.is_kept_whole(loop.head) or loop.tests[index] is not outcome:
+        return None
+    return loop if _first_test(evaluator, loop) == index else None
+
+
+def _first_test(evaluator: Frame, loop: WhileLoop) -> int | None:
+    """The instruction that tests first whether the loop goes on; None where another decision comes first."""
+    decoded, head = evaluator.decoded, resolved(evaluator.decoded, loop.head[1])
+    before = None
+    for jump in decoded.instructions:
+        if not jump.name.startswith(_TESTS) or "NONE" in jump.name:
+            continue
+        ways = [resolved(decoded, way) for way in (jump.target, jump.index + 1)]
+        leaves = [way not in loop.inside for way in ways].count(True) == 1
+        if jump.index in loop.inside:
+            return before if before is not None or not leaves else jump.index
+        if leaves and head in ways:  # a copy of the test before the loop
+            before = jump.index
+    return before
+
+
+def _test_start(decoded: DecodedCode, index: int) -> int:
+    """Where the expression begins of which the jump at ``index`` tests the value."""
+    depth = decoded.depth_at(index)
+    assert depth is not None
+    return next(k for k in range(index - 1, -1, -1) if decoded.depth_at(k) == depth - 1)
 
 
 _TEST = ".test"
@@ -150,7 +193,7 @@ class _RolledWhile(RolledLoop):
 
 
 class _WhileLoop:
-    def __init__(self, evaluator: Frame, loop: WhileLoop, asked: Variable) -> None:
+    def __init__(self, evaluator: Frame, loop: WhileLoop, asked: Variable | None) -> None:
         self.evaluator = evaluator
         self.loop = loop
         self.asked = asked
@@ -219,9 +262,24 @@ class _WhileLoop:
         if not self.evaluator.state.cache.regions.may_assume(place):
             return
         sizes, stays_if = self.carried.sizes, self.loop.tests[place[1]]
-        self.assumed = assumed_relation(self.asked, stays_if, sizes.started())
+        if self.asked is None:
+            asked, started = self._tested_inside(), {symbol: symbol for symbol in sizes.nodes}
+        else:
+            asked, started = self.asked, sizes.started()
+        self.assumed = assumed_relation(asked, stays_if, started)
         if self.assumed is not None:
             sizes.rely_on(self.assumed)
+
+    def _tested_inside(self) -> Variable:
+        """The test of what an iteration begins with, whose graph is at hand."""
+        evaluator, index = self.evaluator, self.loop.place[1]
+        following, evaluator.next_index = (
+            evaluator.next_index,
+            _test_start(evaluator.decoded, index),
+        )
+        run_until(evaluator, {index}, every_instruction(evaluator))
+        evaluator.next_index = following
+        return evaluator.pop()
 
     def _check_assumed(self) -> None:
         """
@@ -246,6 +304,8 @@ class _WhileLoop:
         return following
 
     def _unbound(self, like: TensorVariable) -> TensorVariable:
+        if self.asked is None:
+            return unset_like(self.evaluator, self.builder.graph, like)
         raise Unsupported("local that is unbound after no iteration", repr(like))
 
     def _differs(self, reason: str) -> NoReturn:
