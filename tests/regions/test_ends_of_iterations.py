@@ -1,4 +1,4 @@
-"""Kept loops with several ends of an iteration: ``continue``, ``break`` in a branch or before a test of sizes."""
+"""Kept loops with several ends of an iteration: ``continue``, ``break`` in branches or before sizes decide."""
 
 from __future__ import annotations
 
@@ -184,7 +184,9 @@ def two_calls(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         (greedy, True),
         (greedy_by_length, True),
         (returning_early, False),
+        (returning_early, True),
         (two_calls, False),
+        (two_calls, True),
     ],
 )
 def test_sizes_and_breaks(program: Callable[[Tensor, Tensor], Any], inference: bool) -> None:
@@ -213,3 +215,45 @@ def test_sizes_that_were_equal_by_chance() -> None:
     for first, second in ((6, 6), (7, 9), (9, 7), (8, 8)):
         a, b = torch.rand(first), torch.rand(second)
         check_same(compiled(a, b), lengths(a, b))
+
+
+def written_elements(x: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    total = x.sum() * 0
+    for place in places:
+        element = x[place]
+        total = total + element.sum()
+        if total > 1:
+            x[place] = x[place] * 0.5
+    return total, x
+
+
+def elements_before_a_write(x: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    total = x.sum() * 0
+    for place in places:
+        element = x[place]
+        x.mul_(0.5)
+        if total < 3:
+            total = total + element.sum()
+    return total, x
+
+
+def added_elements(x: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    count = torch.zeros((), dtype=torch.int64)
+    for place in places:
+        x[place] += 1
+        count = count + (x[place].sum() > 4)
+    return count, x
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    "program", [written_elements, elements_before_a_write, added_elements], ids=lambda p: p.__name__
+)
+def test_elements_that_are_written(program: Callable[[Tensor, Tensor], Any], mode: Any) -> None:
+    compiled = weft.compile(program)
+    for seed in range(3):
+        made = torch.Generator().manual_seed(seed)
+        with mode():
+            x = torch.rand(5, 2, generator=made)
+            places = torch.randint(0, 5, (40,), generator=made)
+            check_same(compiled(x.clone(), places), program(x.clone(), places))

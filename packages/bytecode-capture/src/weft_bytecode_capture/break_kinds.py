@@ -496,8 +496,7 @@ _REGIONS = {
     **dict.fromkeys(
         ("element at a position that data gives, after a write",
          "element at a position that data gives, in a container",
-         "write to an element at a position that data gives",
-         "subscript of a tensor that data gives, in inference mode"),
+         "write to an element at a position that data gives"),
         BreakKind(
             "in a region x[t] is a copy, and it may be seen that it is no view",
             ("write x[t] = y or x[t] += y, and clone() what is read before a write", _UNROLL),

@@ -77,6 +77,12 @@ class ElementCopy:
         self.is_put_back = True
         return True
 
+    def _is_written(self) -> bool:
+        """Whether the copy has been written; of inference tensors, whether anything of its type has."""
+        if self.fake.is_inference():
+            return self._aliases.writes_by_type[self.fake.dtype] != self._written
+        return version_of(self.fake) != self._version
+
     def is_unrecorded_view(self) -> bool:
         """Whether eager has a view that was made without gradients and requires some, as its base does."""
         base = self.place[0].fake
@@ -85,7 +91,7 @@ class ElementCopy:
 
     def check(self) -> None:
         """Refuse a region in which the copy was written, and not put back."""
-        if not self.is_put_back and version_of(self.fake) != self._version:
+        if not self.is_put_back and self._is_written():
             raise self.refusal or Unsupported(
                 "write to an element at a position that data gives", repr(self._variable)
             )
@@ -163,8 +169,6 @@ def read_at(
     ``place``: the tensor and subscript of the program.
     """
     copy = tensor_of(evaluator, torch.ops.aten.index.Tensor, view, _indices(evaluator, positions))
-    if copy.fake.is_inference():
-        raise Unsupported("subscript of a tensor that data gives, in inference mode", repr(copy))
     copy.element = ElementCopy(evaluator.state.aliases, copy, place)
     return copy
 
