@@ -1,4 +1,4 @@
-"""Kept loops with several ends of an iteration: ``continue``, ``break`` in branches or before sizes decide."""
+"""Kept loops with several ends of an iteration: ``continue``, ``break`` inside a branch or before sizes."""
 
 from __future__ import annotations
 

@@ -474,6 +474,13 @@ class TensorVariable(WithAttributes):
         return f"Tensor({self._node.name}: {self.fake.dtype}{list(self.fake.shape)})"
 
 
+def on_device(evaluator: Evaluator, tensor: TensorVariable, device: torch.device) -> TensorVariable:
+    """A flag or a number in a tensor of the graph at hand, on a device: itself, if it is there."""
+    if tensor.fake.device == device:
+        return tensor
+    return tensor_of(evaluator, "to", tensor, device)
+
+
 def tensor_of(
     evaluator: Evaluator, target: Callable[..., Any] | str, *arguments: Any, **keywords: Any
 ) -> TensorVariable:

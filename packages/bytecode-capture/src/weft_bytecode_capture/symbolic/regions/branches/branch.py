@@ -63,7 +63,12 @@ from ..subgraph import (
     fresh_like,
     regional,
 )
-from .branch_ends import BranchEnd, chosen_numbers, make_numbers_alike
+from .branch_ends import (
+    BranchEnd,
+    chosen_numbers,
+    make_numbers_alike,
+    put_flags_on_one_device,
+)
 from .first_changes import FirstChanges
 from .join_points import EXIT, join_point, leaves_loop, loops, meeting_point
 from .joined_lists import ListsOfBranches
@@ -119,9 +124,7 @@ def keep_whole(evaluator: Frame, instruction: DecodedInstruction, outcome: bool)
         loop = find_whole(evaluator, instruction, outcome)
         if loop is None:
             return False
-        predicate = flag(evaluator, outcome)
-        assert isinstance(predicate, TensorVariable)
-        returned = keep_while(evaluator, loop, None, predicate)
+        returned = keep_while(evaluator, loop, None, flag(evaluator, outcome))
         if returned is not None:
             ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
     return True
@@ -251,6 +254,9 @@ class Conditional:
         evaluator = self.evaluator
         self._kept = self._containers_of_both(true, false)
         self._lists.complete(self.predicate, (true, false), self._opens)
+        loop = evaluator.rolled_loop
+        if loop is not None:
+            put_flags_on_one_device(evaluator, (true, false), (loop.note, RETURNED))
         numbers = make_numbers_alike(evaluator, true, false, self._opens)
         joined = Joined(self._opens)
         if self.meeting == EXIT:

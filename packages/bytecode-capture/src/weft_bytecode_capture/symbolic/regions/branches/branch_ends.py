@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...models.numbers.tensor_number import (
     number_of_kind,
 )
 from ...models.torch.calls_on_entry import is_movable
-from ...models.torch.tensor import TensorVariable, tensor_of
+from ...models.torch.tensor import TensorVariable, on_device, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ..state.containers import Opens, opens_none, parts, shape, with_parts
@@ -77,7 +77,10 @@ def make_numbers_alike(
             with branch.subgraph.active():
                 numbers.append(number_of_kind(evaluator, value, kind))
         first, second = numbers
-        made.update(number.tensor for number in numbers)
+        first.tensor, second.tensor = on_one_device(
+            evaluator, (true, false), (first.tensor, second.tensor)
+        )
+        made.update((first.tensor, second.tensor))
         return like_both(first, second, first.tensor), second
 
     true.result, false.result = alike(true.result, false.result)
@@ -94,6 +97,31 @@ def make_numbers_alike(
         for key in mine.keys() & theirs.keys():
             mine[key], theirs[key] = alike(mine[key], theirs[key])
     return made
+
+
+def on_one_device(
+    evaluator: Frame, ends: tuple[BranchEnd, BranchEnd], pair: tuple[TensorVariable, TensorVariable]
+) -> tuple[TensorVariable, TensorVariable]:
+    """Flags or numbers of two branches on the device of one of them, that of the program's tensors."""
+    left, right = (tensor.fake.device for tensor in pair)
+    device = right if left.type == "cpu" else left
+    found = []
+    for end, tensor in zip(ends, pair, strict=True):
+        with end.subgraph.active():
+            found.append(on_device(evaluator, tensor, device))
+    return found[0], found[1]
+
+
+def put_flags_on_one_device(
+    evaluator: Frame, ends: tuple[BranchEnd, BranchEnd], names: Iterable[str]
+) -> None:
+    """The same of the flags in locals of these ``names``."""
+    for name in names:
+        left, right = (end.locals.get(name) for end in ends)
+        if isinstance(left, TensorVariable) and isinstance(right, TensorVariable):
+            pair = on_one_device(evaluator, ends, (left, right))
+            for end, flag in zip(ends, pair, strict=True):
+                end.locals[name] = flag
 
 
 _MAX_CHOSEN = 32  # nodes of either branch that compute a number

@@ -17,7 +17,7 @@ from ..filled_lists.appended import Entry, WatchedList, lists_of_loops
 from ..loops.early_exit import LEFT, flag, like_result
 from ..state.containers import Opens
 from ..state.python_state import leaves, rebuilt
-from .branch_ends import BranchEnd
+from .branch_ends import BranchEnd, on_one_device
 
 _Both = tuple[BranchEnd, BranchEnd]
 
@@ -81,7 +81,8 @@ class ListsOfBranches:
                 with end.subgraph.active():
                     known = None if entry is None else entry.if_any
                     flags.append(known or flag(evaluator, entry is not None))
-            if_any: int | TensorVariable | None = _put(ends, flags)
+            pair = on_one_device(evaluator, ends, (flags[0], flags[1]))
+            if_any: int | TensorVariable | None = _put(ends, pair)
         elif len(found) == 2:
             if_any = None
         elif entries[0] is None:

@@ -11,8 +11,13 @@ from ....unsupported import Unsupported
 from ...models.containers.sequences import TupleVariable
 from ...models.numbers.representations import is_invariant
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
-from ...models.numbers.tensor_number import TensorNumberVariable, number_in_tensor, number_kind
-from ...models.torch.tensor import TensorVariable
+from ...models.numbers.tensor_number import (
+    TensorNumberVariable,
+    like_both,
+    number_in_tensor,
+    number_kind,
+)
+from ...models.torch.tensor import TensorVariable, on_device
 from ...protocol import Frame
 from ...variables.base import Variable
 from ..decisions import ProgramPoint, refuse
@@ -172,7 +177,8 @@ class CarriedLocals:
         assert number is not None
         if number.kind is int and not number.is_step:
             raise Unsupported("integer that may grow beyond a tensor's", repr(after))
-        return number
+        device = before.tensor.fake.device
+        return like_both(number, number, on_device(self.evaluator, number.tensor, device))
 
     def _add_local(self, name: str, number: int, start: TensorVariable) -> Carried:
         """Carry the tensor with this number in a local: its sizes may vary."""

@@ -19,7 +19,7 @@ from ...._torch.symbols import is_known_contiguous
 from ....unsupported import Unsupported
 from ...decode import DecodedCode, DecodedInstruction, after_loop
 from ...models.containers.sequences import ListVariable
-from ...models.torch.tensor import TensorVariable, tensor_of
+from ...models.torch.tensor import TensorVariable, on_device, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
@@ -244,7 +244,10 @@ def returned_value(
     assert isinstance(returned, TensorVariable)
     result = carried.result(RESULT, lambda like: unset_like(evaluator, around, like))
     del evaluator.locals[RESULT]
-    return carried.add("returned", unset_flag(evaluator, around), returned).parameter, result
+    start = unset_flag(evaluator, around)
+    with carried.body.active():
+        returned = on_device(evaluator, returned, start.fake.device)
+    return carried.add("returned", start, returned).parameter, result
 
 
 def call_in(
@@ -293,7 +296,7 @@ def unset_like(
     return call_in(evaluator, graph, torch.empty_strided, shape, strides, **kind)
 
 
-def flag(evaluator: Frame, value: bool) -> Variable:
+def flag(evaluator: Frame, value: bool) -> TensorVariable:
     """A constant as a tensor of the graph at hand."""
     return tensor_of(evaluator, torch.full, (), value, dtype=torch.bool)
 

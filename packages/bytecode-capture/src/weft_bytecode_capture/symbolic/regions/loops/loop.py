@@ -24,7 +24,7 @@ from ...models.iterators.builtin_iterators import (
 from ...models.iterators.joint_iterators import JointIteratorVariable
 from ...models.numbers.symbolic_integer import LoopCounter, SymbolicIntegerVariable
 from ...models.numbers.symbolic_range import SymbolicRangeIteratorVariable
-from ...models.torch.tensor import TensorVariable
+from ...models.torch.tensor import TensorVariable, on_device
 from ...protocol import Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
@@ -259,7 +259,10 @@ class _ForLoop:
         if done is None:
             return
         assert isinstance(done, TensorVariable)
-        self.done = self.carried.add("done", unset_flag(self.evaluator, self.outer), done).parameter
+        start = unset_flag(self.evaluator, self.outer)
+        with self.subgraph.active():
+            done = on_device(self.evaluator, done, start.fake.device)
+        self.done = self.carried.add("done", start, done).parameter
 
     def _differs(self, reason: str) -> NoReturn:
         """The first iteration may differ from the others only: it is tried without that one."""

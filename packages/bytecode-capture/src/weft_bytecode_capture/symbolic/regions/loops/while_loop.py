@@ -19,7 +19,7 @@ import torch.fx
 from ....unsupported import Unsupported
 from ...decode import DecodedCode, DecodedInstruction
 from ...models.numbers.tensor_number import TensorNumberVariable, as_predicate
-from ...models.torch.tensor import TensorVariable, tensor_of
+from ...models.torch.tensor import TensorVariable, on_device, tensor_of
 from ...protocol import Frame
 from ...variables.base import Variable
 from ..branches.join_points import bound_names, loops, reachable, resolved
@@ -240,6 +240,8 @@ class _WhileLoop:
         check_unchanged(states)
         slots.bind()
         first = self.rolled.outcome(evaluator, predicate, loop.place[1])
+        with self.subgraph.active():
+            following = on_device(evaluator, following, first.fake.device)
         returned = returned_value(evaluator, self.carried, outer)
         filling = GrowingLists(evaluator, loop.place, self.carried, appended, written)
         with self.subgraph.active(may_add_outside=True):
