@@ -124,7 +124,26 @@ def new_value(a: Tensor, b: Tensor) -> Any:
     return a.cos(), b * 3
 
 
+def view_that_is_held_for_no_result(a: Tensor, b: Tensor) -> Any:
+    h = a * b
+    part = h[:]
+    largest, powers = part.max().detach().clone(), part.pow(2).detach().sum()
+    part.neg_()
+    return part, largest, powers
+
+
+def view_that_is_held_for_another_result(a: Tensor, b: Tensor) -> Any:
+    h = a * b
+    part = h.view(-1)
+    largest = part.max().detach().clone()
+    powers = part.pow(2)
+    part.sigmoid_()
+    return h, largest, powers
+
+
 PROGRAMS: tuple[Program, ...] = (
+    view_that_is_held_for_no_result,
+    view_that_is_held_for_another_result,
     argument_twice, argument_read_before, intermediate, intermediate_that_is_an_output, only_where_linear,
     result_of_a_write_to_a_view, operands_of_writes_to_views, by_a_view, behind_autograd,
     in_place_result, batch_norm_twice, saved_result, read_results, views_of_one, mask, new_value,

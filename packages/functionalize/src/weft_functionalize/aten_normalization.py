@@ -155,6 +155,7 @@ class _Interpreter:
                     if node.op == "output":
                         return self._outputs(node)
                     if node.op != "placeholder":
+                        self._recorder.history.note_call()
                         self._environment[node] = self._run_node(node)
                         self._recorder.record_checks()
         finally:

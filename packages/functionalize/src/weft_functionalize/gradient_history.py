@@ -24,7 +24,7 @@ from ._torch import (
     storage_identity,
 )
 from .list_results import Place, edges_of, function_at, place_of, places_behind
-from .saved_tensors import WRITTEN, saved_tensors
+from .saved_tensors import WRITTEN, Pack, Saved, saved_tensors
 from .tensor_map import TensorMap
 from .tensor_ssa.layout import Window
 from .unsupported import Unsupported
@@ -56,24 +56,6 @@ class Held:
     reached: frozenset[int]
     storages: frozenset[int]
     error: str
-
-
-@dataclass(frozen=True)
-class _Saved:
-    """A tensor that autograd saves, with its version, and how many writes there were by then."""
-
-    tensor: torch.Tensor
-    version: int
-    writes: int
-
-
-class _Pack:
-    """What autograd keeps in the place of a tensor that it saves: it dies with the node that needs it."""
-
-    __slots__ = ("__weakref__", "saved")
-
-    def __init__(self, saved: _Saved) -> None:
-        self.saved = saved
 
 
 @dataclass(frozen=True)
@@ -123,10 +105,12 @@ class GradientHistory:
         self._saved_in_region: list[tuple[torch.Tensor, int]] = []  # that is being recorded
         self._held_by: dict[_Function, frozenset[int]] = {}
         self._overwritten: dict[_Function, str] = {}
+        self._call = 0  # how many nodes there were where the captured call at hand begins
+        self._calls: dict[int, int] = {}  # the same by how many there were at a write in it
         # By how many nodes there were.
-        self._saved: dict[int, weakref.WeakSet[_Pack]] = {}
+        self._saved: dict[int, weakref.WeakSet[Pack]] = {}
         # By storage, while backward may want them.
-        self._packs: dict[int, weakref.WeakSet[_Pack]] = {}
+        self._packs: dict[int, weakref.WeakSet[Pack]] = {}
         self._writes: dict[int, list[_Write]] = {}  # by storage
         self.write_count = 0
         self._maybe_one: dict[int, list[torch.Tensor]] = {}  # by storage, as data says
@@ -149,8 +133,13 @@ class GradientHistory:
         with torch.autograd.graph.saved_tensors_hooks(*hooks):
             yield
 
+    def note_call(self) -> None:
+        """A call of the captured graph begins."""
+        self._call = nodes_of_autograd_made()
+
     def note_write(self, tensor: torch.Tensor) -> None:
         """An operator has written to ``tensor``, whether autograd was told or not."""
+        self._calls[nodes_of_autograd_made()] = self._call
         # It counts the same versions, and holds nothing that backward needs.
         alone = alias_of_one_version(tensor)
         write = _Write(alone, Window.of_tensor(tensor), self.write_count)
@@ -202,9 +191,9 @@ class GradientHistory:
             for write in self._writes.get(storage_identity(tensor), ())
         )
 
-    def _save_version(self, tensor: torch.Tensor) -> _Pack:
+    def _save_version(self, tensor: torch.Tensor) -> Pack:
         version = -1 if tensor.is_inference() else tensor._version
-        pack = _Pack(_Saved(tensor, version, self.write_count))
+        pack = Pack(Saved(tensor, version, self.write_count))
         if (index := self._inputs.get(tensor)) is not None:
             self._saved_inputs.add(index)
         self._saved.setdefault(nodes_of_autograd_made(), weakref.WeakSet()).add(pack)
@@ -219,10 +208,10 @@ class GradientHistory:
         if self._packs.get(storage_identity(tensor)):
             raise Unsupported("write to what autograd has saved, as data says", str(tensor.shape))
 
-    def _check_pack(self, pack: _Pack) -> torch.Tensor:
+    def _check_pack(self, pack: Pack) -> torch.Tensor:
         return self._check_version(pack.saved)
 
-    def _check_version(self, saved: _Saved) -> torch.Tensor:
+    def _check_version(self, saved: Saved) -> torch.Tensor:
         tensor, version = saved.tensor, saved.version
         if version >= 0 and tensor._version != version:
             raise RuntimeError(
@@ -245,8 +234,9 @@ class GradientHistory:
         if function.name() != "torch::autograd::CopySlices":
             return found, error
         number = number_of_node(function)
+        begin = self._calls.get(number, -1)  # no node of an earlier call is the write's
         for count in (number - 1, number, number + 2):
-            if count < number and count - 1 in numbers:
+            if count <= begin or (count < number and count - 1 in numbers):
                 continue
             for pack in self._saved.get(count, ()):
                 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,24 @@ WRITTEN = (
 
 _FREED = "Trying to backward through the graph a second time"
 """What it says where a gradient that did not retain the graph has let go of the value."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A tensor that autograd saves, with its version, and how many writes there were by then."""
+
+    tensor: torch.Tensor
+    version: int
+    writes: int
+
+
+class Pack:
+    """What autograd keeps in the place of a tensor that it saves: it dies with the node that needs it."""
+
+    __slots__ = ("__weakref__", "saved")
+
+    def __init__(self, saved: Saved) -> None:
+        self.saved = saved
 
 
 @functools.lru_cache(maxsize=1024)  # some types are made as the program runs
