@@ -41,6 +41,8 @@ from weft_guards import (
     SetIs,
     SetOrderIs,
     Source,
+    TensorMatches,
+    TensorMetadata,
     TypeIs,
     TypeSource,
     native_available,
@@ -287,6 +289,43 @@ class Holder:
         return True
 
     __hash__ = None
+
+
+class Telltale:
+    """An object that notes whatever is asked of it."""
+
+    asked: list[str] = []
+
+    def __getattribute__(self, name):
+        self.asked.append(name) if name != "asked" else None
+        return object.__getattribute__(self, name)
+
+    def __repr__(self):
+        self.asked.append("repr")
+        return "telltale"
+
+
+class TelltaleTensor(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, kinds, arguments=(), keywords=None):
+        Telltale.asked.append(function)
+        return super().__torch_function__(function, kinds, arguments, keywords or {})
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        EqualsConstant(3), EqualsConstant("a"), EqualsConstant((1, 2)), IsObject([]), TypeIs(int),
+        DictKeysAre(("a",)), IsNotObject(None),
+        TensorMatches(TensorMetadata.of(torch.ones(2))),
+    ],
+)  # fmt: skip
+def test_explaining_runs_no_code_of_the_program(predicate):
+    for value in (Telltale(), torch.ones(3).as_subclass(TelltaleTensor)):
+        Telltale.asked.clear()
+        failure = GuardSet([Guard(X, predicate, REASON)]).explain(Scope({"x": value}, {}, {}, {}))
+        assert failure is None or str(failure)
+        assert not Telltale.asked
 
 
 def test_weak_identity():

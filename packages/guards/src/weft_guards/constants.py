@@ -70,7 +70,7 @@ def constant_key(value: Any) -> Hashable:
         return kind, make(value)
     if _is_tuple_type(kind):
         return kind, tuple(map(constant_key, tuple.__iter__(value)))
-    if isinstance(value, _BY_IDENTITY):
+    if issubclass(kind, _BY_IDENTITY):
         return kind, "is", id(value)
     raise TypeError(f"a value of type {kind.__qualname__} is not a constant")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -73,14 +74,14 @@ class TensorMetadata:
                 is_inference=tensor.is_inference(),
             )
 
-    def differences(self, value: object) -> Iterator[tuple[str, object, object]]:
+    def differences(self, value: Any) -> Iterator[tuple[str, object, object]]:
         """What differs: (what, expected, found), most telling first; nothing when ``value`` matches.
 
         Raises what reading the tensor raises.
         """
         if type(value) is not self.python_type:
             yield "type", self.python_type.__qualname__, type(value).__qualname__
-        if not isinstance(value, torch.Tensor):
+        if not issubclass(type(value), torch.Tensor):
             if type(value) is self.python_type:
                 yield "type", "a tensor", type(value).__qualname__
             return

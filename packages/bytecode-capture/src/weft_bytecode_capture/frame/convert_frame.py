@@ -370,7 +370,7 @@ class _Conversion:
                 guard.source
                 for guard in guard_set.guards
                 if isinstance(guard.predicate, IsObject)
-                and isinstance(guard.predicate.expected, torch.Tensor)
+                and issubclass(type(guard.predicate.expected), torch.Tensor)
             }
             failure = guard_set.explain(self._scope()) if held else None
             if failure is not None and failure.source in held:

@@ -54,7 +54,7 @@ class LengthHintIs(Predicate):
 
 def keys_equal(expected: tuple[Any, ...], value: Any) -> bool:
     """Whether ``value`` is a mapping with these keys in this order."""
-    if not isinstance(value, dict | MappingProxyType):
+    if not issubclass(type(value), dict | MappingProxyType):
         return False
     keys = list(value)
     return len(keys) == len(expected) and all(map(same_key, expected, keys))
@@ -89,7 +89,7 @@ class DictKeysAre(Predicate):
         return f"the keys {short_text(list(self.expected))}"
 
     def found_text(self, value: Any, scope: Scope) -> str:
-        if isinstance(value, Mapping):
+        if issubclass(type(value), Mapping):
             return f"the keys {short_text(list(value))}"
         return f"type {type_name(type(value))}"
 

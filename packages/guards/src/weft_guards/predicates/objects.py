@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from ..constants import constant_key, constants_equal
+from .. import _torch
+from ..constants import constant_key, constants_equal, is_constant
 from ..operations import NativeStep, Operation, Registers
 from ..sources import InstanceDictSource, Scope, Source
 from .base import Predicate, short_text, type_name
@@ -19,19 +20,25 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: instances may be given another class
 
 
 def object_text(value: object) -> str:
-    """An object by kind, name or shape, and address: telling, of one line, without running its ``repr``."""
+    """An object by kind, name or shape, and address: telling, of one line, without running its own code.
+
+    Not even its class is asked for by ``isinstance``, which reads ``__class__``.
+    """
+    known: Any = value
+    kind = type(value)
     if value is None or value is _DEAD:
         return repr(value)
-    if isinstance(value, torch.Tensor):
-        what = f"{type(value).__name__} of shape {tuple(value.shape)}"
-    elif isinstance(value, type):
-        what = f"class {value.__qualname__}"
-    elif isinstance(value, FunctionType | BuiltinFunctionType):
-        what = f"function {value.__qualname__}"
-    elif isinstance(value, ModuleType):
-        what = f"module {value.__name__}"
+    if issubclass(kind, torch.Tensor):
+        with _torch.without_torch_function():
+            what = f"{kind.__name__} of shape {tuple(known.shape)}"
+    elif issubclass(kind, type):
+        what = f"class {known.__qualname__}"
+    elif kind in (FunctionType, BuiltinFunctionType):
+        what = f"function {known.__qualname__}"
+    elif kind is ModuleType:
+        what = f"module {known.__name__}"
     else:
-        what = f"object of {type_name(type(value))}"
+        what = f"object of {type_name(kind)}"
     return f"{what} at {id(value):#x}"
 
 
@@ -205,6 +212,8 @@ class EqualsConstant(Predicate):
     def found_text(self, value: Any, scope: Scope) -> str:
         if type(value) is type(self.expected):
             return short_text(value)
+        if not is_constant(value):  # its ``repr`` may be the program's
+            return object_text(value)
         return f"{short_text(value)} of type {type_name(type(value))}"
 
     def hint(self, source: Source, value: Any) -> str:
