@@ -513,6 +513,46 @@ def hasattr_class():
     return f, lambda: setattr(C, "zz", 1)
 
 
+@case
+def manager_of_an_instance():
+    class A:
+        def __enter__(self):
+            return 2.0
+
+        def __exit__(self, *found):
+            return True
+
+    o = A()
+
+    def f(x):
+        with o as k:
+            raise ValueError
+        return x * k
+
+    def change():
+        o.__enter__, o.__exit__ = lambda: 3.0, lambda *found: False
+
+    return f, change
+
+
+@case
+def manager_of_a_class():
+    class A:
+        def __enter__(self):
+            return 2.0
+
+        def __exit__(self, *found):
+            pass
+
+    o = A()
+
+    def f(x):
+        with o as k:
+            return x * k
+
+    return f, lambda: setattr(A, "__enter__", lambda self: 3.0)
+
+
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_a_change_between_calls_is_seen(make):
     check(make)

@@ -13,6 +13,7 @@ from ..models.containers.sequences import TupleVariable
 from ..models.exceptions.exception_groups import match_clause, raised_after_clauses
 from ..models.exceptions.exception_objects import ExceptionVariable, instantiate
 from ..models.objects.classes import ClassVariable
+from ..models.objects.instance_protocols import InstanceProtocols
 from ..variables.base import Variable
 from ..variables.constant import ConstantVariable
 from ..variables.python_protocols import full_name, resolution_order
@@ -125,20 +126,28 @@ def _before_with(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> 
 
 
 def _special_method(evaluator: FrameEvaluator, manager: Variable, name: str) -> Variable:
+    """A method of the manager's class, whatever the instance itself has by that name."""
+    if isinstance(manager, InstanceProtocols):
+        method = manager.special(evaluator, name)
+        return method if method is not None else _raise_no_manager(evaluator, manager, name)
     try:
         return manager.get_attribute(evaluator, name)
     except CapturedException as error:
         if error.exception.python_type() is not AttributeError:
             raise
-        kind = manager.python_type()
-        label, missed = kind.__name__, " (missed __exit__ method)" if name == "__exit__" else ""
-        if DIALECT.null_above_exit:
-            label, missed = full_name(kind), f" (missed {name} method)"
-            if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
-                missed += _IS_ASYNCHRONOUS
-        evaluator.raise_error(
-            TypeError, f"'{label}' object does not support the context manager protocol{missed}"
-        )
+        _raise_no_manager(evaluator, manager, name)
+
+
+def _raise_no_manager(evaluator: FrameEvaluator, manager: Variable, name: str) -> NoReturn:
+    kind = manager.python_type()
+    label, missed = kind.__name__, " (missed __exit__ method)" if name == "__exit__" else ""
+    if DIALECT.null_above_exit:
+        label, missed = full_name(kind), f" (missed {name} method)"
+        if hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__"):
+            missed += _IS_ASYNCHRONOUS
+    evaluator.raise_error(
+        TypeError, f"'{label}' object does not support the context manager protocol{missed}"
+    )
 
 
 _IS_ASYNCHRONOUS = (
