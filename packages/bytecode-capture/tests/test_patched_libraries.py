@@ -8,7 +8,27 @@ from weft_bytecode_capture import CaptureOptions, compile_frames
 
 _LINEAR = torch.nn.Linear(3, 3)
 _LAYERS = torch.nn.Sequential(_LINEAR, torch.nn.GELU())
+_HOOKED = torch.nn.Sequential(torch.nn.GELU())
+_HOOKED[0].register_forward_hook(lambda module, inputs, output: output + 1)
+
+
+class _Doubled(torch.nn.GELU):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
 _PATCHES = {
+    "forward of a class of which one is made": (
+        lambda x: torch.nn.GELU()(x), torch.nn.GELU, "forward", lambda m, s: s * 7),
+    "forward of a class behind one that is made": (
+        lambda x: torch.nn.GELU()(x) + _LINEAR(x), torch.nn.Linear, "forward", lambda m, s: s * 7),
+    "forward of a class, with a hook": (
+        lambda x: _HOOKED(x), torch.nn.GELU, "forward", lambda m, s: s * 7),
+    "forward, by its name": (
+        lambda x: _LINEAR.forward(x), torch.nn.Linear, "forward", lambda m, s: s * 7),
+    "the call of modules of which one is made": (
+        lambda x: torch.nn.GELU()(x), torch.nn.Module, "__call__", lambda m, s: s * 7),
+    "forward of a base": (lambda x: _Doubled()(x), torch.nn.GELU, "forward", lambda m, s: s * 7),
     "a tensor's method": (lambda x: x.relu(), torch.Tensor, "relu", lambda s: s * 7),
     "a question about a tensor": (lambda x: (x * 2, x.numel()), torch.Tensor, "numel", lambda s: 77),
     "a function that the program names": (

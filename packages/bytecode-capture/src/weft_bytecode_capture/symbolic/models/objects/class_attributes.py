@@ -7,6 +7,7 @@ import functools
 import types
 from typing import Any, NoReturn
 
+import torch
 from weft_guards import (
     AttributeSource,
     ConstantSource,
@@ -87,6 +88,7 @@ def bind_attribute(
     """``type(raw).__get__(raw, receiver, kind)`` for what is found in a class; ``receiver`` an instance."""
     if isinstance(raw, WrittenAttribute):
         return raw.variable
+    _guard_called_module(evaluator, kind, name, raw)
     if is_builtin_method(raw):
         guard_default(evaluator, kind, name, (owner, raw))
         return BoundDescriptorVariable(known_descriptor(evaluator, raw), raw, receiver)
@@ -102,6 +104,18 @@ def bind_attribute(
         getter = evaluator.builder.wrap(raw.fget, AttributeSource(source, "fget"))
         return getter.call(evaluator, [receiver], {})
     return bind_to_class(evaluator, kind, owner, name, raw)
+
+
+def _guard_called_module(evaluator: Evaluator, kind: type, name: str, raw: Any) -> None:
+    """Guard what a library's module runs when it is called, which users may replace."""
+    if name not in _CALLED or not issubclass(kind, torch.nn.Module):
+        return
+    if is_library_module(module_of(kind)) and find_raw(kind, name) is raw:
+        source = AttributeSource(ConstantSource(kind.__qualname__, kind), name)
+        evaluator.guard(source, IsObject(raw))
+
+
+_CALLED = ("__call__", "forward")
 
 
 def _python_get(

@@ -101,9 +101,6 @@ class ModuleInstanceVariable(UserObjectVariable):
         plain = method is _MODULE_CALL
         if not plain or self._has_hooks(evaluator):
             return super().call(evaluator, arguments, keywords)
-        forward = evaluator.state.find_in_type(self.kind, "forward")
-        if forward is not None and isinstance(forward[1], types.FunctionType):
-            evaluator.guard(AttributeSource(kind, "forward"), IsObject(forward[1]))
         return self.get_attribute(evaluator, "forward").call(evaluator, arguments, keywords)
 
     def _has_hooks(self, evaluator: Evaluator) -> bool:
