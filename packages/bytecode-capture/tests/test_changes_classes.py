@@ -350,6 +350,42 @@ def new_replaced():
 
 
 @case
+def bases_that_only_isinstance_asks():
+    class A:
+        pass
+
+    class B:
+        pass
+
+    class C(B):
+        pass
+
+    o = C()
+
+    def f(x):
+        return x * 2 if isinstance(o, A) else x
+
+    return f, lambda: setattr(C, "__bases__", (B, A))
+
+
+@case
+def bases_that_only_issubclass_asks():
+    class A:
+        pass
+
+    class B(A):
+        pass
+
+    class C(B):
+        pass
+
+    def f(x):
+        return x * 2 if issubclass(C, A) else x
+
+    return f, lambda: setattr(B, "__bases__", (type("D", (), {}),))
+
+
+@case
 def mro_name():
     class A:
         pass

@@ -18,7 +18,12 @@ from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import find_raw, module_of, resolution_order
-from ..objects.class_attributes import bind_attribute, is_builtin_descriptor, is_property
+from ..objects.class_attributes import (
+    bind_attribute,
+    guard_order,
+    is_builtin_descriptor,
+    is_property,
+)
 from ..objects.classes import PLAIN_METACLASSES, ClassVariable
 from ..table import model, models
 
@@ -59,9 +64,12 @@ def _several(evaluator: Evaluator, kinds: Variable) -> list[Variable] | None:
 
 
 def _shown_class(evaluator: Evaluator, value: Variable) -> type | None:
-    """The class that an instance gives as its ``__class__``, if its class defines that."""
-    found = evaluator.state.find_in_type(value.python_type(), "__class__")
-    if found is None or found[0] is object or value.is_constant():
+    """The class that an instance gives as its ``__class__``, if its class says how that is read."""
+    if value.is_constant():
+        return None
+    names = ("__class__", "__getattribute__")
+    found = [evaluator.state.find_in_type(value.python_type(), name) for name in names]
+    if all(row is None or is_builtin_descriptor(row[1]) for row in found):
         return None
     shown = value.get_attribute(evaluator, "__class__")
     return shown.value if isinstance(shown, ClassVariable) else None
@@ -157,6 +165,8 @@ def _is_subclass(
 ) -> bool:
     if isinstance(kinds, ClassVariable):
         wanted = kinds.value
+        if kind is not wanted and _is_users(evaluator, wanted):
+            guard_order(evaluator, kind)
         if wanted in resolution_order(kind):
             return True
         if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
@@ -165,14 +175,18 @@ def _is_subclass(
         if evaluator.state.is_made(wanted) and hook is not None and hook[0] is not object:
             raise Unsupported("isinstance() by a metaclass", f"{wanted.__qualname__}, by its hook")
         outcome = issubclass(kind, wanted)
-        is_users = not (is_library_module(module_of(wanted)) or evaluator.state.is_made(wanted))
-        if isinstance(wanted, abc.ABCMeta) and is_users:
+        if isinstance(wanted, abc.ABCMeta) and _is_users(evaluator, wanted):
             source = ConstantSource(kind.__qualname__, kind)
             evaluator.guard(source, SubclassIs(wanted, outcome))
         return outcome
     if kinds.is_constant() and find_raw(kinds.python_type(), "__instancecheck__") is None:
         evaluator.raise_error(TypeError, message)
     raise Unsupported("isinstance() of an unknown class", repr(kinds))
+
+
+def _is_users(evaluator: Evaluator, kind: type) -> bool:
+    """Whether a class is the program's own, and outlives this capture."""
+    return not (is_library_module(module_of(kind)) or evaluator.state.is_made(kind))
 
 
 def _plain_checks(metaclass: type) -> bool:

@@ -185,8 +185,19 @@ def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
         evaluator.guard(source, HasAttribute(name, False))
 
 
+def guard_order(evaluator: Evaluator, kind: type) -> None:
+    """Guard that a class of the user's own keeps its bases, and these theirs."""
+    if len(resolution_order(kind)) > _ALONE and not is_library_module(module_of(kind)):
+        source = AttributeSource(ConstantSource(kind.__qualname__, kind), "__mro__")
+        evaluator.guard(source, IsObject(resolution_order(kind)))
+
+
+_ALONE = 2  # itself and ``object``
+
+
 def guard_undefined(evaluator: Evaluator, kind: type, name: str, owner: type | None = None) -> None:
     """Guard that no class of the user's before ``owner`` in the resolution order defines the name."""
+    guard_order(evaluator, kind)
     for base in resolution_order(kind):
         if base is owner:
             return

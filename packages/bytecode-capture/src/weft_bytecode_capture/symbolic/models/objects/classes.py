@@ -48,6 +48,7 @@ from .class_attributes import (
     bind_attribute,
     bind_to_class,
     guard_absent,
+    guard_order,
     guard_undefined,
     is_builtin_descriptor,
 )
@@ -305,6 +306,7 @@ class SuperVariable(Variable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         order = resolution_order(self.kind)
+        guard_order(evaluator, self.kind)
         writes = evaluator.state.class_writes
         for owner in order[order.index(self.start) + 1 :]:
             if (owner, name) in writes:
