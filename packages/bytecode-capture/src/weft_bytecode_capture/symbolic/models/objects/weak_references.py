@@ -43,7 +43,6 @@ class WeakReferenceVariable(OpaqueVariable):
         if arguments or keywords:
             raise Unsupported("arguments of a builtin function", repr(self))
         assert self.source is not None
-        evaluator.guard(self.source, TypeIs(type(self.value)))
         require_kept(evaluator, self.value())
         return evaluator.builder.wrap(self.value(), ConvertedSource(self.source, referent))
 
@@ -56,6 +55,7 @@ def referent(reference: weakref.ReferenceType[Any]) -> Any:
 @register_wrapper(weakref.ReferenceType)
 @register_wrapper(weakref.KeyedRef)
 def _wrap_weak_reference(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+    evaluator.guard(source, TypeIs(type(value)))
     return WeakReferenceVariable(value, source)
 
 

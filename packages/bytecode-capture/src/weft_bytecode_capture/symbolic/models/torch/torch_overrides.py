@@ -7,7 +7,14 @@ from typing import Any
 
 import torch
 from torch.overrides import get_default_nowrap_functions
-from weft_guards import Source
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    EqualsConstant,
+    IsObject,
+    Source,
+    TypeIs,
+)
 
 from ...._torch import (
     OVERRIDE_QUERIES,
@@ -203,5 +210,9 @@ class PropertyAccessVariable(IdentifiedFunctionVariable):
 @register_wrapper(types.MethodWrapperType)
 def _wrap_method_wrapper(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     if isinstance(value.__self__, types.GetSetDescriptorType):
+        if not isinstance(source, ConstantSource):  # each read of the descriptor makes another
+            evaluator.guard(source, TypeIs(types.MethodWrapperType))
+            evaluator.guard(AttributeSource(source, "__self__"), IsObject(value.__self__))
+            evaluator.guard(AttributeSource(source, "__name__"), EqualsConstant(value.__name__))
         return PropertyAccessVariable(value, source)
     return OpaqueVariable(value, source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch.distributed
-from weft_guards import IsObject, Source
+from weft_guards import IsObject, Source, TypeIs
 
 from ....protocol import Evaluator
 from ....variables.base import Arguments, Keywords, Variable
@@ -81,4 +81,5 @@ if torch.distributed.is_available():
 
     @register_predicate(lambda value: issubclass(type(value), torch.distributed.ProcessGroup))
     def _wrap_group(evaluator: Evaluator, value: Any, source: Source) -> Variable:
+        evaluator.guard(source, TypeIs(type(value)))
         return ProcessGroupVariable(value, source)
