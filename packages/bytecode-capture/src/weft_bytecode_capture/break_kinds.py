@@ -270,10 +270,6 @@ _CALLS = {
 }
 
 _OBJECTS = {
-    "template string": BreakKind(
-        "a template keeps its values apart for other code, which capture does not follow",
-        ("use an f-string, or make the template outside the compiled function",),
-    ),
     "attribute read": BreakKind(_OPAQUE),
     "attribute write": BreakKind(_OPAQUE, (_OUTSIDE,)),
     "attribute deletion": BreakKind(_OPAQUE, (_OUTSIDE,)),

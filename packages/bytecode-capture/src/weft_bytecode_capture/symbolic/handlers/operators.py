@@ -5,11 +5,11 @@ from __future__ import annotations
 import dis
 
 from ...code_objects.dialects import DIALECT
-from ...unsupported import Unsupported
 from ..decode import DecodedInstruction, handles
 from ..evaluator import FrameEvaluator
 from ..models.builtins.strings import format_value
 from ..models.containers.slices import SliceVariable
+from ..models.libraries.templates import InterpolationVariable, TemplateVariable
 from ..models.numbers.data_texts import joined
 from ..models.numbers.tensor_number import truth_in_tensor
 from ..regions.filled_lists.listed_rows import counted_element
@@ -153,9 +153,21 @@ def _build_string(evaluator: FrameEvaluator, instruction: DecodedInstruction) ->
     evaluator.stack.append(joined(evaluator, evaluator.pop_many(instruction.argument)))
 
 
-@handles("BUILD_INTERPOLATION", "BUILD_TEMPLATE")
-def _template(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
-    raise Unsupported("template string", instruction.name)
+@handles("BUILD_INTERPOLATION")
+def _build_interpolation(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    conversion, is_specified = instruction.argument >> 2, instruction.argument & 1
+    specification = evaluator.pop() if is_specified else ConstantVariable("")
+    value, expression = evaluator.pop_many(2)
+    name = _CONVERSIONS[conversion]
+    letter = ConstantVariable(name and name[0])
+    evaluator.stack.append(InterpolationVariable(value, expression, letter, specification))
+
+
+@handles("BUILD_TEMPLATE")
+def _build_template(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    strings, interpolations = evaluator.pop_many(2)
+    held = interpolations.iterate(evaluator)
+    evaluator.stack.append(TemplateVariable(strings.as_constant(), held))
 
 
 @handles("GET_LEN")

@@ -75,14 +75,14 @@ def _sequence_operation(
     """What sequences do where no operand has the operator: ``"ab" * index``, or their own errors."""
     kinds = left.python_type(), right.python_type()
     if operator == "add" and kinds[0] in _SEQUENCES:
-        message = _SEQUENCES[kinds[0]].format(kinds[1].__name__)
+        message = _SEQUENCES[kinds[0]].format(name_in_c(kinds[1]))
         evaluator.raise_error(TypeError, message)
     if operator != "mul" or not any(kind in _SEQUENCES for kind in kinds):
         return None
     sequence, count = (left, right) if kinds[0] in _SEQUENCES else (right, left)
     kind = count.python_type()
     if find_raw(kind, "__index__") is None:
-        message = f"can't multiply sequence by non-int of type {kind.__name__!r}"
+        message = f"can't multiply sequence by non-int of type {name_in_c(kind)!r}"
         evaluator.raise_error(TypeError, message)
     if not sequence.is_constant():
         return None
