@@ -84,6 +84,10 @@ _TENSORS = {
         "of classes with __torch_dispatch__, wrappers are captured where nothing needs a gradient",
         ("convert the tensor before the compiled function",),
     ),
+    "tensor that a function gives back": BreakKind(
+        "it gives back its argument, or says otherwise than a graph would whether it needs gradients",
+        (_OUTSIDE,),
+    ),
     "a tensor that is no output of the graph": BreakKind(_OUTLIVES),
     "question about a tensor": BreakKind(
         "another tensor of the same shape, type and device may give another answer", (_OUTSIDE,)
