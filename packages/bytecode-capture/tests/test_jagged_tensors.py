@@ -108,7 +108,23 @@ def attention(x):
     return F.scaled_dot_product_attention(q, k, v, scale=0.3).transpose(1, 2).flatten(-2)
 
 
-ON_GIVEN = (elementwise, beside_plain_tensors, layers, shapes, reductions, padding, attention)
+def written(x):
+    y = x.clone()
+    y += 1
+    y.mul_(x).clamp_(min=0.1)
+    return y, torch.where(y > 0.5, y, 0.0), x.shape == y.shape
+
+
+ON_GIVEN = (
+    written,
+    elementwise,
+    beside_plain_tensors,
+    layers,
+    shapes,
+    reductions,
+    padding,
+    attention,
+)
 
 
 @pytest.mark.parametrize("function", ON_GIVEN)
@@ -140,6 +156,26 @@ def test_attention_finds_lengths_that_are_not_known():
 
     with torch.no_grad():
         check(made, rows(2, 7, 10), rows(2, 3, 10))
+
+
+def one_by_one(values, offsets):
+    x = jagged(values, offsets) * 2
+    return [row.exp() for row in x.unbind()], torch.stack([row.sum(0) for row in x])
+
+
+def test_sequences_one_by_one():
+    with torch.no_grad():
+        check(one_by_one, rows(2, 7, 10), rows(2, 3, 10), rows(5, 6, 12), graphs=2)
+
+
+def test_an_argument_is_written_to():
+    program, graphs = compiled(lambda x: x.mul_(2).add_(1))
+    for lengths in ((2, 3), (4, 3)):
+        x = given(*lengths)
+        wanted = x.values().clone() * 2 + 1
+        assert program(x) is x
+        torch.testing.assert_close(x.values(), wanted)
+    assert len(graphs) == 2
 
 
 def test_of_a_list():
@@ -200,7 +236,7 @@ REFUSED = {
     "holes": lambda x: padded(
         jagged(x.values(), torch.tensor([0, 2, 5]), torch.tensor([1, 2])), 0.0
     ),
-    "in place": lambda x: x.add_(1),
+    "in place, of another shape": lambda x: x.transpose_(1, 2),
     "other offsets": lambda x: x + jagged(x.values(), torch.tensor([0, 2, 5])),
     "ragged softmax": lambda x: x.softmax(1),
     "causal": lambda x: F.scaled_dot_product_attention(

@@ -145,8 +145,21 @@ def on_values(function: Any, arguments: Sequence[Any], keywords: dict[str, Any])
     for argument in arguments:
         if like is None and is_jagged(argument):
             like = argument
-    if like is None:
+    given = None if like is None else _values_beside(like, arguments)
+    return None if given is None else _like(like, function(*given, **keywords))
+
+
+def in_place(function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    """An operation that writes to the values of its first argument, which it gives."""
+    given = _values_beside(arguments[0], arguments) if is_jagged(arguments[0]) else None
+    if given is None:
         return None
+    function(*given, **keywords)
+    return arguments[0]
+
+
+def _values_beside(like: Any, arguments: Sequence[Any]) -> list[Any] | None:
+    """The arguments of an operation on values: of jagged tensors theirs, which are of the same sequences."""
     values, offsets, dim, _ = parts_of(like)
     given: list[Any] = []
     for argument in arguments:
@@ -162,7 +175,7 @@ def on_values(function: Any, arguments: Sequence[Any], keywords: dict[str, Any])
             given.append(fitting)
         else:
             given.append(argument)
-    return _like(like, function(*given, **keywords))
+    return given
 
 
 def _broadcast(other: Tensor, values: Tensor, offsets: Tensor, dim: int) -> Tensor | None:
@@ -334,6 +347,14 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
         return None
     parts = parts_of(tensor)[0].split(split_size_or_sections, inner)
     return tuple([_like(tensor, part) for part in parts])
+
+
+def unbind(input: Any, dim: int = 0) -> Any:
+    """The sequences, as many rows of the values as data says."""
+    values, offsets, ragged, _ = parts_of(input)
+    if dim not in (0, -1 - values.dim()):
+        return None
+    return values.split(offsets.diff().tolist(), ragged - 1)
 
 
 def unsqueeze(input: Any, dim: int) -> Any:

@@ -61,7 +61,7 @@ _RULES: dict[str, Callable[..., Any]] = {
         for name in (
             *("linear", "matmul", "embedding", "layer_norm", "rms_norm", "softmax", "log_softmax"),
             *("transpose", "unflatten", "flatten", "view", "reshape", "chunk", "split", "cat"),
-            *("unsqueeze", "sum", "mean", "scaled_dot_product_attention"),
+            *("unsqueeze", "unbind", "sum", "mean", "scaled_dot_product_attention"),
         )
     },
 }
@@ -212,9 +212,10 @@ class _RulesVariable(Variable):
         found: Variable = ConstantVariable(None)
         if name in _RULES:
             found = evaluator.wrap_known(_RULES[name]).call(evaluator, positional, given)
-        elif name in _ON_VALUES or _is_pointwise(name):
+        elif name in _ON_VALUES or _is_pointwise(name.removesuffix("_")):
+            rule = polyfills.in_place if name.endswith("_") else polyfills.on_values
             packed = [function, TupleVariable(positional), new_keyword_dict(given)]
-            found = evaluator.wrap_known(polyfills.on_values).call(evaluator, packed, {})
+            found = evaluator.wrap_known(rule).call(evaluator, packed, {})
         if found.is_none():
             raise Unsupported(UNUSUAL, f"{name or function!r} of a jagged tensor", _HINT)
         return found
@@ -224,9 +225,9 @@ class _RulesVariable(Variable):
 
 
 def _is_pointwise(name: str) -> bool:
-    """Whether torch marks an operator of a name as one of each element; in place it is another."""
+    """Whether torch marks an operator of a name as one of each element."""
     packet = getattr(torch.ops.aten, name, None)
-    if not isinstance(packet, OpOverloadPacket) or name.endswith("_"):
+    if not isinstance(packet, OpOverloadPacket):
         return False
     overloads = (getattr(packet, overload) for overload in packet.overloads())
     return any(torch.Tag.pointwise in overload.tags for overload in overloads)
