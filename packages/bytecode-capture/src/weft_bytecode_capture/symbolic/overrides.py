@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode
 
 from .._torch import has_overrides, push_torch_function_mode
@@ -30,6 +31,10 @@ from .variables.graph_arguments import graph_argument
 OVERRIDE = "override of an operator"
 NAME = "__torch_function__"
 RAGGED = 1 << 40
+
+
+_ASKING_MODES_ALONE = frozenset({torch.as_tensor, torch.asarray, torch.tensor})
+"""Functions that make tensors of anything: torch asks no argument's class."""
 
 
 class Overrides:
@@ -60,7 +65,8 @@ class Overrides:
         keywords: Keywords,
     ) -> Variable | None:
         """What an override makes of ``operation(*arguments, **keywords)``; None if torch asks none."""
-        receivers = self.receivers(evaluator, (*arguments, *keywords.values()))
+        asked = () if operation in _ASKING_MODES_ALONE else (*arguments, *keywords.values())
+        receivers = self.receivers(evaluator, asked)
         if not receivers and not self.modes:
             return None
         stand_ins = _StandIns()

@@ -84,7 +84,11 @@ class SubclassTensorVariable(WithAttributes):
         own = self._own(evaluator, "__iter__")
         if own is not None:
             return own.call(evaluator, [], {}).iterate(evaluator)
-        return self.call_method(evaluator, "unbind", [], {}).iterate(evaluator)
+        self.call_method(evaluator, "dim", [], {})  # as torch.Tensor.__iter__ does
+        if self.plain.fake.dim() == 0:
+            evaluator.raise_error(TypeError, "iteration over a 0-d tensor")
+        rows = self.call_method(evaluator, "unbind", [ConstantVariable(0)], {})
+        return rows.iterate(evaluator)
 
     def call_method(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords

@@ -19,6 +19,7 @@ from weft_guards import (
 from ...._torch.symbols import expression_of, has_unbacked_symbols, unbacked_symbols
 from ...._torch.transforms import is_of_level
 from ....frame.emitter import Emitter
+from ....sources import ConvertedSource, plain_tensor
 from ....unsupported import OPERATOR_REJECTS, Unsupported
 from ...graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
 from ...graph.histories import raise_for_view, with_history
@@ -76,6 +77,15 @@ REFUSED_METHODS = {
     "retain_grad": _HOOK,
     "requires_grad_": "change of requires_grad",
 }
+
+
+_ITS_OWN = frozenset(
+    {
+        "detach_", "grad", "grad_fn", "is_leaf", "register_hook", "register_post_accumulate_grad_hook",
+        "requires_grad_", "retain_grad", "retains_grad", "set_",
+    }
+)  # fmt: skip
+"""What a tensor and a view of all of it have apart."""
 
 
 class TensorVariable(WithAttributes):
@@ -167,6 +177,7 @@ class TensorVariable(WithAttributes):
             )
             if found is not None:
                 return found
+        self._require_itself(name)
         if name == "shape":
             return self._query(evaluator, "size")
         if name == "nbytes":
@@ -205,6 +216,12 @@ class TensorVariable(WithAttributes):
                 Unsupported("attribute of a tensor", f"{self!r}.{name}"),
             )
         return BuiltinMethodVariable(self, name)
+
+    def _require_itself(self, name: str) -> None:
+        """Refuse what is asked of an argument of a derived class, for which a view of it stands."""
+        stands_in = isinstance(self.source, ConvertedSource) and self.source.convert is plain_tensor
+        if stands_in and name in _ITS_OWN:
+            raise Unsupported("tensor of unusual kind", f"{self!r}.{name}")
 
     def _held_attribute(self, evaluator: Evaluator, name: str) -> Any:
         try:
@@ -370,6 +387,7 @@ class TensorVariable(WithAttributes):
             )
             if found is not None:
                 return found
+        self._require_itself(name)
         if name == "requires_grad_":
             self._check_gradients_known(evaluator, name)
         if name == "requires_grad_" and self._changes_nothing(evaluator, arguments, keywords):

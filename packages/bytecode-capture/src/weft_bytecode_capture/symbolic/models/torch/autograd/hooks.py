@@ -22,7 +22,8 @@ from .gradient_calls import BACKWARD, gradients_of, tensors_among
 
 @model(torch.Tensor.register_hook)
 def _register_hook(evaluator: Evaluator, self: Variable, hook: Variable) -> Variable:
-    assert isinstance(self, TensorVariable)
+    if not isinstance(self, TensorVariable):
+        raise Unsupported("hook of a tensor", f"{self!r}.register_hook")
     hooked = evaluator.graph.hooks.of(evaluator, self)
     if hooked is None:
         raise self.refused_method(evaluator, "register_hook")
@@ -33,7 +34,8 @@ def _register_hook(evaluator: Evaluator, self: Variable, hook: Variable) -> Vari
 
 @model(torch.Tensor.retain_grad)
 def _retain_grad(evaluator: Evaluator, self: Variable) -> None:
-    assert isinstance(self, TensorVariable)
+    if not isinstance(self, TensorVariable):
+        raise Unsupported("hook of a tensor", f"{self!r}.retain_grad")
     hooked = evaluator.graph.hooks.of(evaluator, self)
     if hooked is None:
         raise self.refused_method(evaluator, "retain_grad")
