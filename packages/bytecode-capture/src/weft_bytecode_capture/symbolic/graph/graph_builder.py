@@ -6,6 +6,7 @@ import functools
 import itertools
 import operator
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ from .marked_leaves import KIND, MarkedLeaves
 from .modes import ModeSwitches
 from .new_leaves import NewLeaves
 from .node_calls import run_call
-from .operator_warnings import noted_warnings, warnings_of_python
+from .operator_warnings import note_warnings, warnings_of_python
 from .optional_gradients import OptionalGradients
 from .placeholder_names import readable_name
 from .present_values import PresentValues
@@ -497,8 +498,9 @@ class GraphBuilder:
             return evaluate()
         if not evaluator.state.options.operator_warnings:
             return self._repeated.result(kind, target, fakes, keywords, evaluate)
-        with noted_warnings() as found:
-            result = self._repeated.result(kind, target, fakes, keywords, evaluate, found)
+        found: list[warnings.WarningMessage] = []
+        noting = functools.partial(note_warnings, evaluate, found)
+        result = self._repeated.result(kind, target, fakes, keywords, noting, found)
         if found:
             try:
                 given = warnings_of_python(evaluator, found)

@@ -7,11 +7,10 @@ kernels that the graph calls give them again by themselves.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._torch import OpOverload
@@ -30,12 +29,13 @@ _OF_FAKES = ("torch._", "weft_")
 """Modules that eager does not run."""
 
 
-@contextlib.contextmanager
-def noted_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """A list of the warnings that are given inside, whatever the filters say."""
-    with warnings.catch_warnings(record=True) as found:
+def note_warnings(evaluate: Callable[[], Any], found: list[warnings.WarningMessage]) -> Any:
+    """What ``evaluate`` gives; ``found`` gains the warnings that it gives, whatever the filters say."""
+    with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        yield found
+        value = evaluate()
+    found.extend(given)
+    return value
 
 
 def warnings_of_python(
