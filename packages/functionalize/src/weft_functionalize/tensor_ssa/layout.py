@@ -160,8 +160,26 @@ def row_widths(tensor: torch.Tensor) -> tuple[list[int], list[Any]] | None:
     return [*narrow, *order], [*(1 for _ in narrow), *widths, strides[order[-1]]]
 
 
+def _repeated(tensor: torch.Tensor) -> list[int]:
+    """The dimensions along which all elements are one place in memory."""
+    sizes, strides = tuple(tensor.shape), tuple(tensor.stride())
+    return [
+        d
+        for d, (size, stride) in enumerate(zip(sizes, strides, strict=True))
+        if known_equal(stride, 0) and not known_equal(size, 1)
+    ]
+
+
+def _of_one_each(tensor: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    """The first part of a tensor along each of some dimensions."""
+    for d in dims:
+        tensor = tensor.narrow(d, 0, 1)
+    return tensor
+
+
 def may_lie_as(wanted: torch.Tensor, value: torch.Tensor) -> bool:
     """Whether ``value``, or a copy of it by :func:`with_strides_of`, lies as ``wanted`` in this call."""
+    wanted, value = (_of_one_each(t, _repeated(wanted)) for t in (wanted, value))
     if dense_order(wanted) is not None or row_widths(wanted) is not None:
         return True
     sizes, own, others = (
@@ -174,10 +192,17 @@ def may_lie_as(wanted: torch.Tensor, value: torch.Tensor) -> bool:
 def with_strides_of(emit: Emitter, node: torch.fx.Node, wanted: torch.Tensor) -> torch.fx.Node:
     """``node`` for a caller, copied if eager gives it other strides, with gaps too.
 
-    What gaps hold is nobody's.  Strides that no copy has, as overlapping ones, are left.
+    What gaps hold is nobody's.  What is expanded is a copy that is expanded.  Strides that no copy has, as
+    other overlapping ones, are left.
     """
     if same_layout(node.meta["val"], wanted):
         return node
+    if repeated := _repeated(wanted):
+        one = node
+        for d in repeated:
+            one = emit.call(aten.slice.Tensor, one, d, 0, 1)
+        one = with_strides_of(emit, one, _of_one_each(wanted, repeated))
+        return emit.call(aten.expand.default, one, [*wanted.shape])
     if dense_order(wanted) is not None:
         return with_layout_of(emit, node, wanted)
     lies = row_widths(wanted)
