@@ -79,7 +79,14 @@ def beside_plain_tensors(x):
 def layers(x):
     normal = NORM(x)
     q, k, v = WIDE(F.dropout(normal, 0.0)).chunk(3, -1)
-    return q.softmax(-1), F.rms_norm(k, (16,)), torch.cat([q, v], -1), x @ LINEAR.weight
+    return (
+        q.softmax(-1),
+        k.softmax(1),
+        torch.softmax(q * 2, 1),
+        F.rms_norm(k, (16,)),
+        torch.cat([q, v], -1),
+        x @ LINEAR.weight,
+    )
 
 
 def shapes(x):
@@ -150,9 +157,10 @@ def test_without_known_lengths_there_is_room_for_all_rows():
     check(made, (torch.randn(0, 2), torch.tensor([0, 0, 0])))
 
 
-def test_attention_finds_lengths_that_are_not_known():
+def test_lengths_that_are_not_known_are_found():
     def made(values, offsets):
-        return attention(jagged(values, offsets))
+        x = jagged(values, offsets)
+        return attention(x), x.softmax(1), padded(x, 0.0)
 
     with torch.no_grad():
         check(made, rows(2, 7, 10), rows(2, 3, 10))
@@ -238,7 +246,7 @@ REFUSED = {
     ),
     "in place, of another shape": lambda x: x.transpose_(1, 2),
     "other offsets": lambda x: x + jagged(x.values(), torch.tensor([0, 2, 5])),
-    "ragged softmax": lambda x: x.softmax(1),
+    "logarithms of a ragged softmax": lambda x: x.log_softmax(1),
     "causal": lambda x: F.scaled_dot_product_attention(
         *(x.unflatten(-1, (2, 8)).transpose(1, 2) for _ in range(3)), is_causal=True
     ),

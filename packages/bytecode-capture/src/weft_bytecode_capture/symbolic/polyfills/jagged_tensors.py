@@ -261,10 +261,19 @@ def rms_norm(
 
 
 def softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
-    inner = None if dim is None else _inner(input, dim)
-    if inner is None:
+    if dim is None:
         return None
-    return _like(input, F.softmax(parts_of(input)[0], inner, dtype=dtype))
+    values, offsets, ragged, cache = parts_of(input)
+    inner = _inner(input, dim)
+    if inner is not None:
+        return _like(input, F.softmax(values, inner, dtype=dtype))
+    if ragged != 1 or dim not in (1, -values.dim()) or dtype is not None:
+        return None
+    length = _longest(offsets, cache)
+    if LONGEST not in cache:  # noted, as eager does
+        cache[LONGEST] = torch.zeros(length, 0)
+    sequence, place = rows_of(offsets, values.shape[0])
+    return _like(input, _padded(values, offsets, length, -torch.inf).softmax(1)[sequence, place])
 
 
 def log_softmax(input: Any, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
