@@ -6,11 +6,12 @@ from ..decode import DecodedInstruction, after_loop, handles
 from ..evaluator import FrameEvaluator
 from ..models.iterators.joint_iterators import note_creation
 from ..models.numbers.data_numbers import decision
-from ..regions.branches.branch import keep_branch, keep_whole
+from ..regions.branches.branch import keep_branch
 from ..regions.branches.raising_branches import rely_on_other_branch
 from ..regions.loops.candidates import keep_candidate
 from ..regions.loops.loop import loop_iterator, require_kept, roll_loop
 from ..regions.loops.unrolled import note_element, note_end, note_repeated_test
+from ..regions.loops.whole_loops import keep_whole
 from ..variables.constant import ConstantVariable
 from ..variables.operations import is_same_object
 

@@ -32,7 +32,7 @@ from ..evaluation import attempted, check_unchanged, every_instruction, may_atte
 from ..identity.choices import Choice, note_choice
 from ..loops.early_exit import RESULT, RETURNED, RolledLoop, flag, left_loop, like_result
 from ..loops.finite_loops import leaves_finite_loop
-from ..loops.while_loop import find_while, find_whole, keep_while
+from ..loops.while_loop import find_while, keep_while
 from ..state.containers import (
     Opens,
     become,
@@ -109,24 +109,6 @@ def keep_branch(
                 ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
         else:
             Conditional(evaluator, instruction, predicate, jump_if, place).run()
-    return True
-
-
-def keep_whole(evaluator: Frame, instruction: DecodedInstruction, outcome: bool) -> bool:
-    """At a conditional jump with a known ``outcome``: keep the loop of which it is the test, if that is due.
-
-    False where it is not.  Raises :class:`RegionRefused`, as for a jump on a tensor.
-    """
-    place = (evaluator.code, instruction.index)
-    if not may_attempt(evaluator, place) or evaluator.suspended:
-        return False
-    with attempted(evaluator, place, "the loop's body"):
-        loop = find_whole(evaluator, instruction, outcome)
-        if loop is None:
-            return False
-        returned = keep_while(evaluator, loop, None, flag(evaluator, outcome))
-        if returned is not None:
-            ReturnFromLoop(evaluator, instruction, *returned, evaluator.next_index).run()
     return True
 
 
