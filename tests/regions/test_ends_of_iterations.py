@@ -90,7 +90,40 @@ def skipping_an_inner_loop(x: Tensor) -> Tensor:
     return total
 
 
+def sum_that_begins_as_a_number(x: Tensor) -> tuple[Tensor, Tensor]:
+    total = 0.0
+    for _ in range(40):
+        x = x * 0.8
+        total = total + x.abs().sum()
+        if x.abs().max() < 0.2:
+            break
+    return total, x
+
+
+def loss_until_either(x: Tensor) -> tuple[Tensor, Tensor]:
+    loss = 0
+    for i in range(60):
+        loss = loss + (x * x).mean()
+        x = x - 0.1 * x
+        if loss > 5 or x.abs().max() < 0.3 - i * 0.001:
+            break
+    return loss / (i + 1), x
+
+
+def returning_a_sum(x: Tensor) -> tuple[Tensor, int]:
+    total = 0
+    for i in range(60):
+        total = total + x.sum()
+        x = x * 0.9
+        if total.abs() > 20:
+            return total, i
+    return total * 2, -1
+
+
 PROGRAMS = (
+    sum_that_begins_as_a_number,
+    loss_until_either,
+    returning_a_sum,
     skipping,
     rejecting_steps,
     skipping_by_two_tests,
@@ -117,7 +150,7 @@ def test_as_in_eager(program: Callable[[Tensor], Any]) -> None:
 
 @pytest.mark.parametrize(
     "program",
-    [skipping, stopping_in_a_branch, returning_in_a_branch],
+    [skipping, stopping_in_a_branch, returning_in_a_branch, *PROGRAMS[:2]],
     ids=lambda p: p.__name__,
 )
 def test_gradients_are_as_in_eager(program: Callable[[Tensor], Any]) -> None:

@@ -9,12 +9,16 @@ from ...decode import DecodedInstruction
 from ...models.iterators.builtin_iterators import IteratorVariable
 from ...protocol import Frame
 from ..branches.join_points import join_point, loops, resolved
+from ..evaluation import may_attempt
 
 _MAX_ITERATIONS = 24  # branches inside one another
 
 
 def leaves_finite_loop(evaluator: Frame, instruction: DecodedInstruction) -> bool:
-    """Whether a conditional jump may leave the loop that it is in, a ``for`` loop of few elements."""
+    """Whether a conditional jump may leave the loop that it is in, a ``for`` loop of few elements.
+
+    Or the first iteration of one that is kept from the second on.
+    """
     decoded, index = evaluator.decoded, instruction.index
     meeting = join_point(decoded, index)
     left = [loop for loop in loops(decoded) if index in loop.body and meeting not in loop.body]
@@ -23,6 +27,9 @@ def leaves_finite_loop(evaluator: Frame, instruction: DecodedInstruction) -> boo
     head = resolved(decoded, left[0].head)
     if decoded.instructions[head].name != "FOR_ITER":
         return False
+    place = (evaluator.code, head)
+    if evaluator.state.cache.regions.first_iteration(place) == 1 and may_attempt(evaluator, place):
+        return True  # the other iterations are kept as a loop
     iterator = evaluator.stack[-1]
     count = iterator.remaining(evaluator) if isinstance(iterator, IteratorVariable) else None
     return count is not None and count <= _MAX_ITERATIONS
