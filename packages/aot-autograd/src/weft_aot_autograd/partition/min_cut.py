@@ -8,11 +8,11 @@ near-linear.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from .max_flow import FlowNetwork, Unbounded
+_SOURCE, _SINK = "source", "sink"
 
 
 @dataclass(frozen=True)
@@ -108,22 +108,27 @@ def _components(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
 
 
 def _cut_component(
-    problem: CutProblem, component: Sequence[int], edges: Mapping[int, Sequence[int]]
+    problem: CutProblem, component: Iterable[int], edges: Mapping[int, Sequence[int]]
 ) -> set[int]:
-    """The values of ``component`` to save; the k-th is an edge from vertex ``2 * k`` to the next."""
-    source, sink = 2 * len(component), 2 * len(component) + 1
-    network = FlowNetwork(sink + 1, source, sink)
-    position = {v: k for k, v in enumerate(component)}
-    for v, k in position.items():
-        network.add_edge(2 * k, 2 * k + 1, problem.capacity[v])
+    import networkx as nx  # here, since it takes long to import and only training needs it
+
+    network = nx.DiGraph()
+    network.add_nodes_from((_SOURCE, _SINK))
+    for v in component:
+        if problem.capacity[v] is None:
+            network.add_edge((v, "in"), (v, "out"))
+        else:
+            network.add_edge((v, "in"), (v, "out"), capacity=problem.capacity[v])
         if v in problem.given:
-            network.add_edge(source, 2 * k)
+            network.add_edge(_SOURCE, (v, "in"))
         if v in problem.needed:
-            network.add_edge(2 * k + 1, sink)
+            network.add_edge((v, "out"), _SINK)
         for u in edges[v]:
-            network.add_edge(2 * k + 1, 2 * position[u])
+            network.add_edge((v, "out"), (u, "in"))
     try:
-        far = network.sink_side()
-    except Unbounded as error:
+        _, (near, _) = nx.minimum_cut(
+            network, _SOURCE, _SINK, flow_func=nx.algorithms.flow.boykov_kolmogorov
+        )
+    except nx.NetworkXUnbounded as error:
         raise NoCut from error
-    return {v for v, k in position.items() if 2 * k not in far and 2 * k + 1 in far}
+    return {v for v in component if (v, "in") in near and (v, "out") not in near}
