@@ -38,7 +38,7 @@ COLUMN_ELEMENTS = 2048
 """Of a tile of 32 columns that a program adds up, in 4 warps while the next tiles are on their way."""
 TILES_IN_FLIGHT, COLUMN_PROGRAMS = 3, 4
 """Of operands, where shared memory has place for those of so many programs on each multiprocessor."""
-SUMMING_ELEMENTS, ROWS_IN_FLIGHT, SUMMING_PROGRAMS = 1024, 2, 8
+SUMMING_ELEMENTS, ROWS_IN_FLIGHT, SUMMING_PROGRAMS = 512, 3, 8
 """Of rows whose columns are added up too: elements of a warp, blocks asked for, programs a multiprocessor."""
 FEW_COLUMNS = 16
 """In a tile, where the kernel has less than 32 for each multiprocessor."""
