@@ -22,6 +22,7 @@ from weft_loop_ir import convolve_channels_last
 from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, replace, source_of
 
 from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.rewriting.aligned_convolutions import align_convolutions
 from weft_codegen_triton.rewriting.aligned_matmuls import UNIT, align_matmuls, saved_by_aligning
 from weft_codegen_triton.rewriting.few_rows import sum_few_rows
 from weft_codegen_triton.rewriting.patch_convolutions import multiply_patches
@@ -52,6 +53,7 @@ def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     _apply(graph, _sum_bias_gradient, aten.convolution_backward.default)
     multiply_patches(graph)
     align_matmuls(graph, gpu)
+    align_convolutions(graph, gpu)
     convolve_channels_last(graph)
     graph.lint()
 

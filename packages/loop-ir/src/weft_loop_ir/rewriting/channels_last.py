@@ -37,7 +37,7 @@ FOLLOW = frozenset(
     """
     relu silu gelu sigmoid tanh hardswish hardsigmoid hardtanh leaky_relu elu mish relu6 clamp clamp_min
     exp neg abs sqrt rsqrt pow add sub mul div maximum minimum where rsub square
-    _to_copy clone cat constant_pad_nd
+    _to_copy clone cat constant_pad_nd slice
     _native_batch_norm_legit_no_training native_group_norm
     _native_batch_norm_legit_functional
     max_pool2d_with_indices avg_pool2d upsample_nearest2d upsample_bilinear2d
@@ -176,8 +176,8 @@ class _Relaying:
     def _follow(self, node: torch.fx.Node) -> None:
         value = computed(node)
         if _name(node) in LIKE_INPUT:
-            image = source_of(node)
-            value = (restrided(value[0], image.meta["val"].stride()), *value[1:])
+            dense = torch.empty_like(source_of(node).meta["val"])
+            value = (restrided(value[0], dense.stride()), *value[1:])
         self._settle(node, value)
 
     def _settle(self, node: torch.fx.Node, value: Any) -> None:
