@@ -25,6 +25,13 @@ class _Kind(enum.Enum):
 class _Plain:
     v = 3
 
+    def method(self, x):
+        return x + self.v
+
+    @classmethod
+    def of_class(cls, x):
+        return x * cls.v
+
 
 class _Strange:
     def __init__(self):
@@ -64,7 +71,8 @@ def _values():
         _KEPT[0], _Plain, _Kind.A, _KEPT[1], types.SimpleNamespace(v=1), types.MappingProxyType({"a": 1}),
         collections.OrderedDict(a=1), collections.defaultdict(int, a=1), collections.deque([1]),
         tensor.shape.__get__, tensor.T.__get__, tensor.dtype.__get__, _X.sin, _X.add, [3].__len__,
-        "ab".upper, _KEPT[2].count, (5).__add__, len, abs, int, list, torch.sin, tensor.sin,
+        "ab".upper, _KEPT[2].count, _KEPT[0].method, _Plain.of_class,
+        (5).__add__, len, abs, int, list, torch.sin, tensor.sin,
         operator.itemgetter(0), operator.itemgetter(1), operator.attrgetter("shape"), _adds(1), _adds(2),
         functools.partial(torch.mul, 2), functools.partial(torch.mul, 3), torch.nn.ReLU(), torch.nn.Tanh(),
         weakref.ref(_KEPT[0]), weakref.proxy(_KEPT[0]), iter([1, 2]), zip("a", "b", strict=True),

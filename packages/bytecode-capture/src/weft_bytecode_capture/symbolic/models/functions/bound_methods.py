@@ -31,6 +31,8 @@ class BoundMethodVariable(Variable):
             return self.receiver
         if name == "__func__":
             return self.function
+        if name == "__class__":
+            return evaluator.wrap_known(self.python_type())
         return self.function.get_attribute(evaluator, name)
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
