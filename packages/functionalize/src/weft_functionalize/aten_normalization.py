@@ -94,8 +94,7 @@ def normalize(
         outputs = interpreter.run(example_inputs, shared)
     for tensor, number in recorder.saved:
         recorder.history.check_writes(tensor, number)
-    with recorder.fake_mode:  # asked by each saved value, which would enter it
-        recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
+    recorder.history.note_results([*outputs, *(recorded.value for recorded in recorder.inputs)])
     return NormalizedGraph(recorder, fake_mode, outputs)
 
 
