@@ -380,7 +380,7 @@ _CONTROL = {
     "raise of an unknown object": BreakKind(_OPAQUE),
     "exception of unknown kind": BreakKind(_OPAQUE),
     "exception class with a constructor": BreakKind(
-        "its constructor keeps more than the arguments: in C, for OSError and its kin"
+        "a constructor in Python above one in C that keeps more than the arguments"
     ),
     "exception with unusual arguments": BreakKind(_OPAQUE),
     "text of an exception": BreakKind("the exception writes its own text"),

@@ -33,7 +33,8 @@ def _raise_varargs(evaluator: FrameEvaluator, instruction: DecodedInstruction) -
         if cause.is_none():
             exception.set_cause(None)
         else:
-            exception.set_cause(instantiate(evaluator, cause))
+            refusal = "exception causes must derive from BaseException"
+            exception.set_cause(instantiate(evaluator, cause, refusal))
     evaluator.raise_exception(exception)
 
 

@@ -21,6 +21,7 @@ from .exception_objects import (
     builtin_base,
     builtin_exceptions,
 )
+from .exceptions_with_state import ExceptionWithStateVariable, new_with_state
 
 
 def _new(
@@ -30,7 +31,7 @@ def _new(
     if not isinstance(kind, ClassVariable) or not issubclass(kind.value, BaseException):
         raise Unsupported("construction of an instance", repr(kind))
     if issubclass(kind.value, EXCEPTIONS_WITH_STATE):
-        raise Unsupported("exception class with a constructor", kind.value.__qualname__)
+        return new_with_state(evaluator, kind.value, list(arguments), keywords)
     if issubclass(kind.value, BaseExceptionGroup):
         return new_group(evaluator, kind.value, list(arguments))
     return ExceptionVariable(kind.value, list(arguments))
@@ -40,6 +41,9 @@ def _init(
     evaluator: Evaluator, receiver: Variable, /, *arguments: Variable, **keywords: Variable
 ) -> None:
     assert isinstance(receiver, ExceptionVariable)
+    if isinstance(receiver, ExceptionWithStateVariable):
+        receiver.require_initialised_by(list(arguments), keywords)
+        return
     if keywords:
         name = receiver.kind.__name__
         evaluator.raise_error(TypeError, f"{name}() takes no keyword arguments")
@@ -47,8 +51,6 @@ def _init(
 
 
 for _kind in builtin_exceptions():
-    if issubclass(_kind, EXCEPTIONS_WITH_STATE):
-        continue
     if isinstance(vars(_kind).get("__new__"), types.BuiltinFunctionType):
         model(_kind.__new__)(_new)
     if "__init__" in vars(_kind):
@@ -94,7 +96,7 @@ def _add_note(evaluator: Evaluator, receiver: Variable, note: Variable, /) -> No
 @models(
     *(
         vars(kind)[name]
-        for kind in (BaseException, BaseExceptionGroup, KeyError)
+        for kind in (BaseException, BaseExceptionGroup, KeyError, *EXCEPTIONS_WITH_STATE)
         for name in ("__str__", "__repr__")
         if name in vars(kind)
     )

@@ -12,9 +12,15 @@ from weft_guards import Source
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
-from ...variables.base import Arguments, Variable
+from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import find_raw, is_python_class, is_shadowed, write_shadowed
+from ...variables.python_protocols import (
+    find_raw,
+    is_python_class,
+    is_shadowed,
+    resolution_order,
+    write_shadowed,
+)
 from ..containers.sequences import TupleVariable
 from ..objects.user_objects import UserObjectVariable
 from ..table import model
@@ -39,7 +45,8 @@ class ExceptionVariable(UserObjectVariable):
     """An exception made during evaluation.
 
     ``arguments`` is what its ``args`` holds, ``fields`` what classes in C keep beside (``name`` of an
-    AttributeError); other attributes are those of any instance.
+    AttributeError), ``keywords`` what its constructor in C was given by name; other attributes are those
+    of any instance.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class ExceptionVariable(UserObjectVariable):
         super().__init__(kind, None, source)
         self.arguments = arguments
         self.fields: dict[str, Variable] = {}
+        self.keywords: dict[str, Variable] = {}
         self.cause: Variable | None = None
         self.has_cause = False
         self.context: Variable | None = None
@@ -134,15 +142,21 @@ class ExceptionVariable(UserObjectVariable):
 
     # As an object of Python.
 
+    @property
+    def given(self) -> Arguments:
+        """What an equal exception is made of, beside ``keywords``."""
+        return self.arguments
+
     def snapshot(self) -> BaseException:
         """An equal exception, for its text."""
         if find_raw(self.kind, "__str__") not in _TEXTS:
             raise Unsupported("text of an exception", f"{self.kind.__qualname__}.__str__")
-        return bare_exception(self.kind, [argument.snapshot() for argument in self.arguments])
+        arguments = [argument.snapshot() for argument in self.given]
+        return bare_exception(self.kind, arguments, snapshots(self.keywords))
 
     def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
-        plain = [argument.printable(evaluator) for argument in self.arguments]
-        exception = bare_exception(self.kind, plain)
+        plain = [argument.printable(evaluator) for argument in self.given]
+        exception = bare_exception(self.kind, plain, snapshots(self.keywords))
         return str(getattr(builtin_base(self.kind), name)(exception, *arguments))
 
     def reconstruct(self, emitter: Emitter) -> None:
@@ -150,13 +164,14 @@ class ExceptionVariable(UserObjectVariable):
             raise Unsupported("raised exception outlives the graph", repr(self))
         emitter.load_callable(_rebuilt)
         emitter.load_object(self.kind)
-        emitter.load_elements("list", self.arguments)
+        emitter.load_elements("list", self.given)
+        emitter.load_map(self.keywords)
         given = {n: v for n, v in self.attributes.items() if v is not None}
         emitter.load_map(self.fields | given)
         emitter.load_constant(self.has_cause)
         emitter.load_variable(self.cause or ConstantVariable(None))
         emitter.load_variable(self.context or ConstantVariable(None))
-        emitter.call(6)
+        emitter.call(7)
 
     def __repr__(self) -> str:
         return f"{self.kind.__name__}({', '.join(map(repr, self.arguments))})"
@@ -171,23 +186,31 @@ def builtin_base(kind: type) -> type[BaseException]:
     return next(base for base in kind.__mro__ if not is_python_class(base))
 
 
-def bare_exception(kind: type[BaseException], arguments: list[Any]) -> BaseException:
+def bare_exception(
+    kind: type[BaseException], arguments: list[Any], keywords: dict[str, Any]
+) -> BaseException:
     """A new exception with ``args``, made without running the class's own code."""
     base: Any = builtin_base(kind)
-    made: BaseException = base.__new__(kind, *arguments)
-    base.__init__(made, *arguments)
+    made: BaseException = base.__new__(kind, *arguments, **keywords)
+    base.__init__(made, *arguments, **keywords)
     return made
+
+
+def snapshots(keywords: Keywords) -> dict[str, Any]:
+    """The values of arguments by name, which are constants."""
+    return {name: value.snapshot() for name, value in keywords.items()}
 
 
 def _rebuilt(
     kind: type[BaseException],
     arguments: list[Any],
+    keywords: dict[str, Any],
     attributes: dict[str, object],
     has_cause: bool,
     cause: BaseException | None,
     context: BaseException | None,
 ) -> BaseException:
-    exception = bare_exception(kind, arguments)
+    exception = bare_exception(kind, arguments, keywords)
     for name, value in attributes.items():
         write = write_shadowed if is_shadowed(kind, name) else object.__setattr__
         write(exception, name, value)
@@ -197,17 +220,26 @@ def _rebuilt(
     return exception
 
 
-def instantiate(evaluator: Evaluator, value: Variable) -> ExceptionVariable:
-    """The exception that ``raise value`` raises."""
+def instantiate(
+    evaluator: Evaluator,
+    value: Variable,
+    refusal: str = "exceptions must derive from BaseException",
+) -> ExceptionVariable:
+    """The exception that ``raise value`` raises; ``refusal`` is what CPython says of other values."""
     from ..objects.classes import ClassVariable
 
-    if isinstance(value, ClassVariable):
-        value = value.call(evaluator, [], {})
-    if not isinstance(value, ExceptionVariable):
-        if value.is_constant():
-            evaluator.raise_error(TypeError, "exceptions must derive from BaseException")
-        raise Unsupported("raise of an unknown object", repr(value))
-    return value
+    made = value
+    if isinstance(value, ClassVariable) and BaseException in resolution_order(value.value):
+        made = value.call(evaluator, [], {})
+    if isinstance(made, ExceptionVariable):
+        return made
+    if BaseException in resolution_order(made.python_type()):
+        raise Unsupported("raise of an unknown object", repr(made))
+    if made is not value:
+        kinds = [value, evaluator.wrap_known(made.python_type())]
+        raised, given = (repr(kind.printable(evaluator)) for kind in kinds)
+        refusal = f"calling {raised} should have returned an instance of BaseException, not {given}"
+    return evaluator.raise_error(TypeError, refusal)
 
 
 def stop_iteration_error(evaluator: Evaluator, raised: Variable) -> ExceptionVariable:

@@ -220,11 +220,11 @@ def _thrown(evaluator: Evaluator, arguments: Arguments) -> ExceptionVariable:
         traceback = arguments[2]
         if not traceback.is_none() and not isinstance(traceback, TracebackVariable):
             raise Unsupported("traceback of unknown origin", repr(traceback))
-    if len(arguments) == 1:
-        return instantiate(evaluator, arguments[0])
-    value = arguments[1]
+    value = arguments[1] if len(arguments) > 1 else ConstantVariable(None)
     if isinstance(value, ExceptionVariable):
         return value
     if value.is_none():
-        return instantiate(evaluator, arguments[0])
+        kind = arguments[0].python_type().__name__
+        refusal = "exceptions must be classes or instances deriving from BaseException, not "
+        return instantiate(evaluator, arguments[0], refusal + kind)
     raise Unsupported("throw() of a value that is no exception", repr(value))

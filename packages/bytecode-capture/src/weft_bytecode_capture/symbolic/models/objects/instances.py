@@ -61,7 +61,7 @@ def storage_class(kind: type) -> type | None:
     return found if kind in _PLAIN or is_python_class(kind) else None
 
 
-# Their constructors in C keep more than the arguments, or make another class.
+# Their constructors in C keep more than the arguments, or make another class, whatever one in Python does.
 EXCEPTIONS_WITH_STATE = (OSError, UnicodeError, ImportError, SyntaxError)
 # What they keep beside the arguments depends on how an ``__init__`` in Python calls theirs.
 _WITH_FIELDS = (StopIteration, StopAsyncIteration, SystemExit, NameError, AttributeError)
@@ -72,8 +72,11 @@ def _require_known_constructor(
 ) -> None:
     """Unsupported for an exception class whose constructor does more than to keep its arguments."""
     in_c = is_builtin_descriptor(start) and is_builtin_descriptor(make)
-    refused = EXCEPTIONS_WITH_STATE if in_c else (*EXCEPTIONS_WITH_STATE, *_WITH_FIELDS)
-    if issubclass(kind, refused) or (in_c and keywords):
+    if in_c:
+        refused = bool(keywords) and not issubclass(kind, EXCEPTIONS_WITH_STATE)
+    else:
+        refused = issubclass(kind, (*EXCEPTIONS_WITH_STATE, *_WITH_FIELDS))
+    if refused:
         raise Unsupported("exception class with a constructor", kind.__qualname__)
 
 
