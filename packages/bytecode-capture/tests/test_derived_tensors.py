@@ -68,6 +68,13 @@ USES = {
     "deepcopy": lambda x: copy.deepcopy(x) * 2,
     "weak reference": lambda x: (weakref.ref(x)() is x, x * 2),
     "write": lambda x: x.detach().add_(1),
+    "as_subclass": lambda x: x.as_subclass(torch.Tensor) * 2,
+    "as_subclass and back": lambda x: (x.as_subclass(torch.Tensor) + 1).as_subclass(Derived),
+    "as_subclass of a function": lambda x: torch.Tensor.as_subclass(x * 2, torch.Tensor) + 1,
+    "as_subclass written": lambda x: ((x * 2).as_subclass(torch.Tensor).add_(1), x),
+    "as_subclass of a plain tensor": lambda x: torch.ones(3).as_subclass(torch.Tensor) * 2,
+    "as_subclass is another": lambda x: (x.as_subclass(torch.Tensor) is x, x * 2),
+    "as_subclass of the argument": lambda x: x.detach().as_subclass(torch.Tensor).add_(1),
     "version": lambda x: (x._version, x * 2),
 }
 

@@ -19,6 +19,25 @@ def scaled(x):
     return x * random.random() + random.uniform(2, 1) + random.randint(1, 5)
 
 
+def seeded(x):
+    before = random.random()
+    random.seed(len(x))
+    first = random.random(), random.randint(0, 9), random.gauss(0, 1)
+    random.seed("text")
+    OWN.seed(3, version=2)
+    return x * before + random.random() * OWN.random(), first
+
+
+def seeded_and_raising(x):
+    random.seed(4)
+    share = random.random()
+    try:
+        random.seed(a=7)
+        random.randint(3, 1)
+    except ValueError as error:
+        return x * share + random.random(), str(error)
+
+
 def distributions(x):
     drawn = [
         random.gauss(0, 1),
@@ -157,6 +176,8 @@ ONE_GRAPH = [
     functions_of_draws,
     cut_out,
     scaled,
+    seeded,
+    seeded_and_raising,
     distributions,
     flipped,
     layers_left_out,

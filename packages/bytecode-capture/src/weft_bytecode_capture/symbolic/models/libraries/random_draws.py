@@ -30,7 +30,7 @@ from ...variables.constant import ConstantVariable
 from ..containers.sequences import ListVariable
 from ..functions.python_functions import KnownFunctionVariable
 from ..numbers.data_numbers import Range, depends_on_data
-from ..table import models
+from ..table import model, models
 from ..torch.numbers_in_lists import within
 from ..torch.tensor import TensorVariable
 from .drawn_functions import drawn_argument, drawn_tensor, with_drawn_arguments
@@ -242,6 +242,23 @@ def draw_by_c(
     tensor = draw(evaluator, generator, PYTHON, f"random.{name}", call, arguments, {})
     bounds = known_bounds(_unit if name == "random" else _bits, arguments, {})
     return drawn_number(evaluator, tensor, bounds)
+
+
+@model(random.Random.seed)
+def _seed(
+    evaluator: Evaluator, generator: Variable, /, *args: Variable, **kwargs: Variable
+) -> Variable:
+    """Seeds are set on entry, in the order of the draws."""
+    function = random.Random.seed
+    if not _is_from_outside(evaluator, generator):
+        return _as_written(evaluator, function, [generator, *args], kwargs)
+
+    def set_seed(given: random.Random, *positional: Any, **named: Any) -> int:
+        given.seed(*positional, **named)
+        return 0
+
+    draw(evaluator, generator, PYTHON, "random.seed", set_seed, args, kwargs, varies=True)
+    return ConstantVariable(None)
 
 
 # Lists: where each element is taken from is drawn.

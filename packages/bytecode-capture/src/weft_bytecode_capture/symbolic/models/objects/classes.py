@@ -57,6 +57,7 @@ from .enumerations import find_member, guard_members
 PLAIN_METACLASSES = (type, abc.ABCMeta, enum.EnumMeta, *OPAQUE_METACLASSES)
 
 
+_WRITERS = ("__setattr__", "__delattr__")
 _LISTS_OF_CLASSES = (type.mro, type.__subclasses__)
 
 
@@ -133,7 +134,9 @@ class ClassVariable(Variable):
     def _write(self, evaluator: Evaluator, name: str, written: WrittenAttribute | None) -> None:
         """Store in the class itself; its subclasses and instances see it."""
         kind: Any = self.value
-        plain = is_made_by_statement(kind) and type(kind) in (type, abc.ABCMeta)
+        meta = type(kind)
+        plain = is_made_by_statement(kind) and find_raw(meta, name) is None
+        plain = plain and all(find_raw(meta, n) is vars(type)[n] for n in _WRITERS)
         current = kind.__dict__.get(name)
         if not plain or name.startswith("__") or hasattr(type(current), "__get__"):
             raise Unsupported("attribute write", f"{self!r}.{name}")

@@ -97,6 +97,8 @@ class SubclassTensorVariable(WithAttributes):
         if own is not None:
             return own.call(evaluator, arguments, keywords)
         method = getattr(torch.Tensor, name, None)
+        if name == "as_subclass":  # which asks no override
+            return self.plain.call_method(evaluator, name, arguments, keywords)
         if method is None:
             return super().call_method(evaluator, name, arguments, keywords)
         found = evaluator.state.overrides.overridden(
@@ -184,9 +186,13 @@ def _wrap_subclass(evaluator: Evaluator, value: torch.Tensor, source: Source) ->
 
 
 @model(torch.Tensor.as_subclass)
-def _as_subclass(evaluator: Evaluator, self: TensorVariable, kind: Variable, /) -> Variable:
-    if not isinstance(kind, ClassVariable) or kind.value is torch.Tensor:
+def _as_subclass(evaluator: Evaluator, self: Variable, kind: Variable, /) -> Variable:
+    if isinstance(self, SubclassTensorVariable):
+        self = self.plain
+    if not isinstance(kind, ClassVariable) or not isinstance(self, TensorVariable):
         raise Unsupported("method of a tensor", f"{self!r}.as_subclass({kind!r})")
     if is_dispatching_class(kind.value) or not issubclass(kind.value, torch.Tensor):
         raise Unsupported("tensor of unusual kind", f"{self!r}.as_subclass({kind!r})")
+    if kind.value is torch.Tensor:  # another tensor, a view of the same elements
+        return evaluator.graph.call_function(evaluator, torch.ops.aten.alias.default, [self], {})
     return SubclassTensorVariable(kind.value, self, None)
