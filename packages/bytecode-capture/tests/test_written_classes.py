@@ -40,6 +40,10 @@ class Registered(metaclass=Registering):
 class Abstract(abc.ABC):
     calls = 0
 
+    @abc.abstractmethod
+    def run(self):
+        pass
+
 
 class Refusing(type):
     def __setattr__(cls, name, value):

@@ -257,7 +257,7 @@ def _seed(
         given.seed(*positional, **named)
         return 0
 
-    draw(evaluator, generator, PYTHON, "random.seed", set_seed, args, kwargs, varies=True)
+    draw(evaluator, generator, PYTHON, "random.seed", set_seed, list(args), kwargs, varies=True)
     return ConstantVariable(None)
 
 
