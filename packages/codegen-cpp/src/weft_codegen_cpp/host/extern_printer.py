@@ -25,7 +25,7 @@ from weft_codegen_cpp.host.linear import convolves_in_onednn
 from weft_codegen_cpp.host.packing import packed_weight
 from weft_codegen_cpp.host.parts import Slot
 from weft_codegen_cpp.host.statements import Failure, joined
-from weft_codegen_cpp.host.writer import HostWriter
+from weft_codegen_cpp.host.writer import MAX_DIMENSIONS, HostWriter
 from weft_codegen_cpp.kernel.expressions import literal
 
 
@@ -33,6 +33,9 @@ def print_extern(writer: HostWriter, call: ExternCall) -> bool:
     """Append the statements that run ``call``; gives whether they need Python."""
     writer.comment(f"{call.name}: {call.operator} ({call.origin})")
     if is_read(call):  # its definition reads the number
+        return False
+    if _is_copy(call):
+        _copy(writer, call)
         return False
     match native_call(call):
         case None:
@@ -97,6 +100,47 @@ def _native(writer: HostWriter, call: ExternCall, native: LinearCall | Attention
         for name in call.outputs:
             if name is not None:
                 _settle(writer, call, name)
+    writer.steps.append(joined("{", statements, "}"))
+
+
+def _is_copy(call: ExternCall) -> bool:
+    """Whether the call only copies a tensor, which the host program does by itself."""
+    if call.operator is not torch.ops.aten.clone.default or call.outputs[0] is None:
+        return False
+    (view,) = call.views
+    return not view.dtype.is_complex and len(view.size) <= MAX_DIMENSIONS
+
+
+def _copy(writer: HostWriter, call: ExternCall) -> None:
+    """Make the result as a copy, before what its slot holds is freed: the copy may be of that.
+
+    Sizes that the call defines are still those of the tensor before it, so they are read off the argument.
+    """
+    (view,) = call.views
+    (name,) = call.outputs
+    assert name is not None
+    layout = writer.schedule.buffers[name].layout
+    given = {d.symbol: view.size[d.dimension] for d in call.defines if d.dimension is not None}
+    size, stride = (
+        [n.xreplace(given) for n in numbers] for numbers in (layout.size, layout.stride)
+    )
+    slot = writer.own(name)
+    number = writer.views
+    writer.views += 1
+    with writer.collected() as statements:
+        for own, expected in zip(view.size, size, strict=True):
+            if own != expected:
+                _fail_if(writer, f"{writer.index(own)} != {writer.index(expected)}", call)
+        writer.emit("Handle fresh = nullptr;")
+        extents = ", ".join(writer.array(numbers) for numbers in (view.size, view.stride, stride))
+        copied = (
+            f"copied(fresh, c.frame->views[{Slot(number)}], {writer.address(view)}, "
+            f"{len(view.size)}, {extents}, {_torch.dtype_code(view.dtype)}, {view.dtype.itemsize})"
+        )
+        _fail_if(writer, f"!{copied}", call)
+        writer.drop("owned", [slot])
+        writer.emit(f"{writer.sources[name]} = fresh;")
+        writer.point(name, writer.sources[name].handle)
     writer.steps.append(joined("{", statements, "}"))
 
 

@@ -208,14 +208,19 @@ class HostWriter(HostWalk):
         self.set_view(slot, view, number)
         return f"{slot}.handle"
 
+    def address(self, view: BufferView) -> str:
+        """The C++ expression of where the first element of ``view`` lies."""
+        data = str(Pointer(view.buffer))
+        if view.offset != 0:
+            data = f"{data} + {self.index(view.offset)} * {self._stride_unit(view)}"
+        return data
+
     def set_view(self, slot: str, view: BufferView, number: int | None = None) -> None:
         """Print what lets ``slot``, a ``View``, be a tensor of ``view``; ``number``: which of a frame's."""
         rank = len(view.size)
         if rank > MAX_DIMENSIONS:
             raise Unsupported("too many dimensions", f"{rank}, of an operator's argument")
-        data = str(Pointer(view.buffer))
-        if view.offset != 0:
-            data = f"{data} + {self.index(view.offset)} * {self._stride_unit(view)}"
+        data = self.address(view)
         made = (
             f"{rank}, {self.array(view.size)}, {self.array(view.stride)}, "
             f"{_torch.dtype_code(view.dtype)}"

@@ -196,6 +196,7 @@ static inline f64 floor_mod_f64(f64 a, f64 b) { return a - b * __builtin_floor(a
 static inline f64 min_f64(f64 a, f64 b) { return a < b ? a : b; }
 static inline f64 max_f64(f64 a, f64 b) { return a > b ? a : b; }
 static inline f64 power_f64(f64 a, int n) { f64 r = 1; while (n-- > 0) r *= a; return r; }
+constexpr i64 max_copied_bytes = 65536;  // of a copy that one thread makes by itself
 constexpr f64 max_bytes = 9.2e18;  // of a size, and of a call's memory
 // Tasks that would take a year: there may be more iterations than an integer counts.
 WEFT_HOST bool endless(const Task* tasks, i64 count);
@@ -244,6 +245,9 @@ static inline Object same(Object object) {
   return object;
 }
 WEFT_HOST Object shared_view(Handle handle, int ndim, const i64* sizes, const i64* strides, i64 offset);
+// Makes `fresh`, a copy of what lies at `data`; `view` is where a tensor on that is kept if one is needed.
+WEFT_HOST bool copied(Handle& fresh, View& view, const void* data, int ndim, const i64* sizes,
+                      const i64* strides, const i64* fresh_strides, i32 dtype, i64 item);
 // Gives `handle` the strides that the program was compiled for, if the operator chose others.
 WEFT_HOST bool settle_layout(Handle& handle, int ndim, const i64* sizes, const i64* strides, i32 dtype);
 

@@ -260,6 +260,27 @@ WEFT_HOST Object shared_view(Handle handle, int ndim, const i64* sizes, const i6
   if (api.reinterpret(handle, ndim, sizes, strides, offset, &view)) return nullptr;
   return object_from(view);
 }
+// A small copy of the same strides is one of bytes: torch's own may begin with waking threads.
+WEFT_HOST bool copied(Handle& fresh, View& view, const void* data, int ndim, const i64* sizes,
+                      const i64* strides, const i64* fresh_strides, i32 dtype, i64 item) {
+  if (api.empty_strided(ndim, sizes, fresh_strides, dtype, 0, 0, &fresh)) return false;
+  i64 count = 1, span = 1;
+  bool same = true;
+  for (int k = 0; k < ndim; ++k) {
+    count *= sizes[k];
+    span += (sizes[k] - 1) * fresh_strides[k];
+    same = same && (sizes[k] <= 1 || strides[k] == fresh_strides[k]);
+  }
+  if (count == 0) return true;
+  if (same && span == count && count * item <= max_copied_bytes) {
+    __builtin_memcpy(data_of(fresh), data, count * item);
+    return true;
+  }
+  if (set_view(view, (void*)data, ndim, sizes, strides, dtype) && !api.copy(fresh, view.handle, 0)) return true;
+  api.delete_tensor(fresh);
+  fresh = nullptr;
+  return false;
+}
 WEFT_HOST bool settle_layout(Handle& handle, int ndim, const i64* sizes, const i64* strides, i32 dtype) {
   i64* actual = nullptr;
   api.get_strides(handle, &actual);
