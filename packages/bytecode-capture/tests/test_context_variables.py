@@ -2,6 +2,7 @@
 
 import contextvars
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -89,10 +90,137 @@ def with_tokens(x):
     return y, V.get(), token.var is V
 
 
-CAPTURED: tuple[Any, ...] = (set_and_reset, stays_set, unset, nested)
+def _more(x, by=1.0):
+    V.set(V.get() + by)
+    UNSET.set(x)
+    return x * V.get()
+
+
+def run_in_a_copy(x):
+    return contextvars.copy_context().run(_more, x, by=2.0), V.get(), UNSET.get(None)
+
+
+def run_twice_in_a_copy(x):
+    V.set(V.get() * 2)
+    context = contextvars.copy_context()
+    V.set(V.get() + 1)
+    y = context.run(_more, x)
+    other = context.copy()
+    y = y + context.run(_more, x)
+    z = other.run(_more, x) + context.run(V.get)
+    held = V in context, context[V], context.get(UNSET) is x, other[V], other.get(V, 3)
+    return y, z, held, V.get(), UNSET.get(None)
+
+
+def run_in_nested_copies(x):
+    def inner():
+        V.set(V.get() + 10)
+        return contextvars.copy_context().run(_more, x) + V.get()
+
+    y = contextvars.copy_context().run(inner)
+    return y, V.get()
+
+
+def _failing(x):
+    V.set(9.0)
+    raise ValueError(V.get())
+
+
+def error_in_a_copy(x):
+    context = contextvars.copy_context()
+    try:
+        context.run(_failing, x)
+    except ValueError as error:
+        return x + V.get(), error.args, context[V]
+
+
+def unset_in_a_copy(x):
+    context = contextvars.copy_context()
+    UNSET.set(x)
+    try:
+        return x, context[UNSET]
+    except KeyError as error:
+        return x + V.get(), error.args[0] is UNSET, context.run(UNSET.get, 4), UNSET in context
+
+
+def reset_in_a_copy(x):
+    token = V.set(6.0)
+
+    def inner():
+        own = V.set(7.0)
+        found = V.get()
+        V.reset(own)
+        return found, V.get()
+
+    y = contextvars.copy_context().run(inner)
+    V.reset(token)
+    return x + V.get(), y
+
+
+def reset_of_another_context(x):
+    token = V.set(6.0)
+    try:
+        contextvars.copy_context().run(V.reset, token)
+    except ValueError:
+        return x + V.get()
+    return x
+
+
+def run_in_a_branch(x):
+    if x.sum() > 0:
+        x = contextvars.copy_context().run(_more, x)
+    return x * V.get()
+
+
+def run_while_entered(x):
+    context = contextvars.copy_context()
+    try:
+        return context.run(context.run, _more, x)
+    except RuntimeError:
+        return x + V.get()
+
+
+def truth_of_a_copy(x):
+    context = contextvars.copy_context()
+    known = V in context
+    return x + bool(context), len(context) - known
+
+
+def break_in_a_copy(x):
+    def inner():
+        y = _more(x)
+        time.sleep(0)
+        return y + V.get()
+
+    return contextvars.copy_context().run(inner), V.get()
+
+
+CAPTURED: tuple[Any, ...] = (
+    set_and_reset,
+    stays_set,
+    unset,
+    nested,
+    run_in_a_copy,
+    run_twice_in_a_copy,
+    run_in_nested_copies,
+    error_in_a_copy,
+    unset_in_a_copy,
+    reset_in_a_copy,
+)
 if sys.version_info >= (3, 14):
     CAPTURED += (with_tokens,)
-LEFT_TO_PYTHON = (token_escapes, wrong_token, reset_twice, set_in_a_loop, set_in_a_branch)
+LEFT_TO_PYTHON: tuple[Any, ...] = (
+    token_escapes,
+    wrong_token,
+    reset_twice,
+    set_in_a_loop,
+    set_in_a_branch,
+    reset_of_another_context,
+    run_in_a_branch,
+    run_while_entered,
+    break_in_a_copy,
+    truth_of_a_copy,
+)
 
 
 def _called(function):

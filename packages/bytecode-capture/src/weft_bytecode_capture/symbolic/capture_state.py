@@ -185,6 +185,7 @@ class CaptureState:
         self.generators: list[GeneratorVariable] = []
         self.warning_blocks: list[Variable] = []  # of ``catch_warnings``, entered here
         self.drawn: DrawnSource | None = None  # on entry
+        self.context: Variable | None = None  # the copy of the call's that is entered
         self.readings: list[Reading] = []
         self._globals: dict[int, ModuleGlobals] = {}
         self._cells: dict[int, Variable] = {}

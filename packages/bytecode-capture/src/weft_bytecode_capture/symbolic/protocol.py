@@ -261,6 +261,7 @@ class State(Protocol):
     class_writes: dict[tuple[type, str], Any]
     kernel_writes: KernelWrites
     drawn: DrawnSource | None
+    context: Variable | None
     readings: list[Reading]
     warning_blocks: list[Variable]
 

@@ -63,12 +63,15 @@ class ContextVarVariable(BuiltinVariable):
 
 
 class TokenVariable(Variable):
-    """What ``set`` gives: it resets the variable once, in the frame that has set it."""
+    """What ``set`` gives: it resets the variable once, in the frame and the context that have set it."""
 
     kind = contextvars.Token
 
-    def __init__(self, variable: ContextVarVariable, before: Variable | None) -> None:
+    def __init__(
+        self, variable: ContextVarVariable, before: Variable | None, context: Variable | None
+    ) -> None:
         self.variable = variable
+        self.context = context
         self.before = before
         self.is_used = False
 
@@ -125,14 +128,17 @@ def _get(
 
 @method_model("set", contextvars.ContextVar)
 def _set(evaluator: Evaluator, self: ContextVarVariable, value: Variable, /) -> Variable:
-    token = TokenVariable(self, self.binding(evaluator))
+    token = TokenVariable(self, self.binding(evaluator), evaluator.state.context)
     self.bind(evaluator, value)
     return token
 
 
 @method_model("reset", contextvars.ContextVar)
 def _reset(evaluator: Evaluator, self: ContextVarVariable, token: Variable, /) -> None:
+    what = f"reset of {self!r} by {token!r}"
     if not isinstance(token, TokenVariable) or token.variable is not self or token.is_used:
-        raise Unsupported("method of a builtin type", f"reset of {self!r} by {token!r}")
+        raise Unsupported("method of a builtin type", what)
+    if token.context is not evaluator.state.context:
+        raise Unsupported("method of a builtin type", what)
     token.is_used = True
     self.bind(evaluator, token.before)
