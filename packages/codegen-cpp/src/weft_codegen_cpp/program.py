@@ -56,7 +56,6 @@ class CppProgram:
         self.extern_count = generated.extern_count
         self.may_fail = generated.may_fail
         self.early_errors = _CLASSES.get(generated.early_errors)
-        self.failed_check = self._failed_check if generated.checks_first else None
 
     @property
     def held_bytes(self) -> int:
@@ -91,6 +90,11 @@ class CppProgram:
         function = self._library.weft_left_changes
         function.restype = ctypes.c_int64
         return bool(function())
+
+    @property
+    def failed_check(self) -> Callable[[], bool] | None:
+        """Says whether this thread's last call raised at a check.  Held, it would keep the program itself."""
+        return self._failed_check if self.generated.checks_first else None
 
     def _failed_check(self) -> bool:
         """Whether this thread's last call raised at a check, with no input written to."""
