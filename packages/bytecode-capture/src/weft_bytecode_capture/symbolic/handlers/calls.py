@@ -17,6 +17,7 @@ from ..models.functions.python_functions import (
     KEYWORD_DEFAULTS,
     NewFunctionVariable,
 )
+from ..models.functions.type_parameters import KINDS, TypeParameterVariable
 from ..models.iterators.joint_iterators import note_creation
 from ..variables.base import Arguments, Keywords, Variable
 from ..variables.constant import ConstantVariable
@@ -102,18 +103,27 @@ def _call_intrinsic_1(evaluator: FrameEvaluator, instruction: DecodedInstruction
         evaluator.stack.append(unary_operation(evaluator, "pos", operand))
     elif number == 6:
         evaluator.stack.append(TupleVariable(operand.iterate(evaluator)))
+    elif number in KINDS:
+        evaluator.stack.append(TypeParameterVariable(number, operand))
     else:
         raise Unsupported("opcode", f"CALL_INTRINSIC_1 {number}")
 
 
 @handles("CALL_INTRINSIC_2")
 def _call_intrinsic_2(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
+    if instruction.argument == _SET_TYPE_PARAMETERS:
+        function, parameters = evaluator.pop_many(2)
+        assert isinstance(function, NewFunctionVariable)
+        function.attributes["__type_params__"] = parameters
+        evaluator.stack.append(function)
+        return
     if instruction.argument != _PREPARE_RERAISE:
         raise Unsupported("opcode", f"CALL_INTRINSIC_2 {instruction.argument}")
     prepare_reraise(evaluator, instruction)
 
 
 _PREPARE_RERAISE = 1  # INTRINSIC_PREP_RERAISE_STAR
+_SET_TYPE_PARAMETERS = 4  # INTRINSIC_SET_FUNCTION_TYPE_PARAMS
 
 
 # Opcodes that make functions, return, and suspend generators.

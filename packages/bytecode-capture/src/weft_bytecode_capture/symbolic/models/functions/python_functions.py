@@ -273,7 +273,7 @@ class NewFunctionVariable(FunctionVariable):
             return BuiltinMethodVariable(self, name)
         if find_raw(types.FunctionType, name) is None:
             no_attribute(evaluator, "function", name)
-        if name == "__type_params__":  # 3.12; def f[T]() is not captured
+        if name == "__type_params__":  # 3.12; those of def f[T]() are written
             return TupleVariable()
         return super().get_attribute(evaluator, name)
 
