@@ -47,6 +47,8 @@ def refuse_by_arguments(
         _refuse_start_in_tensor(arguments, keywords)
     elif name == "one_hot":
         _refuse_no_classes(arguments, keywords)
+    elif name == "batch_norm":
+        _refuse_without_channels(arguments, keywords)
     elif name in ("asarray", "lift_fresh"):
         _refuse_given_back(name, arguments, keywords)
 
@@ -65,6 +67,18 @@ def _refuse_no_classes(arguments: Sequence[Variable], keywords: Mapping[str, Var
     classes = keywords.get("num_classes", arguments[1] if len(arguments) > 1 else None)
     if getattr(classes, "value", None) == 0:
         raise Unsupported(OPERATOR_REJECTS, "one_hot of no classes")
+
+
+def _refuse_without_channels(
+    arguments: Sequence[Variable], keywords: Mapping[str, Variable]
+) -> None:
+    """Break at ``batch_norm`` of less than two dimensions, which eager refuses.
+
+    Of sizes that are symbols torch reads the second without asking whether there is one, and may crash.
+    """
+    given = keywords.get("input", arguments[0] if arguments else None)
+    if isinstance(given, TensorVariable) and given.fake.dim() < 2:
+        raise Unsupported(OPERATOR_REJECTS, "batch_norm of less than two dimensions")
 
 
 def _refuse_given_back(
