@@ -220,6 +220,7 @@ OWNERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(
         (
             "_get_creation_meta",
+            "_push_saved_tensors_default_hooks",
             "_saved_tensors_hooks_is_enabled",
             "_set_creation_meta",
         ),

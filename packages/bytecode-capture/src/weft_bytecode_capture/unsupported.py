@@ -49,5 +49,9 @@ class BreakEarlier(Unsupported):
         self.position = position
 
 
+class EntersHooks(Unsupported):
+    """From here on the program is given each tensor that autograd saves: eager has to do the saving."""
+
+
 class BreakForHistory(BreakEarlier):
     """The operation at ``position`` has to give its tensor a place of its own in autograd's graph."""

@@ -179,6 +179,10 @@ def _if_unchanged(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
     return tensor
 
 
+push_saved_tensor_hooks: Callable[..., None] = torch._C._autograd._push_saved_tensors_default_hooks
+"""From its call on hooks are given what autograd saves."""
+
+
 def pack_hook() -> Any:
     """The program's hook that would be given each tensor that autograd saves now; None without one."""
     hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(False)

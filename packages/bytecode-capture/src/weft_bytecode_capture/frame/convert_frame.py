@@ -64,7 +64,7 @@ from .forks import ConversionLock, without_collector
 from .later_writes import callers_may_write, mark_for_later, mark_to_read_as_eager, may_write_behind
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
-from .skip_files import builds_module, imports, skip_reason
+from .skip_files import answer_of, builds_module, imports, skip_reason
 
 _VERSIONS_PER_ENTRY = 32
 """How often code is compiled for each entry that it may have: an entry whose objects die makes room.
@@ -258,7 +258,7 @@ class _Conversion:
                 self._result.release()
         if isinstance(answer, Skip):
             self._report(answer.reason)
-            return _frame_hook.SKIP if answer.forever else _frame_hook.PASS
+            return answer_of(answer)
         self._report(None)
         return answer
 

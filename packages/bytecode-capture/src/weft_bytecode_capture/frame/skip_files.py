@@ -12,6 +12,8 @@ import sysconfig
 import types
 from pathlib import Path
 
+from .. import _frame_hook
+from ..symbolic.frame_result import Skip
 from ..symbolic.policy import LEFT_TO_CPYTHON
 
 # Below the installed torch: code written in terms of tensors, as a user's would be.
@@ -36,6 +38,13 @@ _FINDS_MEMBERS = frozenset(
         "keys values items __iadd__ extend append"
     ).split()
 )
+
+
+def answer_of(skip: Skip) -> int:
+    """What the frame hook is told of a frame that the evaluation leaves to CPython."""
+    if skip.with_callees:
+        return _frame_hook.DISABLE
+    return _frame_hook.SKIP if skip.forever else _frame_hook.PASS
 
 
 def skip_reason(code: types.CodeType, backend_folders: frozenset[str]) -> str | None:

@@ -120,8 +120,12 @@ class FrameResult:
 
 @dataclass(frozen=True)
 class Skip:
-    """The frame is left to CPython; ``forever`` if no other arguments could change that."""
+    """The frame is left to CPython; ``forever`` if no other arguments could change that.
+
+    ``with_callees``: so is all that it calls, which would be captured otherwise.
+    """
 
     reason: str
     forever: bool = True
     graph_break: GraphBreak | None = field(default=None)
+    with_callees: bool = False

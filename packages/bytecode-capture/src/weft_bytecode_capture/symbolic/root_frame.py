@@ -15,7 +15,7 @@ from weft_guards import ArgumentSource, GlobalState, GlobalStateIs, GlobalStateS
 from ..captured_graph import DropDataDependence, GraphBreak
 from ..frame.emitter import Emitter
 from ..frame.later_writes import may_write_behind
-from ..unsupported import BreakEarlier, BreakForHistory, Unsupported
+from ..unsupported import BreakEarlier, BreakForHistory, EntersHooks, Unsupported
 from . import handlers as handlers
 from .capture_state import CaptureState, NothingToCapture
 from .captured_exception import CapturedException
@@ -114,6 +114,10 @@ def _until_it_ends(
         except AssumptionsRefused:
             options = dataclasses.replace(options, assume_decisions=False)
             capture.state.release()
+        except EntersHooks as error:
+            skip = Skip("it enters hooks for saved tensors", True, capture.graph_break(error), True)
+            capture.state.release()
+            return skip
         except Unsupported as error:
             restarts += 1
             wider = _with_more_evaluated(options, error.kind, capture.evaluator.graph)

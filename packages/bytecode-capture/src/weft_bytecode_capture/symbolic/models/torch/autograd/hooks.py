@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from ....._torch import push_saved_tensor_hooks
 from .....gradient_rule import replace_gradient
-from .....unsupported import Unsupported
+from .....unsupported import EntersHooks, Unsupported
 from ....captured_exception import CapturedException
 from ....graph.storages import version_of
 from ....graph.tensor_hooks import KIND, HookedTensor
@@ -15,6 +16,7 @@ from ....protocol import Evaluator
 from ....variables.base import Arguments, Keywords, Variable
 from ....variables.constant import ConstantVariable
 from ...containers.sequences import TupleVariable
+from ...functions.python_functions import FunctionVariable
 from ...table import model
 from ..tensor import TensorVariable
 from .gradient_calls import BACKWARD, gradients_of, tensors_among
@@ -40,6 +42,27 @@ def _retain_grad(evaluator: Evaluator, self: Variable) -> None:
     if hooked is None:
         raise self.refused_method(evaluator, "retain_grad")
     hooked.retains = True
+
+
+@model(push_saved_tensor_hooks)
+def _enter_hooks(evaluator: Evaluator, pack: Variable, unpack: Variable) -> None:
+    """Compiled programs save other tensors than eager, which shows where a hook changes their values.
+
+    Those of torch's own (checkpoints, ``save_on_cpu``) give back what they were given.
+    """
+    error = Unsupported if _is_of_torch(evaluator, pack) else EntersHooks
+    raise error(
+        "call of a builtin function",
+        f"hooks for saved tensors: {pack!r}, {unpack!r}",
+        "they are given what autograd saves, and compiled programs save other tensors",
+    )
+
+
+def _is_of_torch(evaluator: Evaluator, function: Variable) -> bool:
+    if not isinstance(function, FunctionVariable):
+        return False
+    module = function.globals_dictionary(evaluator).get("__name__", "")
+    return isinstance(module, str) and module.partition(".")[0] == "torch"
 
 
 class HookHandleVariable(Variable):
