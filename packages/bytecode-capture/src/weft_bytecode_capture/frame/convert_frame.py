@@ -51,7 +51,7 @@ from ..symbolic.graph.marked_inputs import marking_inputs
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
 from ..symbolic.graph.recovery import raised_by_hook
 from ..symbolic.graph.transforms import leaving_transforms
-from ..symbolic.policy import guarding_libraries, is_beneath_operators, is_other_compiler
+from ..symbolic.policy import guarding_libraries
 from ..symbolic.regions.decisions import ProgramPoint, note_dropped
 from ..symbolic.regions.loops.unrolled import LONG_LOOP
 from ..symbolic.shapes import ValueHistory
@@ -64,7 +64,7 @@ from .forks import ConversionLock, without_collector
 from .later_writes import callers_may_write, mark_for_later, mark_to_read_as_eager, may_write_behind
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
-from .skip_files import answer_of, builds_module, imports, skip_reason
+from .skip_files import answer_of, left_to_python
 
 _VERSIONS_PER_ENTRY = 32
 """How often code is compiled for each entry that it may have: an entry whose objects die makes room.
@@ -130,12 +130,9 @@ class FrameConverter:
         builtins: Mapping[str, Any],
         closure: dict[str, types.CellType],
     ) -> _frame_hook.Entry | int:
-        module = globals_dictionary.get("__name__")
-        is_apart = is_other_compiler(module, code.co_qualname)
-        if is_apart or is_beneath_operators(module) or builds_module(code) or imports(code):
-            return _frame_hook.DISABLE
-        if skip_reason(code, self._options.backend_folders) is not None:
-            return _frame_hook.SKIP
+        left = left_to_python(globals_dictionary, code, self._options.backend_folders)
+        if left is not None:
+            return left
         stance = _frame_hook.stance()
         if stance == _frame_hook.STANCE_EAGER_ON_RECOMPILE:
             return _frame_hook.PASS

@@ -11,10 +11,12 @@ import os
 import sysconfig
 import types
 from pathlib import Path
+from typing import Any
 
 from .. import _frame_hook
 from ..symbolic.frame_result import Skip
-from ..symbolic.policy import LEFT_TO_CPYTHON
+from ..symbolic.policy import LEFT_TO_CPYTHON, is_beneath_operators, is_other_compiler
+from ..symbolic.replaced_builtins import builtins_replaced
 
 # Below the installed torch: code written in terms of tensors, as a user's would be.
 _TORCH_CAPTURED = ("nn/modules", "nn/utils", "optim", "distributions")
@@ -45,6 +47,19 @@ def answer_of(skip: Skip) -> int:
     if skip.with_callees:
         return _frame_hook.DISABLE
     return _frame_hook.SKIP if skip.forever else _frame_hook.PASS
+
+
+def left_to_python(
+    globals_dictionary: dict[str, Any], code: types.CodeType, backend_folders: frozenset[str]
+) -> int | None:
+    """What the frame hook is told of a frame that is left to CPython; None of any other."""
+    if builtins_replaced():  # before anything that calls one
+        return _frame_hook.PASS
+    module = globals_dictionary.get("__name__")
+    is_apart = is_other_compiler(module, code.co_qualname)
+    if is_apart or is_beneath_operators(module) or builds_module(code) or imports(code):
+        return _frame_hook.DISABLE
+    return None if skip_reason(code, backend_folders) is None else _frame_hook.SKIP
 
 
 def skip_reason(code: types.CodeType, backend_folders: frozenset[str]) -> str | None:
