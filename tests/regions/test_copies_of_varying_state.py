@@ -13,6 +13,8 @@ Tensor = torch.Tensor
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int64)
 
+pytestmark = pytest.mark.native
+
 
 def thinned(x: Tensor) -> Tensor:
     while x.numel() > 4:
