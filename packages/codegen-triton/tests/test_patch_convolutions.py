@@ -152,3 +152,21 @@ def test_kernels_beside_eager(codegen: TritonCodegen) -> None:
     codegen.rewrite(graph)
     program = compiled(codegen, graph, *given)
     torch.testing.assert_close(program(*given)[0], function(*given), rtol=4e-3, atol=4e-3)
+
+
+def test_patches_come_before_the_first_that_multiplies_them() -> None:
+    (x, weight), dims, kernel = operands("images")
+    gradient = F.gelu(CONVOLVE[dims](x, weight, stride=kernel))
+
+    def function(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        zeros, ones = [0] * dims, [1] * dims
+        results = aten.convolution_backward(
+            *(gradient, x, weight, None, kernel, zeros, ones, False, zeros, 1),
+            [False, True, False],
+        )
+        return CONVOLVE[dims](x, weight - results[1], stride=kernel)
+
+    graph = rewritten(function, (gradient, x, weight))  # asks whether its order is right
+    assert targets(graph).count(aten.mm.default) == 2
+    given = gradient, x, weight
+    torch.testing.assert_close(graph(*given), function(*given), rtol=2e-2, atol=2e-2)

@@ -35,12 +35,13 @@ MIN_ROW = 32
 def multiply_patches(graph: torch.fx.Graph) -> None:
     """Put matmuls in the place of the convolutions of ``graph`` whose kernels tile images of few channels."""
     rows: dict[Any, Node] = {}
-    for node in graph.find_nodes(op="call_function", target=aten.convolution.default):
-        if _tiles(node, 0) and node.args[2] is None and _is_dense(node):
-            _multiply(node, _rows(node, 0, rows))
-    for node in graph.find_nodes(op="call_function", target=aten.convolution_backward.default):
-        if _tiles(node, 1) and list(node.args[10]) == [False, True, False]:
-            _multiply_gradient(node, _rows(node, 1, rows))
+    for node in list(graph.nodes):  # in order: rows stand before the first that reads them
+        if node.target is aten.convolution.default:
+            if _tiles(node, 0) and node.args[2] is None and _is_dense(node):
+                _multiply(node, _rows(node, 0, rows))
+        elif node.target is aten.convolution_backward.default:
+            if _tiles(node, 1) and list(node.args[10]) == [False, True, False]:
+                _multiply_gradient(node, _rows(node, 1, rows))
 
 
 def _tiles(node: Node, first: int) -> bool:
