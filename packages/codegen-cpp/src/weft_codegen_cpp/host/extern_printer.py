@@ -34,7 +34,7 @@ def print_extern(writer: HostWriter, call: ExternCall) -> bool:
     writer.comment(f"{call.name}: {call.operator} ({call.origin})")
     if is_read(call):  # its definition reads the number
         return False
-    if _is_copy(call):
+    if _is_copy(writer, call):
         _copy(writer, call)
         return False
     match native_call(call):
@@ -103,12 +103,17 @@ def _native(writer: HostWriter, call: ExternCall, native: LinearCall | Attention
     writer.steps.append(joined("{", statements, "}"))
 
 
-def _is_copy(call: ExternCall) -> bool:
-    """Whether the call only copies a tensor, which the host program does by itself."""
+def _is_copy(writer: HostWriter, call: ExternCall) -> bool:
+    """Whether the call only copies a tensor, which the host program does by itself.
+
+    Not one that is given: it may be a lazy negative, whose memory holds other values.
+    """
     if call.operator is not torch.ops.aten.clone.default or call.outputs[0] is None:
         return False
     (view,) = call.views
-    return not view.dtype.is_complex and len(view.size) <= MAX_DIMENSIONS
+    if view.dtype.is_complex or len(view.size) > MAX_DIMENSIONS:
+        return False
+    return not writer.schedule.buffers[view.buffer].kind.is_given
 
 
 def _copy(writer: HostWriter, call: ExternCall) -> None:
