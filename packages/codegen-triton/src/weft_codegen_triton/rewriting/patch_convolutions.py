@@ -36,12 +36,24 @@ def multiply_patches(graph: torch.fx.Graph) -> None:
     """Put matmuls in the place of the convolutions of ``graph`` whose kernels tile images of few channels."""
     rows: dict[Any, Node] = {}
     for node in list(graph.nodes):  # in order: rows stand before the first that reads them
-        if node.target is aten.convolution.default:
-            if _tiles(node, 0) and node.args[2] is None and _is_dense(node):
-                _multiply(node, _rows(node, 0, rows))
-        elif node.target is aten.convolution_backward.default:
-            if _tiles(node, 1) and list(node.args[10]) == [False, True, False]:
-                _multiply_gradient(node, _rows(node, 1, rows))
+        if _is_product(node):
+            _multiply(node, _rows(node, 0, rows))
+        elif _is_gradient(node):
+            _multiply_gradient(node, _rows(node, 1, rows))
+
+
+def _is_product(node: Node) -> bool:
+    if node.target is not aten.convolution.default:
+        return False
+    return _tiles(node, 0) and node.args[2] is None and _is_dense(node)
+
+
+def _is_gradient(node: Node) -> bool:
+    """Whether ``node`` is asked for the gradient of the weight alone."""
+    if node.target is not aten.convolution_backward.default:
+        return False
+    asked: Any = node.args[10]
+    return _tiles(node, 1) and list(asked) == [False, True, False]
 
 
 def _tiles(node: Node, first: int) -> bool:
