@@ -79,7 +79,7 @@ def _lies_by_columns(matrix: torch.Tensor) -> bool:
     return known_equal(rows, 1) and known_equal(columns, matrix.size(0))
 
 
-def _apply(function: Any, *arguments: Any) -> Any:
+def apply_function(function: Any, *arguments: Any) -> Any:
     return function.apply(*arguments)
 
 
@@ -91,13 +91,13 @@ def _torch_serves(x: torch.Tensor) -> bool:
 def cumulative_sum(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     if _torch_serves(x) or x.dim() == 0 or x.is_complex():
         return NotImplemented
-    return _apply(_CumulativeSum, x, dim, dtype)
+    return apply_function(_CumulativeSum, x, dim, dtype)
 
 
 def cumulative_log_sum(x: torch.Tensor, dim: int) -> Any:
     if _torch_serves(x) or x.dim() == 0 or x.is_complex():
         return NotImplemented
-    return _apply(_CumulativeLogSum, x, dim)
+    return apply_function(_CumulativeLogSum, x, dim)
 
 
 def matrix_product(left: torch.Tensor, right: torch.Tensor) -> Any:
@@ -105,4 +105,4 @@ def matrix_product(left: torch.Tensor, right: torch.Tensor) -> Any:
     strides = (*left.stride(), *right.stride())
     if not (left.requires_grad or right.requires_grad) or not any(map(is_data_dependent, strides)):
         return NotImplemented
-    return _apply(_MatrixProduct, left, right)
+    return apply_function(_MatrixProduct, left, right)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from weft_functionalize import known_equal
 
+from .formulas_without_counts import apply_function
+
 aten = torch.ops.aten
 
 
@@ -103,11 +105,11 @@ def _products_before(x: torch.Tensor, dim: int) -> torch.Tensor:
 def cumulative_product(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
     if _torch_serves(x, dtype) or known_equal(x.size(dim), 1):
         return NotImplemented
-    return _apply(_CumulativeProduct, x, dim)
+    return apply_function(_CumulativeProduct, x, dim)
 
 
 def product(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
-    return NotImplemented if _torch_serves(x, dtype) else _apply(_Product, x)
+    return NotImplemented if _torch_serves(x, dtype) else apply_function(_Product, x)
 
 
 def product_along(
@@ -115,13 +117,9 @@ def product_along(
 ) -> Any:
     if _torch_serves(x, dtype):
         return NotImplemented
-    result = _apply(_ProductAlong, x, dim)
+    result = apply_function(_ProductAlong, x, dim)
     return result if keepdim else result.squeeze(dim)
 
 
 def _torch_serves(x: torch.Tensor, dtype: torch.dtype | None) -> bool:
     return not x.requires_grad or x.dim() == 0 or dtype not in (None, x.dtype)
-
-
-def _apply(function: Any, *arguments: Any) -> Any:
-    return function.apply(*arguments)
