@@ -218,7 +218,7 @@ def two_calls(boxes: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         (greedy_by_length, True),
         (returning_early, False),
         (returning_early, True),
-        (two_calls, False),
+        pytest.param(two_calls, False, marks=pytest.mark.slow),
         (two_calls, True),
     ],
 )
