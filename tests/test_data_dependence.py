@@ -452,6 +452,7 @@ def test_rows_as_data_says_at_the_beginning_of_others(function, trained) -> None
             if trained:
                 found.sin().sum().backward(), wanted.sin().sum().backward()
                 torch.testing.assert_close(given[0].grad, given[1].grad)
-    assert len(log.graphs) == 1 and not log.graph_breaks
+    if torch.__version__ >= "2.13":  # before, what is written has a size of its own for each part
+        assert len(log.graphs) == 1 and not log.graph_breaks
     with pytest.raises(RuntimeError) if function is rows_of_a_buffer else contextlib.nullcontext():
         compiled(x, torch.full((2, 4), 5))

@@ -227,7 +227,7 @@ def writes_by_a_library_in_regions(x: Tensor, y: Tensor) -> Any:
 
 
 NEEDS_DEFAULTS = pytest.mark.skipif(
-    torch.__version__ < "2.12", reason="eager refuses to write to what is not given"
+    torch.__version__ < "2.13", reason="eager refuses to write to what is not given"
 )
 
 

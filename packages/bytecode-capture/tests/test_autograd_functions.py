@@ -98,7 +98,7 @@ FUNCTIONS = {
         [torch.sin, torch.cos], 2, x, use_reentrant=False
     ),
 }
-if torch.__version__ >= "2.12":
+if torch.__version__ >= "2.13":
     FUNCTIONS["keyword argument"] = lambda x: Scale.apply(x, factor=4) + 1
 
 

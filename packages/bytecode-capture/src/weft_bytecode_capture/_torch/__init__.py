@@ -365,7 +365,7 @@ APPLY: Any = vars(torch.autograd.Function)["apply"]
 """``autograd.Function.apply`` as its class holds it: a class method, written in C since torch 2.14."""
 
 
-APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.12"
+APPLY_TAKES_KEYWORDS = torch.__version__ >= "2.13"
 """Whether ``autograd.Function.apply`` hands keyword arguments on to a forward without a context."""
 
 
