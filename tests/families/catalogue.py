@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import transformers
@@ -69,18 +70,28 @@ def _names(value: str | tuple[str, ...]) -> tuple[str, ...]:
 @functools.cache
 def families() -> dict[str, Family]:
     """By name: of every configuration the base model and the main task's, then every other class."""
-    found: list[Family] = []
+    found = [family for pair in _of_configurations() for family in pair if family is not None]
+    found += _others({family.model for family in found})
+    return {str(family): family for family in found}
+
+
+def main_families() -> list[str]:
+    """A name for each configuration: its main head's, or its base model's where it has no head."""
+    return [str(head or base) for base, head in _of_configurations() if head or base]
+
+
+def _of_configurations() -> Iterator[tuple[Family | None, Family | None]]:
+    """Of every configuration the base model, where that is another class, and the main task's head."""
     base = modeling_auto.MODEL_MAPPING_NAMES
     tables = {task: getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING_NAMES", {}) for task in TASKS}
     for kind in CONFIG_MAPPING_NAMES:
         heads = ((t, _names(names[kind])[0]) for t, names in tables.items() if kind in names)
         task, head = next(heads, ("", ""))
-        if kind in base and _names(base[kind])[0] != head:
-            found.append(Family(kind, _names(base[kind])[0]))
-        if head:
-            found.append(Family(kind, head, TASKS[task]))
-    found += _others({family.model for family in found})
-    return {str(family): family for family in found}
+        alone = kind in base and _names(base[kind])[0] != head
+        yield (
+            Family(kind, _names(base[kind])[0]) if alone else None,
+            Family(kind, head, TASKS[task]) if head else None,
+        )
 
 
 def _others(known: set[str]) -> list[Family]:

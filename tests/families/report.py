@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import math
 import os
 import random
 import re
 import signal
 import sys
+import time
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -25,7 +27,7 @@ import weft
 from tests.fuzz.evaluated import EvaluatedCpp
 from tests.opinfo.workers import Worker, answer_all
 
-from .catalogue import families
+from .catalogue import families, main_families
 from .checking import Record, check
 from .configurations import LEVELS, tiny
 from .inputs import SIZES, NoInputsError, inputs_of
@@ -162,6 +164,7 @@ def run(names: list[str], options: argparse.Namespace) -> list[dict[str, Any]]:
                 file,
                 jobs=options.jobs,
                 question_seconds=options.seconds + 60,
+                end=time.monotonic() + options.total,
             )
     return outcomes
 
@@ -204,6 +207,7 @@ def main() -> None:
     parser.add_argument(
         "--only", default="", help="a regular expression of names, as llama/LlamaModel"
     )
+    parser.add_argument("--main", action="store_true", help="one class of each configuration")
     parser.add_argument("--sample", type=int, help="so many models, drawn by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--modes", nargs="+", default=["inference", "training"])
@@ -211,6 +215,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--sizes", type=int, default=len(SIZES), help="how many calls of a model")
     parser.add_argument("--seconds", type=int, default=MODEL_SECONDS, help="the limit of a model")
+    parser.add_argument("--total", type=float, default=math.inf, help="begin none after so long")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--output", type=Path, default=Path("families.jsonl"))
     parser.add_argument("--here", action="store_true", help="in this process")
@@ -221,7 +226,8 @@ def main() -> None:
         return
     for told in missing():
         print(told, file=sys.stderr)
-    everything = dict.fromkeys((*families(), *PARTICULAR, *RECIPES, *vision_recipes()))
+    known = main_families() if options.main else (*families(), *PARTICULAR)
+    everything = dict.fromkeys((*known, *RECIPES, *vision_recipes()))
     names = [n for n in everything if re.search(options.only, n)]
     if options.sample is not None:
         names = random.Random(options.seed).sample(names, min(options.sample, len(names)))
