@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import torch
 from weft_guards import ArgumentSource, ItemSource, LengthIs, Source, TypeIs
 
 from ....frame.emitter import Emitter
@@ -30,6 +32,7 @@ from ..builtins.methods import ContainerVariable
 from ..iterators.builtin_iterators import ListIteratorVariable
 from ..numbers.representations import is_invariant
 from ..table import method_model
+from .list_forms import ListForm, RepeatedTensor
 from .selections import selected_element, varying_length
 from .slices import SliceVariable, index_value
 
@@ -206,6 +209,10 @@ def _is_count(value: Variable) -> bool:
     return find_raw(value.python_type(), "__index__") is not None
 
 
+def _is_one_tensor(items: Sequence[Variable]) -> bool:
+    return len(items) == 1 and issubclass(items[0].python_type(), torch.Tensor)
+
+
 def repeated(evaluator: Evaluator, items: list[Variable], count: Variable) -> list[Variable]:
     """``items * count``."""
     times = index_value(evaluator, count)
@@ -313,6 +320,15 @@ class ListVariable(SequenceVariable):
             for item in added if self.form is not None else ():
                 self.append(evaluator, item)
             return self
+        if operator == "mul" and self.is_its_parts and _is_one_tensor(self._items):
+            from ..numbers.data_numbers import depends_on_data
+
+            if depends_on_data(other):
+                made = ListVariable()
+                made.form = RepeatedTensor(
+                    self._items[0], other, partial(index_value, evaluator, other)
+                )
+                return made
         if operator == "imul" and _is_count(other):
             items = self.mutate(evaluator)
             items[:] = repeated(evaluator, items, other)
@@ -527,9 +543,6 @@ def sort_variables(
         items[:] = [element.item for element in ordered]
 
 
-# What a control-flow region knows of a list beside its elements, or in their place.
-
-
 def flattened(evaluator: Evaluator, values: Iterable[Variable]) -> Iterator[Variable]:
     """``values``, lists and tuples among them replaced by what they hold, at any depth."""
     for value in values:
@@ -537,38 +550,3 @@ def flattened(evaluator: Evaluator, values: Iterable[Variable]) -> Iterator[Vari
             yield from flattened(evaluator, value.items(evaluator))
         else:
             yield value
-
-
-class ListForm:
-    """What a list asks before it answers by its elements, which it does where None is given."""
-
-    hides_elements = False
-
-    def state(self) -> tuple[Any, ...]:
-        """What the program may change of the list without changing its elements."""
-        return ()
-
-    def look(self, target: ListVariable) -> None:
-        """Its elements are needed."""
-
-    def rebuild(self, emitter: Emitter) -> bool:
-        """Whether it loads the list itself, whose elements are not needed then."""
-        return False
-
-    def truth(self, evaluator: Evaluator) -> bool | None:
-        return None
-
-    def length(self) -> Variable | None:
-        return None
-
-    def get_item(
-        self, evaluator: Evaluator, target: ListVariable, key: Variable
-    ) -> Variable | None:
-        return None
-
-    def append(self, item: Variable) -> bool:
-        """Whether it takes the item."""
-        return False
-
-    def reversed(self) -> ListForm | None:
-        return None

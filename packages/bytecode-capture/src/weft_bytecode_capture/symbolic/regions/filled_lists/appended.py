@@ -13,7 +13,8 @@ import torch
 
 from ...._torch.symbols import expression_of
 from ....unsupported import Unsupported
-from ...models.containers.sequences import ListForm, ListVariable
+from ...models.containers.list_forms import ListForm
+from ...models.containers.sequences import ListVariable
 from ...models.numbers.symbolic_integer import SymbolicIntegerVariable
 from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Evaluator, Frame

@@ -12,12 +12,14 @@ import torch.fx
 from ...._torch import storage_identity
 from ...._torch.symbols import is_known_contiguous
 from ....frame.emitter import Emitter
-from ...models.containers.sequences import ListForm, ListVariable
+from ...models.containers.list_forms import ListForm, RepeatedTensor
+from ...models.containers.sequences import ListVariable
 from ...models.containers.slices import SliceVariable
 from ...models.torch.tensor import TensorVariable, tensor_of
 from ...protocol import Evaluator, Frame
 from ...variables.base import Keywords, Variable
 from ...variables.constant import ConstantVariable
+from ..branches.assumed_decisions import require
 from ..decisions import ProgramPoint
 from ..identity.aliases import storages_of
 from .shared_rows import LeadingRows, SharedRows
@@ -217,7 +219,10 @@ def join_rows(
     arguments: Sequence[Variable],
     keywords: Keywords,
 ) -> Variable | None:
-    """``torch.stack`` or ``torch.cat`` of all rows of one buffer, in order; None for any other call."""
+    """``torch.stack`` or ``torch.cat`` of all rows of one buffer, in order, or of one tensor many times.
+
+    None for any other call.
+    """
     if function not in (torch.stack, torch.cat) or not arguments or len(arguments) > 2:
         return None
     named = {**keywords, **dict(zip(("dim",), arguments[1:], strict=False))}
@@ -230,6 +235,8 @@ def join_rows(
     form = getattr(arguments[0], "form", None)
     if isinstance(form, AllRows):
         form.rows.require_some(evaluator)
+    if isinstance(form, RepeatedTensor):
+        require(evaluator, "ge", form.count, 1)
     dimension: int = where.as_constant()
     rank = buffer.fake.dim() - (function is torch.cat)
     if not -rank <= dimension < rank:
@@ -251,6 +258,10 @@ def _joined_buffer(evaluator: Frame, sequence: Variable) -> TensorVariable | Non
     form = getattr(sequence, "form", None)
     if isinstance(form, AllRows):
         return form.in_order(evaluator) if form.is_plain else None
+    if isinstance(form, RepeatedTensor):
+        sizes = [1] * form.item.fake.dim()
+        rows = tensor_of(evaluator, "unsqueeze", form.item, 0)
+        return tensor_of(evaluator, "repeat", rows, form.count, *sizes)
     rows = getattr(sequence, "_items", None)
     if not rows or not isinstance(rows[-1], RowVariable):
         return None

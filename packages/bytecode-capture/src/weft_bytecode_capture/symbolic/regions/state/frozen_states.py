@@ -20,7 +20,7 @@ import torch.fx
 
 from ...._torch.fakes import FakeTensor
 from ...graph.storages import Layout
-from ...models.containers.sequences import ListForm
+from ...models.containers.list_forms import ListForm
 from ...models.iterators.generators import GeneratorVariable
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
