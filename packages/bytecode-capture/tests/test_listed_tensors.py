@@ -82,6 +82,40 @@ def test_one_graph() -> None:
     assert not result.breaks and result.result.shape == (2, 1, 2)
 
 
+def test_numbers_that_data_decides() -> None:
+    def function(x):
+        chosen = x[x > 0]
+        n, total = chosen.shape[0], x.sum().item()
+        return (
+            torch.tensor([n, 3]),
+            torch.tensor([total, n, 2.0]),
+            torch.tensor(n),
+            torch.tensor(n, dtype=torch.float64),
+            torch.tensor([[n], [n - 1]]),
+            torch.tensor(total),
+        )
+
+    captured = capture(function)
+    for seed, size in enumerate((5, 8, 3, 3)):
+        x = torch.randn(size, generator=torch.Generator().manual_seed(seed))
+        result = captured(x)
+        assert not result.breaks and len(result.graphs) == (seed < 2)
+        for found, wanted in zip(result.result, function(x), strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_numbers_that_data_decides_may_be_too_large(dtype) -> None:
+    def function(x):
+        return torch.tensor([int(x.sum().item()), 1], dtype=dtype)
+
+    captured = capture(function)
+    for last in (3.0, 2.0**40):
+        x = torch.tensor([1.0, last])
+        wanted, found = outcome(function, x), outcome(lambda x: captured(x).result, x)
+        assert type(found) is type(wanted) and str(found) == str(wanted)
+
+
 @pytest.mark.parametrize("make", [torch.tensor, torch.as_tensor, torch.asarray])
 def test_of_a_tensor(make) -> None:
     """``as_tensor`` of a tensor is that tensor, with its gradient; ``tensor`` copies."""

@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 from weft_bytecode_capture import CaptureOptions, compile_frames
 
 SIZES = ((2, 3, 12), (3, 3, 17), (4, 3, 10), (5, 3, 23))
@@ -180,8 +181,35 @@ def compiled(program, graphs):
     return compile_frames(program, backend, CaptureOptions(fullgraph=True))
 
 
+def padded(x):
+    short = x[0, :, 3:]
+    return (
+        pad_sequence([x[0].mT, short.mT, x[1].mT], batch_first=True, padding_value=2.5),
+        pad_sequence((short[0], x[1, 0]), padding_side="left"),
+        pad_sequence([x[0].mT.long(), short.mT.long()], padding_value=1.5),
+    )
+
+
+def test_sequences_whose_lengths_data_decides_rely_on_which_is_the_longest():
+    def program(x):
+        rows = [x[0][x[0] > 0], x[1][x[1] < 0]]
+        return pad_sequence(rows, batch_first=True, padding_value=2.0)
+
+    graphs = []
+    options = CaptureOptions(assume_decisions=None, read_contents=False)
+    function = compile_frames(program, lambda g, _: graphs.append(g) or g.forward, options)
+    for signs in ([1, 1, -1, 1], [1, 1, 1, -1], [1, -1, -1, 1]):
+        x = torch.tensor([signs, [-1, *signs[1:]]]).float()
+        torch.testing.assert_close(function(x), program(x))
+    assert len(graphs) == 1
+    torch.testing.assert_close(function(-x), program(-x))
+
+
+PROGRAMS = [pooled, windows, places, taken, classes, averaged, values, padded]
+
+
 @pytest.mark.parametrize("requires_grad", [False, True])
-@pytest.mark.parametrize("program", [pooled, windows, places, taken, classes, averaged, values])
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_one_graph_serves_sizes_that_vary(program, requires_grad):
     graphs = []
     function = compiled(program, graphs)
@@ -227,6 +255,9 @@ def test_one_graph_serves_sizes_that_vary(program, requires_grad):
         lambda x: torch.tensor(x.shape[-1], dtype=torch.bool),
         lambda x: torch.tensor(x.shape[-1] / 3, dtype=torch.int64),
         lambda x: torch.tensor(x.shape[-1] / 3, dtype=torch.float64, requires_grad=True) * x,
+        lambda x: pad_sequence([x[0], x[1, :, 1:]]),
+        lambda x: pad_sequence([x, x[1:].long()]),
+        lambda x: pad_sequence([x, x[1:]], padding_side="up"),
         lambda x: F.one_hot(x.argsort(-1) - 1, x.shape[-1]),
         lambda x: F.one_hot(x.argsort(-1).int(), x.shape[-1]),
     ],

@@ -103,6 +103,8 @@ WithoutOverrides: Any = torch._C.DisableTorchFunctionSubclass  # declared as a f
 NATIVE_FUNCTIONS = tuple(getattr(torch._C, name) for name in ("_nn", "_fft", "_linalg", "_special"))
 """Where operators' Python functions are, beside the namespace ``torch`` itself."""
 
+pad_sequence = torch._C._nn.pad_sequence
+
 
 assert_tensor_metadata = torch._assert_tensor_metadata
 

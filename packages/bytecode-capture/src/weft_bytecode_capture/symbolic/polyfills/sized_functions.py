@@ -5,6 +5,7 @@ Each gives None for what is left to eager: arguments that it refuses among them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -68,6 +69,32 @@ def _mean_of_window(input: Tensor, kernel_size: Any, dims: int) -> Tensor | None
     if tuple(input.shape[-dims:]) != tuple(kernel_size):
         return None
     return input.mean(tuple(range(-dims, 0)), keepdim=True)
+
+
+def pad_sequence(
+    sequences: Sequence[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor | None:
+    if len(sequences) == 0 or padding_side not in ("left", "right"):
+        return None
+    first = sequences[0]
+    dims = first.dim()
+    if not 1 <= dims <= 3:
+        return None
+    for each in sequences:
+        if each.dtype != first.dtype or each.device != first.device or each.dim() != dims:
+            return None
+        if each.shape[1:] != first.shape[1:]:
+            return None
+    longest = max([each.shape[0] for each in sequences])
+    rows = []
+    for each in sequences:
+        missing = longest - each.shape[0]
+        sides = (missing, 0) if padding_side == "left" else (0, missing)
+        rows.append(F.pad(each, (*(0, 0) * (dims - 1), *sides), value=padding_value))
+    return torch.stack(rows, 0 if batch_first else 1)
 
 
 def linspace(

@@ -13,7 +13,6 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.graph_arguments import with_dtype
 from ..containers.sequences import ListVariable, TupleVariable
-from ..numbers.data_numbers import DataFloatVariable
 from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.symbolic_range import depends_on_data
@@ -74,12 +73,16 @@ _MAX_NUMBERS = 64
 
 def _may_vary(numbers: list[Variable], dtype: torch.dtype) -> bool:
     """Whether some number varies, and a tensor of ``dtype`` is made of each as torch makes it of all."""
-    varying = [number for number in numbers if isinstance(number, SymbolicNumberVariable)]
-    integers = [number for number in varying if not isinstance(number, DataFloatVariable)]
-    if not varying or any(map(depends_on_data, integers)):
+    if not any(isinstance(number, SymbolicNumberVariable) for number in numbers):
         return False
-    kinds = {number.python_type() for number in numbers}
-    return all(kind in _TAKEN and dtype in _TAKEN[kind] for kind in kinds)
+    return all(_holds(dtype, number) for number in numbers)
+
+
+def _holds(dtype: torch.dtype, number: Variable) -> bool:
+    """Whether ``dtype`` holds whatever the number may be, as it holds what it is now."""
+    if dtype is torch.int32 and depends_on_data(number):
+        return False
+    return dtype in _TAKEN.get(number.python_type(), ())
 
 
 def tensor_of_number(
@@ -89,11 +92,10 @@ def tensor_of_number(
     if len(arguments) != 1 or not keywords.keys() <= {"dtype", "device"}:
         return None
     (number,) = arguments
-    if not isinstance(number, SymbolicNumberVariable) or depends_on_data(number):
+    if not isinstance(number, SymbolicNumberVariable):
         return None
-    kind = number.python_type()
-    dtype = _given(keywords, "dtype") or _dtype_of(kind)
-    if dtype not in _TAKEN[kind]:
+    dtype = _given(keywords, "dtype") or _dtype_of(number.python_type())
+    if not _holds(dtype, number):
         return None
     named = {**keywords, "dtype": ConstantVariable(dtype)}
     return evaluator.graph.call_function(

@@ -5,15 +5,18 @@ Called as they are they fix it, and each size is compiled for itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
+from ...._torch import pad_sequence
 from ...polyfills import sized_functions as polyfills
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
+from ..containers.sequences import ListVariable, TupleVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import Parameters, models
 from .tensor import TensorVariable
@@ -25,6 +28,7 @@ _POLYFILLS: dict[Any, Any] = {
     F.avg_pool2d: polyfills.avg_pool2d,
     F.one_hot: polyfills.one_hot,
     torch.linspace: polyfills.linspace,
+    pad_sequence: polyfills.pad_sequence,
     torch.take_along_dim: polyfills.take_along_dim,
     torch.Tensor.take_along_dim: polyfills.take_along_dim,
 }
@@ -35,10 +39,11 @@ def _by_polyfill(
     function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     polyfill = None
-    if not _is_seen(evaluator, (*arguments, *keywords.values())):
+    given = list(_operands(evaluator, (*arguments, *keywords.values())))
+    if not _is_seen(evaluator, given):
         if function is F.one_hot and not _has_count(*arguments, **keywords):
             polyfill = polyfills.one_hot_of_all
-        elif _varies((*arguments, *keywords.values())):
+        elif _varies(given):
             polyfill = _POLYFILLS[function]
     if polyfill is not None and Parameters.of(polyfill, False).take(len(arguments), keywords):
         result = evaluator.wrap_known(polyfill).call(evaluator, list(arguments), keywords)
@@ -48,14 +53,23 @@ def _by_polyfill(
     return evaluator.graph.call_function(evaluator, called, arguments, keywords)
 
 
-def _is_seen(evaluator: Evaluator, given: tuple[Variable, ...]) -> bool:
+def _operands(evaluator: Evaluator, given: Iterable[Variable]) -> Iterator[Variable]:
+    """What is given, lists and tuples by their elements."""
+    for argument in given:
+        if isinstance(argument, ListVariable | TupleVariable):
+            yield from argument.iterate(evaluator)
+        else:
+            yield argument
+
+
+def _is_seen(evaluator: Evaluator, given: Sequence[Variable]) -> bool:
     """Whether a mode, a level or the class of an operand sees the call."""
     if evaluator.state.overrides.modes or evaluator.graph.transforms.active:
         return True
     return any(isinstance(a, TensorVariable) and type(a) is not TensorVariable for a in given)
 
 
-def _varies(given: tuple[Variable, ...]) -> bool:
+def _varies(given: Sequence[Variable]) -> bool:
     """Whether a size of an operand, or one that is given, varies."""
     shapes = (a.fake.shape for a in given if isinstance(a, TensorVariable))
     return any(isinstance(a, SymbolicNumberVariable) for a in given) or any(

@@ -259,9 +259,8 @@ def _joined_buffer(evaluator: Frame, sequence: Variable) -> TensorVariable | Non
     if isinstance(form, AllRows):
         return form.in_order(evaluator) if form.is_plain else None
     if isinstance(form, RepeatedTensor):
-        sizes = [1] * form.item.fake.dim()
-        rows = tensor_of(evaluator, "unsqueeze", form.item, 0)
-        return tensor_of(evaluator, "repeat", rows, form.count, *sizes)
+        row = tensor_of(evaluator, "unsqueeze", form.item, 0)
+        return tensor_of(evaluator, "repeat", row, form.count, *[1] * (row.fake.dim() - 1))
     rows = getattr(sequence, "_items", None)
     if not rows or not isinstance(rows[-1], RowVariable):
         return None
