@@ -190,19 +190,20 @@ def padded(x):
     )
 
 
-def test_sequences_whose_lengths_data_decides_rely_on_which_is_the_longest():
+def test_one_graph_serves_sequences_whose_lengths_data_decides():
     def program(x):
-        rows = [x[0][x[0] > 0], x[1][x[1] < 0]]
-        return pad_sequence(rows, batch_first=True, padding_value=2.0)
+        rows = [x[x > 0], x, x[x < -0.5]]
+        left = pad_sequence([x[x > 0], x[x < 0]], padding_side="left")
+        return pad_sequence(rows, batch_first=True, padding_value=2.0), left
 
     graphs = []
-    options = CaptureOptions(assume_decisions=None, read_contents=False)
+    options = CaptureOptions(fullgraph=True, read_contents=False)
     function = compile_frames(program, lambda g, _: graphs.append(g) or g.forward, options)
-    for signs in ([1, 1, -1, 1], [1, 1, 1, -1], [1, -1, -1, 1]):
-        x = torch.tensor([signs, [-1, *signs[1:]]]).float()
+    for seed, size in enumerate((5, 8, 3, 3, 11, 7)):
+        x = torch.randn(size, generator=torch.Generator().manual_seed(seed))
         torch.testing.assert_close(function(x), program(x))
-    assert len(graphs) == 1
-    torch.testing.assert_close(function(-x), program(-x))
+        torch.testing.assert_close(function(-x), program(-x))
+    assert len(graphs) == 2
 
 
 PROGRAMS = [pooled, windows, places, taken, classes, averaged, values, padded]

@@ -77,23 +77,56 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor | None:
-    if len(sequences) == 0 or padding_side not in ("left", "right"):
+    if not _are_alike(sequences, padding_side):
         return None
+    lengths = [each.shape[0] for each in sequences]
+    return _padded(sequences, max(lengths), batch_first, padding_value, padding_side)
+
+
+def pad_sequence_of_data(
+    sequences: Sequence[Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor | None:
+    """With lengths that data decides: which of them is the longest is not decided, but computed."""
+    if not _are_alike(sequences, padding_side):
+        return None
+    lengths = [each.shape[0] for each in sequences]
+    longest = torch.tensor(lengths).max().item()
+    for length in lengths:
+        torch._check(longest >= length)
+    return _padded(sequences, longest, batch_first, padding_value, padding_side)
+
+
+def _are_alike(sequences: Sequence[Tensor], padding_side: str) -> bool:
+    """Whether eager takes them, and gives nothing but a plain tensor of their dtype."""
+    if len(sequences) == 0 or padding_side not in ("left", "right"):
+        return False
     first = sequences[0]
     dims = first.dim()
     if not 1 <= dims <= 3:
-        return None
+        return False
     for each in sequences:
         if each.dtype != first.dtype or each.device != first.device or each.dim() != dims:
-            return None
+            return False
         if each.shape[1:] != first.shape[1:]:
-            return None
-    longest = max([each.shape[0] for each in sequences])
+            return False
+    return True
+
+
+def _padded(
+    sequences: Sequence[Tensor],
+    longest: Any,
+    batch_first: bool,
+    padding_value: float,
+    padding_side: str,
+) -> Tensor:
     rows = []
     for each in sequences:
         missing = longest - each.shape[0]
         sides = (missing, 0) if padding_side == "left" else (0, missing)
-        rows.append(F.pad(each, (*(0, 0) * (dims - 1), *sides), value=padding_value))
+        rows.append(F.pad(each, (*(0, 0) * (each.dim() - 1), *sides), value=padding_value))
     return torch.stack(rows, 0 if batch_first else 1)
 
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from ...._torch import pad_sequence
+from ...._torch.symbols import unbacked_symbols
 from ...polyfills import sized_functions as polyfills
 from ...protocol import Evaluator
 from ...variables.base import Variable
@@ -38,11 +39,13 @@ _POLYFILLS: dict[Any, Any] = {
 def _by_polyfill(
     function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
-    polyfill = None
+    polyfill: Any = None
     given = list(_operands(evaluator, (*arguments, *keywords.values())))
     if not _is_seen(evaluator, given):
         if function is F.one_hot and not _has_count(*arguments, **keywords):
             polyfill = polyfills.one_hot_of_all
+        elif function is pad_sequence and _is_of_data(given):
+            polyfill = polyfills.pad_sequence_of_data
         elif _varies(given):
             polyfill = _POLYFILLS[function]
     if polyfill is not None and Parameters.of(polyfill, False).take(len(arguments), keywords):
@@ -75,6 +78,12 @@ def _varies(given: Sequence[Variable]) -> bool:
     return any(isinstance(a, SymbolicNumberVariable) for a in given) or any(
         isinstance(size, torch.SymInt) for shape in shapes for size in shape
     )
+
+
+def _is_of_data(given: Sequence[Variable]) -> bool:
+    """Whether only data says what a size of an operand is."""
+    shapes = (a.fake.shape for a in given if isinstance(a, TensorVariable))
+    return any(unbacked_symbols(size) for shape in shapes for size in shape)
 
 
 def _has_count(
