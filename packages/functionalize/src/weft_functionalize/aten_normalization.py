@@ -136,7 +136,7 @@ class _Interpreter:
         values: list[Any] = [None] * len(example_inputs)
         for position, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
             if position in groups:
-                flat = flat_example(groups[position], example_inputs)
+                flat = flat_example(groups[position], example_inputs, self._recorder.with_gradients)
                 self._recorder.add_shared_input(position, f"shared_{node.target}", flat)
             elif not any(position in group for group in shared):
                 values[position] = self._recorder.add_user_input(position, node, value)

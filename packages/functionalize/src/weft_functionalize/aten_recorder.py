@@ -180,7 +180,7 @@ class AtenRecorder(DispatchMode):
             for member in members:
                 with (
                     self,
-                    torch.set_grad_enabled(not member.unrecorded and torch.is_grad_enabled()),
+                    torch.set_grad_enabled(self.with_gradients and not member.unrecorded),
                 ):
                     view = member_view(flat, flat.storage_offset(), member)
                 values[member.position] = view

@@ -282,7 +282,7 @@ def _result(
     module.graph.lint()
     described = tuple(descriptor for descriptor in inputs if descriptor is not None)
     shared = tuple(
-        SharedBase(order[node], members, plan.led_through)
+        SharedBase(order[node], members, plan.led_through, recorder.with_gradients)
         for node, members in recorder.shared.items()
     )
     return FunctionalGraph(module, described, outputs, lifted, source, has_writes, shared)

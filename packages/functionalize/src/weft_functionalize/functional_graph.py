@@ -243,11 +243,13 @@ class SharedBase:
     They lie in one storage and the graph writes to some; the flat tensor begins where the first of them does.
     ``led_through``: whether eager's autograd knows results to be computed from what is returned or written.
     Then it has ways from them to the members, of which a call on the flat tensor knows nothing.
+    ``records_gradients``: whether the graph records gradients anywhere, be it begun under ``no_grad``.
     """
 
     input_index: int
     members: tuple[SharedMember, ...]
     led_through: bool = False
+    records_gradients: bool = True
 
 
 def enables_gradients(source: torch.fx.Graph) -> bool:

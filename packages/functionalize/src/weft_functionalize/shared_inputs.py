@@ -37,7 +37,9 @@ class FlatExample:
     requires_grad: bool
 
 
-def flat_example(positions: Sequence[int], examples: Sequence[Any]) -> FlatExample:
+def flat_example(
+    positions: Sequence[int], examples: Sequence[Any], records_gradients: bool
+) -> FlatExample:
     """The examples at ``positions``, as parts of one flat tensor.
 
     Raises :class:`Unsupported` where there is none: the tensors differ in dtype, or in whether they have
@@ -51,17 +53,20 @@ def flat_example(positions: Sequence[int], examples: Sequence[Any]) -> FlatExamp
             raise Unsupported("inputs of symbolic sizes in one storage of which one is written")
         if value.dtype != first.dtype or value.is_conj() or value.is_neg():
             raise Unsupported("inputs of several dtypes in one storage of which one is written")
-        if value.requires_grad != first.requires_grad and torch.is_grad_enabled():
+        if value.requires_grad != first.requires_grad and records_gradients:
             raise Unsupported(
                 "inputs in one storage of which one is written and not all have gradients",
                 hint="pass copies of those that have none",
             )
-    members = tuple(map(_member_of, positions, values))
+    members = tuple(
+        _member_of(position, value, records_gradients)
+        for position, value in zip(positions, values, strict=True)
+    )
     return FlatExample(first, members, any(value.requires_grad for value in values))
 
 
-def _member_of(position: int, value: torch.Tensor) -> SharedMember:
-    unrecorded = torch.is_grad_enabled() and is_unrecorded_view(value)
+def _member_of(position: int, value: torch.Tensor, records_gradients: bool) -> SharedMember:
+    unrecorded = records_gradients and is_unrecorded_view(value)
     place = tuple(value.shape), tuple(value.stride()), int(value.storage_offset())
     return SharedMember(position, *place, unrecorded)
 
@@ -122,18 +127,19 @@ def _flat_argument(base: SharedBase, arguments: Sequence[Any]) -> torch.Tensor |
     values: list[torch.Tensor] = [arguments[member.position] for member in base.members]
     first, owner = values[0], view_base(values[0])
     storage = first.untyped_storage().data_ptr()
-    recorded = torch.is_grad_enabled() and any(value.requires_grad for value in values)
+    recorded = base.records_gradients and any(value.requires_grad for value in values)
     if recorded and base.led_through:
         return None
     if recorded and (owner.dtype != first.dtype or any(view_base(v) is not owner for v in values)):
         return None
     for member, value in zip(base.members, values, strict=True):
-        found = _member_of(member.position, value)
+        found = _member_of(member.position, value, base.records_gradients)
         if value.untyped_storage().data_ptr() != storage or found != member:
             return None
     if recorded and _extent(base.members)[0] < owner.storage_offset():
         return None  # it would begin before the tensor whose gradient autograd records
-    return flat_view(owner if recorded else first, base.members)
+    with torch.set_grad_enabled(recorded):
+        return flat_view(owner if recorded else first, base.members)
 
 
 def _extent(members: Sequence[SharedMember]) -> tuple[int, int]:
