@@ -207,6 +207,23 @@ def test_windows_that_leave_a_loop_lie_as_in_eager(
     torch.testing.assert_close(found, wanted)
 
 
+def rows_of_the_last(x: Tensor) -> Tensor:
+    y = x * 2
+    for _first, other in zip(y, y, strict=True):
+        found = other
+    for _row in other:
+        found = other.t()
+    return found
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_loop_begins_with_what_another_left_with_gaps(dynamic: bool) -> None:
+    x = torch.randn(8, 7, 5).permute(2, 1, 0)[1:]
+    found, wanted = weft.compile(rows_of_the_last, dynamic=dynamic)(x), rows_of_the_last(x)
+    assert found.stride() == wanted.stride() == (28, 4)
+    torch.testing.assert_close(found, wanted)
+
+
 def last_of_positions(x: Tensor) -> Any:
     found = x.nonzero()  # its columns lie one behind the other
     for i in range(20):

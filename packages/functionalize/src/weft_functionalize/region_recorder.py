@@ -14,8 +14,10 @@ from .aten_recorder import AtenRecorder
 from .functional_graph import InputKind
 from .gradient_history import GradientHistory
 from .recorded_inputs import RecordedInput
+from .region_layouts import eager_layout
 from .symbolic_numbers import SYMBOLIC_TYPES, with_numbers
 from .tensor_ssa.alias_graph import ViewEdge, build_alias_graph
+from .tensor_ssa.layout import same_layout
 from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
 
@@ -81,6 +83,18 @@ class RegionRecorder(AtenRecorder):
         self.ties = ties
         self.carried_flags: list[int] = []  # of ties, as positions in ``inputs``
         self.taken: dict[Any, tuple[Any, int]] = {}  # by id; the parent's, and its position
+
+    def add_user_input(self, position: int, source: torch.fx.Node, value: Any) -> Any:
+        fake = super().add_user_input(position, source, value)
+        self._note_layout(value)
+        return fake
+
+    def _note_layout(self, outer: Any) -> None:
+        """Note how eager lays out the input added last, which stands for the parent's ``outer``."""
+        if isinstance(outer, torch.Tensor) and self.parent.has_recorded(outer):
+            layout = eager_layout(self.parent, self.parent.node_of(outer))
+            if not same_layout(layout, outer):
+                self.result_layouts[self.inputs[-1].node] = layout
 
     def _note_input(self, fake: torch.Tensor) -> None:
         """The inputs of ``history`` are those of the whole program."""
@@ -152,6 +166,7 @@ class RegionRecorder(AtenRecorder):
                     value = self._own_fake(outer)
             requires_grad = isinstance(outer, torch.Tensor) and outer.requires_grad
             self.taken[key] = (outer, self._add_input("taken", value, requires_grad))
+            self._note_layout(outer)
         return self.taken[key][1]
 
     def _add_input(self, name: str, value: Any, requires_grad: bool) -> int:
