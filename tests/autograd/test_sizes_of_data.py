@@ -148,3 +148,23 @@ def test_sizes_of_data_that_must_fit_an_input(number: int, requires_grad: bool) 
         x[:count] = torch.rand(count, dtype=torch.float64) + 0.1
         inputs = [x, torch.randn(size).double(), torch.randn(3).double()]
         check(program, compiled, inputs, requires_grad)
+
+
+def views_of_divided(x: T, y: T) -> tuple[T, ...]:
+    v = x / (y.nonzero() + 1)
+    return v[...], v, v[0]
+
+
+def views_of_positions(x: T, y: T) -> tuple[T, ...]:
+    n = y.nonzero()
+    return x * n.size(0), n.view(-1), n
+
+
+@pytest.mark.parametrize("program", [views_of_divided, views_of_positions])
+def test_programs_with_gradients_give_sizes_beside_tensors(program: Program) -> None:
+    """Without an error, for which the frame would run as it was written."""
+    x, y = torch.ones(4, requires_grad=True), torch.tensor([1.0, 0, 2, 3])
+    compiled = weft.compile(program)
+    check(lambda x: program(x, y), lambda x: compiled(x, y), [x], requires_grad=True)
+    recorded = [r.grad_fn.name() for r in compiled(x, y) if r.grad_fn is not None]
+    assert "CompiledFunctionBackward" in recorded

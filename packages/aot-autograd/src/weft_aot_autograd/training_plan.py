@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.fx
-from weft_functionalize import FunctionalGraph, keep_history, symbols_of
+from weft_functionalize import FunctionalGraph, OutputKind, keep_history, symbols_of
 
 from .derivation import Derivation
 from .expected_backward import ExpectedBackward
@@ -221,9 +221,9 @@ class Plan:
         layouts = [tangent.fixed for tangent in self.tangents]
         self._fixed_layouts = None if None in layouts else layouts
         self.returned_count = self.output_count - (partitioned.flags is not None)
-        self.constants = tuple(
-            i for i in range(self.returned_count) if i not in self._differentiated
-        )
+        numbers = {d.graph_index for d in partitioned.outputs if d.kind is OutputKind.NUMBER}
+        apart = self._differentiated | numbers  # autograd is told nothing of a number
+        self.constants = tuple(i for i in range(self.returned_count) if i not in apart)
         self.mutated = tuple(
             (output, functional.lifted.get(index), order.get(index, 0))
             for output, index in functional.mutated_inputs.items()
