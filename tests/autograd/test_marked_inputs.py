@@ -10,6 +10,7 @@ import torch
 import weft
 from torch import Tensor, nn
 from torch.autograd import grad
+from torch.utils._pytree import tree_leaves
 
 from tests.same_values import assert_same
 from tests.staged_backend import by_operators
@@ -178,3 +179,45 @@ def test_views_made_before(program: Callable[[Tensor], tuple[Tensor, ...]]) -> N
         gradients = [grad(r.sum(), results[2]) for r in recorded]
         found.append((facts, gradients, results))
     torch.testing.assert_close(*found)
+
+
+def of_an_argument(x: Tensor, row: Tensor) -> Any:
+    x.requires_grad_()
+    return row.prod(), (row * 2).detach()
+
+
+def of_an_argument_by_its_attribute(x: Tensor, row: Tensor) -> Any:
+    before = row * 3
+    x.requires_grad = True
+    return before, row.prod()
+
+
+def of_what_is_computed(x: Tensor, row: Tensor) -> Any:
+    y = x.exp()
+    column = y[:, 1]
+    y.requires_grad_()
+    return column.prod(), y.sum()
+
+
+def of_what_is_used_up(x: Tensor, row: Tensor) -> Any:
+    y = x.exp()
+    column = y[:, 1]
+    y.requires_grad_()
+    return column.prod()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [of_an_argument, of_an_argument_by_its_attribute, of_what_is_computed, of_what_is_used_up],
+)
+@pytest.mark.parametrize("is_view", [True, False])
+def test_what_is_computed_of_views_made_before(program: Callable[..., Any], is_view: bool) -> None:
+    """They say that they require gradients, as their base does since."""
+    compiled = weft.compile(program, backend=by_operators)
+    found = []
+    for function in (program, compiled):
+        for view in (is_view, not is_view):
+            x = torch.linspace(-1, 1, 12).view(4, 3).clone()
+            results = tree_leaves(function(x, x[0] if view else torch.ones(3)))
+            found.append([(r.is_leaf, r.requires_grad, r.detach()) for r in results])
+    torch.testing.assert_close(found[2:], found[:2])

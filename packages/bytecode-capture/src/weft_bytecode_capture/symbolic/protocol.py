@@ -350,6 +350,7 @@ class Graph(Protocol):
     present_values: Any
     writes_so_far: Any  # the WritesSoFar
     marked_inputs: Any  # the MarkedInputs
+    views_of_leaves: Any  # the ViewsOfLeaves
     changed_leaves: Any  # the ChangedLeaves
     hooks: Any  # the TensorHooks
 

@@ -373,10 +373,11 @@ class _Capture:
         check_hooks(self.evaluator)
         is_break = isinstance(ending, Break)
         state.checkpoints.check(self.evaluator, lambda: may_write_behind(self.frame, is_break))
-        state.graph.marked_leaves.require_unmarked(
-            output.node for output in outputs if isinstance(output, TensorVariable)
-        )
+        nodes = [output.node for output in outputs if isinstance(output, TensorVariable)]
+        state.graph.marked_leaves.require_unmarked(nodes)
         state.graph.new_leaves.check(tensors)
+        given = (known.tensor for known in state.graph.inputs())
+        state.graph.views_of_leaves.check(nodes, given)
         state.graph.changed_leaves.check(state.graph.graph)
         written = (node.meta["example_value"] for node in self._written_with_gradients())
         state.graph.hooks.check([*tensors, *written], state.graph.fake_mode)

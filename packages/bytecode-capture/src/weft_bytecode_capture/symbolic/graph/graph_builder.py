@@ -80,6 +80,7 @@ from .storages import Layout, guard_overlap, leaves, node_values, storages, vers
 from .tensor_hooks import TensorHooks
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
+from .views_of_leaves import ViewsOfLeaves
 from .writes_so_far import WritesSoFar
 
 
@@ -141,6 +142,7 @@ class GraphBuilder:
         self.changed_leaves = ChangedLeaves()
         self.hooks = TensorHooks()
         self.marked_inputs = MarkedInputs()
+        self.views_of_leaves = ViewsOfLeaves()
         self.present_values = PresentValues(self)
         self.writes_so_far = WritesSoFar(self)
         self.counters: dict[Any, LoopCounter] = {}  # of loops that are kept, by symbol
@@ -336,10 +338,9 @@ class GraphBuilder:
         for given, is_written in zip(self._inputs, written, strict=True):
             if is_written:  # by itself or by a view: eager refuses to write to a leaf
                 guard_leaf(evaluator, given.source, given.tensor)
-        guard_overlap(
-            evaluator,
-            [(g.source, g.tensor, w) for g, w in zip(self._inputs, written, strict=True)],
-        )
+        rows = zip(self._inputs, written, strict=True)
+        known = self.views_of_leaves
+        guard_overlap(evaluator, [(g.source, g.tensor, w or g.tensor in known) for g, w in rows])
 
     @property
     def is_in_region(self) -> bool:

@@ -48,6 +48,7 @@ class MarkedInputs:
         _detach(evaluator, tensor)
         fake.requires_grad_()
         self._nodes[tensor.node] = fake
+        graph.views_of_leaves.note_input(evaluator, given)
         evaluator.side_effects.record(functools.partial(_emit, tensor))
         return True
 

@@ -49,6 +49,7 @@ class MarkedLeaves:
         root = evaluator.state.root
         assert root is not None
         self._marks.setdefault(node, root.index)
+        graph.views_of_leaves.note(evaluator, fake)
         return True
 
     def require_unmarked(self, nodes: Iterable[torch.fx.Node]) -> None:

@@ -88,6 +88,7 @@ class NewLeaves:
         leaf = self._leaf(evaluator, tensor, LeafKind(False, is_view=tensor.fake._is_view()))
         if leaf is None:
             return False
+        evaluator.graph.views_of_leaves.note(evaluator, tensor.fake)
         tensor.node, tensor.fake = leaf.node, leaf.fake
         tensor.loaded_instead = leaf.loaded_instead
         self.made.append(tensor)
