@@ -112,6 +112,48 @@ def test_effects_before_an_error_beside_writes_with_gradients(
         torch.testing.assert_close(outcome(compiled), expected, rtol=0, atol=0)
 
 
+def divides(x: torch.Tensor, part: torch.Tensor, state: State) -> Any:
+    appends(state, 1)
+    exact = x.var(-1, correction=0)
+    part.mul_(0.5)
+    return exact.long() // x.long()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_effects_before_an_error_beside_writes_to_a_part_of_another(dynamic: bool) -> None:
+    """A call for which there is no program runs as it was written, from its beginning."""
+
+    def outcome(function: Callable[..., Any]) -> Any:
+        leaf, state = torch.linspace(0, 0.9, 4, requires_grad=True), ([], {}, Holder())
+        x = leaf * 1
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            function(x, x[1:], state)
+        return x, x._version, state[0], torch.autograd.grad(x.sum(), leaf)
+
+    torch.testing.assert_close(
+        outcome(weft.compile(divides, dynamic=dynamic)), outcome(divides), rtol=0, atol=0
+    )
+
+
+def draws_in_a_loop(x: torch.Tensor, state: State) -> torch.Tensor:
+    for _ in range(25):
+        drawn = torch.randn(3)
+    state[0].append(drawn)
+    return x[torch.full((1,), 9) * x.numel()]
+
+
+def test_numbers_drawn_in_a_loop_before_an_error_are_drawn_once() -> None:
+    def outcome(function: Callable[..., Any]) -> Any:
+        torch.manual_seed(0)
+        state: State = ([], {}, Holder())
+        with pytest.raises(IndexError):
+            function(torch.ones(4), state)
+        return state[0], torch.rand(2)
+
+    found, expected = outcome(weft.compile(draws_in_a_loop)), outcome(draws_in_a_loop)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def chooses(x: torch.Tensor) -> torch.Tensor:
     x[x > 0] = 0.5
     return x

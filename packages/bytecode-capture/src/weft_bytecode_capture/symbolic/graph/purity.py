@@ -134,7 +134,9 @@ def possibly_written(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def draws(node: torch.fx.Node) -> bool:
-    """Whether a node draws random numbers."""
+    """Whether a node draws random numbers, a region operator in any of its blocks."""
+    if any(draws(inner) for region in region_graphs(node) for inner in region.nodes):
+        return True
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     is_drawn = node.op.startswith("call_") and _DRAWN.search(str(name)) is not None
     return is_drawn and not _drops_nothing(node)

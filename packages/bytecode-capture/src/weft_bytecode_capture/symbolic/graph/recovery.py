@@ -116,11 +116,14 @@ class Recovery:
     ) -> Callable[..., Any]:
         cannot_fail = getattr(function, "cannot_fail", None)
         call_program = getattr(function, "call_program", function)
+        runs_program = getattr(function, "runs_program", None) if self.histories else None
         attributes = [getattr(module, name) for name in self.attributes]
 
         def run(*arguments: Any) -> Any:
             if cannot_fail is not None and cannot_fail(*arguments):
                 return call_program(*arguments)
+            if runs_program is not None and not runs_program(*arguments):
+                raise RunsAsWritten  # autograd would record writes that cannot be put back
             written = [*(arguments[i] for i in self.inputs), *attributes]
             with torch.no_grad():
                 copies = [tensor.clone() for tensor in written]
@@ -171,6 +174,10 @@ def _put_back(tensor: torch.Tensor, copy: torch.Tensor) -> None:
             tensor.copy_(copy)
     else:
         tensor.data.copy_(copy)
+
+
+class RunsAsWritten(Exception):
+    """A graph has no program for a call, and the operators of it might raise behind writes."""
 
 
 class LeavesChanges(Exception):
