@@ -12,6 +12,7 @@ from torch import Tensor
 from weft.registry import codegens
 
 from tests.fuzz.evaluated import EvaluatedCpp
+from tests.staged_backend import by_operators
 
 
 def filled_by_rows(x: Tensor) -> Sequence[Tensor]:
@@ -237,3 +238,36 @@ def test_bases_that_are_made_to_require_gradients(
             base.requires_grad_()
             told.append([(v.requires_grad, v.is_leaf, v._version, v.tolist()) for v in views])
         assert told[0] == told[1]
+
+
+def _and_a_part(x: Tensor) -> Sequence[Tensor]:
+    return x, x[0]
+
+
+DATA: dict[str, Callable[[Tensor], Sequence[Tensor]]] = {
+    "of what is returned": lambda y: (y, y.data),
+    "of a part": lambda y: (y[0], y[0].data),
+    "of one of several": lambda y: (y.unbind(0)[0], y.unbind(0)[0].data),
+    "a part of it": lambda y: (y, y.data[0]),
+    "before what it is of": lambda y: (*_and_a_part(y.data), y),
+    "parts of one": lambda y: (*_and_a_part(y.data[:1]), y[0]),
+    "detached": lambda y: (y, y.detach(), y.detach()[0]),
+}
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("name", DATA)
+def test_writes_to_data_that_is_returned_are_counted_apart(name: str, requires_grad: bool) -> None:
+    def program(x: Tensor) -> Sequence[Tensor]:
+        return DATA[name](x * 2)
+
+    found = []
+    for function in (program, weft.compile(program, backend=by_operators)):
+        results = function(torch.ones(2, 3, requires_grad=requires_grad))
+        facts: list[Any] = [(r._is_view(), r.requires_grad) for r in results]
+        for result in results[1:]:
+            with torch.no_grad():
+                result.add_(1)
+            facts.append([(r._version, r.detach().clone()) for r in results])
+        found.append(facts)
+    torch.testing.assert_close(*found)

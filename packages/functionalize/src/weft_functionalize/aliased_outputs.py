@@ -229,8 +229,31 @@ class _UserOutputs:
         node, origin = self._recorder.node_of(value), self._origins[id(value)]
         whole, part = self._layout(base), self._layout(node)
         view = ViewOfOutput(index, *_view_of(part, whole), covers=_covers(part, whole))
-        is_older = not value.requires_grad and self._is_written_behind(node, origin, whole)
-        return replace(view, refusal=write_refusal(value), is_older=is_older)
+        view = replace(view, refusal=write_refusal(value))
+        if value.requires_grad:
+            return view
+        first = self._first_of_version(value, base)
+        if first is not None:  # another than the base's
+            position = next(k for k, output in enumerate(self._outputs) if output is first)
+            made_of = None if first is value else position
+            view = replace(view, shares_version=False, made_of=made_of)
+            return replace(view, is_view=value._is_view())
+        is_older = self._is_written_behind(node, origin, whole)
+        return replace(view, is_view=value._is_view() or is_older, is_older=is_older)
+
+    def _first_of_version(self, value: torch.Tensor, base: torch.fx.Node) -> torch.Tensor | None:
+        """The first output that counts writes as ``value`` does; None where the base does too."""
+        origin = self._origins[id(value)]
+        if _counts_with(value, self._main_view(origin, base)):
+            return None
+        return next(v for v in self._groups[origin].values() if _counts_with(value, v))
+
+    def _main_view(self, origin: torch.fx.Node, base: torch.fx.Node) -> torch.Tensor:
+        """The output that counts writes as the base: one that has gradients, or else the base itself."""
+        views = list(self._groups[origin].values())
+        recorded = (v for v in views if v.requires_grad)
+        whole = (v for v in views if self._recorder.node_of(v) is base and not v._is_view())
+        return next(itertools.chain(recorded, whole), views[0])
 
     def _add_numbers(self) -> None:
         """Return the numbers that depend on data which the places of views are computed from."""
@@ -334,6 +357,7 @@ class _UserOutputs:
         """The base has gradients as its views together have."""
         history = self._recorder.history
         views = list(self._groups[origin].values())
+        main = self._main_view(origin, self._plan.values[index][0])
         self._note_gradients(index, views)
         if len(views) == 1:
             reach = history.reach(views[0])
@@ -347,7 +371,7 @@ class _UserOutputs:
             reached=reach.possible,
             reached_in_some=reach.possible - reach.certain,
             exposed=not history.holds(views[0]),
-            writes=max(map(version_of, views)),
+            writes=max(version_of(v) for v in views if _counts_with(v, main)),
         )
 
     def _needs_base(self, origin: torch.fx.Node) -> bool:

@@ -112,8 +112,8 @@ class ViewOfOutput:
     """A view of output ``output_index`` of the graph; ``offset`` is relative to that output's own.
 
     ``reading`` is None where it reads as the base does, else ``offset`` counts in the smaller of both dtypes.
-    ``made_of`` and ``is_older`` are as for views of inputs.  ``covers``: it has all elements where the output
-    has them, whose own strides it takes: a kernel may give others than torch's fakes promise.
+    ``covers``: it has all elements where the output has them, whose own strides it takes: a kernel may give
+    others than torch's fakes promise.  The others are as for views of inputs.
     """
 
     output_index: int
@@ -123,6 +123,8 @@ class ViewOfOutput:
     refusal: WriteRefusal | None = None
     reading: Reading | None = None
     made_of: int | None = None
+    is_view: bool = True
+    shares_version: bool = True
     covers: bool = False
     is_older: bool = False
 

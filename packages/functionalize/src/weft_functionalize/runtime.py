@@ -433,12 +433,6 @@ def _output_maker(
         case ViewOfInput(index) as view:
             nearer = _nearer(view)
             place = _placement(view, reader)
-            if not view.shares_version:
-                base_of = operator.attrgetter("data")
-            if not view.is_view:
-                return lambda inputs, computed, results: _view(
-                    base_of(inputs[index]), view, unrecorded, *place(inputs, computed)
-                ).detach()
             return lambda inputs, computed, results: _view(
                 base_of(inputs[index]),
                 view,
@@ -495,6 +489,8 @@ def _base_of(descriptor: OutputDescriptor) -> Callable[[torch.Tensor], torch.Ten
     def requiring(base: torch.Tensor) -> torch.Tensor:
         return base if base.requires_grad else leaf(base)
 
+    if not getattr(descriptor.alias, "shares_version", True):
+        return operator.attrgetter("data")
     if not descriptor.requires_grad:
         return detached
     if descriptor.unrecorded:
@@ -551,7 +547,7 @@ def _view(
             made = _read_otherwise(base, view.reading, size, stride, offset)
     if view.refusal is not None:
         refuse_writes(made, view.refusal)
-    return made
+    return made if view.is_view else made.detach()
 
 
 def _read_otherwise(
