@@ -52,3 +52,22 @@ def test_like_eager(program: Program) -> None:
             result = call(x, w)
             found.append([result, *torch.autograd.grad(result.sum(), [x, w], allow_unused=True)])
         torch.testing.assert_close(found[1], found[0], equal_nan=True)
+
+
+def replaced_in_each(x: Tensor, w: Tensor, n: int) -> Tensor:
+    v = w
+    for _ in range(n % 50):
+        v = x * 2
+    return v
+
+
+def test_what_no_result_is_computed_from_has_no_gradient() -> None:
+    """Sizes vary, and all that is known of the length is that there is an iteration."""
+    compiled = weft.compile(replaced_in_each, dynamic=True)
+    for n in (73, 21, 0):
+        x, w = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+        found, wanted = (
+            torch.autograd.grad(f(x, w, n).sum(), (x, w), allow_unused=True)
+            for f in (compiled, replaced_in_each)
+        )
+        assert [g is None for g in found] == [g is None for g in wanted]

@@ -23,7 +23,7 @@ Integer = int | torch.SymInt
 class Count:
     """The carried integer at ``position`` takes the values ``start, start + step, ...``, ``trips`` of them.
 
-    ``may_end_early``: a tensor may end the loop before.
+    ``may_end_early``: a tensor may end the loop before.  ``has_any``: it is known that they are not none.
     """
 
     position: int
@@ -31,6 +31,7 @@ class Count:
     step: int
     trips: Integer
     may_end_early: bool
+    has_any: bool = False
 
     def iteration(self, counter: Integer) -> Integer:
         """The number of the iteration, from 0, in which the counter is ``counter``."""
@@ -83,7 +84,8 @@ def find_count(
         trips = max(trips, 0)
     elif not known_true(trips >= 0):
         trips = torch.sym_max(trips, 0)
-    return Count(position, start, step, trips, may_end_early)
+    ahead = stop > start if step > 0 else stop < start  # as the condition compares them
+    return Count(position, start, step, trips, may_end_early, known_true(ahead))
 
 
 def min_iterations(
@@ -93,7 +95,7 @@ def min_iterations(
     if count.may_end_early and not _goes_on_at_first(recorder, condition, carried):
         return 0
     if count.may_end_early or not isinstance(count.trips, int):
-        return int(known_true(count.trips >= 1))
+        return int(count.has_any)
     return count.trips
 
 
