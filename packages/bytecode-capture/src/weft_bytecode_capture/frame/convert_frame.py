@@ -288,18 +288,16 @@ class _Conversion:
         result = _capture_function(self._converter._capture)(self._frame, options)
         if isinstance(result, Skip):
             self._break = result.graph_break
-            if self._break is not None and options.fullgraph:
-                raise GraphBreakError(self._break)
-            return result
+            if self._break is None or not options.fullgraph:
+                return result
+            if self._break.kind == OPERATOR_REJECTS:
+                return Skip(f"eager raises its own error: {self._break.context}", False)
+            raise GraphBreakError(self._break)
         self._result = result
         for code in result.separate_in:
             self._converter.separate_histories(code)
         if isinstance(result.ending, Break):
             self._break = result.ending.reason
-            if options.fullgraph:
-                if self._break.kind == OPERATOR_REJECTS:
-                    return Skip(f"eager raises its own error: {self._break.context}", False)
-                raise GraphBreakError(self._break)
         if self._never_meets_tensors(result) and not options.fullgraph:
             return Skip("no version of it meets a tensor")
         with result.shapes.rules() if result.shapes is not None else nullcontext():

@@ -131,13 +131,14 @@ def _until_it_ends(
             if isinstance(error, BreakForHistory):
                 inlined = capture.evaluator.graph.inlined_at.get(position, {}).values()
                 separate_in[position] = separate_in.get(position, frozenset()).union(inlined)
-            if position in breaks:
+            found = breaks.get(position)
+            if found is not None:
                 capture.state.release()
-                return Skip(
-                    f"the state at a graph break cannot be rebuilt: {error}", True, breaks[position]
-                )
-            breaks[position] = capture.graph_break(error)
+                return Skip(f"the state at a graph break cannot be rebuilt: {error}", True, found)
+            breaks[position] = found = capture.graph_break(error)
             capture.state.release()
+            if options.fullgraph:  # an error, which what has to end the graph earlier would hide
+                return Skip("it breaks", False, found)
         except Exception:  # a request for another capture, or any fault: no state may outlive it
             capture.state.release()
             raise

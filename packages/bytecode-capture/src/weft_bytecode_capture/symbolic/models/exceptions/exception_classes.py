@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import types
 from typing import Any
 
@@ -13,7 +14,7 @@ from ...variables.python_protocols import find_raw
 from ..containers.sequences import ListVariable
 from ..objects.classes import ClassVariable
 from ..objects.instances import EXCEPTIONS_WITH_STATE
-from ..table import model, models
+from ..table import model, models, unmodelled
 from .exception_groups import new_group
 from .exception_objects import (
     ExceptionVariable,
@@ -58,11 +59,26 @@ for _kind in builtin_exceptions():
 
 
 @model(vars(BaseException)["with_traceback"])
-def _with_traceback(evaluator: Evaluator, receiver: Variable, traceback: Variable, /) -> Variable:
-    none = traceback.is_none()
-    if not (none or isinstance(traceback, TracebackVariable)):
-        raise Unsupported("traceback of unknown origin", repr(traceback))
+def _with_traceback(evaluator: Evaluator, receiver: Variable, given: Variable, /) -> Variable:
+    none = given.is_none()
+    if not (none or isinstance(given, TracebackVariable)):
+        raise Unsupported("traceback of unknown origin", repr(given))
+    if not isinstance(receiver, ExceptionVariable):
+        raise Unsupported("traceback of unknown origin", repr(receiver))
+    if none:
+        receiver.drop_traceback(evaluator)
     return receiver
+
+
+@model(traceback.clear_frames)
+def _clear_frames(evaluator: Evaluator, tb: Variable) -> Variable:
+    """Frames that were evaluated hold nothing once they are left."""
+    if tb.is_none() or isinstance(tb, TracebackVariable):
+        return ConstantVariable(None)
+    return evaluator.wrap_known(_CLEAR_FRAMES).call(evaluator, [tb], {})
+
+
+_CLEAR_FRAMES = unmodelled(traceback.clear_frames)
 
 
 def _refusal_of_note() -> str:

@@ -74,6 +74,12 @@ class ExceptionVariable(UserObjectVariable):
                 current.cause.rebuild_raised()
             current = current.context
 
+    def drop_traceback(self, evaluator: Evaluator) -> None:
+        """Have no traceback: until it is raised again an equal exception does for this one."""
+        if self.context is None and self.created_at is not None:
+            evaluator.state.require_no_caller_handles()
+        self.created_at = None
+
     def set_cause(self, cause: Variable | None) -> None:
         self.cause = cause
         self.has_cause = True
@@ -131,7 +137,9 @@ class ExceptionVariable(UserObjectVariable):
         none = value is not None and value.is_none()
         if name == "__traceback__" and isinstance(value, TracebackVariable):
             return  # that of an exception made during evaluation grows as CPython raises it
-        if name == "__cause__" and (none or isinstance(value, ExceptionVariable)):
+        if name == "__traceback__" and none:
+            self.drop_traceback(evaluator)
+        elif name == "__cause__" and (none or isinstance(value, ExceptionVariable)):
             self.set_cause(None if none else value)
         elif name == "__context__" and (none or isinstance(value, ExceptionVariable)):
             self.context = None if none else value
