@@ -1,11 +1,13 @@
 """What ``raise`` makes of each kind of value, and exceptions of classes that keep state in C."""
 
+import time
 import typing
+import unittest
 
 import pytest
 import torch
 from differential import check, run_graph
-from weft_bytecode_capture import compile_frames
+from weft_bytecode_capture import CaptureOptions, GraphBreakError, compile_frames
 
 X = torch.arange(3.0)
 
@@ -172,3 +174,60 @@ def initialised_again(x):
 
 def test_what_is_changed_afterwards_breaks():
     check(initialised_again, [(X,), (X,)], fullgraph=False)
+
+
+class GivesItself(Exception):
+    def __new__(cls, *args):
+        return cls
+
+
+def throws(x, kind):
+    def waiting():
+        try:
+            yield
+        except TypeError as error:
+            yield str(error)
+
+    waits = waiting()
+    next(waits)
+    told = waits.throw(kind)
+    waits.close()
+    return x + 1, told
+
+
+def test_a_generator_is_thrown_what_making_the_exception_raised():
+    check(throws, [(X, GivesItself), (X, MakesOther)])
+
+
+def without_a_traceback(x):
+    def fails():
+        raise ValueError("no")
+
+    with unittest.TestCase().assertRaises(ValueError) as caught:  # noqa: PT027
+        fails()
+    held = caught.exception
+    before = held.__traceback__ is None
+    try:
+        raise held
+    except ValueError as error:
+        after = error.__traceback__ is None
+        error.__traceback__ = None
+        return x + 1, before, after, error.__traceback__ is None, error
+
+
+def test_errors_leave_without_their_traceback():
+    check(without_a_traceback, [(X,), (X,)])
+
+
+def breaks_behind_a_class(x):
+    class Kept:
+        pass
+
+    time.sleep(0)
+    return Kept, x + 1
+
+
+def test_the_error_names_the_first_break():
+    compiled = compile_frames(breaks_behind_a_class, run_graph, CaptureOptions(fullgraph=True))
+    with pytest.raises(GraphBreakError, match="call of a builtin function"):
+        compiled(X)

@@ -75,7 +75,8 @@ def call_method_of(
     model = model_of(raw)
     if model is None:
         raise Unsupported("method of a builtin type", f"{kind.__name__}.{name}")
-    return model.call(evaluator, arguments, keywords, receiver)
+    is_of_class = type(raw) is types.ClassMethodDescriptorType
+    return model.call(evaluator, arguments, keywords, kind if is_of_class else receiver)
 
 
 class BuiltinMethodVariable(Variable):

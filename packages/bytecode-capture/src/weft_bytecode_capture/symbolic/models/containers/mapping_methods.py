@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 import types
 from typing import Any, NoReturn
 
@@ -160,14 +161,31 @@ class DictViewVariable(Variable):
         """Keys and items behave as sets do."""
         if self.name == "values":
             return None
-        comparison = operator in COMPARISONS
-        if comparison and not isinstance(other, (SetVariable, DictViewVariable)):
-            return None
-        if not comparison and operator not in ("and", "or", "sub", "xor"):
+        if operator in COMPARISONS:
+            is_view = isinstance(other, DictViewVariable) and other.name != "values"
+            if not (is_view or isinstance(other, SetVariable)):
+                return None
+            return evaluator.wrap_constant(self._compares(evaluator, operator, other, reflected))
+        if operator not in ("and", "or", "sub", "xor"):
             return None
         pair = as_set(evaluator, self), as_set(evaluator, other)
         left, right = pair[::-1] if reflected else pair
         return left.binary_operation(evaluator, operator, right, False)
+
+    def _compares(self, evaluator: Evaluator, name: str, other: Variable, reflected: bool) -> bool:
+        """Elements of one are looked up in the other, which hashes no value of ``items()``."""
+        left, right = (other, self) if reflected else (self, other)
+        lengths = left.length(evaluator), right.length(evaluator)
+        if not getattr(operator, "eq" if name == "ne" else name)(*lengths):
+            return name == "ne"
+        small, large = (right, left) if name in ("gt", "ge") else (left, right)
+        if name in ("eq", "ne"):
+            small, large = self, other
+        contained = all(
+            large.call_method(evaluator, "__contains__", [element], {}).truth(evaluator)
+            for element in small.iterate(evaluator)
+        )
+        return contained is not (name == "ne")
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(getattr(self.mapping.kind, self.name), owner_of(self.mapping))
@@ -354,9 +372,14 @@ def _move_to_end(
 def _from_keys(
     evaluator: Evaluator, kind: type, iterable: Variable, value: Variable | None = None, /
 ) -> Variable:
-    made = evaluator.wrap_known(kind).call(evaluator, [], {})
-    if not isinstance(made, DictVariable):
-        raise Unsupported("method of a builtin type", f"{kind.__qualname__}.fromkeys")
-    for key in iterable.iterate(evaluator):
-        made.store(evaluator, key, evaluator.wrap_constant(None) if value is None else value)
+    given = [] if value is None else [value]
+    made = evaluator.wrap_known(_keyed)
+    return made.call(evaluator, [evaluator.wrap_known(kind), iterable, *given], {})
+
+
+def _keyed(kind: Any, iterable: Any, value: Any = None) -> Any:
+    """``kind.fromkeys(iterable, value)``"""
+    made = kind()
+    for key in iterable:
+        made[key] = value
     return made

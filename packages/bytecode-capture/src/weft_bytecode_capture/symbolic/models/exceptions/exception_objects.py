@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from weft_guards import Source
@@ -232,21 +233,24 @@ def instantiate(
     evaluator: Evaluator,
     value: Variable,
     refusal: str = "exceptions must derive from BaseException",
+    named: Callable[[type], str] = repr,
 ) -> ExceptionVariable:
-    """The exception that ``raise value`` raises; ``refusal`` is what CPython says of other values."""
+    """The exception that ``raise value`` raises; ``refusal`` is what CPython says of other values.
+
+    ``named``: how it names the class of what a call of ``value`` gives, if that is no exception.
+    """
     from ..objects.classes import ClassVariable
 
-    made = value
+    made, is_called = value, False
     if isinstance(value, ClassVariable) and BaseException in resolution_order(value.value):
-        made = value.call(evaluator, [], {})
+        made, is_called = value.call(evaluator, [], {}), True
     if isinstance(made, ExceptionVariable):
         return made
     if BaseException in resolution_order(made.python_type()):
         raise Unsupported("raise of an unknown object", repr(made))
-    if made is not value:
-        kinds = [value, evaluator.wrap_known(made.python_type())]
-        raised, given = (repr(kind.printable(evaluator)) for kind in kinds)
-        refusal = f"calling {raised} should have returned an instance of BaseException, not {given}"
+    if is_called:
+        kind, given = value.printable(evaluator), named(made.python_type())
+        refusal = f"calling {kind!r} should have returned an instance of BaseException, not {given}"
     return evaluator.raise_error(TypeError, refusal)
 
 

@@ -12,6 +12,7 @@ from ...captured_exception import CapturedException
 from ...protocol import Evaluator, Frame
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
+from ...variables.python_protocols import name_in_errors
 from ..builtins.methods import BuiltinMethodVariable
 from ..exceptions.exception_objects import (
     ExceptionVariable,
@@ -226,5 +227,12 @@ def _thrown(evaluator: Evaluator, arguments: Arguments) -> ExceptionVariable:
     if value.is_none():
         kind = arguments[0].python_type().__name__
         refusal = "exceptions must be classes or instances deriving from BaseException, not "
-        return instantiate(evaluator, arguments[0], refusal + kind)
+        is_class = issubclass(arguments[0].python_type(), type)
+        try:
+            return instantiate(evaluator, arguments[0], refusal + kind, name_in_errors)
+        except CapturedException as error:
+            made = error.exception
+            if is_class and isinstance(made, ExceptionVariable):
+                return made  # the generator is thrown what making the exception has raised
+            raise
     raise Unsupported("throw() of a value that is no exception", repr(value))

@@ -340,7 +340,9 @@ def _container_init(
 ) -> None:
     """``list.__init__``, ``set.__init__`` and ``dict.__init__``."""
     storage = storage_of(receiver)
-    if isinstance(storage, (ListVariable, SetVariable)) and keywords:
+    made_by = find_raw(receiver.python_type(), "__new__")
+    ignores = isinstance(storage, ListVariable) and made_by is not list.__new__
+    if isinstance(storage, (ListVariable, SetVariable)) and keywords and not ignores:
         kind = storage.python_type().__name__
         evaluator.raise_error(TypeError, f"{kind}() takes no keyword arguments")
     if isinstance(storage, ListVariable):
