@@ -13,10 +13,12 @@ import builtins
 import collections
 import dataclasses
 import inspect
+import itertools
 import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from weft_guards import AttributeSource, ConstantSource, Source, TypeIs
 
 from ....unsupported import Unsupported
@@ -48,7 +50,7 @@ def _build_class(
     metaclass = keywords.pop("metaclass", None)
     if keywords or not isinstance(body, NewFunctionVariable):
         raise Unsupported(_KIND, f"{name!r}, with arguments that are not known")
-    if metaclass is not None and getattr(metaclass, "value", None) not in (type, abc.ABCMeta):
+    if metaclass is not None and not _makes_plainly(getattr(metaclass, "value", None)):
         raise Unsupported(_KIND, f"{name!r}, by {metaclass!r}")
     kinds = _plain_bases(evaluator, bases, name)
     cell, namespace = evaluator.class_namespace(body)
@@ -156,13 +158,32 @@ def _plain_bases(
     kinds = []
     for base in bases:
         kind = base.value if isinstance(base, ClassVariable) else None
-        if kind is None or type(kind) not in (type, abc.ABCMeta):
+        if kind is None or not _makes_plainly(type(kind)):
             raise Unsupported(_KIND, f"{name!r}, from {base!r}")
         found = evaluator.state.find_in_type(kind, "__init_subclass__")
         if found is not None and not is_builtin_descriptor(found[1]):
             raise Unsupported(_KIND, f"{name!r}, by {kind.__qualname__}.__init_subclass__")
         kinds.append(kind)
     return tuple(kinds)
+
+
+_KNOWN_METACLASSES = (type, abc.ABCMeta, type(torch.autograd.Function))
+
+
+def _makes_plainly(metaclass: Any) -> bool:
+    """Whether no code of the program's takes part where ``metaclass`` makes a class."""
+    if metaclass in _KNOWN_METACLASSES:
+        return True
+    order = metaclass.__mro__ if type(metaclass) is type else ()
+    own = itertools.takewhile(lambda kind: kind not in _KNOWN_METACLASSES, order)
+    return type in order and not any(name in vars(kind) for kind in own for name in _MAKING)
+
+
+_MAKING = (
+    "__new__", "__init__", "__call__", "__prepare__", "mro", "__del__", "__eq__", "__hash__",
+    "__getattribute__", "__setattr__", "__instancecheck__", "__subclasscheck__",
+)  # fmt: skip
+"""What asks the metaclass where a class is made, compared or looked up."""
 
 
 def _object_of(evaluator: Evaluator, value: Variable) -> tuple[Any] | None:
