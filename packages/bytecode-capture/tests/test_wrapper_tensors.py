@@ -250,3 +250,70 @@ def test_a_frozen_weight_under_inputs_with_gradients():
     compiled(x).sum().backward()
     module(y).sum().backward()
     assert same(x.grad, y.grad)
+
+
+class Bytes(torch.Tensor):
+    """A matrix of bytes and a scale, for products that the class computes, transposed or not."""
+
+    @staticmethod
+    def __new__(cls, values, scale):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, values.shape, dtype=scale.dtype, strides=values.stride()
+        )
+
+    def __init__(self, values, scale):
+        self.values_, self.scale = values, scale
+
+    @classmethod
+    def of(cls, weight):
+        scale = weight.abs().amax(1, keepdim=True) / 127
+        return cls((weight / scale).round().to(torch.int8), scale)
+
+    def dequantized(self):
+        return self.values_.to(self.dtype) * self.scale
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        aten = torch.ops.aten
+        if func is aten.t.default:
+            return cls(args[0].values_.t(), args[0].scale.t())
+        if func is aten.detach.default:
+            return cls(args[0].values_, args[0].scale)
+        if func in (aten.mm.default, aten.addmm.default) and type(args[-1]) is Bytes:
+            made = args[-2] @ args[-1].dequantized()
+            return made + args[0] if len(args) == 3 else made
+        if func is aten.view.default:
+            return args[0].dequantized().reshape(args[1])
+        raise NotImplementedError(str(func))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_adapter_is_trained_beside_bytes(bias):
+    first, second = (torch.nn.Linear(4, 4, bias=bias) for _ in range(2))
+    for layer in (first, second):
+        frozen = Bytes.of(layer.weight.detach())
+        layer.weight = torch.nn.Parameter(frozen, requires_grad=False)
+    adapter = torch.nn.Linear(4, 4)
+    trained = [parameter for layer in (first, adapter) for parameter in layer.parameters()]
+    trained = [parameter for parameter in trained if parameter.requires_grad]
+
+    def step(x):
+        return second((first(x) + adapter(x)).relu()).sin()
+
+    compiled = compile_frames(step, run_graph, CaptureOptions(fullgraph=True))
+    for rows in (2, 3):
+        x = torch.randn(rows, 4, requires_grad=True)
+        found = torch.autograd.grad(compiled(x).sum(), [x, *trained])
+        assert all(map(same, found, torch.autograd.grad(step(x).sum(), [x, *trained])))
+
+
+def test_what_the_class_makes_plain_is_differentiated():
+    weight = Bytes.of(torch.randn(3, 4))
+
+    def step(x):
+        return (weight.view(4, 3) * x).sum(0)
+
+    compiled = compile_frames(step, run_graph, CaptureOptions(fullgraph=True))
+    x = torch.randn(4, 3, requires_grad=True)
+    (found,) = torch.autograd.grad(compiled(x).sum(), x)
+    assert same(found, torch.autograd.grad(step(x).sum(), x)[0])

@@ -2,7 +2,7 @@
 
 Which operators of ATen an operation is made of is torch's own knowledge: it runs on stand-ins, and each
 operator that arrives is evaluated at once, by the class's code or, of plain tensors, as a node of the graph.
-Autograd is above: nothing that needs a gradient is dispatched here.
+Autograd is above: an operator on an instance is dispatched here only where nothing needs a gradient.
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ def dispatch(
 ) -> Variable:
     """``operation(*arguments, **keywords)``, or a tensor's method, with wrappers among the arguments."""
     function = getattr(torch.Tensor, operation) if isinstance(operation, str) else operation
-    if torch.is_grad_enabled():
-        for variable in _flat(evaluator, [*arguments, *keywords.values()]):
-            _refuse_gradient(evaluator, variable)
     call = _Call(evaluator)
     positional = [call.value(variable) for variable in arguments]
     named = {name: call.value(variable) for name, variable in keywords.items()}
@@ -55,13 +52,20 @@ def dispatch(
     return call.variable(result)
 
 
-def _refuse_gradient(evaluator: Evaluator, variable: Variable) -> None:
+def _needs_gradient(evaluator: Evaluator, variables: Iterable[Variable]) -> bool:
+    return any(_requires_grad(evaluator, variable) for variable in _flat(evaluator, variables))
+
+
+def _refuse_gradients(evaluator: Evaluator, variables: Iterable[Variable]) -> None:
+    for variable in _flat(evaluator, variables):
+        if _requires_grad(evaluator, variable):
+            raise Unsupported(UNUSUAL, f"gradient of {variable!r}")
+
+
+def _requires_grad(evaluator: Evaluator, variable: Variable) -> bool:
     if isinstance(variable, WrapperTensorVariable):
-        needs_gradient = variable.needs_gradient(evaluator)
-    else:
-        needs_gradient = isinstance(variable, TensorVariable) and variable.fake.requires_grad
-    if needs_gradient:
-        raise Unsupported(UNUSUAL, f"gradient of {variable!r}")
+        return variable.needs_gradient(evaluator)
+    return isinstance(variable, TensorVariable) and variable.fake.requires_grad
 
 
 def _flat(evaluator: Evaluator, variables: Iterable[Variable]) -> Iterator[Variable]:
@@ -126,6 +130,14 @@ class _Call:
         wrappers = wrappers_in(evaluator, [*positional, *named.values()])
         if not wrappers:
             return evaluator.graph.call_function(evaluator, func, positional, named)
+        formula = _FORMULAS.get(func)
+        if torch.is_grad_enabled():
+            _refuse_gradients(evaluator, wrappers)
+            if formula is not None and not named and _needs_gradient(evaluator, positional[:-1]):
+                _refuse_gradients(evaluator, positional[-1:])
+                apply = evaluator.wrap_known(formula).get_attribute(evaluator, "apply")
+                return apply.call(evaluator, positional, {})
+            _refuse_gradients(evaluator, [*positional, *named.values()])
         kinds = list(dict.fromkeys(wrapper.kind for wrapper in wrappers))
         types = TupleVariable([evaluator.wrap_known(kind) for kind in kinds])
         function = evaluator.wrap_known(func)
@@ -136,3 +148,34 @@ class _Call:
             if not found.is_not_implemented():
                 return found
         raise Unsupported(UNUSUAL, f"no class implements {func}")
+
+
+# Derivatives of operators on plain tensors and a weight of such a class, which the class's code computes.
+
+
+class _Matmul(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        ctx.right = right
+        return torch.ops.aten.mm.default(left, right)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        return torch.ops.aten.mm.default(gradient, torch.ops.aten.t.default(ctx.right)), None
+
+
+class _MatmulAndBias(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.right, ctx.size = right, bias.shape
+        return torch.ops.aten.addmm.default(bias, left, right)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        left = torch.ops.aten.mm.default(gradient, torch.ops.aten.t.default(ctx.right))
+        return gradient.sum_to_size(ctx.size), left, None
+
+
+_FORMULAS = {torch.ops.aten.mm.default: _Matmul, torch.ops.aten.addmm.default: _MatmulAndBias}
