@@ -23,6 +23,7 @@ from ...variables.operations import values_equal
 from ...variables.python_protocols import (
     attribute_name,
     drained,
+    find_raw,
     is_callable,
     storage_of,
 )
@@ -39,7 +40,8 @@ from ..numbers.later_numbers import FUNCTIONS_OF_FLOATS, float_of_later
 from ..numbers.signs import is_extreme_positive
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import number_by
-from ..objects.class_attributes import guard_absent
+from ..objects.class_attributes import attribute_names, guard_absent
+from ..objects.classes import ClassVariable
 from ..objects.user_objects import UserObjectVariable, instance_hash
 from ..table import model, models
 from .strings import converted_to_text, format_value
@@ -82,6 +84,16 @@ def _vars(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
     if value is None:
         raise namespace_is_seen(evaluator, vars, has_own=False)
     return value.get_attribute(evaluator, "__dict__")
+
+
+@model(dir)
+def _dir(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
+    """The names of a class's attributes."""
+    kind = value.value if isinstance(value, ClassVariable) else None
+    if kind is None or find_raw(type(kind), "__dir__") is not vars(type)["__dir__"]:
+        raise Unsupported("call of a builtin function", f"dir({'' if value is None else value!r})")
+    names = sorted(attribute_names(evaluator, kind))
+    return ListVariable([ConstantVariable(name) for name in names])
 
 
 @model(callable)

@@ -15,6 +15,7 @@ from weft_guards import (
     HasAttribute,
     IsObject,
     ItemSource,
+    LengthIs,
     Source,
 )
 
@@ -233,3 +234,22 @@ def raise_no_attribute(evaluator: Evaluator, kind: type, name: str) -> NoReturn:
         f"{name_in_errors(kind)!r} object has no attribute {name!r}",
         name=name,
     )
+
+
+def attribute_names(evaluator: Evaluator, kind: type) -> set[str]:
+    """What a class and its bases define; those of the user's own are guarded to have just that."""
+    guard_order(evaluator, kind)
+    found: dict[tuple[type, str], bool] = {}
+    for base in resolution_order(kind):
+        own = vars(base)
+        found |= dict.fromkeys([(base, name) for name in own], True)
+        if is_library_module(module_of(base)) or evaluator.state.is_made(base):
+            continue
+        source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
+        evaluator.guard(source, LengthIs(len(own)))
+        for name in own:
+            evaluator.guard(source, DictContains(name, True))
+    order = resolution_order(kind)
+    written = evaluator.state.class_writes.items()
+    found |= {place: value is not None for place, value in written if place[0] in order}
+    return {name for (_, name), is_there in found.items() if is_there}
