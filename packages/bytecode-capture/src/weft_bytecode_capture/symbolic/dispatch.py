@@ -155,25 +155,23 @@ class _Call:
 
 class _Matmul(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, left: torch.Tensor, right: torch.Tensor) -> Any:
         ctx.right = right
         return torch.ops.aten.mm.default(left, right)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return torch.ops.aten.mm.default(gradient, torch.ops.aten.t.default(ctx.right)), None
 
 
 class _MatmulAndBias(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(ctx: Any, bias: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Any:
         ctx.right, ctx.size = right, bias.shape
         return torch.ops.aten.addmm.default(bias, left, right)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         left = torch.ops.aten.mm.default(gradient, torch.ops.aten.t.default(ctx.right))
         return gradient.sum_to_size(ctx.size), left, None
 
