@@ -134,6 +134,16 @@ def of_functional_call():
     return function, call, None
 
 
+def of_parametrized():
+    """Its layer's class is its own, with a property whose closure has the layer."""
+
+    def call(compiled, module):
+        torch.nn.utils.parametrizations.weight_norm(module[0])
+        return compiled(module, X)
+
+    return lambda module, x: module(x), call, None
+
+
 def of_closure_of_an_argument():
     def call(compiled, module):
         return compiled(lambda x: module(x), X)
@@ -144,7 +154,7 @@ def of_closure_of_an_argument():
 WAYS = [
     of_argument, of_list, of_dict, of_attribute, of_bound_method, of_closure, of_global,
     of_replaced_submodule, behind_a_break, of_a_branch, of_functional_call,
-    of_closure_of_an_argument,
+    of_parametrized, of_closure_of_an_argument,
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import weft
 import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
+from weft_bytecode_capture.symbolic.graph import graph_builder
 from weft_codegen_cpp import CppCodegen
 
 
@@ -123,6 +124,48 @@ def test_a_refusal_is_tried_without(monkeypatch, stage: str, program: str) -> No
         warnings.simplefilter("always")
         torch.testing.assert_close(weft.compile(function, **keywords)(x), function(x))
     assert not [w for w in caught if issubclass(w.category, weft.WeftWarning)]
+
+
+class FailingProgram:
+    """A program of which each call raises."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = program
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._program, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        raise KeyError("planted")
+
+
+def plant_in_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = CppCodegen.compile
+    monkeypatch.setattr(
+        CppCodegen, "compile", lambda *given, **named: FailingProgram(original(*given, **named))
+    )
+
+
+def plant_in_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In what capture itself does where an operator may refuse fake tensors."""
+    scope: dict[str, Any] = {"__name__": "weft_bytecode_capture.planted"}
+    exec("def planted(*_):\n    raise KeyError('planted')", scope)
+    monkeypatch.setattr(graph_builder, "as_kernel_lies", scope["planted"])
+
+
+@pytest.mark.parametrize("plants", [plant_in_programs, plant_in_fakes])
+@pytest.mark.parametrize("program", ["sizes", "numbers"])
+def test_faults_that_eager_would_hide(monkeypatch, plants, program: str) -> None:
+    """Where a graph or an operator raises eager usually shows the program's own error."""
+    x = torch.randn(4, 5)
+    plants(monkeypatch)
+    function, keywords = fresh(program)
+    with pytest.raises(weft.StageError, match=r"bytecode-capture failed .*planted"):
+        weft.compile(function, **keywords)(x)
+    monkeypatch.setenv("WEFT_STRICT", "0")
+    function, keywords = fresh(program)
+    with pytest.warns(weft.WeftWarning, match=r"bytecode-capture failed .*planted"):
+        torch.testing.assert_close(weft.compile(function, **keywords)(x), function(x))
 
 
 @each_stage

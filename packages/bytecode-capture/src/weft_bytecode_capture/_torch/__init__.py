@@ -115,6 +115,9 @@ GLOBAL_HOOKS = {
 }
 """The hooks of all modules, by the name of a module's own."""
 
+HOOKED_CALL = "_call_impl"
+"""The method by which a module's ``__call__`` runs hooks and ``forward``."""
+
 
 TRACING_QUERIES: dict[Any, Any] = {
     torch._C._get_tracing_state: None,

@@ -49,10 +49,9 @@ from ..symbolic.frame_result import (
 )
 from ..symbolic.graph.marked_inputs import marking_inputs
 from ..symbolic.graph.modes import in_inference_mode, restoring_modes
-from ..symbolic.graph.recovery import raised_by_hook
 from ..symbolic.graph.transforms import leaving_transforms
 from ..symbolic.policy import guarding_libraries
-from ..symbolic.regions.decisions import ProgramPoint, note_dropped
+from ..symbolic.regions.decisions import note_dropped
 from ..symbolic.regions.loops.unrolled import LONG_LOOP
 from ..symbolic.shapes import ValueHistory
 from ..unsupported import OPERATOR_REJECTS, Unsupported
@@ -64,6 +63,7 @@ from .forks import ConversionLock, without_collector
 from .later_writes import callers_may_write, mark_for_later, mark_to_read_as_eager, may_write_behind
 from .output_code import TransformedCode, transform
 from .resume import ResumeFunctions
+from .run_as_written import noting_refuted, run_as_written
 from .skip_files import answer_of, left_to_python
 
 _VERSIONS_PER_ENTRY = 32
@@ -72,9 +72,6 @@ _VERSIONS_PER_ENTRY = 32
 So code that is given another object in each call is not compiled in each call for ever."""
 
 _VERSIONS_WITHOUT_TENSORS = 2
-
-_CALLS_PER_EXCEPTION = 16
-"""Calls in which assumptions hold that are worth one in which the frame runs as it was written."""
 
 Capture = Callable[[FrameInput, CaptureOptions], "FrameResult | Skip"]
 
@@ -402,48 +399,25 @@ class _Conversion:
             if result.recovery is not None:
                 function = result.recovery.around(graph.graph_module, function)
             if result.assumed and not self._converter._options.fullgraph:
-                function = self._noting_refuted(function, result.assumed)
+                function = noting_refuted(function, self._frame, result.assumed, self._converter)
             function = marking_inputs(result.marked_inputs, function)
             function = restoring_modes(graph.graph_module, function)
             compiled = _frame_hook.disabled(in_inference_mode(graph.inference_mode, function))
         try:
-            return transform(self._frame.code, result, compiled, self._converter._resume_functions)
+            return transform(
+                self._frame.code,
+                result,
+                compiled,
+                self._converter._resume_functions,
+                run_as_written(
+                    None if result.expects_errors else self._converter._on_error,
+                    self._location_text(),
+                ),
+            )
         except Unsupported as error:
             if self._converter._options.fullgraph:
                 raise
             return Skip(f"the frame cannot be rebuilt: {error}")
-
-    def _noting_refuted(
-        self, function: Callable[..., Any], places: tuple[ProgramPoint, ...]
-    ) -> Callable[..., Any]:
-        """``function``; where it raises, the code is compiled again without relying on its assumptions.
-
-        But not for one call among many: a loss that is not finite, say, now and then.
-        """
-        code, history = self._frame.code, self._frame.history
-        converter = weakref.ref(self._converter)
-        calls = raised = 0
-
-        def run(*arguments: Any) -> Any:
-            nonlocal calls, raised
-            calls += 1
-            try:
-                return function(*arguments)
-            except (
-                Exception
-            ) as error:  # an operator's own, which may come of an assumption that fails
-                if raised_by_hook(error):
-                    raise
-                raised += 1
-                if raised <= 1 + calls // _CALLS_PER_EXCEPTION:
-                    raise
-                history.refuted.update(places)
-                owner = converter()
-                for entry in () if owner is None else owner.entries(code):
-                    entry.retire()
-                raise
-
-        return run
 
     def _argument_names(self) -> tuple[str, ...]:
         return tuple(self._frame.arguments)

@@ -24,11 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _frame_hook
 from .._frame_hook import Resumption
 from ..code_objects.instructions import ExceptionEntry, Instruction, Position
 from ..symbolic.frame_result import Break, FrameResult, Raise, Return
-from ..symbolic.graph.recovery import LeavesChanges, raised_by_hook
 from .breaks import BreakEmission
 from .frame_emitter import OBJECTS, FrameEmitter
 from .resume import ResumeFunctions
@@ -49,12 +47,15 @@ def transform(
     result: FrameResult,
     compiled_graph: Callable[..., Any] | None,
     resume_functions: ResumeFunctions,
+    run_as_written: Callable[..., Any],
 ) -> TransformedCode:
     """Transformed code for a frame of ``code``; ``compiled_graph`` is None if ``result.graph`` is.
 
+    ``run_as_written`` takes over where the graph raises.
+
     :raises Unsupported: an object cannot be rebuilt, or the frame stopped where it cannot go on.
     """
-    return _Transformation(code, result, compiled_graph, resume_functions).run()
+    return _Transformation(code, result, compiled_graph, resume_functions, run_as_written).run()
 
 
 class _Transformation:
@@ -64,11 +65,13 @@ class _Transformation:
         result: FrameResult,
         compiled_graph: Callable[..., Any] | None,
         resume_functions: ResumeFunctions,
+        run_as_written: Callable[..., Any],
     ) -> None:
         self.code = code
         self.result = result
         self.compiled_graph = compiled_graph
         self.resume_functions = resume_functions
+        self.run_as_written = run_as_written
         body = code
         if isinstance(result.ending, Break):
             body = resume_functions.original(code)
@@ -133,7 +136,7 @@ class _Transformation:
         self.emitter.add("PUSH_EXC_INFO")
         self.emitter.add("SWAP", 2)
         self.emitter.add("POP_EXCEPT")
-        self.emitter.load_callable(_AS_WRITTEN)
+        self.emitter.load_callable(self.run_as_written)
         for depth in (3, 2, 3, 2):  # the exception, NULL and callee become NULL, callee, exception
             self.emitter.add("SWAP", depth)
         self.emitter.load_function(self.code, self.code.co_freevars)
@@ -187,28 +190,6 @@ class _Transformation:
             len(code.co_varnames),
             break_emission is not None,
         )
-
-
-def _run(
-    error: BaseException,
-    function: types.FunctionType,
-    positional: tuple[Any, ...],
-    only_keyword: dict[str, Any],
-    rest: tuple[Any, ...],
-    named: dict[str, Any],
-    drawn: tuple[Any, ...],
-) -> Any:
-    """Run a frame whose graph raised ``error``; interrupts and errors of hooks are none of the graph's."""
-    if isinstance(error, LeavesChanges):
-        raise error.error
-    if not isinstance(error, Exception) or raised_by_hook(error):
-        raise error
-    for taken in drawn[-1:]:
-        taken.take_back()
-    return function(*positional, *rest, **only_keyword, **named)
-
-
-_AS_WRITTEN = _frame_hook.disabled(_run)
 
 
 def _arguments_by_kind(

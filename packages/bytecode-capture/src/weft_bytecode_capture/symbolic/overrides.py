@@ -16,6 +16,7 @@ from .._torch import has_overrides, push_torch_function_mode
 from ..frame.emitter import Emitter
 from ..unsupported import Unsupported
 from .dispatch import dispatch, wrappers_in
+from .faults import raise_fault
 from .models.containers.mappings import new_keyword_dict
 from .models.containers.sequences import ListVariable, TupleVariable
 from .models.containers.slices import SliceVariable
@@ -184,6 +185,7 @@ class _StandIns:
         except _Noted as noted:
             function, rest = noted.args
         except Exception as error:  # of operators on fakes, or the program's in an override
+            raise_fault(error)
             raise Unsupported(OVERRIDE, f"{operation}: {error}") from error
         else:
             return None

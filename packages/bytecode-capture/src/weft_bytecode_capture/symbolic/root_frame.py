@@ -315,6 +315,7 @@ class _Capture:
             state.shapes,
             state.release,
             assumed=tuple(state.assumed),
+            expects_errors=self._expects_errors(),
             drawn=state.drawn,
             has_tensors=state.graph.has_tensors(),
             marked_inputs=state.graph.marked_inputs.positions(state.graph.graph),
@@ -420,6 +421,13 @@ class _Capture:
             fake = node.meta["example_value"]
             if fake.requires_grad and version_of(fake) != version:
                 yield node
+
+    def _expects_errors(self) -> bool:
+        graph = self.state.graph
+        return graph.in_handled_code or any(
+            "data_dependent" in node.meta or node.target is torch._check
+            for node in graph.graph.nodes
+        )
 
     def _recovery(self) -> Recovery | None:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""

@@ -33,6 +33,7 @@ from ..._torch.symbols import (
 from ..._torch.transforms import LEVEL_WRAPPERS
 from ...captured_graph import CapturedGraph, DropDataDependence, SpecialiseSizes
 from ...unsupported import OPERATOR_REJECTS, Unsupported
+from ..faults import raise_fault
 from ..models.libraries.warnings_given import give_warning
 from ..models.numbers.number_arguments import call_with_numbers, has_number
 from ..models.numbers.symbolic_float import SymbolicFloatVariable
@@ -525,7 +526,7 @@ class GraphBuilder:
                 result = as_kernel_lies(target, run_call(kind, target, fakes, keywords))
                 return with_undefined(target, fakes, keywords, result)
         except Exception as error:
-            # Whatever it is, a user's mistake or an operator that fakes do not know: eager decides.
+            raise_fault(error)  # else a user's mistake, or an operator that fakes do not know
             raise_for_view(evaluator, error, (fakes, keywords))
             if break_kind(error) == OPERATOR_REJECTS and self.shapes.data:
                 raise DropDataDependence(str(error)) from error

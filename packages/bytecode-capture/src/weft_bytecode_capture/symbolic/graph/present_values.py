@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from ..._torch import HigherOrderOperator, set_grad_enabled, storage_identity
 from ...gradient_rule import GradientRule
+from ..faults import raise_fault
 from ..protocol import Graph
 from .modes import MODE_CALLS
 from .node_calls import run_call
@@ -78,7 +79,10 @@ class PresentValues:
                 except _Written as written:
                     self._copied.add(written.storage)
                     self._begin_again()
-        except Exception:  # an operator's own, which it raises again where the program runs it
+        except (
+            Exception
+        ) as error:  # an operator's own, which it raises again where the program runs it
+            raise_fault(error)
             self._ended = True
             self._values.clear()
             return None

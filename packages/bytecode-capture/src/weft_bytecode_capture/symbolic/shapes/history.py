@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from weft_guards import ArgumentSource, ItemSource, Source, is_constant
+from weft_guards import ArgumentSource, ConstantSource, ItemSource, Source, is_constant
 
 from ...sources import SelectedSource
 
@@ -152,12 +152,16 @@ class ValueHistory:
 
 
 def _place(source: Source) -> Source:
-    """The source without objects that are keys (parameters, in an optimizer's state), which it would hold.
+    """The source without objects that it would hold, and with them what these hold.
 
-    Where another object comes to a dead one's address, what is found for it has changed.
+    These are keys (parameters, in an optimizer's state) and what no variable leads to: a property of a class
+    that was made for one module.  Where another object comes to a dead one's address, what is found for it
+    has changed.
     """
-    if not _has_object_key(source):
+    if not _holds_object(source):
         return source
+    if isinstance(source, ConstantSource):
+        return ItemSource(_HELD, id(source.value))
     changed: Any = source  # a dataclass with this field
     place = _place(changed.base)
     if isinstance(source, ItemSource) and not is_constant(source.key):
@@ -166,9 +170,14 @@ def _place(source: Source) -> Source:
     return made
 
 
-def _has_object_key(source: Source | None) -> bool:
+_HELD = ConstantSource("an object by its address", None)
+
+
+def _holds_object(source: Source | None) -> bool:
     while source is not None:
         if type(source) is ItemSource and not is_constant(source.key):
+            return True
+        if type(source) is ConstantSource and source is not _HELD:
             return True
         source = getattr(source, "base", None)
     return False

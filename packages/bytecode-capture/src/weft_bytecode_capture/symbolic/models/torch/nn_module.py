@@ -24,9 +24,10 @@ from weft_guards import (
     TypeIs,
 )
 
-from ...._torch import GLOBAL_HOOKS
+from ...._torch import GLOBAL_HOOKS, HOOKED_CALL
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
+from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate
@@ -40,6 +41,7 @@ from ..objects.opaque import OpaqueVariable, RefusedVariable
 from ..objects.user_objects import UserObjectVariable
 
 _MODULE_CALL = torch.nn.Module.__call__  # users may replace it
+_HOOKED_CALL = getattr(torch.nn.Module, HOOKED_CALL)
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential)
 _GLOBAL_SOURCES = [
@@ -96,9 +98,11 @@ class ModuleInstanceVariable(UserObjectVariable):
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         kind = ConstantSource(self.kind.__qualname__, self.kind)
-        method = type(self.value).__call__
+        method, inner = type(self.value).__call__, getattr(type(self.value), HOOKED_CALL)
         evaluator.guard(AttributeSource(kind, "__call__"), IsObject(method))
-        plain = method is _MODULE_CALL
+        if not is_library_module(torch.nn.Module.__module__):
+            evaluator.guard(AttributeSource(kind, HOOKED_CALL), IsObject(inner))
+        plain = method is _MODULE_CALL and inner is _HOOKED_CALL
         if not plain or self._has_hooks(evaluator):
             return super().call(evaluator, arguments, keywords)
         return self.get_attribute(evaluator, "forward").call(evaluator, arguments, keywords)

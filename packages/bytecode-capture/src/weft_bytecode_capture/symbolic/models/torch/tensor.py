@@ -11,8 +11,6 @@ import torch
 import torch.fx
 from weft_guards import (
     AttributeSource,
-    ConstantSource,
-    IsObject,
     Source,
 )
 
@@ -46,6 +44,7 @@ from ..table import model_of
 from .numbers_read import number_of_data
 from .own_attributes import WithAttributes
 from .own_generators import OwnGenerator
+from .tensor_class import found_in_class, require_torchs
 from .tensor_subscripts import (
     otherwise_subscripted,
     require_assignable,
@@ -141,6 +140,7 @@ class TensorVariable(WithAttributes):
         return known
 
     def length(self, evaluator: Evaluator) -> int:
+        require_torchs(evaluator, "__len__")
         if evaluator.state.overrides.modes:
             found = evaluator.state.overrides.overridden(
                 evaluator, torch.Tensor.__len__, [self], {}
@@ -153,6 +153,7 @@ class TensorVariable(WithAttributes):
 
     def length_variable(self, evaluator: Evaluator) -> Variable:
         """A number that varies where the number of rows differs between calls, and no mode says another."""
+        require_torchs(evaluator, "__len__")
         rows = self.fake.shape[0] if self.fake.dim() else 0
         modes = evaluator.state.overrides.modes
         if isinstance(rows, torch.SymInt) and (unbacked_symbols(rows) or not modes):
@@ -160,6 +161,7 @@ class TensorVariable(WithAttributes):
         return super().length_variable(evaluator)
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        require_torchs(evaluator, "__iter__")
         if evaluator.state.overrides.modes:
             self.call_method(evaluator, "dim", [], {})  # as torch.Tensor.__iter__ does
         if self.fake.dim() == 0:
@@ -177,6 +179,8 @@ class TensorVariable(WithAttributes):
             )
             if found is not None:
                 return found
+        if not callable(getattr(torch.Tensor, name, None)):
+            require_torchs(evaluator, name)
         self._require_itself(name)
         if name == "shape":
             return self._query(evaluator, "size")
@@ -377,10 +381,7 @@ class TensorVariable(WithAttributes):
     def call_method(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
     ) -> Variable:
-        method = getattr(torch.Tensor, name, None)
-        if method is not None and not evaluator.globals.trusted:
-            place = AttributeSource(ConstantSource("torch.Tensor", torch.Tensor), name)
-            evaluator.guard(place, IsObject(method))
+        method = found_in_class(evaluator, name)
         if method is not None:
             found = evaluator.state.overrides.overridden(
                 evaluator, method, [self, *arguments], keywords
