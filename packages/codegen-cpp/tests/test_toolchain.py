@@ -19,6 +19,7 @@ from weft_codegen_cpp import (
     CppOptions,
     toolchain,
 )
+from weft_codegen_cpp.cache import cache_directory, cached_library
 from weft_codegen_cpp.cpu import Cpu, cpu_of
 from weft_codegen_cpp.toolchain import find_toolchain, run_compiler
 
@@ -130,6 +131,18 @@ def test_text_of_no_encoding(tmp_path: Path) -> None:
     run(tmp_path / "cache", compiler)
     with pytest.raises(CompileError, match=r"gar.bage"):
         run(tmp_path / "cache", wrapper(tmp_path / "fails", f"{garbage} >&2; exit 1"))
+
+
+def test_a_compiler_that_makes_no_file(tmp_path: Path) -> None:
+    made = 'for a; do [ "$p" = -o ] && o="$a"; p="$a"; done; rm "$o"; mkfifo "$o"'
+    with pytest.raises(OSError, match="made no file"):
+        cached_library(
+            cache_directory(tmp_path / "cache"),
+            "0" * 32,
+            "",
+            find_toolchain(CppOptions(compiler=wrapper(tmp_path / "g++", made))).compile,
+            keep_source=False,
+        )
 
 
 def test_what_stays_in_the_nearest_cache() -> None:

@@ -102,3 +102,9 @@ def test_an_error_of_a_backend_names_the_users_line() -> None:
 
 def test_places_are_short() -> None:
     assert describe_place(USER) == MINE
+
+
+def test_a_working_directory_that_is_gone(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    assert describe_place(USER) == MINE

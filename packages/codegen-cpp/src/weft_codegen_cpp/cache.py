@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -183,6 +185,8 @@ def _new_file(folder: Path, suffix: str) -> Iterator[Path]:
 
 
 def _install(folder: Path, name: str, seal: str, made: Path) -> None:
+    if not stat.S_ISREG(os.lstat(made).st_mode):  # a FIFO would be read for ever
+        raise FileNotFoundError(errno.ENOENT, "the compiler made no file", str(made))
     checksum = hashlib.sha256(made.read_bytes()).digest()
     install_entry(folder, name, made)
     write_entry(folder, seal, _MARK + checksum)

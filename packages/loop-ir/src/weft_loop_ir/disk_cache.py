@@ -84,7 +84,8 @@ def cache_folder(name: str, chosen: Path | None = None, limit: int | None = None
 def _reason(error: OSError) -> str:
     if isinstance(error, UntrustedError) or error.strerror is None:
         return str(error)
-    return f"the cache {error.filename} cannot be used: {error.strerror}"
+    folder = "" if error.filename is None else f" {error.filename}"
+    return f"the cache{folder} cannot be used: {error.strerror}"
 
 
 def cache_base() -> Path:

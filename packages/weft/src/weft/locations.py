@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sysconfig
@@ -95,7 +96,9 @@ def short_path(file: str) -> str:
         return file.rpartition("site-packages/")[2]
     if path.is_relative_to(_TORCH):
         return str(path.relative_to(_TORCH.parent))
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+    with contextlib.suppress(OSError, ValueError):  # it is gone, or the path is not in it
+        return str(path.relative_to(Path.cwd()))
+    return file
 
 
 _TORCH = Path(torch.__file__).parent

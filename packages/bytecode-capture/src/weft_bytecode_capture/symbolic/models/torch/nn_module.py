@@ -261,6 +261,16 @@ def _is_unusual(value: Any) -> bool:
     )
 
 
+def _has_class_of_its_own(value: torch.nn.Module) -> bool:
+    """Whether a module or one in it has a class that was made for it, as those with parametrizations.
+
+    No other module fits its guards, which hold the class and, by the closures of its properties, the module:
+    they have to end with the outermost one.
+    """
+    inner = torch.nn.Module.modules(value)
+    return any(type(m).__module__ == torch.nn.utils.parametrize.__name__ for m in inner)
+
+
 _HOOKS_OF_CALLS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -290,7 +300,8 @@ def _wrap_module(evaluator: Evaluator, value: Any, source: Source) -> Variable:
     evaluator.guard(source, TypeIs(type(value)))  # also of the very object: it may be assigned
     history = evaluator.state.frame.history
     changed = history.object_changed(source, value)
-    if not changed and not history.is_of_a_varying_object(source):  # a loop's layers, their members
+    varies = changed or history.is_of_a_varying_object(source)  # a loop's layers, their members
+    if not varies or _has_class_of_its_own(value):
         evaluator.guard(source, IsObject(value, weak=True))
     return ModuleInstanceVariable(type(value), value, source)
 
