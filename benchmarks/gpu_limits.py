@@ -338,8 +338,8 @@ NUMBERS = itertools.count()
 """By which the functions that are compiled are told apart."""
 
 
-def call_of(case: Case, compiler: str) -> Callable[[], list[Tensor]]:
-    """A call of what ``compiler`` makes of ``case``, with gradients where they are asked for."""
+def call_of(case: Case, compiler: str, gradient: Tensor | None) -> Callable[[], list[Tensor]]:
+    """A call of what ``compiler`` makes of ``case``, with gradients where that of the result is given."""
     name, code = case.function.__name__, case.function.__code__
     # compilers keep what they make by code, and take other sizes for ones that vary
     own = types.FunctionType(
@@ -351,13 +351,11 @@ def call_of(case: Case, compiler: str) -> Callable[[], list[Tensor]]:
     )
     function = compile_with(compiler, own)
     leaves = [case.inputs[n] for n in case.gradients]
-    result = case.function(*case.inputs) if leaves else None
-    gradient = None if result is None else torch.randn_like(result)
 
     def call() -> list[Tensor]:
         found = function(*case.inputs)
         results = [] if found is None else [*found] if isinstance(found, tuple) else [found]
-        if leaves:
+        if gradient is not None:
             results += torch.autograd.grad(results[0], leaves, gradient)
         return results
 
@@ -408,7 +406,8 @@ class Row:
 
     def __init__(self, name: str, case: Case) -> None:
         self._name, self._case = name, case
-        self._calls = {compiler: call_of(case, compiler) for compiler in COMPILERS}
+        gradient = torch.randn_like(case.function(*case.inputs)) if case.gradients else None
+        self._calls = {compiler: call_of(case, compiler, gradient) for compiler in COMPILERS}
         found = {}
         for compiler, call in self._calls.items():
             for _ in range(4):

@@ -30,6 +30,7 @@ from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.scalars import compute_side_by_side, move_scalars
 from weft_codegen_triton.rewriting.sent_tensors import send_operands
 from weft_codegen_triton.rewriting.small_tensors import move_small_tensors
+from weft_codegen_triton.rewriting.wide_sums import sum_products_wide
 
 aten = torch.ops.aten
 
@@ -52,6 +53,7 @@ def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     _apply(graph, _separate_bias, aten.convolution.default)
     _apply(graph, _sum_bias_gradient, aten.convolution_backward.default)
     multiply_patches(graph)
+    sum_products_wide(graph)
     align_matmuls(graph, gpu)
     align_convolutions(graph, gpu)
     convolve_channels_last(graph)

@@ -31,6 +31,12 @@ OUT_VARIANTS: dict[OpOverload, OpOverload] = {
     aten.baddbmm.default: aten.baddbmm.out,
 }
 
+WIDE_OUT_VARIANTS: dict[OpOverload, OpOverload] = {
+    aten.mm.dtype: aten.mm.dtype_out,
+    aten.addmm.dtype: aten.addmm.dtype_out,
+}
+"""Matmuls whose results have another dtype than their factors."""
+
 INLINED_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 MIN_HEAD_SIZE = 16
@@ -46,7 +52,7 @@ LIBRARY = (
     "_scaled_dot_product_fused_attention_overrideable scaled_dot_product_attention "
     "convolution_backward _embedding_bag_forward_only _scaled_mm"
 ).split()
-OUT_OF_LIBRARY = {aten._scaled_mm.default: aten._scaled_mm.out}
+OUT_OF_LIBRARY = {aten._scaled_mm.default: aten._scaled_mm.out, **WIDE_OUT_VARIANTS}
 """Of those, the operators that write to memory that is given."""
 
 
@@ -195,6 +201,8 @@ def _product(context: LoweringContext, left: TensorValue, right: TensorValue) ->
 
 for _operator in OUT_VARIANTS:
     register_lowering(_operator, any_dtype=True)(_matmul_rule(_operator))
+for _operator in WIDE_OUT_VARIANTS:
+    register_lowering(_operator, any_dtype=True)(_library_rule(_operator))
 for _name in LIBRARY:
     _library_operator = overload(_name)
     if _library_operator is not None:

@@ -16,7 +16,7 @@ from weft_loop_ir._torch import OpOverload
 from weft_loop_ir.ir import ExternCall
 from weft_loop_ir.loop_graph import LoopNode
 from weft_loop_ir.lowering.context import LoweringContext, storage_stride
-from weft_loop_ir.lowering.contractions import OUT_VARIANTS
+from weft_loop_ir.lowering.contractions import OUT_VARIANTS, WIDE_OUT_VARIANTS
 from weft_loop_ir.lowering.registry import NoLowering, check_supported
 from weft_loop_ir.lowering.tensors import TensorValue, buffer_of
 from weft_loop_ir.lowering.views import selected, sliced
@@ -123,7 +123,8 @@ def add_in_place(
     if out_variant is None or not isinstance(arguments[0], TensorValue):
         return None
     assert isinstance(operator, OpOverload)
-    total, *factors = arguments
+    total, *others = arguments
+    factors = [factor for factor in others if isinstance(factor, TensorValue)]
     name = total.storage.buffer
     layout = node.meta["val"]
     if name is None or name not in driver.sums or not _is_whole(total):
@@ -142,7 +143,8 @@ def add_in_place(
 
 def note_sum(driver: Driver, node: torch.fx.Node, result: Any) -> None:
     """Note the memory that a call of a library for a matmul makes: a later one may add to it."""
-    if node.target not in OUT_VARIANTS or not isinstance(result, TensorValue):
+    makers = (*OUT_VARIANTS, *WIDE_OUT_VARIANTS)
+    if node.target not in makers or not isinstance(result, TensorValue):
         return
     name, last = result.storage.buffer, driver.context.nodes[-1:]
     if name is not None and any(isinstance(n, ExternCall) and n.outputs == (name,) for n in last):
@@ -289,6 +291,7 @@ def _release_old_version(driver: Driver, node: torch.fx.Node, base: TensorValue)
 # By operator: what writes its sum into given memory.
 _ADDING: dict[Any, Any] = {
     aten.addmm.default: aten.addmm.out,
+    aten.addmm.dtype: aten.addmm.dtype_out,
     aten.baddbmm.default: aten.baddbmm.out,
 }
 
