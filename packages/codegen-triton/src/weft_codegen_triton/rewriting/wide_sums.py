@@ -1,8 +1,8 @@
 """Products of blocks of rows that are added up in float32: by the matmul itself.
 
-What sums over all rows of a matrix that is computed in blocks, as the gradient of a head's weight, is a product
-of 16 bits for each block, which is widened and added to those before.  A library's matmul holds its result in
-float32 anyway: it adds it where the sum lies, and the product is neither rounded nor stored.
+What sums over all rows of a matrix that is computed in blocks, as the gradient of a head's weight, is a
+product of 16 bits for each block, which is widened and added to those before.  A library's matmul holds its
+result in float32 anyway: it adds it where the sum lies, and the product is neither rounded nor stored.
 """
 
 from __future__ import annotations
