@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import weft_loop_ir
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from weft_codegen_triton import TritonCodegen
 from weft_codegen_triton.rewriting.wide_sums import sum_products_wide
@@ -16,7 +16,7 @@ from weft_loop_ir.lowering.row_blocks import ROW_BLOCK
 
 aten = torch.ops.aten
 T = torch.Tensor
-BLOCK = 64
+BLOCK, CUDA = 64, "cuda:0"
 
 
 def added_up(a: T, b: T) -> T:
@@ -35,13 +35,20 @@ def graph_of(
     b: tuple[int, ...],
     device: str,
     dtype: torch.dtype,
+    in_blocks: bool = True,
 ) -> torch.fx.GraphModule:
     """The graph of ``function`` of tensors of these sizes, all of it in blocks, after the pass."""
-    with FakeTensorMode():
-        inputs = [torch.empty(size, dtype=dtype, device=device) for size in (a, b)]
+    inputs = [torch.zeros(size, dtype=dtype) for size in (a, b)]
     graph = make_fx(function, tracing_mode="fake")(*inputs)
     for node in graph.graph.nodes:
-        if node.op == "call_function":
+        if isinstance(value := node.meta.get("val"), FakeTensor):
+            with value.fake_mode:
+                meta = torch.empty_strided(
+                    value.shape, value.stride(), dtype=value.dtype, device="meta"
+                )
+            # fakes on a GPU that this torch may know nothing of
+            node.meta["val"] = FakeTensor(value.fake_mode, meta, torch.device(device))
+        if in_blocks and node.op == "call_function":
             node.meta[ROW_BLOCK] = "block"
     sum_products_wide(graph.graph)
     graph.graph.lint()
@@ -54,7 +61,7 @@ def targets(graph: torch.fx.GraphModule) -> list[object]:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_each_product_is_added_where_the_sum_lies(dtype: torch.dtype) -> None:
-    graph = graph_of(added_up, (3 * BLOCK, 256), (3 * BLOCK, 128), "cuda", dtype)
+    graph = graph_of(added_up, (3 * BLOCK, 256), (3 * BLOCK, 128), CUDA, dtype)
     assert targets(graph) == [aten.mm.dtype, aten.addmm.dtype, aten.addmm.dtype]
     schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), TritonCodegen().schedule_options)
     calls = [step for step in schedule.steps if isinstance(step, ExternCall)]
@@ -70,10 +77,10 @@ def read_twice(a: T, b: T) -> T:
 @pytest.mark.parametrize(
     ("function", "columns", "device", "dtype"),
     [
-        (added_up, 257, "cuda", torch.bfloat16),
-        (added_up, 256, "cuda", torch.float32),
+        (added_up, 257, CUDA, torch.bfloat16),
+        (added_up, 256, CUDA, torch.float32),
         (added_up, 256, "cpu", torch.bfloat16),
-        (read_twice, 256, "cuda", torch.bfloat16),
+        (read_twice, 256, CUDA, torch.bfloat16),
     ],
 )
 def test_other_sums_are_left(
@@ -88,10 +95,8 @@ def test_other_sums_are_left(
 
 
 def test_sums_outside_of_blocks_are_rounded_as_they_are_written() -> None:
-    with FakeTensorMode():
-        inputs = [torch.empty(2 * BLOCK, 128, dtype=torch.bfloat16, device="cuda") for _ in "ab"]
-    graph = make_fx(added_up, tracing_mode="fake")(*inputs)
-    sum_products_wide(graph.graph)
+    sizes = (2 * BLOCK, 128)
+    graph = graph_of(added_up, sizes, sizes, CUDA, torch.bfloat16, in_blocks=False)
     assert targets(graph) == [aten.mm.default] * 2
 
 
@@ -99,7 +104,7 @@ def test_sums_outside_of_blocks_are_rounded_as_they_are_written() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_results_on_a_gpu(dtype: torch.dtype) -> None:
     a, b = (torch.randn(3 * BLOCK, n, device="cuda").to(dtype) for n in (256, 128))
-    graph = graph_of(added_up, tuple(a.shape), tuple(b.shape), "cuda", dtype)
+    graph = graph_of(added_up, tuple(a.shape), tuple(b.shape), CUDA, dtype)
     codegen = TritonCodegen()
     schedule = weft_loop_ir.schedule(weft_loop_ir.lower(graph), codegen.schedule_options)
     program = codegen.compile(schedule, {})

@@ -28,7 +28,7 @@ from weft_loop_ir.expressions import unit_stride
 
 from weft_codegen_triton.column_sums.parts import PartsOfColumns, flat, with_parts, with_sizes
 from weft_codegen_triton.gpu import Gpu
-from weft_codegen_triton.kernel.blocks import SUMMING_PROGRAMS, extent, lies_by_columns
+from weft_codegen_triton.kernel.blocks import extent, lies_by_columns, summing_programs
 from weft_codegen_triton.kernel.column_totals import RowsAndColumns
 
 MIN_PART = 8
@@ -114,8 +114,8 @@ def _plans(around: ReplacedSteps, gpu: Gpu, longest: int) -> dict[int, _Plan]:
         if (s := PartsOfColumns.of_step(place, step, buffers, _is_sum)) is not None
     ]
     partial = {name for sums in found for name in sums.kernel.writes}
-    lengths = {count: _part(count, gpu) for count in {sums.count for sums in found}}
-    forms = {(s.count, s.width) for s in found if lengths[s.count] is not None}
+    lengths = {form: _part(*form, gpu) for form in {(s.count, s.width) for s in found}}
+    forms = {form for form, length in lengths.items() if length is not None}
     rows = [
         _Rows.of_kernel(place, step)
         for place, step in around
@@ -126,7 +126,7 @@ def _plans(around: ReplacedSteps, gpu: Gpu, longest: int) -> dict[int, _Plan]:
     plans: dict[int, _Plan] = {}
     counts: Counter[int] = Counter()
     for sums in found:
-        length = lengths[sums.count]
+        length = lengths[sums.count, sums.width]
         if length is None:
             continue
         joined = [
@@ -294,9 +294,12 @@ def _is_sum(reduction: Reduction) -> bool:
     return reduction.kind == "sum" and reduction.accumulated.is_floating_point
 
 
-def _part(count: int, gpu: Gpu) -> int | None:
-    """A divisor of ``count`` near the rows of one of as many programs as a GPU runs; None without one."""
-    wanted = max(MIN_PART, count / (SUMMING_PROGRAMS * gpu.multiprocessors))
+def _part(count: int, width: int, gpu: Gpu) -> int | None:
+    """A divisor of ``count`` near the rows of one of as many programs as a GPU runs; None without one.
+
+    ``width``: the elements of a row.
+    """
+    wanted = max(MIN_PART, count / (summing_programs(width) * gpu.multiprocessors))
     near = [k for k in range(MIN_PART, int(2 * wanted) + 1) if count % k == 0 and 2 * k >= wanted]
     return min(near, key=lambda k: (k < wanted, abs(k - wanted)), default=None)
 

@@ -38,8 +38,10 @@ COLUMN_ELEMENTS = 2048
 """Of a tile of 32 columns that a program adds up, in 4 warps while the next tiles are on their way."""
 TILES_IN_FLIGHT, COLUMN_PROGRAMS = 3, 4
 """Of operands, where shared memory has place for those of so many programs on each multiprocessor."""
-SUMMING_ELEMENTS, ROWS_IN_FLIGHT, SUMMING_PROGRAMS = 512, 3, 8
-"""Of rows whose columns are added up too: elements of a warp, blocks asked for, programs a multiprocessor."""
+SUMMING_ELEMENTS, ROWS_IN_FLIGHT = 512, 3
+"""Of rows whose columns are added up too: elements of a warp, blocks asked for."""
+SUMMING_PROGRAMS, FEW_SUMMING_PROGRAMS, SUMMING_WARPS = 8, 2, 16
+"""Programs a multiprocessor of those, at most and at least, and warps of them all where rows are long."""
 FEW_COLUMNS = 16
 """In a tile, where the kernel has less than 32 for each multiprocessor."""
 CROSSED_ELEMENTS, CROSSED_ROWS = 8192, 32
@@ -185,6 +187,12 @@ def reduction_blocks(
     return ReductionBlocks(block_rows, columns, persistent, not persistent, warps)
 
 
+def summing_programs(width: int) -> int:
+    """Programs a multiprocessor of a kernel that adds up the columns of rows of ``width`` elements."""
+    fitting = SUMMING_WARPS * SUMMING_ELEMENTS // power_of_two(width)
+    return max(FEW_SUMMING_PROGRAMS, min(SUMMING_PROGRAMS, fitting))
+
+
 def summing_blocks(kernel: Kernel, part: int, gpu: Gpu, width: int) -> ReductionBlocks:
     """Blocks of a kernel whose programs each go through ``part`` rows and add up their columns too.
 
@@ -192,10 +200,11 @@ def summing_blocks(kernel: Kernel, part: int, gpu: Gpu, width: int) -> Reduction
     """
     block = power_of_two(static(extent(kernel.ranges[0])))
     rows = max(1, min(SUMMING_ELEMENTS // block, power_of_two(part)))
+    wanted = summing_programs(block)
     programs = max(1, static(extent(kernel.outer)) // part // gpu.multiprocessors)
-    busy = power_of_two(SUMMING_PROGRAMS // programs + 1) // 2  # few programs have more threads
+    busy = power_of_two(wanted // programs + 1) // 2  # few programs have more threads
     warps = min(16, max(1, rows * block // SUMMING_ELEMENTS, busy))
-    fitting = gpu.tile_bytes // SUMMING_PROGRAMS // max(rows * block * width, 1)
+    fitting = gpu.tile_bytes // wanted // max(rows * block * width, 1)
     in_flight = max(1, min(ROWS_IN_FLIGHT, fitting))
     return ReductionBlocks(rows, (block,), True, False, warps, in_flight)
 
