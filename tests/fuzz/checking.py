@@ -47,9 +47,11 @@ REFUSED_GRADIENTS = (
     "has been modified by an inplace operation",
     "its base or another view of its base has been modified inplace",
     "Found dtype",
+    "Expected isFloatingType(grad.scalar_type())",
 )
-"""Eager's errors where backward needs a value that was written over, which a graph may keep, and where the
-derivative of a loss takes fewer dtypes than the loss does (``mse_loss`` of a float and integers, torch 2.11).
+"""Eager's errors where backward needs a value that was written over, which a graph may keep, and where a
+derivative takes fewer dtypes than the operator does (``mse_loss`` of a float and integers, torch 2.11; a
+write of floats to a part of a complex tensor, whose gradient stays complex on its way to the floats).
 """
 
 AS_NEAR = 2.0
