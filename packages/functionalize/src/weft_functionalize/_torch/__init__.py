@@ -313,6 +313,10 @@ def known_at_most(left: Any, right: Any) -> bool:
 
 def known_equal(left: Any, right: Any) -> bool:
     """Whether two sizes are equal in every call; symbolic ones are not compared as they fall now."""
+    if left is right or (type(left) is type(right) is int):
+        return bool(left == right)
+    if type(left) is type(right) is torch.SymInt and expression_of(left) == expression_of(right):
+        return True  # comparing them makes an expression each time
     return bool(statically_known_true(left == right))
 
 
