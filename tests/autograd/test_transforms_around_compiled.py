@@ -219,6 +219,25 @@ def test_like_eager_where_code_is_there(f: Function) -> None:
             assert_like_eager(use, f, compiled)
 
 
+def multiplied(x: torch.Tensor) -> torch.Tensor:
+    return x.prod() * x.prod(0, keepdim=True) + x.outer(x).prod(1) * x.cumprod(0)
+
+
+def parts_written(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    y[-2:] *= x[1:]
+    y[1:100] += x[:2].sin()
+    y[2:1] = 0
+    return y * y
+
+
+@pytest.mark.parametrize("f", [multiplied, parts_written], ids=lambda f: f.__name__)
+def test_formulas_of_our_own_take_batched_gradients(f: Function) -> None:
+    """And those of torch's that take them of some arguments only."""
+    for use in (grads_by_vmap, batched_grads, USES["jacobian"]):
+        assert_like_eager(use, f, weft.compile(copy_of(f)))
+
+
 # Batched gradients of graphs whose backward can't begin from the inputs again.
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "UnsupportedOperatorException",
+    "apply_beside_transforms",
     "apply_to_plain",
     "are_any_wrapped",
     "core_aten_decompositions",
@@ -191,6 +192,17 @@ def apply_to_plain(function: type[torch.autograd.Function], *arguments: Any) -> 
     if torch._C._are_functorch_transforms_active():
         return function.apply(*arguments)
     return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
+
+
+def apply_beside_transforms(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """``function.apply`` of tensors that no transform, though one may run, has wrapped."""
+    functorch: Any = torch._C._functorch
+    was_allowed = functorch.get_single_level_autograd_function_allowed()
+    functorch.set_single_level_autograd_function_allowed(True)
+    try:
+        return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
+    finally:
+        functorch.set_single_level_autograd_function_allowed(was_allowed)
 
 
 def backward_number() -> int:

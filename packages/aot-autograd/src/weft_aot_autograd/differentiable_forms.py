@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import NoneType
 from typing import Any
 
 import torch
@@ -82,6 +83,28 @@ def _by_parts(operator: OpOverload) -> Callable[..., Any]:
     return form
 
 
+_PARTS = _by_parts(aten.slice_scatter.default)
+
+
+def _written_slice(
+    self: torch.Tensor,
+    src: torch.Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Any:
+    """The derivative's rule for batched gradients takes no negative bounds, nor any beyond the size."""
+    size = self.size(dim)
+    if any(type(number) not in (int, NoneType) for number in (size, start, end)):
+        return _PARTS(self, src, dim, start, end, step)
+    first, last, _ = slice(start, end).indices(size)
+    bounds = dim, first, max(first, last), step
+    if self.is_complex():
+        return _PARTS(self, src, *bounds)
+    return aten.slice_scatter.default(self, src, *bounds)
+
+
 # By operator: a function of its arguments that gives its result, or NotImplemented where it is fit itself.
 DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
     aten.add.Tensor: _scaled_sum,
@@ -90,7 +113,7 @@ DIFFERENTIABLE_FORMS: dict[OpOverload, Callable[..., Any]] = {
     aten.as_strided.default: as_strided,
     aten.as_strided_scatter.default: _written_window,
     aten.select_scatter.default: _by_parts(aten.select_scatter.default),
-    aten.slice_scatter.default: _by_parts(aten.slice_scatter.default),
+    aten.slice_scatter.default: _written_slice,
     aten.cumsum.default: cumulative_sum,
     aten.logcumsumexp.default: cumulative_log_sum,
     aten.cumprod.default: cumulative_product,

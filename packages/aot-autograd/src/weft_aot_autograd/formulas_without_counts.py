@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from weft_functionalize import known_equal
 
-from ._torch import is_data_dependent
+from ._torch import apply_beside_transforms, are_any_wrapped, is_data_dependent
 
 aten = torch.ops.aten
 
@@ -80,7 +80,10 @@ def _lies_by_columns(matrix: torch.Tensor) -> bool:
 
 
 def apply_function(function: Any, *arguments: Any) -> Any:
-    return function.apply(*arguments)
+    """``function.apply``; where a transform has wrapped a tensor torch's own formula, which it knows."""
+    if are_any_wrapped(a for a in arguments if isinstance(a, torch.Tensor)):
+        return NotImplemented
+    return apply_beside_transforms(function, *arguments)
 
 
 def _torch_serves(x: torch.Tensor) -> bool:

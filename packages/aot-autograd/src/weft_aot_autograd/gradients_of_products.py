@@ -118,7 +118,7 @@ def product_along(
     if _torch_serves(x, dtype):
         return NotImplemented
     result = apply_function(_ProductAlong, x, dim)
-    return result if keepdim else result.squeeze(dim)
+    return result if keepdim or result is NotImplemented else result.squeeze(dim)
 
 
 def _torch_serves(x: torch.Tensor, dtype: torch.dtype | None) -> bool:
