@@ -504,6 +504,47 @@ def del_attr_error():
     return f, lambda: delattr(a, "k")
 
 
+Distribution, Normal = torch.distributions.Distribution, torch.distributions.Normal
+
+
+@case
+def setting_of_a_library_class():
+    before = Distribution._validate_args
+
+    def f(x):
+        try:
+            return torch.distributions.Normal(x, -x).loc, Distribution._validate_args
+        except ValueError as error:
+            return x * 100, type(error).__name__
+
+    set_default = Distribution.set_default_validate_args
+    return f, lambda: set_default(not before), lambda: set_default(before)
+
+
+def library_class(name, replacement, question):
+    """A case in which the user's own code asks for an attribute of a library's class, which is replaced."""
+
+    def make():
+        before = vars(Normal)[name]
+
+        def f(x):
+            return x + 1, question(Normal(x, 1.0, validate_args=False))
+
+        return (
+            f,
+            lambda: setattr(Normal, name, replacement),
+            lambda: setattr(Normal, name, before),
+        )
+
+    make.__name__ = f"library_class_{name}"
+    CASES.append(make)
+
+
+library_class("log_prob", lambda self, value: value * 99, lambda n: n.log_prob(n.loc))
+library_class("mean", property(lambda self: 5.0), lambda n: n.mean)
+library_class("expand", lambda self, shape: self, lambda n: Normal.expand(n, (3, 2, 3)).loc)
+
+
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)
 def test_a_change_between_calls_is_seen(make):
     check(make)

@@ -4,7 +4,8 @@ Functions, classes, modules and other objects that are not plain constants, whic
 globals or class attributes of library modules, are taken as they are found, without a guard: replacing
 (monkey-patching) what a library's function calls after a capture is not noticed.  Constants read there are
 guarded.  Everything that the user's own code names is guarded: functions of libraries and builtins, methods
-of tensors (``x.relu()``), and the ``forward`` and ``__call__`` of all modules that are called.
+of their classes (``normal.log_prob(x)``) and of tensors (``x.relu()``); so are the ``forward`` and
+``__call__`` of all modules that are called.
 
 ``CaptureOptions.guard_libraries`` guards the rest too, at the cost of more guards in each call.
 """

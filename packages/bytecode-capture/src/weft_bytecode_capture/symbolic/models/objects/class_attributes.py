@@ -23,6 +23,7 @@ from ....unsupported import Unsupported
 from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.builder import is_constant_value
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import (
     find_raw,
@@ -46,14 +47,27 @@ _BUILTIN_DESCRIPTORS = (
 
 def class_attribute_source(kind: type, owner: type, name: str, raw: Any) -> Source:
     """Where a class's attribute is read again; guards on it cover all of the resolution order."""
-    if is_library_module(module_of(kind)):
+    if is_library_module(module_of(kind)) and not _may_be_set(owner, raw):
         return ConstantSource(f"{owner.__qualname__}.{name}", raw)
+    return _guarded_source(kind, owner, name, raw)
+
+
+def _guarded_source(kind: type, owner: type, name: str, raw: Any) -> Source:
     class_source = ConstantSource(kind.__qualname__, kind)
     hidden = kind is not owner and find_raw(kind, name) is not raw  # by one that is deleted by now
     if hidden or _read_runs_code(raw) or is_data_descriptor(find_raw(type(kind), name)):
         owner_source = ConstantSource(owner.__qualname__, owner)
         return ItemSource(AttributeSource(owner_source, "__dict__"), name)
     return AttributeSource(class_source, name)
+
+
+def _may_be_set(owner: type, raw: Any) -> bool:
+    """Whether an attribute of a library's class is a setting, as ``Distribution._validate_args``."""
+    return bool(owner.__flags__ & _MADE_IN_PYTHON) and is_constant_value(raw)
+
+
+_MADE_IN_PYTHON = 1 << 9
+"""CPython's ``Py_TPFLAGS_HEAPTYPE``: others have the attributes that they were built with."""
 
 
 def _read_runs_code(raw: Any) -> bool:
@@ -89,7 +103,7 @@ def bind_attribute(
     """``type(raw).__get__(raw, receiver, kind)`` for what is found in a class; ``receiver`` an instance."""
     if isinstance(raw, WrittenAttribute):
         return raw.variable
-    _guard_called_module(evaluator, kind, name, raw)
+    _guard_named(evaluator, kind, owner, name, raw)
     if is_builtin_method(raw):
         guard_default(evaluator, kind, name, (owner, raw))
         return BoundDescriptorVariable(known_descriptor(evaluator, raw), raw, receiver)
@@ -107,13 +121,13 @@ def bind_attribute(
     return bind_to_class(evaluator, kind, owner, name, raw)
 
 
-def _guard_called_module(evaluator: Evaluator, kind: type, name: str, raw: Any) -> None:
-    """Guard what a library's module runs when it is called, which users may replace."""
-    if name not in _CALLED or not issubclass(kind, torch.nn.Module):
+def _guard_named(evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any) -> None:
+    """Guard what users may replace in a library's class: what their own code names, what modules run."""
+    if not is_library_module(module_of(kind)) or find_raw(kind, name) is not raw:
         return
-    if is_library_module(module_of(kind)) and find_raw(kind, name) is raw:
-        source = AttributeSource(ConstantSource(kind.__qualname__, kind), name)
-        evaluator.guard(source, IsObject(raw))
+    is_named = not evaluator.globals.trusted and owner.__flags__ & _MADE_IN_PYTHON
+    if is_named or name in _CALLED and issubclass(kind, torch.nn.Module):
+        evaluator.guard(_guarded_source(kind, owner, name, raw), IsObject(raw))
 
 
 _CALLED = ("__call__", "forward")
@@ -140,6 +154,7 @@ def bind_to_class(evaluator: Evaluator, kind: type, owner: type, name: str, raw:
     if type(raw) is types.ClassMethodDescriptorType:
         guard_undefined(evaluator, kind, name, owner)
         return BuiltinClassMethodVariable(kind, raw)
+    _guard_named(evaluator, kind, owner, name, raw)
     source = class_attribute_source(kind, owner, name, raw)
     if _read_runs_code(raw):
         guard_undefined(evaluator, kind, name, owner)
