@@ -1,6 +1,7 @@
 """Calls that make a tensor another view of its memory: ``x.squeeze_()``, ``x.t_()``, ``x.resize_(2)``.
 
-The graph takes such a call of a tensor from outside for its counterpart that gives a view, which the tensor's
+``detach_`` of what the graph computes is ``detach``, whose result the variable stands for from then on.
+So is such a call of a tensor from outside its counterpart that gives a view, which the tensor's
 variable stands for from then on.  Behind the graph the caller's object is changed by the program's own call.
 The graph is given a view made before, so that neither backward nor a number read later sees the change.
 """
@@ -11,7 +12,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from weft_guards import AttributeSource, IsObject
@@ -62,6 +63,11 @@ def changed_in_place(
         return None
     if isinstance(tensor, TensorVariable) and tensor.node in evaluator.graph.new_leaves:
         raise Unsupported(_KIND, f"{name} of a new leaf")
+    if name == "detach_" and _is_computed(evaluator, tensor):
+        detached = evaluator.graph.call_method(evaluator, "detach", tensor, [], {})
+        assert isinstance(detached, TensorVariable)
+        tensor.node, tensor.fake = detached.node, detached.fake
+        return tensor
     if fake.requires_grad and (name == "detach_" or not torch.is_grad_enabled()):
         raise Unsupported(_KIND, f"{name} of a tensor with a history")
     given = [row for row in evaluator.graph.given if row[0] == getattr(tensor, "source", None)]
@@ -82,6 +88,18 @@ def changed_in_place(
     tensor.node, tensor.fake = view.node, view.fake
     evaluator.side_effects.change_layout(LayoutChange(tensor, name, own, counts))
     return tensor
+
+
+def _is_computed(evaluator: Evaluator, tensor: Variable) -> TypeGuard[TensorVariable]:
+    """Whether a tensor with a history is the graph's own, without hooks, and no view: autograd detaches none."""
+    if type(tensor) is not TensorVariable or evaluator.graph.is_in_region:
+        return False
+    is_regional = tensor.is_regional or tensor.element is not None
+    if is_regional or any(tensor.fake is known for _, _, known in evaluator.graph.given):
+        return False
+    if tensor.fake.grad_fn is None or evaluator.graph.hooks.are_on(tensor):
+        return False
+    return not tensor.fake._is_view()
 
 
 def _require_alone(evaluator: Evaluator, name: str, fake: torch.Tensor) -> None:

@@ -58,6 +58,10 @@ class TensorHooks:
         self._tensors: dict[tuple[int, int], HookedTensor] = {}  # by the fake and its version
         self._unsettled: frozenset[int] = frozenset()  # leaves whose gradients are being computed
 
+    def are_on(self, tensor: TensorVariable) -> bool:
+        """Whether a tensor has had hooks, which stay where they were put."""
+        return any(hooked.tensor is tensor for hooked in self._tensors.values())
+
     @contextmanager
     def running(self, leaves: Iterable[TensorVariable]) -> Iterator[None]:
         """While a hook runs: eager has given some of ``leaves`` their gradients, and others not."""
