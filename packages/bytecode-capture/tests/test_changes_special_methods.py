@@ -1,7 +1,11 @@
 """What changes in special methods, attribute hooks and checks of classes between two calls."""
 
+import copy
+
 import pytest
+import torch
 from changes import check, collected
+from weft_bytecode_capture import compile_frames
 
 case, CASES = collected()
 
@@ -551,6 +555,52 @@ def manager_of_a_class():
             return x * k
 
     return f, lambda: setattr(A, "__enter__", lambda self: 3.0)
+
+
+def outcome(function, *values):
+    try:
+        return function(*values)
+    except (TypeError, AttributeError) as error:
+        return str(error)
+
+
+COMES_AND_GOES = {
+    "__getattr__": (lambda o: hasattr(o, "zz"), lambda o, name: 5),
+    "__call__": (lambda o: callable(o), lambda o: 5),
+    "__contains__": (lambda o: outcome(lambda: 1 in o), lambda o, value: True),
+    "__index__": (lambda o: outcome(lambda: [1, 2][o]), lambda o: 1),
+    "__float__": (lambda o: outcome(float, o), lambda o: 5.0),
+    "__neg__": (lambda o: outcome(lambda: -o), lambda o: 5),
+    "__setitem__": (lambda o: outcome(lambda: o.__setitem__(0, 1)), lambda o, key, value: None),
+    "__iter__": (lambda o: outcome(lambda: [*o]), lambda o: iter([1])),
+    "__getitem__": (lambda o: outcome(lambda: list(reversed(o))), lambda o, key: key),
+    "__reversed__": (lambda o: outcome(lambda: list(reversed(o))), lambda o: iter([1])),
+    "__init__": (lambda o: len(vars(type(o)())), lambda o: setattr(o, "a", 1)),
+    "__class_getitem__": (lambda o: outcome(lambda: type(o)[int]), classmethod(lambda c, key: 3)),
+    "__copy__": (lambda o: isinstance(copy.copy(o), int), lambda o: 5),
+    "__hash__": (lambda o: outcome(lambda: len({o: 1})), None),
+}
+
+
+@pytest.mark.parametrize("name", COMES_AND_GOES)
+def test_a_special_method_comes_and_goes(name):
+    question, method = COMES_AND_GOES[name]
+
+    class A:
+        pass
+
+    a = A()
+
+    def f(x):
+        return x + 1, question(a)
+
+    compiled = compile_frames(f, lambda graph_module, inputs: graph_module.forward)
+    for is_there in (True, False, True, False):
+        if is_there:
+            setattr(A, name, method)
+        else:
+            delattr(A, name)
+        assert compiled(torch.ones(1))[1] == f(torch.ones(1))[1], is_there
 
 
 @pytest.mark.parametrize("make", CASES, ids=lambda make: make.__name__)

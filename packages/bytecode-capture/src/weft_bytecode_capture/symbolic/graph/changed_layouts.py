@@ -91,7 +91,7 @@ def changed_in_place(
 
 
 def _is_computed(evaluator: Evaluator, tensor: Variable) -> TypeGuard[TensorVariable]:
-    """Whether a tensor with a history is the graph's own, without hooks, and no view: autograd detaches none."""
+    """Whether a tensor with a history is the graph's own, without hooks and no view: none is detached."""
     if type(tensor) is not TensorVariable or evaluator.graph.is_in_region:
         return False
     is_regional = tensor.is_regional or tensor.element is not None

@@ -84,7 +84,7 @@ def _call_function_ex(evaluator: FrameEvaluator, instruction: DecodedInstruction
     mapping = evaluator.stack.pop() if has_mapping else None
     sequence = evaluator.pop()
     function, receiver = _pop_callee(evaluator)
-    if has_no_elements(sequence):
+    if has_no_elements(evaluator, sequence):
         label, kind = function_label(evaluator, function), name_in_c(sequence.python_type())
         text = f"{label}() argument after * must be an iterable, not {kind}"
         evaluator.raise_error(TypeError, text)

@@ -16,6 +16,7 @@ from ..models.functions.bound_methods import BoundMethodVariable
 from ..models.functions.python_functions import FunctionVariable
 from ..models.objects.user_objects import UserObjectVariable
 from ..variables.base import Variable
+from ..variables.class_guards import guard_absent
 from ..variables.constant import ConstantVariable
 from ..variables.missing_methods import name_in_c, require_method
 from ..variables.python_protocols import find_raw
@@ -84,19 +85,24 @@ def _add_by_method(evaluator: FrameEvaluator, instruction: DecodedInstruction) -
     evaluator.call_method(_target(evaluator, instruction), _METHODS[instruction.name], value)
 
 
-def has_no_elements(value: Variable) -> bool:
+def has_no_elements(evaluator: FrameEvaluator, value: Variable) -> bool:
     """Whether a constant or an instance of a class of Python's can't be iterated."""
     if not value.is_constant() and not isinstance(value, UserObjectVariable):
         return False
     kind = value.python_type()
-    return all(find_raw(kind, name) is None for name in ("__iter__", "__getitem__"))
+    names = ("__iter__", "__getitem__")
+    if any(find_raw(kind, name) is not None for name in names):
+        return False
+    for name in names:
+        guard_absent(evaluator, kind, name)
+    return True
 
 
 @handles("LIST_EXTEND")
 def _list_extend(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> None:
     """``[*a]``: of what has no elements CPython says so in other words than ``list.extend``."""
     value = evaluator.pop()
-    if has_no_elements(value):
+    if has_no_elements(evaluator, value):
         kind = name_in_c(value.python_type())
         evaluator.raise_error(TypeError, f"Value after * must be an iterable, not {kind}")
     evaluator.call_method(_target(evaluator, instruction), "extend", value)

@@ -12,6 +12,7 @@ from typing import Any
 from ...unsupported import Unsupported
 from ..protocol import Evaluator
 from .base import Variable
+from .class_guards import guard_absent
 from .python_protocols import is_made_by_statement, module_of
 
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -49,6 +50,8 @@ def require_method(evaluator: Evaluator, value: Variable, name: str) -> None:
         return
     if issubclass(kind, _BUFFERS) and name in _OF_TEXTS:
         return
+    for one in names:
+        guard_absent(evaluator, kind, one)
     if issubclass(kind, type) and name == "__getitem__":
         _require_generic(evaluator, getattr(value, "value", None))
     elif name == "__delitem__" and not (is_made_by_statement(kind) or hasattr(kind, "__len__")):
@@ -61,6 +64,7 @@ def _require_generic(evaluator: Evaluator, kind: Any) -> None:
     if not isinstance(kind, type) or kind is type:
         return
     if evaluator.state.find_in_type(kind, "__class_getitem__") is None:
+        guard_absent(evaluator, kind, "__class_getitem__")
         evaluator.raise_error(TypeError, f"type {kind.__name__!r} is not subscriptable")
 
 

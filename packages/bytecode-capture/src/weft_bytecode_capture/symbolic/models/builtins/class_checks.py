@@ -16,11 +16,12 @@ from ....unsupported import Unsupported
 from ...policy import is_library_module, is_of_library
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.class_guards import guard_order
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import find_raw, module_of, resolution_order
 from ..objects.class_attributes import (
     bind_attribute,
-    guard_order,
+    guard_default,
     is_builtin_descriptor,
     is_property,
 )
@@ -84,6 +85,7 @@ def _by_metaclass(
     metaclass = type(kinds.value)
     found = evaluator.state.find_in_type(metaclass, name)
     if found is None or not isinstance(found[1], types.FunctionType):
+        guard_default(evaluator, metaclass, name, found)
         return None
     if is_of_library(found[1].__module__):
         return None

@@ -10,6 +10,7 @@ from typing import Any
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.class_guards import guard_absent
 from ...variables.constant import ConstantVariable
 from ...variables.missing_methods import require_method
 from ...variables.python_protocols import is_callable, pure_call
@@ -32,6 +33,7 @@ from ..numbers.symbolic_range import (
     symbolic_range,
 )
 from ..numbers.tensor_number import truth_in_tensor
+from ..objects.class_attributes import guard_found
 from ..objects.classes import super_variable
 from ..objects.user_objects import UserObjectVariable
 from ..table import model, models
@@ -206,6 +208,7 @@ def _reversed(evaluator: Evaluator, iterable: Variable, /) -> Variable:
     if not isinstance(iterable, (ListVariable, TupleVariable, ConstantVariable, DictVariable)):
         found = evaluator.state.find_in_type(iterable.python_type(), "__reversed__")
         if found is None:
+            guard_absent(evaluator, iterable.python_type(), "__reversed__")
             return _reversed_by_index(evaluator, iterable)
         return iterable.call_method(evaluator, "__reversed__", [], {})
     if isinstance(iterable, SymbolicRangeVariable):
@@ -224,8 +227,11 @@ def _reversed(evaluator: Evaluator, iterable: Variable, /) -> Variable:
 def _reversed_by_index(evaluator: Evaluator, sequence: Variable) -> Variable:
     """An iterator over ``sequence[len - 1]`` down to ``sequence[0]``."""
     kind = sequence.python_type()
-    if evaluator.state.find_in_type(kind, "__getitem__") is None:
+    found = evaluator.state.find_in_type(kind, "__getitem__")
+    if found is None:
+        guard_absent(evaluator, kind, "__getitem__")
         evaluator.raise_error(TypeError, f"{kind.__name__!r} object is not reversible")
+    guard_found(evaluator, kind, found[0], "__getitem__", found[1])
     positions = iter(range(sequence.length(evaluator) - 1, -1, -1))
 
     def step(evaluator: Evaluator) -> Variable | None:

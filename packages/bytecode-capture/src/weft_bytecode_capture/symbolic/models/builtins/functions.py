@@ -16,6 +16,7 @@ from ...._torch import TRACING_QUERIES
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.class_guards import guard_absent
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import hashed_key
 from ...variables.missing_methods import require_method
@@ -40,7 +41,7 @@ from ..numbers.later_numbers import FUNCTIONS_OF_FLOATS, float_of_later
 from ..numbers.signs import is_extreme_positive
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.tensor_number import number_by
-from ..objects.class_attributes import attribute_names, guard_absent
+from ..objects.class_attributes import attribute_names, guard_found
 from ..objects.classes import ClassVariable
 from ..objects.user_objects import UserObjectVariable, instance_hash
 from ..table import model, models
@@ -98,9 +99,12 @@ def _dir(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
 
 @model(callable)
 def _callable(evaluator: Evaluator, value: Variable, /) -> Variable:
-    answer = is_callable(value)
+    answer, kind = is_callable(value), value.python_type()
+    found = evaluator.state.find_in_type(kind, "__call__")
     if not answer:
-        guard_absent(evaluator, value.python_type(), "__call__")
+        guard_absent(evaluator, kind, "__call__")
+    elif found is not None:
+        guard_found(evaluator, kind, found[0], "__call__", found[1])
     return ConstantVariable(answer)
 
 

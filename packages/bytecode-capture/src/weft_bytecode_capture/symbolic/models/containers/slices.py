@@ -14,6 +14,7 @@ from ...graph.storages import Tensor
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
+from ...variables.class_guards import guard_absent
 from ...variables.operations import compare_sequences
 from ...variables.python_protocols import find_raw, no_attribute
 from ..builtins.methods import method_of
@@ -31,6 +32,7 @@ def index_value(evaluator: Evaluator, key: Variable, what: str | None = None) ->
             return int(key.call_method(evaluator, "__index__", [], {}).as_constant())
         raise Unsupported("subscript that the graph computes", f"{what}[{key!r}]")
     if find_raw(kind, "__index__") is None:
+        guard_absent(evaluator, kind, "__index__")
         if what is None:
             message = _NO_INDEX.format(kind.__name__)
         elif what == "slice":

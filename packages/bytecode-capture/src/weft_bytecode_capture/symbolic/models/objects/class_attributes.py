@@ -11,8 +11,6 @@ import torch
 from weft_guards import (
     AttributeSource,
     ConstantSource,
-    DictContains,
-    HasAttribute,
     IsObject,
     ItemSource,
     LengthIs,
@@ -24,13 +22,13 @@ from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import is_constant_value
+from ...variables.class_guards import guard_absent, guard_undefined
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import (
     find_raw,
     is_data_descriptor,
     module_of,
     name_in_errors,
-    resolution_order,
 )
 from ..builtins.descriptors import BuiltinClassMethodVariable, known_descriptor
 from ..functions.bound_methods import BoundDescriptorVariable, BoundMethodVariable
@@ -126,7 +124,7 @@ def _guard_named(evaluator: Evaluator, kind: type, owner: type, name: str, raw: 
     if not is_library_module(module_of(kind)) or find_raw(kind, name) is not raw:
         return
     is_named = not evaluator.globals.trusted and owner.__flags__ & _MADE_IN_PYTHON
-    if is_named or name in _CALLED and issubclass(kind, torch.nn.Module):
+    if is_named or (name in _CALLED and issubclass(kind, torch.nn.Module)):
         evaluator.guard(_guarded_source(kind, owner, name, raw), IsObject(raw))
 
 
@@ -187,39 +185,6 @@ def is_builtin_descriptor(raw: Any) -> bool:
 def is_builtin_method(raw: Any) -> bool:
     """Whether an attribute of a class is a method written in C."""
     return isinstance(raw, (types.WrapperDescriptorType, types.MethodDescriptorType))
-
-
-def guard_absent(evaluator: Evaluator, kind: type, name: str) -> None:
-    """Guard that a class of the user's own still has no such attribute."""
-    if is_library_module(module_of(kind)) or find_raw(kind, name) is not None:
-        return
-    # its metaclass has it; what `__annotations__` gives is not asked for, since that runs code of the program
-    if find_raw(type(kind), name) is not None or hasattr(kind, name):
-        guard_undefined(evaluator, kind, name)
-    else:
-        source = ConstantSource(kind.__qualname__, kind)
-        evaluator.guard(source, HasAttribute(name, False))
-
-
-def guard_order(evaluator: Evaluator, kind: type) -> None:
-    """Guard that a class of the user's own keeps its bases, and these theirs."""
-    if len(resolution_order(kind)) > _ALONE and not is_library_module(module_of(kind)):
-        source = AttributeSource(ConstantSource(kind.__qualname__, kind), "__mro__")
-        evaluator.guard(source, IsObject(resolution_order(kind)))
-
-
-_ALONE = 2  # itself and ``object``
-
-
-def guard_undefined(evaluator: Evaluator, kind: type, name: str, owner: type | None = None) -> None:
-    """Guard that no class of the user's before ``owner`` in the resolution order defines the name."""
-    guard_order(evaluator, kind)
-    for base in resolution_order(kind):
-        if base is owner:
-            return
-        if name not in base.__dict__ and not is_library_module(module_of(base)):
-            source = AttributeSource(ConstantSource(base.__qualname__, base), "__dict__")
-            evaluator.guard(source, DictContains(name, False))
 
 
 def guard_found(evaluator: Evaluator, kind: type, owner: type, name: str, raw: Any) -> None:

@@ -26,6 +26,7 @@ from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import held_by_identity, register_predicate, register_wrapper
+from ...variables.class_guards import guard_absent, guard_order, guard_undefined
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import identity_key
 from ...variables.keys import HashedKey
@@ -47,9 +48,6 @@ from .class_attributes import (
     WrittenAttribute,
     bind_attribute,
     bind_to_class,
-    guard_absent,
-    guard_order,
-    guard_undefined,
     is_builtin_descriptor,
 )
 from .enumerations import find_member, guard_members
@@ -174,6 +172,7 @@ class ClassVariable(Variable):
                 evaluator, metaclass, fallback[0], "__getattr__", fallback[1], self
             )
             return method.call(evaluator, [ConstantVariable(name)], {})
+        guard_absent(evaluator, metaclass, "__getattr__")
         guard_absent(evaluator, self.value, name)
         return evaluator.raise_error(
             AttributeError,

@@ -27,7 +27,7 @@ from ..functions.python_functions import FunctionVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import model
 from ..torch.nn_module import ModuleInstanceVariable
-from .class_attributes import is_builtin_descriptor
+from .class_attributes import guard_default, is_builtin_descriptor
 from .classes import ClassVariable
 from .modules import ModuleVariable
 from .user_objects import UserObjectVariable
@@ -165,6 +165,7 @@ def _copied_instance(
     for name in _HOOKS:
         found = evaluator.state.find_in_type(value.kind, name)
         if found is None or is_builtin_descriptor(found[1]):
+            guard_default(evaluator, value.kind, name, found)
             continue
         if not any(untagged(found[1]) is function for function in _OF_MODULES):
             raise Unsupported("copy of a value", f"{value!r}, by its {name}")

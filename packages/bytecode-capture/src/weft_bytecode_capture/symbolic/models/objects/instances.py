@@ -15,6 +15,7 @@ from ....sources import ConvertedSource
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
+from ...variables.class_guards import guard_absent
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import are_silent
 from ...variables.operations import is_same_object
@@ -32,7 +33,12 @@ from ..containers.sequences import ListVariable, TupleVariable
 from ..containers.sets import SetVariable
 from ..libraries.random_generators import GENERATOR, GeneratorStateVariable
 from ..table import model, model_of, models
-from .class_attributes import bind_attribute, bind_to_class, is_builtin_descriptor
+from .class_attributes import (
+    bind_attribute,
+    bind_to_class,
+    guard_default,
+    is_builtin_descriptor,
+)
 from .classes import ClassVariable
 from .user_objects import UserObjectVariable
 
@@ -91,6 +97,7 @@ def new_instance(
             evaluator, type(kind), found[0], "__call__", found[1], class_variable
         )
         return method.call(evaluator, arguments, keywords)
+    guard_default(evaluator, type(kind), "__call__", found)
     return instantiate(evaluator, kind, arguments, keywords)
 
 
@@ -120,6 +127,7 @@ def instantiate(
     start = evaluator.state.find_in_type(made, "__init__")
     assert start is not None
     if start[0] is object and make[0] is object:
+        guard_default(evaluator, made, "__init__", start)
         return instance
     method = bind_attribute(evaluator, made, start[0], "__init__", start[1], instance)
     result = method.call(evaluator, arguments, keywords)
@@ -140,6 +148,7 @@ def allocate(evaluator: Evaluator, kind: type, content: Variable | None = None) 
         raise Unsupported("construction of an instance", kind.__qualname__)
     if evaluator.state.find_in_type(kind, "__del__") is not None:
         raise Unsupported("instance with a finalizer", kind.__qualname__)
+    guard_absent(evaluator, kind, "__del__")
     if base in _PLAIN:
         return UserObjectVariable(kind)
     if base in _IMMUTABLE:

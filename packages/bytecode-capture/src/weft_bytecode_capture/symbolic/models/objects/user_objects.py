@@ -24,6 +24,7 @@ from ...captured_exception import CapturedException
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Variable, unhashable
 from ...variables.builder import register_predicate
+from ...variables.class_guards import guard_absent
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import entry_key, hashed_key, identity_key, is_silent
 from ...variables.keys import HashedKey, InstanceKey
@@ -42,7 +43,6 @@ from .class_attributes import (
     bind_attribute,
     bind_to_class,
     class_attribute_source,
-    guard_absent,
     guard_default,
     guard_found,
     is_builtin_descriptor,
@@ -102,7 +102,10 @@ class UserObjectVariable(InstanceProtocols):
             )
             return method.call(evaluator, [ConstantVariable(name)], {})
         except CapturedException as error:
-            if fallback is None or not issubclass(error.exception.python_type(), AttributeError):
+            if not issubclass(error.exception.python_type(), AttributeError):
+                raise
+            if fallback is None:
+                guard_absent(evaluator, self.kind, "__getattr__")
                 raise
         method = bind_attribute(evaluator, self.kind, fallback[0], "__getattr__", fallback[1], self)
         return method.call(evaluator, [ConstantVariable(name)], {})
@@ -284,7 +287,10 @@ class UserObjectVariable(InstanceProtocols):
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         owner, raw = evaluator.state.find_in_type(self.kind, "__hash__") or (object, None)
         equal = evaluator.state.find_in_type(self.kind, "__eq__")
+        guard_default(evaluator, self.kind, "__hash__", (owner, raw))
+        guard_default(evaluator, self.kind, "__eq__", equal)
         if raw is None:
+            guard_found(evaluator, self.kind, owner, "__hash__", raw)
             unhashable(evaluator, self)
         if owner is object and raw is not None and equal is not None and equal[0] is object:
             if self.source is not None:

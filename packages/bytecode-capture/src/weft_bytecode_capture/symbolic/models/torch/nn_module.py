@@ -31,12 +31,13 @@ from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_predicate
+from ...variables.class_guards import guard_absent
 from ..containers.mappings import DictVariable
 from ..containers.selections import selected_element
 from ..containers.slices import SliceVariable
 from ..iterators.builtin_iterators import SequenceIteratorVariable
 from ..iterators.rebuilding import advanced_iterator
-from ..objects.class_attributes import guard_absent, guard_default
+from ..objects.class_attributes import guard_default
 from ..objects.opaque import OpaqueVariable, RefusedVariable
 from ..objects.user_objects import UserObjectVariable
 
