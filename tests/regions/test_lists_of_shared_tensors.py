@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import weft
 
 from .regions_kept import regions_in
 
@@ -266,6 +267,20 @@ def test_what_others_have_is_not_copied(function: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("function", KEPT, ids=lambda f: f.__name__)
 def test_what_nobody_else_writes_is_a_row(function: Callable[..., Any]) -> None:
     assert regions_in(function, CALLS)[-1] == [1]
+
+
+def test_rows_at_places_that_data_chooses_are_the_arguments() -> None:
+    """A copy is as good where they are stacked, and not where the list is returned."""
+
+    def chosen(x: Tensor, places: Tensor, stacked: bool) -> Any:
+        rows = [x[int(k)] for k in places]
+        return torch.stack(rows) if stacked else rows
+
+    compiled = weft.compile(chosen, backend="eager")
+    x, places = torch.arange(18.0).view(6, 3), torch.arange(24) % 5
+    assert torch.equal(compiled(x, places, True), chosen(x, places, True))
+    compiled(x, places, False)[1].zero_()
+    assert x[1].sum() == 0
 
 
 def test_in_inference_mode() -> None:

@@ -146,6 +146,8 @@ class RowSharing:
         """
         for buffer, item in rows:
             self._aliases.note_view(self._place, buffer, item)
+            if item.element is not None:  # eager's is a view
+                self._aliases.note_view(self._place, buffer, item.element.place[0])
             state = self._states.get(storage_identity(item.fake))
             if state is not None:
                 self._aliases.note_view(self._place, buffer, state.start)
@@ -160,7 +162,8 @@ class RowSharing:
         storage = storage_identity(buffer.fake)
         others = {storage_identity(other.fake) for other, _ in rows if other is not buffer}
         states = {other for other in self._states if self._may_be(storage, other)}
-        is_old = self._is_old(storage_identity(item.fake))
+        seen = item if item.element is None else item.element.place[0]
+        is_old = self._is_old(storage_identity(seen.fake))
         if not states and not is_old and not any(self._may_be(storage, s) for s in others):
             return None
         if any(self._changes_rows(storage, states, written) for written in self._written):
