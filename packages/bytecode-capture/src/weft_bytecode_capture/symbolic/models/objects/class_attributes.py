@@ -11,6 +11,7 @@ import torch
 from weft_guards import (
     AttributeSource,
     ConstantSource,
+    DictContains,
     IsObject,
     ItemSource,
     LengthIs,
@@ -22,13 +23,14 @@ from ...policy import is_library_module
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.builder import is_constant_value
-from ...variables.class_guards import guard_absent, guard_undefined
+from ...variables.class_guards import guard_absent, guard_order, guard_undefined
 from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import (
     find_raw,
     is_data_descriptor,
     module_of,
     name_in_errors,
+    resolution_order,
 )
 from ..builtins.descriptors import BuiltinClassMethodVariable, known_descriptor
 from ..functions.bound_methods import BoundDescriptorVariable, BoundMethodVariable
