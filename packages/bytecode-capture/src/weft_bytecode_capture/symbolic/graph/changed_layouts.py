@@ -63,7 +63,7 @@ def changed_in_place(
         return None
     if isinstance(tensor, TensorVariable) and tensor.node in evaluator.graph.new_leaves:
         raise Unsupported(_KIND, f"{name} of a new leaf")
-    if name == "detach_" and _is_computed(evaluator, tensor):
+    if name == "detach_" and _is_computed(tensor, evaluator):
         detached = evaluator.graph.call_method(evaluator, "detach", tensor, [], {})
         assert isinstance(detached, TensorVariable)
         tensor.node, tensor.fake = detached.node, detached.fake
@@ -90,7 +90,7 @@ def changed_in_place(
     return tensor
 
 
-def _is_computed(evaluator: Evaluator, tensor: Variable) -> TypeGuard[TensorVariable]:
+def _is_computed(tensor: Variable | None, evaluator: Evaluator) -> TypeGuard[TensorVariable]:
     """Whether a tensor with a history is the graph's own, without hooks and no view: none is detached."""
     if type(tensor) is not TensorVariable or evaluator.graph.is_in_region:
         return False
