@@ -62,6 +62,11 @@ def run(mode, gradients):
         return {name: looks(call(x.requires_grad_(gradients), y, i)) for name, call in CALLS.items()}
 
 
+mode = RememberingFakeMode()
+x = mode.from_tensor(torch.randn(6, 6), static_shapes=True)
+with mode, torch.no_grad():
+    F.layer_norm(x, (6,))
+assert "torch.distributed.tensor" not in sys.modules  # which torch's rule loads outside of modes
 found = [run(RememberingFakeMode(), gradients) for gradients in (False, True)]
 assert "torch._dynamo" not in sys.modules
 known = [run(FakeTensorMode(), gradients) for gradients in (False, True)]

@@ -88,7 +88,8 @@ class NodeRecorder(DispatchMode):
     ) -> torch.fx.Node:
         """Append one call of ``target`` on nodes, whose result is ``value``."""
         name = base_name(target) if isinstance(target, OpOverload) else None
-        node = self.graph.create_node("call_function", target, args, kwargs, name)
+        node = self.graph.create_node("call_function", target, name=name)
+        node.args, node.kwargs = args, kwargs  # given to a new one, torch looks for symbols in them
         node.meta["val"] = value
         if self.provenance is not None:
             for key in _PROVENANCE:

@@ -486,7 +486,8 @@ class AtenRecorder(DispatchMode):
             )
             args = args[:1]
         name = base_name(func) if isinstance(func, OpOverload) else None
-        node = self.graph.create_node("call_function", func, args, kwargs, name)
+        node = self.graph.create_node("call_function", func, name=name)
+        node.args, node.kwargs = args, kwargs  # given to a new one, torch looks for symbols in them
         node.meta["val"] = value
         if self.with_gradients and not self._records_gradients(func):
             node.meta["gradients_disabled"] = True

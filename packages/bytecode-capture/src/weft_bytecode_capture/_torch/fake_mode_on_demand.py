@@ -202,8 +202,8 @@ class FakeModeOnDemand(FakeTensorMode):
     ) -> Any:
         """What torch computes of an operator on fakes, which reads settings of its compiler."""
         kwargs = kwargs or {}
-        if func in _VIEWS and COMPILER not in sys.modules and not kwargs:
-            return _VIEWS[func](self, func, *args)
+        if func in _DIRECTLY and COMPILER not in sys.modules and not (kwargs or _is_known(args[0])):
+            return _DIRECTLY[func](self, func, *args)
         if func in _DIRECT and not kwargs and any(map(_is_symbolic, args)):
             return _view(self, func, *args)
         if COMPILER not in sys.modules:
@@ -268,6 +268,11 @@ def _is_symbolic(argument: Any) -> bool:
     return isinstance(argument, FakeTensor) and bool(argument._has_symbolic_sizes_strides)
 
 
+def _is_known(argument: Any) -> bool:
+    """Whether the value of a fake tensor is known, and so may be what is computed of it."""
+    return isinstance(argument, FakeTensor) and argument.constant is not None
+
+
 def _view(
     mode: FakeModeOnDemand, operator: OpOverload, tensor: FakeTensor, *arguments: Any
 ) -> FakeTensor:
@@ -279,11 +284,10 @@ def _view(
     return made
 
 
-def _select(mode: FakeModeOnDemand, operator: OpOverload, *arguments: Any) -> FakeTensor:
-    """What torch's rule gives; where a mode asks for its view, torch imports no classes of tensors for it."""
-    with mode:
-        selected: FakeTensor = op_implementations_dict[operator](mode, operator, *arguments)
-    return selected
+def _by_rule(mode: FakeModeOnDemand, operator: OpOverload, *arguments: Any) -> Any:
+    """What torch's rule gives; where a mode asks for what it calls, torch imports no classes of tensors."""
+    with references_as_they_are(), mode:
+        return op_implementations_dict[operator](mode, operator, *arguments)
 
 
 _COMPOSED = "torch._higher_order_ops.utils"
@@ -296,12 +300,11 @@ _DETACH = torch.ops.aten.detach.default
 _DIRECT = frozenset({_AS_STRIDED, _DETACH, torch.ops.aten.alias.default})
 """Views whose kernels for the meta device take symbols."""
 
-_SELECT = torch.ops.aten.select.int
-_VIEWS: dict[OpOverload, Callable[..., FakeTensor]] = {_AS_STRIDED: _view, _DETACH: _view}
-"""Operators that fakes of inputs and loops need, as torch's mode computes them, without its settings."""
+_DIRECTLY: dict[OpOverload, Callable[..., Any]] = {_AS_STRIDED: _view, _DETACH: _view}
+"""Operators that fakes of inputs, loops and layers need, as torch computes them, without its settings."""
 
-if _SELECT in op_implementations_dict:
-    _VIEWS[_SELECT] = _select
+_BY_RULES = torch.ops.aten.select.int, torch.ops.aten.native_layer_norm.default
+_DIRECTLY |= {operator: _by_rule for operator in _BY_RULES if operator in op_implementations_dict}
 
 
 def made_environment(mode: FakeTensorMode) -> ShapeEnv | None:

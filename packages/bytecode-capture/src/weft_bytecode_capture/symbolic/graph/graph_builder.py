@@ -69,7 +69,7 @@ from .new_leaves import NewLeaves
 from .node_calls import run_call
 from .operator_warnings import note_warnings, warnings_of_python
 from .optional_gradients import OptionalGradients
-from .placeholder_names import readable_name
+from .placeholder_names import free_name, readable_name
 from .present_values import PresentValues
 from .purity import is_data_of, is_idle
 from .refused_calls import break_kind, refuse_by_arguments, require_dense
@@ -252,9 +252,7 @@ class GraphBuilder:
         fake = self._fake(evaluator, tensor, source)
         evaluator.guard(source, IsObject(tensor, weak=True))
         self.given.append((source, tensor, fake))
-        target = readable_name(source)
-        while hasattr(self.root, target):
-            target += "_"
+        target = free_name(source, self.root)
         if isinstance(tensor, torch.nn.Parameter):
             self.root.register_parameter(target, tensor)
         else:
@@ -567,7 +565,8 @@ class GraphBuilder:
         keywords: dict[str, Any],
     ) -> torch.fx.Node:
         """A node where the graph stands, with the line that it comes from."""
-        node = self.graph.create_node(kind, target, arguments, keywords)
+        node = self.graph.create_node(kind, target)
+        node.args, node.kwargs = arguments, keywords  # given to a new one, torch looks for symbols
         evaluator.state.aliases.note_node(node, self.is_in_region)
         if is_data_of(node):
             self.taken_as_data |= storages(node_values(node.all_input_nodes))
