@@ -158,9 +158,13 @@ def leaving_transforms(graph: torch.fx.Graph) -> Iterator[None]:
 
 def copy_all(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Copy the second of each pair to the first, of which autograd isn't told, in few calls."""
-    if pairs:
-        targets, values = zip(*pairs, strict=True)
-        with torch.no_grad():
+    lazy = [pair for pair in pairs if pair[0].is_conj() or pair[0].is_neg()]
+    plain = [pair for pair in pairs if not (pair[0].is_conj() or pair[0].is_neg())]
+    with torch.no_grad():
+        for target, value in lazy:  # torch writes to no list with such a tensor
+            target.copy_(value)
+        if plain:
+            targets, values = zip(*plain, strict=True)
             torch._foreach_copy_(targets, values)
 
 
