@@ -303,7 +303,6 @@ def test_generators_and_seeds_break_nothing(function, around):
 KINDS = {
     "seed_between": "state of a random number generator",
     "state_kept": "state of a random number generator",
-    "detached_in_place": "change of a tensor's metadata",
     "requires_grad_off": "change of requires_grad",
 }
 
@@ -320,8 +319,9 @@ def test_gradients_without_breaks(function):
     assert not capture(function)(torch.ones(2, 3)).breaks
 
 
-def test_in_place_detachment_of_what_has_no_history_is_in_the_graph():
-    with torch.no_grad():
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_in_place_detachment_is_in_the_graph(with_gradients):
+    with torch.set_grad_enabled(with_gradients):
         found = capture(detached_in_place)(torch.ones(2, 3))
     assert len(found.graphs) == 1
     assert not found.breaks

@@ -16,7 +16,7 @@ def readable_name(source: Source) -> str:
     """An identifier that says where a tensor was found, much as the program writes it."""
     words = _NOISE.sub(" ", source.name()).split()
     name = "_".join(words).lower()
-    is_name = name.isidentifier() and not keyword.iskeyword(name)
+    is_name = name.isidentifier() and not keyword.iskeyword(name) and name != "self"  # of the graph
     return name if is_name else f"tensor_{name}"
 
 

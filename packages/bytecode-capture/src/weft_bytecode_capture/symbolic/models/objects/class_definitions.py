@@ -179,10 +179,9 @@ def _makes_plainly(metaclass: Any) -> bool:
     return type in order and not any(name in vars(kind) for kind in own for name in _MAKING)
 
 
-_MAKING = (
-    "__new__", "__init__", "__call__", "__prepare__", "mro", "__del__", "__eq__", "__hash__",
-    "__getattribute__", "__setattr__", "__instancecheck__", "__subclasscheck__",
-)  # fmt: skip
+_MAKES = ("__new__", "__init__", "__call__", "__prepare__", "mro", "__del__")
+_LOOKS = ("__eq__", "__hash__", "__getattribute__", "__setattr__", "__instancecheck__")
+_MAKING = (*_MAKES, *_LOOKS, "__subclasscheck__")
 """What asks the metaclass where a class is made, compared or looked up."""
 
 
