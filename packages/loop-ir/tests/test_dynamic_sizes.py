@@ -27,6 +27,17 @@ def test_numbers_that_sizes_determine_are_computed_in_the_kernel() -> None:
         torch.testing.assert_close(weft_loop_ir.evaluate(schedule, [x])[0], function(x))
 
 
+def test_numbers_are_divided_by_zero_as_machines_do() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x * (x.shape[0] / (x.shape[1] - 2))
+
+    schedule = schedule_of(function, torch.randn(3, 5))
+    for size in ((3, 5), (3, 2)):
+        x = torch.randn(size)
+        expected = x * (torch.tensor(float(size[0])) / (size[1] - 2))
+        torch.testing.assert_close(weft_loop_ir.evaluate(schedule, [x])[0], expected)
+
+
 def test_a_library_call_takes_numbers_that_sizes_determine() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.renorm(x, 2.0, 0, x.shape[1] ** 0.5)

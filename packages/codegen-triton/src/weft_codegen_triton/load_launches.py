@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from weft_loop_ir import call_library, lies_in, settle
+from weft_loop_ir import call_library, lies_in, quotient, settle
 
 from weft_codegen_triton.errors import IndicesTooLarge
 from weft_codegen_triton.generated import PrintedProgram
@@ -95,7 +95,16 @@ def host_functions(
     host = printed.host
     modules = (torch, itertools, math)
     made = (torch.empty, torch.empty_strided, torch.zeros, torch.as_strided, empty_result)
-    ours = (bits_of_float, call_library, lies_in, settle, copy_memory, reserve, beside_recordings)
+    ours = (
+        bits_of_float,
+        quotient,
+        call_library,
+        lies_in,
+        settle,
+        copy_memory,
+        reserve,
+        beside_recordings,
+    )
     named: Any = (*modules, *made, *ours, IndicesTooLarge)
     namespace = {it.__name__: it for it in named} | {"uint8": torch.uint8, **host.objects}
     LaunchLoader(printed, device, namespace, load_functions or device.load).load()

@@ -115,6 +115,7 @@ from weft_loop_ir.schedule.iterations import trip_count as trip_count
 from weft_loop_ir.schedule.kernel_names import kernel_name as kernel_name
 from weft_loop_ir.schedule.rows_apart import rows_apart as rows_apart
 from weft_loop_ir.size_float import SizeFloat as SizeFloat
+from weft_loop_ir.size_float import quotient as quotient
 from weft_loop_ir.unsupported import Unsupported as Unsupported
 from weft_loop_ir.verify import VerificationError as VerificationError
 from weft_loop_ir.verify import verify as verify

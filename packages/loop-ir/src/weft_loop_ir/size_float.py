@@ -16,22 +16,35 @@ from weft_loop_ir.unsupported import Unsupported
 
 DIVISIONS = ("FloatTrueDiv", "IntTrueDiv")
 
+GRAPH_FUNCTIONS: dict[Any, str] = {
+    operator.add: "add",
+    operator.sub: "sub",
+    operator.mul: "mul",
+    operator.truediv: "truediv",
+    operator.pow: "pow",
+    operator.neg: "neg",
+    operator.abs: "abs",
+    math.sqrt: "sqrt",
+    torch.sym_sqrt: "sqrt",
+}
+"""The operations on numbers by the functions that a graph calls, to the names that :class:`SizeFloat` has."""
+
+
+def quotient(dividend: float, divisor: float) -> float:
+    """``dividend / divisor`` as machines divide: by zero too, infinite or NaN."""
+    if divisor:
+        return dividend / divisor
+    if not dividend or math.isnan(dividend):
+        return math.nan
+    return math.copysign(math.inf, dividend) * math.copysign(1.0, divisor)
+
+
 ARITHMETIC: dict[str, Callable[..., float]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "pow": operator.pow,
-    "neg": operator.neg,
-    "abs": operator.abs,
+    **{name: function for function, name in GRAPH_FUNCTIONS.items()},
+    "truediv": quotient,
     "sqrt": math.sqrt,
 }
-"""The operations on numbers, by the names that a :class:`SizeFloat` has for them."""
-
-GRAPH_FUNCTIONS: dict[Any, str] = {function: name for name, function in ARITHMETIC.items()} | {
-    torch.sym_sqrt: "sqrt"
-}
-"""The operations by the functions that a graph calls."""
+"""What the host program computes by a name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +84,7 @@ class SizeFloat:
         return tuple(operand for operand in self.operands if isinstance(operand, SizeFloat))
 
     def evaluate(self, numbers: Mapping[sympy.Symbol, Any]) -> float:
-        """The number for these sizes and floats, as Python computes it."""
+        """The number for these sizes and floats."""
         if self.is_passed:
             return float(numbers[self.leaf])
         if self.operation == "size":

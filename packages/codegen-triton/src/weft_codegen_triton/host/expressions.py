@@ -39,6 +39,7 @@ NUMBER = NumberSpelling(
     index=INDEX,
     operations={
         "pow": "({} ** {})",
+        "truediv": "quotient({}, {})",
         "abs": "abs({})",
         "sqrt": "math.sqrt({})",
     },
