@@ -18,6 +18,15 @@ def early_return(x):
     return x[places[:, 0]].sum() + x, "some"
 
 
+def written_behind_a_loop(x):
+    y, product = x.sin(), x
+    for _ in range(25):
+        product = product * 0.9
+        y = y + product
+    product **= 2
+    return product if y.sum() > 0 else {"all": product}
+
+
 def best(x):
     chosen = x[x > 0]
     values, _ = chosen.topk(min(3, chosen.shape[0]))
@@ -160,6 +169,12 @@ def test_what_differed_is_not_relied_on_again(function) -> None:
     captured = capture(function, options=OPTIONS)
     reports = [len(captured(x).reports) for _ in range(3) for x in calls()]
     assert sum(reports[-9:]) == 0
+
+
+def test_a_decision_behind_a_write_to_what_a_loop_gives() -> None:
+    captured = capture(written_behind_a_loop, options=OPTIONS)
+    for x in (torch.ones(3), -torch.ones(3)):
+        assert same(captured(x).result, written_behind_a_loop(x))
 
 
 def test_numbers_that_python_makes_are_used_in_graphs_too() -> None:

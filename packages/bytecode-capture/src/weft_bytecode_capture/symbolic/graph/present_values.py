@@ -125,7 +125,9 @@ class PresentValues:
         else:
             is_unknown = _is_drawn(node) or node.target in _LOOPS
             is_unknown |= not values.keys() >= set(node.all_input_nodes)
-            if is_unknown and not writes(node):
+            if is_unknown and writes(node):
+                raise _NotRun
+            if is_unknown:
                 return
             _require_harmless(node, values, outside)
             values[node] = self._result(node, values, outside)
