@@ -14,6 +14,7 @@ import weft_aot_autograd
 import weft_functionalize
 import weft_loop_ir
 from weft_bytecode_capture.symbolic.graph import graph_builder
+from weft_bytecode_capture.symbolic.graph.recovery import RunsAsWritten
 from weft_codegen_cpp import CppCodegen
 
 
@@ -129,21 +130,26 @@ def test_a_refusal_is_tried_without(monkeypatch, stage: str, program: str) -> No
 class FailingProgram:
     """A program of which each call raises."""
 
-    def __init__(self, program: Any) -> None:
+    def __init__(self, program: Any, error: Exception) -> None:
         self._program = program
+        self._error = error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)
 
     def __call__(self, *arguments: Any) -> Any:
-        raise KeyError("planted")
+        raise self._error
 
 
-def plant_in_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = CppCodegen.compile
-    monkeypatch.setattr(
-        CppCodegen, "compile", lambda *given, **named: FailingProgram(original(*given, **named))
-    )
+def plant_in_programs(
+    monkeypatch: pytest.MonkeyPatch, error: Exception = KeyError("planted")
+) -> None:
+    compiles = CppCodegen.compile
+
+    def failing(*given: Any, **named: Any) -> FailingProgram:
+        return FailingProgram(compiles(*given, **named), error)
+
+    monkeypatch.setattr(CppCodegen, "compile", failing)
 
 
 def plant_in_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +172,13 @@ def test_faults_that_eager_would_hide(monkeypatch, plants, program: str) -> None
     function, keywords = fresh(program)
     with pytest.warns(weft.WeftWarning, match=r"bytecode-capture failed .*planted"):
         torch.testing.assert_close(weft.compile(function, **keywords)(x), function(x))
+
+
+def test_a_call_that_a_graph_is_not_for_is_no_fault(monkeypatch) -> None:
+    x = torch.randn(4, 5)
+    plant_in_programs(monkeypatch, RunsAsWritten())
+    function, keywords = fresh("sizes")
+    torch.testing.assert_close(weft.compile(function, **keywords)(x), function(x))
 
 
 @each_stage

@@ -14,7 +14,7 @@ import torch
 
 from .. import _frame_hook
 from ..symbolic.frame_result import FrameInput
-from ..symbolic.graph.recovery import LeavesChanges, raised_by_hook
+from ..symbolic.graph.recovery import LeavesChanges, RunsAsWritten, raised_by_hook
 from ..symbolic.regions.decisions import ProgramPoint
 
 _CALLS_PER_EXCEPTION = 16
@@ -33,7 +33,7 @@ def run_as_written(
     """What a frame calls with its graph's error, its function and arguments, and what it has drawn.
 
     ``on_error(error, location)`` is told of errors that the program does not raise, where it is not None; but
-    not of memory that is not to be had, since eager may need less.
+    not of memory that is not to be had, since eager may need less, nor of a call that a graph is not for.
     """
 
     def run(
@@ -52,7 +52,7 @@ def run_as_written(
         for taken in drawn[-1:]:
             taken.take_back()
         result = function(*positional, *rest, **only_keyword, **named)
-        if on_error is not None and not _wants_memory(error):
+        if on_error is not None and not (isinstance(error, RunsAsWritten) or _wants_memory(error)):
             raised = GraphRaisedError(f"the program raises nothing, its graph {error!r}")
             raised.__cause__ = error
             on_error(raised, location)
