@@ -141,13 +141,11 @@ class FailingProgram:
         raise self._error
 
 
-def plant_in_programs(
-    monkeypatch: pytest.MonkeyPatch, error: Exception = KeyError("planted")
-) -> None:
+def plant_in_programs(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
     compiles = CppCodegen.compile
 
     def failing(*given: Any, **named: Any) -> FailingProgram:
-        return FailingProgram(compiles(*given, **named), error)
+        return FailingProgram(compiles(*given, **named), error or KeyError("planted"))
 
     monkeypatch.setattr(CppCodegen, "compile", failing)
 
