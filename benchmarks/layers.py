@@ -14,16 +14,14 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from benchmarks.warm_start import UNSET
+from benchmarks.warm_start import run_twice
 
 LAYERS = (4, 16, 32)
 MODELS = ("plain", "llama", "qwen", "gpt2", "bert")
@@ -123,25 +121,11 @@ def cold_and_warm(
     chosen: argparse.Namespace, name: str, layers: int, bytecode: str
 ) -> tuple[float, float, float]:
     """The same in a process with empty caches, and the sum of both in one that finds what it left."""
+    command = [sys.executable, "-m", "benchmarks.layers", name, "--worker", str(layers)]
+    options = {"train": chosen.train, "share": chosen.share, "peer": chosen.peer}
+    command += [f"--{option}" for option, given in options.items() if given]
     with tempfile.TemporaryDirectory() as folder:
-        environment = {key: value for key, value in os.environ.items() if key not in UNSET}
-        environment |= {"WEFT_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": bytecode}
-        environment["TORCHINDUCTOR_CACHE_DIR"] = folder
-        command = [sys.executable, "-m", "benchmarks.layers", name, "--worker", str(layers)]
-        options = {"train": chosen.train, "share": chosen.share, "peer": chosen.peer}
-        cold, warm = (
-            json.loads(
-                subprocess.run(
-                    command + [f"--{option}" for option, given in options.items() if given],
-                    env=environment,
-                    cwd=Path(__file__).parent.parent,
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                ).stdout.splitlines()[-1]
-            )
-            for _ in range(2)
-        )
+        cold, warm = run_twice(command, folder, bytecode, TORCHINDUCTOR_CACHE_DIR=folder)
     return *cold, sum(warm)
 
 

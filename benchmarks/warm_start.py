@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -49,26 +50,34 @@ def first_call(subject: Subject) -> float:
 UNSET = frozenset({"WEFT_STRICT", "PYTHONDONTWRITEBYTECODE"})
 
 
+def run_twice(command: list[str], folder: str, bytecode: str, **more: str) -> list[Any]:
+    """What two processes in a row print as their last line, JSON, which share the caches in ``folder``.
+
+    ``bytecode``: the folder of Python's files.  ``more``: variables of their environment.
+    """
+    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
+    environment |= {"WEFT_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": bytecode, **more}
+    return [
+        json.loads(
+            subprocess.run(
+                command,
+                env=environment,
+                cwd=Path(__file__).parent.parent,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.splitlines()[-1]
+        )
+        for _ in range(2)
+    ]
+
+
 def cold_and_warm(model: str, train: bool, bytecode: str) -> tuple[float, float]:
     """Seconds of the first calls of two processes in a row; ``bytecode``: the folder of Python's files."""
+    command = [sys.executable, "-m", "benchmarks.warm_start", model, "--worker"]
+    command += ["--train"] * train
     with tempfile.TemporaryDirectory() as folder:
-        environment = {name: value for name, value in os.environ.items() if name not in UNSET}
-        environment |= {"WEFT_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": bytecode}
-        command = [sys.executable, "-m", "benchmarks.warm_start", model, "--worker"]
-        command += ["--train"] * train
-        cold, warm = (
-            json.loads(
-                subprocess.run(
-                    command,
-                    env=environment,
-                    cwd=Path(__file__).parent.parent,
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                ).stdout.splitlines()[-1]
-            )
-            for _ in range(2)
-        )
+        cold, warm = run_twice(command, folder, bytecode)
     return cold, warm
 
 
