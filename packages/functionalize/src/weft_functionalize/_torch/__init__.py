@@ -158,13 +158,15 @@ def leaving_transforms(graph: torch.fx.Graph) -> Iterator[None]:
 
 def copy_all(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
     """Copy the second of each pair to the first, of which autograd isn't told, in few calls."""
-    lazy = [pair for pair in pairs if pair[0].is_conj() or pair[0].is_neg()]
-    plain = [pair for pair in pairs if not (pair[0].is_conj() or pair[0].is_neg())]
+    targets, values = [], []
     with torch.no_grad():
-        for target, value in lazy:  # torch writes to no list with such a tensor
-            target.copy_(value)
-        if plain:
-            targets, values = zip(*plain, strict=True)
+        for target, value in pairs:
+            if target.is_conj() or target.is_neg():  # torch writes to no list with such a tensor
+                target.copy_(value)
+            else:
+                targets.append(target)
+                values.append(value)
+        if targets:
             torch._foreach_copy_(targets, values)
 
 

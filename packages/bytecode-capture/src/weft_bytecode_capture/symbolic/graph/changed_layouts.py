@@ -1,8 +1,8 @@
 """Calls that make a tensor another view of its memory: ``x.squeeze_()``, ``x.t_()``, ``x.resize_(2)``.
 
-``detach_`` of what the graph computes is ``detach``, whose result the variable stands for from then on.
-So is such a call of a tensor from outside its counterpart that gives a view, which the tensor's
-variable stands for from then on.  Behind the graph the caller's object is changed by the program's own call.
+The graph takes such a call of a tensor from outside, and ``detach_`` of what it computes itself, for the
+counterpart that gives a view, which the tensor's variable stands for from then on.  Behind the graph the
+caller's object is changed by the program's own call.
 The graph is given a view made before, so that neither backward nor a number read later sees the change.
 """
 

@@ -79,9 +79,7 @@ class PresentValues:
                 except _Written as written:
                     self._copied.add(written.storage)
                     self._begin_again()
-        except (
-            Exception
-        ) as error:  # an operator's own, which it raises again where the program runs it
+        except Exception as error:  # an operator's own, which it raises where the program runs it
             raise_fault(error)
             self._ended = True
             self._values.clear()

@@ -5,7 +5,7 @@ Each gives None for what is left to eager: arguments that it refuses among them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -77,10 +77,7 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor | None:
-    if not _are_alike(sequences, padding_side):
-        return None
-    lengths = [each.shape[0] for each in sequences]
-    return _padded(sequences, max(lengths), batch_first, padding_value, padding_side)
+    return _padded(sequences, max, batch_first, padding_value, padding_side)
 
 
 def pad_sequence_of_data(
@@ -90,13 +87,14 @@ def pad_sequence_of_data(
     padding_side: str = "right",
 ) -> Tensor | None:
     """With lengths that data decides: which of them is the longest is not decided, but computed."""
-    if not _are_alike(sequences, padding_side):
-        return None
-    lengths = [each.shape[0] for each in sequences]
+    return _padded(sequences, _max_of_data, batch_first, padding_value, padding_side)
+
+
+def _max_of_data(lengths: list[int]) -> Any:
     longest = torch.tensor(lengths).max().item()
     for length in lengths:
         torch._check(longest >= length)
-    return _padded(sequences, longest, batch_first, padding_value, padding_side)
+    return longest
 
 
 def _are_alike(sequences: Sequence[Tensor], padding_side: str) -> bool:
@@ -117,11 +115,14 @@ def _are_alike(sequences: Sequence[Tensor], padding_side: str) -> bool:
 
 def _padded(
     sequences: Sequence[Tensor],
-    longest: Any,
+    longest_of: Callable[[list[int]], Any],
     batch_first: bool,
     padding_value: float,
     padding_side: str,
-) -> Tensor:
+) -> Tensor | None:
+    if not _are_alike(sequences, padding_side):
+        return None
+    longest = longest_of([each.shape[0] for each in sequences])
     rows = []
     for each in sequences:
         missing = longest - each.shape[0]

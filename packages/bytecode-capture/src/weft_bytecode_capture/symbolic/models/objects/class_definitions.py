@@ -180,8 +180,9 @@ def _makes_plainly(metaclass: Any) -> bool:
 
 
 _MAKES = ("__new__", "__init__", "__call__", "__prepare__", "mro", "__del__")
-_LOOKS = ("__eq__", "__hash__", "__getattribute__", "__setattr__", "__instancecheck__")
-_MAKING = (*_MAKES, *_LOOKS, "__subclasscheck__")
+_LOOKS = ("__eq__", "__hash__", "__getattribute__", "__setattr__")
+_CHECKS = ("__instancecheck__", "__subclasscheck__")
+_MAKING = (*_MAKES, *_LOOKS, *_CHECKS)
 """What asks the metaclass where a class is made, compared or looked up."""
 
 
