@@ -2,7 +2,7 @@
 
 Each block that a kernel computes gets a type, a shape and their names, and each call of a device function
 looks through Triton's modules for what it replaces.  Nothing of that changes while the process lives.  Scans
-take one step for each element.
+take one step for each element.  It is stricter, too, where compiled loops would go wrong.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ def make_interpreter_quick() -> None:
         module._get_np_dtype = _by_name(module._get_np_dtype)
     if _takes(getattr(module, "_patch_builtin", None), "pkg", "builder", "scope"):
         module._patch_builtin = _patch_known_names(module._patch_attr, core.is_builtin)
+    if _takes(getattr(module, "_patch_lang_core", None), "lang", "scope"):
+        module._patch_lang_core = _with_checked_ranges(module._patch_lang_core)
 
 
 def _takes(function: Any, *names: str) -> bool:
@@ -127,6 +129,28 @@ def _patch_known_names(
             member = getattr(pkg, name)
             if is_builtin(member):  # no longer, inside a kernel
                 patch(pkg, name, member, builder, scope)
+
+    return patch_all
+
+
+def _with_checked_ranges(patch: Callable[..., None]) -> Callable[..., None]:
+    """No unrolled loop ends before it begins: compiled, it would not be empty.
+
+    Triton counts its steps without a sign, and begins what is left of them far before its start.
+    """
+
+    def checked(plain: Callable[..., range]) -> Callable[..., range]:
+        def new_range(*bounds: Any, loop_unroll_factor: Any = None, **options: Any) -> range:
+            steps = plain(*bounds, **options)
+            if loop_unroll_factor is not None and steps.stop < steps.start:
+                raise ValueError(f"{steps}: an unrolled loop ends before it begins")
+            return steps
+
+        return new_range
+
+    def patch_all(lang: Any, scope: Any) -> None:
+        patch(lang, scope)
+        scope.set_attr(lang, "range", checked(lang.range))
 
     return patch_all
 

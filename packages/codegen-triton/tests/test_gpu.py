@@ -180,6 +180,18 @@ def test_dynamic_sizes(gpu: TritonCodegen) -> None:
     assert run.not_recorded is None
 
 
+def test_rows_that_are_long_where_a_graph_is_made_and_short_later(gpu: TritonCodegen) -> None:
+    """Loops that are unrolled, where they have no step."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.softmax(1), x.sum(1), x.argmax(1), x.exp().sum()
+
+    run = compiled(gpu, program, torch.randn(4, 40000, device="cuda"), dynamic=True)
+    for shape in ((4, 40000), (300, 100), (7, 8193), (5, 1)):
+        x = torch.rand(shape, device="cuda")
+        assert_equals_eager(run(x), program, (x,))
+
+
 def rewritten(
     gpu: TritonCodegen, function: Callable[..., Any], *inputs: torch.Tensor
 ) -> TritonProgram:

@@ -86,6 +86,15 @@ def test_memory_of_long_rows_alone(cache: Path) -> None:
         assert_equals_eager(program(x), function, (x,))
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_that_are_long_where_a_graph_is_made_and_short_later(name: str, cache: Path) -> None:
+    """Their unrolled loops have no step then."""
+    program = compiled(cache, ROWS[name], torch.randn(4, 400), persistent_elements=64)
+    for rows, length in ((4, 400), (6, 33), (4, 2), (2, 64), (2, 65), (4, 400)):
+        x = torch.rand(rows, length) + 0.1
+        assert_equals_eager(program(x), ROWS[name], (x,))
+
+
 # -- splits ----------------------------------------------------------------------------------------------
 
 KINDS: dict[str, tuple[Callable[[T, int], T], tuple[torch.dtype, ...]]] = {

@@ -277,7 +277,10 @@ class ReductionPrinter:
         printer.emit(f"{axis}shift = {code} - {code} // VECTOR * VECTOR")
         printer.emit(f"{axis}shift = {axis}shift + tl.full([1, 1, 1], 0, tl.int32)")
         printer.emit(f"{axis}end = math.single({axis}shift) + {space.elements}")  # of one row
-        printer.emit(f"{axis}last = ({axis}end - 1) // {block} * {block}")
+        # Triton counts an unrolled loop's steps without a sign: it begins with the second block and must
+        # not end before it
+        last = f"({axis}end - 1) // {block} * {block}"
+        printer.emit(f"{axis}last = math.bound(tl.maximum({last}, {block}))")
 
     def _range(self, index: str) -> None:
         """Print the loop variables and the mask of the range, at ``index``."""
@@ -457,11 +460,11 @@ class ReductionPrinter:
             self._loop(unrolled(f"0, {elements}, {block}", UNROLLED), stage, writes)
         else:
             space.span = Span.ALL
-            steps = f"{block}, math.bound({axis}last), {block}"
+            steps = f"{block}, {axis}last, {block}"
             self._loop(unrolled(steps, UNROLLED), stage, writes)
             accumulators.again()
             space.span = Span.ELEMENTS
-            edges = f"range(0, math.bound({axis}end), math.bound(tl.maximum({axis}last, {block})))"
+            edges = f"range(0, math.bound({axis}end), {axis}last)"
             self._loop(edges, stage, writes)
         before = ["    " * printer.indent + line for line in accumulators.before]
         printer.lines[start:start] = before
