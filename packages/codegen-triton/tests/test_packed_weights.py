@@ -177,3 +177,21 @@ def test_beside_float64(
     # sums have another order: Triton's interpreter adds up the 2048 rows of a block one after another
     in_sequence = 8 * torch.finfo(torch.float32).eps
     assert errors[0] <= 2 * errors[1] + torch.finfo(dtype).eps + in_sequence
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_of_what_is_computed_of_a_row(fusing: TritonCodegen, rows: int) -> None:
+    """What all elements of the rows are multiplied by stays with them, as what a weight's are does."""
+    w = torch.randint(0, 256, (COLUMNS, 256), dtype=torch.uint8)
+    s = (torch.rand(COLUMNS, 16, 1) / 64 + 0.01).bfloat16()
+    x = torch.randn(rows, 512).bfloat16()
+
+    def function(x: T, w: T, s: T) -> T:
+        return F.linear((x + 1) * 0.25, interleaved(w, s, s))
+
+    program = fusing.compile(schedule_of(function, (x, w, s), fusing), {})
+    assert (program.extern_count, program.kernel_count) == (0, 1)
+    (result,) = program(x, w, s)
+    exact = function(x.double(), w, s.double())
+    errors = [(r.double() - exact).norm() / exact.norm() for r in (result, function(x, w, s))]
+    assert errors[0] <= 2 * errors[1] + torch.finfo(torch.bfloat16).eps

@@ -233,9 +233,13 @@ class OperandPrinter:
 
     @cached_property
     def common(self) -> list[CommonFactors]:
-        """For each piece of what is added up what its parts are multiplied by: none where nothing is."""
+        """For each piece of what is added up what its parts are multiplied by: none where nothing is.
+
+        Sums are multiplied by what the right operand's elements have in common, so only that is asked.
+        """
         producer, parts = self.operand.producer, self.block.parts
-        if producer is None or producer.factor is not None or parts.count == 1:
+        is_left = self.operand is self.context.contraction.left
+        if producer is None or is_left or producer.factor is not None or parts.count == 1:
             return []
         found = []
         for piece in range(parts.pieces):
