@@ -67,7 +67,7 @@ class Found:
         options = TritonCodegen().schedule_options
         schedule = weft_loop_ir.schedule(weft_loop_ir.lower(module), options)
         weft_loop_ir.fuse_attention(schedule, lambda a: bool(self.kernels.append(a) or True))  # type: ignore[func-returns-value]
-        self.count += weft_loop_ir.use_library_attention(module.graph)
+        self.count += weft_loop_ir.use_library_attention(module.graph, differentiated=False)
         module.graph.lint()
         module.recompile()
         count = len(module.graph.find_nodes(op="placeholder"))

@@ -40,9 +40,9 @@ def test_results(name: str, mask: str) -> None:
     size, batches = MASKS[mask], SHAPES[name]
     if size is not None and len(size) > 2 + max(map(len, batches)):
         pytest.skip("eager refuses it")
-    bias = None if size is None else torch.randn(size)
+    bias = None if size is None else torch.randn(size, dtype=torch.float64)
     operands = [
-        torch.randn(*batch, rows, E).requires_grad_()
+        torch.randn(*batch, rows, E, dtype=torch.float64).requires_grad_()
         for batch, rows in zip(batches, (L, S, S), strict=True)
     ]
 
@@ -56,6 +56,33 @@ def test_results(name: str, mask: str) -> None:
     torch.testing.assert_close(
         torch.autograd.grad(result, operands, tangent),
         torch.autograd.grad(expected, operands, tangent),
+    )
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+@pytest.mark.parametrize("name", SHAPES)
+def test_gradients_of_large_scores(name: str, scale: float) -> None:
+    """The library's backward computes scores of float32 anew, in another order than forward did.
+
+    A score of 1e5 differs then by 0.01 or more, and so does each weight: eager's matmuls keep weights.
+    """
+    operands = [
+        (scale * torch.randn(*batch, rows, E)).requires_grad_()
+        for batch, rows in zip(SHAPES[name], (L, S, S), strict=True)
+    ]
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v)
+
+    if len(SHAPES[name][0]) == 2 and len({*SHAPES[name]}) == 1:
+        pytest.skip("eager calls the library, too")
+    result, expected = weft.compile(attend, fullgraph=True)(*operands), attend(*operands)
+    tangent = torch.randn_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(result, operands, tangent),
+        torch.autograd.grad(expected, operands, tangent),
+        rtol=1e-4,
+        atol=1e-5 * scale,
     )
 
 

@@ -6,6 +6,8 @@ queries and keys, however few a matrix has.
 For matrices alone, for more than two batch dims, and for keys and values that all heads or images read, torch
 computes ``scaled_dot_product_attention`` by matmuls in float32, with all scores in memory.  The same
 numbers in four dims, the fewer heads or images repeated without memory, are attention that its kernels take.
+Not in float32 where gradients are recorded: backward of the kernels computes scores again, in another order
+than forward, and scores of about 1e5 are then a percent off in each weight.
 """
 
 from __future__ import annotations
@@ -33,11 +35,14 @@ MAX_IMAGES = 65535
 def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
     """Have attention in a captured graph computed in four dims, of equal batch dims, where eager's isn't.
 
-    Left as it is: attention with dropout, which would draw other numbers, of nothing, and what can't be
-    broadcast.  Results lie in memory as eager's.
+    Left as it is: attention with dropout, which would draw other numbers, of nothing, what can't be
+    broadcast, and float32 with gradients.  Results lie in memory as eager's.
     """
 
     def rewrite(node: Node, given: dict[str, Any]) -> bool:
+        result = _value(node)
+        if result is None or (result.requires_grad and result.dtype == torch.float32):
+            return False
         batch = _batch(given)
         if batch is not None:
             _rewrite(node, given, batch)

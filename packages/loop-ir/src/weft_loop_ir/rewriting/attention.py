@@ -2,6 +2,8 @@
 
 ``scaled_dot_product_attention`` never has the scores in memory, and keeps little for its gradients.  It adds
 up in float32 what the separate operators round in between, so results agree within the rounding of those.
+Its backward computes scores again, in another order than forward did.  Where scores are about 1e5 in float32
+they then differ by a percent, gradients too; such attention in float32 is left (:func:`_exact`).
 Rows without any key to see are NaN there, and stay so (:func:`_with_hidden_rows`).
 """
 
@@ -57,8 +59,13 @@ def use_library_attention(
     return sum(
         _replace(found, known, differentiated, min_masked_scores)
         for found in find_attention(graph, known)
-        if _is_eligible(found, dtypes, min_scores, few_keys)
+        if _is_eligible(found, _exact(dtypes, differentiated), min_scores, few_keys)
     )
+
+
+def _exact(dtypes: Collection[torch.dtype], differentiated: bool) -> Collection[torch.dtype]:
+    """Those whose gradients stay right: numbers of 16 bits hide what scores lose in backward."""
+    return [dtype for dtype in dtypes if not differentiated or dtype != torch.float32]
 
 
 def _is_eligible(
