@@ -21,6 +21,7 @@ from weft_codegen_triton import TritonCodegen, TritonOptions
 from weft_codegen_triton.runtime import donations, replays
 from weft_codegen_triton.runtime.cuda_graph import GraphRecording
 from weft_codegen_triton.runtime.interpreter import InterpretedDevice
+from weft_guards import note_faithful_hook
 
 from tests.triton_interpreter import require_interpreter
 
@@ -232,6 +233,7 @@ def test_hooks_see_tensors_that_stay() -> None:
         kept.append((tensor, tensor.clone()))
         return tensor
 
+    note_faithful_hook(pack)  # compiled code runs under it, as under a checkpoint's
     pair = Pair()
     for _ in range(4):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

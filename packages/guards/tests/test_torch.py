@@ -251,6 +251,7 @@ STATES = {
     "another default device": lambda: torch.device("cpu"),
     "function mode": SomeFunctionMode,
     "dispatch mode": SomeDispatchMode,
+    "hooks for saved tensors": lambda: torch.autograd.graph.saved_tensors_hooks(abs, abs),
 }
 
 
@@ -281,6 +282,12 @@ def test_global_state_inside_transforms():
 
     torch.func.vmap(inside)(torch.ones(2))
     assert check.check((), {}, vars(builtins), None)
+
+
+def test_hooks_that_give_values_back_are_no_state():
+    plain = GlobalState.current()
+    with torch.autograd.graph.save_on_cpu():
+        assert GlobalState.current() == plain
 
 
 def test_explaining_a_global_state():

@@ -19,6 +19,8 @@ on them expect; read the former on entry to the frame, outside any mode of the c
 sources and predicates are subclasses that define ``evaluate`` or ``holds``; they are checked in Python.
 """
 
+from ._torch import note_faithful_hook as note_faithful_hook
+from ._torch import saved_tensors_hooked as saved_tensors_hooked
 from ._torch import transform_active as transform_active
 from .computations import ARITHMETIC as ARITHMETIC
 from .computations import COMPARISONS as COMPARISONS

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import types
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.checkpoint
+from torch._C._autograd import _top_saved_tensors_default_hooks as innermost_hooks
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 from torch.utils._sympy.functions import CeilDiv as CeilDiv
@@ -122,6 +125,39 @@ def transform_active() -> bool:
     if included(_Key.FuncTorchDynamicLayerFrontMode):
         return True
     return forward_ad._current_level >= 0
+
+
+def saved_tensors_hooked() -> bool:
+    """Whether hooks for saved tensors are set that may change what backward is given.
+
+    Not those of checkpoints and of ``save_on_cpu``: whatever is saved, they give the same values back.
+    """
+    hooks: tuple[Any, Any] | None = innermost_hooks(True)
+    if hooks is None:
+        return False
+    # One of the two is enough: torch 2.13 decorates one of a checkpoint's.
+    return all(getattr(hook, "__code__", None) not in _FAITHFUL_HOOKS for hook in hooks)
+
+
+def note_faithful_hook(hook: Callable[..., Any]) -> None:
+    """Say that a hook for saved tensors gives values back as they were: what it is given doesn't matter."""
+    _FAITHFUL_HOOKS.add(hook.__code__)  # of a function
+
+
+def _faithful_hooks_of_torch() -> Iterator[types.CodeType]:
+    """Each is a function that its manager makes."""
+    for manager in (
+        torch.autograd.graph.save_on_cpu,
+        getattr(torch.utils.checkpoint, "_checkpoint_hook", None),
+        getattr(torch.utils.checkpoint, "_recomputation_hook", None),
+    ):
+        code = getattr(getattr(manager, "__init__", None), "__code__", None)
+        for constant in () if code is None else code.co_consts:
+            if isinstance(constant, types.CodeType):
+                yield constant
+
+
+_FAITHFUL_HOOKS = set(_faithful_hooks_of_torch())
 
 
 @functools.cache
@@ -242,6 +278,7 @@ def global_state_numbers(
         state.torch_dispatch_modes,
         state.transform_active,
         sum(allowed << bit for bit, allowed in enumerate(state.allowed_libraries)),
+        state.saved_tensors_hooked,
     )
     devices = [
         (tables.device_types.get(name), enabled, tables.dtypes.get(dtype))
@@ -270,6 +307,8 @@ def _state_difference(
         torch.inference_mode(),
         torch.autocast("cpu", dtype=torch.float16, cache_enabled=False),
         forward_ad.dual_level(),
+        torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor),
+        torch.autograd.graph.save_on_cpu(),
     ]
     for context in contexts:
         with context, without_torch_function():
@@ -293,7 +332,9 @@ def connect(native: ModuleType, current: Callable[[], GlobalState]) -> NativeTor
         described = tuple((tensor, tensor._cdata, dispatch_keys(tensor)) for tensor in samples)
         functorch_key = int(_Key.FuncTorchDynamicLayerFrontMode)
         dual_levels = vars(forward_ad)  # with the level in ``_current_level``
-        problem: str | None = native.connect(library, described, functorch_key, dual_levels)
+        problem: str | None = native.connect(
+            library, described, functorch_key, dual_levels, innermost_hooks, _FAITHFUL_HOOKS
+        )
         if problem is not None:
             return problem
         tables = _tables(native)

@@ -31,6 +31,7 @@ class GlobalState:
     torch_function_modes: int  # depth of the mode stack
     torch_dispatch_modes: int = 0  # depth of the mode stack
     transform_active: bool = False  # inside vmap, grad, a level of forward-mode gradients, ...
+    saved_tensors_hooked: bool = False  # by hooks that may change what backward is given
 
     @classmethod
     def current(cls) -> GlobalState:
@@ -50,6 +51,7 @@ class GlobalState:
             torch_function_modes=_torch.torch_function_modes(),
             torch_dispatch_modes=_torch.torch_dispatch_modes(),
             transform_active=_torch.transform_active(),
+            saved_tensors_hooked=_torch.saved_tensors_hooked(),
         )
 
     def differences(self, found: GlobalState) -> list[tuple[str, object, object]]:

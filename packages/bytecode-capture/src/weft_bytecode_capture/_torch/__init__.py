@@ -45,6 +45,7 @@ from torch.optim.optimizer import _get_value as optimizer_value
 from torch.optim.optimizer import _stack_if_compiling as optimizer_values
 from torch.utils import _pytree as pytree
 from torch.utils._device import DeviceContext
+from weft_guards import note_faithful_hook
 
 from . import beside as beside  # read by the frame hook
 
@@ -182,6 +183,9 @@ def _if_unchanged(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
     if _with_version(tensor)[1] != version:
         raise RuntimeError(f"a saved tensor was modified by an inplace operation: {tensor!r}")
     return tensor
+
+
+note_faithful_hook(_with_version)
 
 
 push_saved_tensor_hooks: Callable[..., None] = torch._C._autograd._push_saved_tensors_default_hooks

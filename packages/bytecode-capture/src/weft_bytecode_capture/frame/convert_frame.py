@@ -22,6 +22,7 @@ from weft_guards import (
     IsObject,
     Scope,
     TypeIs,
+    saved_tensors_hooked,
     transform_active,
 )
 
@@ -133,9 +134,9 @@ class FrameConverter:
         stance = _frame_hook.stance()
         if stance == _frame_hook.STANCE_EAGER_ON_RECOMPILE:
             return _frame_hook.PASS
-        if mode_of_the_program() is not None or transform_active():
+        if mode_of_the_program() is not None or transform_active() or saved_tensors_hooked():
             # A mode's code runs with every operator, and must not with capture's; a transform's tensors
-            # stand for others.
+            # stand for others; hooks are to be given what eager saves.
             return _frame_hook.PASS
         if stance == _frame_hook.STANCE_EAGER_THEN_COMPILE and self._history(code).is_first_call(
             arguments

@@ -38,6 +38,7 @@ static struct {
     int64_t (*function_modes)(void);
     int64_t (*dispatch_modes)(void);
     bool (*dispatch_key_included)(uint16_t key);
+    const uintptr_t *(*saved_tensors_hooks)(void);
 } torch;
 
 static const struct {
@@ -86,6 +87,8 @@ static const struct {
     SYMBOL(dispatch_modes, "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv"),
     /* c10::impl::tls_is_dispatch_key_included(c10::DispatchKey) */
     SYMBOL(dispatch_key_included, "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE"),
+    /* at::SavedTensorDefaultHooks::get_tls_state(), a reference */
+    SYMBOL(saved_tensors_hooks, "_ZN2at23SavedTensorDefaultHooks13get_tls_stateEv"),
 #undef SYMBOL
 };
 
@@ -94,6 +97,8 @@ static Py_ssize_t keys_offset;    /* of the dispatch keys in the TensorImpl; 0: 
 static uint16_t functorch_key;    /* the dispatch key that functorch's transforms include */
 static PyObject *dual_levels;     /* the module with the level of forward-mode gradients, a dict */
 static PyObject *dual_level_name;
+static PyObject *innermost_hooks; /* gives the hooks for saved tensors that count, or None */
+static PyObject *faithful_hooks;  /* code of those that give back what they were given, a set */
 
 static void *tensor_handle(PyObject *tensor)
 {
@@ -283,6 +288,32 @@ static int transform_active(void)
     return level == NULL || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
 }
 
+static int is_faithful(PyObject *hook)
+{
+    return PyFunction_Check(hook)
+        && PySet_Contains(faithful_hooks, PyFunction_GET_CODE(hook)) == 1;
+}
+
+/* Whether hooks for saved tensors are set that may change what backward is given. */
+static int saved_tensors_hooked(void)
+{
+    /* The state begins with a std::deque, which is empty where its two iterators, of four words each, begin with
+     * one address.  Laid out in another way, these words differ and torch is asked. */
+    const uintptr_t *state = torch.saved_tensors_hooks();
+    if (state[2] == state[6]) {
+        return 0;
+    }
+    PyObject *hooks = PyObject_CallOneArg(innermost_hooks, Py_True);
+    int answer = hooks != Py_None;
+    if (hooks == NULL) {
+        PyErr_Clear();
+    } else if (PyTuple_Check(hooks) && PyTuple_GET_SIZE(hooks) == 2) {
+        answer = !is_faithful(PyTuple_GET_ITEM(hooks, 0)) && !is_faithful(PyTuple_GET_ITEM(hooks, 1));
+    }
+    Py_XDECREF(hooks);
+    return answer;
+}
+
 /* Which kernels scaled_dot_product_attention may choose, and which libraries are on, a bit each. */
 static int64_t allowed_libraries(const void *context)
 {
@@ -303,6 +334,7 @@ static void read_fields(int64_t *fields)
     fields[6] = torch.dispatch_modes();
     fields[7] = transform_active();
     fields[8] = allowed_libraries(context);
+    fields[9] = saved_tensors_hooked();
 }
 
 int global_state_matches(const GlobalStateExpectation *expected)
@@ -437,10 +469,10 @@ static PyObject *device_types(PyObject *module, PyObject *unused)
 static PyObject *connect(PyObject *module, PyObject *args)
 {
     const char *library;
-    PyObject *samples, *levels;
+    PyObject *samples, *levels, *hooks, *faithful;
     int key;
-    if (!PyArg_ParseTuple(args, "sO!iO!:connect", &library, &PyTuple_Type, &samples, &key,
-                          &PyDict_Type, &levels)) {
+    if (!PyArg_ParseTuple(args, "sO!iO!OO!:connect", &library, &PyTuple_Type, &samples, &key,
+                          &PyDict_Type, &levels, &hooks, &PySet_Type, &faithful)) {
         return NULL;
     }
     PyObject *name = PyUnicode_InternFromString("_current_level");
@@ -450,6 +482,8 @@ static PyObject *connect(PyObject *module, PyObject *args)
     functorch_key = (uint16_t)key;
     Py_XSETREF(dual_level_name, name);
     Py_XSETREF(dual_levels, Py_NewRef(levels));
+    Py_XSETREF(innermost_hooks, Py_NewRef(hooks));
+    Py_XSETREF(faithful_hooks, Py_NewRef(faithful));
     PyObject *problem = find_symbols(library);
     if (problem != Py_None) {
         return problem;
@@ -544,12 +578,13 @@ static PyObject *read_global_state(PyObject *module, PyObject *device_types)
 
 PyMethodDef torch_access_methods[] = {
     {"connect", connect, METH_VARARGS,
-     "connect(library, samples, functorch_key, dual_levels) -> None, or a sentence saying why it failed"},
+     "connect(library, samples, functorch_key, dual_levels, innermost_hooks, faithful_hooks) -> None, or a "
+     "sentence saying why it failed"},
     {"device_types", device_types, METH_NOARGS, "torch's numbers of device types, by name"},
     {"read_tensor", read_tensor, METH_O,
      "(dtype, device type, device index, layout, dispatch keys, requires_grad, size, stride, "
      "storage address)"},
     {"read_global_state", read_global_state, METH_O,
-     "((nine fields), ((device type, autocast enabled, autocast dtype), ...))"},
+     "((ten fields), ((device type, autocast enabled, autocast dtype), ...))"},
     {NULL, NULL, 0, NULL},
 };

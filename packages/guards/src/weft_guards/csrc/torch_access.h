@@ -24,10 +24,10 @@ typedef struct {
     int64_t extents[]; /* the sizes, then the strides */
 } TensorExpectation;
 
-#define GLOBAL_STATE_FIELDS 9
+#define GLOBAL_STATE_FIELDS 10
 #define MAX_AUTOCAST_DEVICES 4
 
-/* Made from ((the nine numbers of read_global_state), ((device type, enabled, dtype), ...)). */
+/* Made from ((the ten numbers of read_global_state), ((device type, enabled, dtype), ...)). */
 typedef struct {
     int64_t fields[GLOBAL_STATE_FIELDS];
     int autocast_devices;
