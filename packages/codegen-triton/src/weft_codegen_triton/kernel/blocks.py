@@ -40,8 +40,8 @@ TILES_IN_FLIGHT, COLUMN_PROGRAMS = 3, 4
 """Of operands, where shared memory has place for those of so many programs on each multiprocessor."""
 SUMMING_ELEMENTS, ROWS_IN_FLIGHT = 512, 3
 """Of rows whose columns are added up too: elements of a warp, blocks asked for."""
-SUMMING_PROGRAMS, FEW_SUMMING_PROGRAMS, SUMMING_WARPS = 8, 2, 16
-"""Programs a multiprocessor of those, at most and at least, and warps of them all where rows are long."""
+SUMMING_PROGRAMS = {1024: 8, 4096: 4}
+"""Programs a multiprocessor of those, by the longest rows; one where they are longer."""
 FEW_COLUMNS = 16
 """In a tile, where the kernel has less than 32 for each multiprocessor."""
 CROSSED_ELEMENTS, CROSSED_ROWS = 8192, 32
@@ -189,8 +189,7 @@ def reduction_blocks(
 
 def summing_programs(width: int) -> int:
     """Programs a multiprocessor of a kernel that adds up the columns of rows of ``width`` elements."""
-    fitting = SUMMING_WARPS * SUMMING_ELEMENTS // power_of_two(width)
-    return max(FEW_SUMMING_PROGRAMS, min(SUMMING_PROGRAMS, fitting))
+    return next((count for longest, count in SUMMING_PROGRAMS.items() if width <= longest), 1)
 
 
 def summing_blocks(kernel: Kernel, part: int, gpu: Gpu, width: int) -> ReductionBlocks:
