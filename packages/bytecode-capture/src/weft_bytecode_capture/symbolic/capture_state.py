@@ -33,6 +33,8 @@ from .graph.graph_builder import GraphBuilder
 from .kernel_writes import KernelWrites
 from .models.iterators.generators import GeneratorVariable
 from .overrides import Overrides
+from .playback.playback import Playback
+from .playback.recorder import Recorder
 from .policy import is_library_module
 from .protocol import Evaluator, Frame, Reading
 from .regions.decisions import DecodeCache, ProgramPoint
@@ -164,7 +166,9 @@ class CaptureState:
         self.current: Frame | None = None
         self.handled_outside = sys.exception()
         self.refused: Frame | None = None  # where an Unsupported was raised first
-        self.builder = VariableBuilder(self.current_evaluator)
+        self.recorder = Recorder()
+        self.playback = Playback()
+        self.builder = VariableBuilder(self.current_evaluator, self.recorder)
         self.side_effects = SideEffects()
         self.shapes = ShapeSymbols(
             frame.history,
@@ -261,6 +265,8 @@ class CaptureState:
 
     def add_guard(self, source: Source, predicate: Predicate, reason: Callable[[], Reason]) -> None:
         """Add a guard once; identity and type of an object that the guard set holds need none."""
+        if self.recorder.open:
+            self.recorder.guarded(source, predicate, reason())
         if isinstance(source, ConstantSource) and isinstance(predicate, (IsObject, TypeIs)):
             return
         if self.made and self.is_made(root_object(source)):
@@ -269,7 +275,7 @@ class CaptureState:
         if key not in self.guards:
             if isinstance(predicate, IsObject):
                 self.identified.add(source)
-            self.guards[key] = Guard(source, predicate, reason())
+            self.guards[key] = Guard(source, predicate, self.recorder.reason or reason())
 
     def reason_at(self, file: str, line: int) -> Reason:
         """The line as what a guard is there for; the guards of a line share it."""
@@ -307,7 +313,12 @@ class CaptureState:
         self.note_repetition()
 
     def is_identified(self, source: Source) -> bool:
-        """Whether the guards fix which object is found at a source."""
+        """Whether the guards fix which object is found at a source, on which what follows depends."""
+        self.recorder.identified_at(source)
+        return self.holds_object(source)
+
+    def holds_object(self, source: Source) -> bool:
+        """The same, for what relies on no more of the object than it notes."""
         return isinstance(source, ConstantSource) or source in self.identified
 
 
