@@ -51,7 +51,7 @@ def drawn_tensor(
     place = ItemSource(source, position)
     node = graph.add_placeholder(place, fake)
     node.meta[_POSITION] = source, position
-    return TensorVariable(node, fake, place)
+    return TensorVariable(node, fake, None)  # to the program it is new
 
 
 def drawn_argument(
