@@ -45,6 +45,7 @@ from .predicates.containers import LengthHintIs as LengthHintIs
 from .predicates.containers import LengthIs as LengthIs
 from .predicates.containers import SetIs as SetIs
 from .predicates.containers import SetOrderIs as SetOrderIs
+from .predicates.containers import iter_set as iter_set
 from .predicates.numbers import IsComputable as IsComputable
 from .predicates.numbers import IsFinite as IsFinite
 from .predicates.numbers import NumbersCompare as NumbersCompare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -101,6 +101,11 @@ class DictKeysAre(Predicate):
         return {str}.issuperset(map(type, self.expected))
 
 
+def iter_set(value: Any) -> Iterator[Any]:
+    """The members of a set or frozenset, whatever its class answers."""
+    return set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
+
+
 @dataclass(frozen=True, eq=False)
 class SetIs(Predicate):
     """A set or frozenset of exactly these constants, each with its type."""
@@ -112,9 +117,9 @@ class SetIs(Predicate):
         constant_key(self.expected)
 
     def holds(self, value: Any, scope: Scope) -> bool:
-        if type(value) not in (set, frozenset):
+        if not issubclass(type(value), (set, frozenset)):
             return False
-        return constants_equal(self.expected, frozenset(value))
+        return constants_equal(self.expected, frozenset(iter_set(value)))
 
     def identity(self) -> Hashable:
         return constant_key(self.expected)
@@ -133,9 +138,10 @@ class SetOrderIs(Predicate):
     expected: tuple[Any, ...]
 
     def holds(self, value: Any, scope: Scope) -> bool:
-        if type(value) not in (set, frozenset) or len(value) != len(self.expected):
+        if not issubclass(type(value), (set, frozenset)):
             return False
-        return all(map(same_key, self.expected, value))
+        members = tuple(iter_set(value))
+        return len(members) == len(self.expected) and all(map(same_key, self.expected, members))
 
     def identity(self) -> Hashable:
         return tuple(map(_loose_key, self.expected))
@@ -144,8 +150,8 @@ class SetOrderIs(Predicate):
         return f"the members {short_text(list(self.expected))}, in this order"
 
     def found_text(self, value: Any, scope: Scope) -> str:
-        if type(value) in (set, frozenset):
-            return f"the members {short_text(list(value))}"
+        if issubclass(type(value), (set, frozenset)):
+            return f"the members {short_text(list(iter_set(value)))}"
         return f"type {type_name(type(value))}"
 
 

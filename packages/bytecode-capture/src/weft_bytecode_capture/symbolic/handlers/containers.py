@@ -14,7 +14,6 @@ from ..models.containers.sequences import ListVariable, TupleVariable
 from ..models.containers.sets import SetVariable
 from ..models.functions.bound_methods import BoundMethodVariable
 from ..models.functions.python_functions import FunctionVariable
-from ..models.objects.user_objects import UserObjectVariable
 from ..variables.base import Variable
 from ..variables.class_guards import guard_absent
 from ..variables.constant import ConstantVariable
@@ -86,10 +85,11 @@ def _add_by_method(evaluator: FrameEvaluator, instruction: DecodedInstruction) -
 
 
 def has_no_elements(evaluator: FrameEvaluator, value: Variable) -> bool:
-    """Whether a constant or an instance of a class of Python's can't be iterated."""
-    if not value.is_constant() and not isinstance(value, UserObjectVariable):
+    """Whether an object can't be iterated."""
+    try:
+        kind = value.python_type()
+    except Unsupported:  # nothing is known of it
         return False
-    kind = value.python_type()
     names = ("__iter__", "__getitem__")
     if any(find_raw(kind, name) is not None for name in names):
         return False
@@ -213,7 +213,8 @@ def _unpacked(
     except CapturedException as error:
         if error.exception.python_type() is TypeError:
             evaluator.raise_error(
-                TypeError, f"cannot unpack non-iterable {iterable.python_type().__name__} object"
+                TypeError,
+                f"cannot unpack non-iterable {name_in_c(iterable.python_type())} object",
             )
         raise
     elements: list[Variable] = []

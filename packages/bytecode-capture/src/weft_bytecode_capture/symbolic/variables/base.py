@@ -120,6 +120,9 @@ class Variable:
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
         """All elements of an iterable of known length, in order (unpacking, ``list(x)``, ``for``)."""
+        from .missing_methods import require_method
+
+        require_method(evaluator, self, "__iter__")
         raise Unsupported("iteration", repr(self))
 
     def tuple_elements(self, evaluator: Evaluator) -> list[Variable]:
@@ -142,6 +145,9 @@ class Variable:
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         """The iterator's next element; None when it is exhausted."""
+        from .missing_methods import require_method
+
+        require_method(evaluator, self, "__next__")
         raise Unsupported("next()", repr(self))
 
     def find_attribute(self, evaluator: Evaluator, name: str) -> Variable | None:

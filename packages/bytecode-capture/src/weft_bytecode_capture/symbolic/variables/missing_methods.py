@@ -20,6 +20,8 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "__setitem__": lambda value: operator.setitem(value, 0, 0),
     "__delitem__": lambda value: operator.delitem(value, 0),
     "__contains__": lambda value: 0 in value,
+    "__iter__": iter,
+    "__next__": next,
     "__neg__": operator.neg,
     "__pos__": operator.pos,
     "__invert__": operator.invert,
@@ -31,6 +33,7 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 _ALTERNATIVES = {
     "__contains__": ("__iter__", "__getitem__"),
+    "__iter__": ("__getitem__",),
     "__int__": ("__index__", "__trunc__"),
     "__float__": ("__index__",),
     "__complex__": ("__float__", "__index__"),

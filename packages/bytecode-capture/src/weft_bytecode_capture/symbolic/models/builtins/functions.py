@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import cmath
 import math
 import operator as operators
 import struct
@@ -301,7 +302,7 @@ _PURE: tuple[Any, ...] = (
     struct.unpack, struct.calcsize,
     *(
         value
-        for name, value in vars(math).items()
+        for name, value in (*vars(math).items(), *vars(cmath).items())
         if isinstance(value, types.BuiltinFunctionType) and not name.startswith("_")
     ),
 )  # fmt: skip

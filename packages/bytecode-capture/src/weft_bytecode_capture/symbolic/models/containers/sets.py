@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 
-from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_constant
+from weft_guards import ConstantSource, SetIs, SetOrderIs, Source, TypeIs, is_constant, iter_set
 
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
@@ -18,7 +18,7 @@ from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import KeyOf, element_key, hashed_key
 from ...variables.keys import HashedKey
-from ...variables.python_protocols import drained, storage_of
+from ...variables.python_protocols import drained, owner_of, storage_of
 from ..builtins.methods import ContainerVariable
 from ..iterators.builtin_iterators import SequenceIteratorVariable
 from ..table import method_model, method_models
@@ -44,6 +44,7 @@ class SetVariable(ContainerVariable):
         self._found: tuple[Any, ...] = ()  # what a set from outside gave, in its order
         self._found_keys: list[HashedKey] = []
         self.order_known = True
+        self.owner: Variable | None = None  # the instance whose storage it is
 
     @classmethod
     def of(
@@ -63,9 +64,9 @@ class SetVariable(ContainerVariable):
     def members(self, evaluator: Evaluator) -> _Members:
         """The keys; those of a set from outside are guarded."""
         if self._unread is not None:
-            value, self._unread = self._unread, None
+            value, self._unread = tuple(iter_set(self._unread)), None
             assert self.source is not None
-            self._found = tuple(value)
+            self._found = value
             if all(map(is_constant, value)):
                 evaluator.guard(self.source, SetIs(frozenset(value)))
             elif all(isinstance(item, _KNOWN_BY_IDENTITY) or is_constant(item) for item in value):
@@ -133,7 +134,7 @@ class SetVariable(ContainerVariable):
             return ConstantVariable(compare(left.members(evaluator), right.members(evaluator)))
         if operator in _IN_PLACE and self.kind is set:
             self.replace(evaluator, _IN_PLACE[operator], storage)
-            return self
+            return owner_of(self)
         if operator in _COMBINATIONS:
             combine = _COMBINATIONS[operator]
             return left.combined(evaluator, combine, right)
@@ -177,7 +178,7 @@ class SetVariable(ContainerVariable):
 
     def emit_mutation(self, emitter: Emitter) -> None:
         for change, key in self._journal:
-            emitter.run_call(change, self, key.variable)
+            emitter.run_call(change, owner_of(self), key.variable)
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(self.kind)
@@ -240,7 +241,8 @@ def new_set(evaluator: Evaluator, kind: type[SetVariable], iterable: Variable | 
         return kind()
     storage = storage_of(iterable)
     if isinstance(storage, SetVariable):
-        if kind is FrozenSetVariable and type(storage) is FrozenSetVariable:
+        is_frozen = kind is FrozenSetVariable and type(storage) is FrozenSetVariable
+        if is_frozen and storage.owner is None:
             return storage
         copied = kind(kind.kind(storage.members(evaluator)))
         copied.order_known = storage.order_known

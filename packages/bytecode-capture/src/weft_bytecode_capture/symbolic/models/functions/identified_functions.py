@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -76,7 +77,7 @@ class BuiltinFunctionVariable(IdentifiedFunctionVariable):
     """A function whose calls its model evaluates."""
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        model = model_of(self.value)
+        model = model_of(self.value) or model_of(function_imported_first(self.value))
         if model is None:
             raise Unsupported(
                 "call of a builtin function",
@@ -87,6 +88,20 @@ class BuiltinFunctionVariable(IdentifiedFunctionVariable):
 
     def __repr__(self) -> str:
         return f"Builtin({self.value.__name__})"
+
+
+def function_imported_first(function: types.BuiltinFunctionType) -> Any:
+    """The function of the same C code where a module of Python's was imported a second time, or None."""
+    module = function.__self__
+    if type(module) is not types.ModuleType or module.__name__ not in sys.stdlib_module_names:
+        return None
+    known = sys.modules.get(module.__name__)
+    origin = getattr(module.__spec__, "origin", None)
+    if type(known) is not types.ModuleType or getattr(known.__spec__, "origin", "") != origin:
+        return None
+    found = vars(known).get(function.__name__)
+    is_first = type(found) is types.BuiltinFunctionType and found.__self__ is known
+    return found if is_first else None
 
 
 def _wrap_modelled(evaluator: Evaluator, value: Any, source: Source) -> Variable:

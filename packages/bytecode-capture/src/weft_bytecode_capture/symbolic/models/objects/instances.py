@@ -30,7 +30,7 @@ from ...variables.python_protocols import (
 )
 from ..containers.mappings import DictVariable, OrderedDictVariable
 from ..containers.sequences import ListVariable, TupleVariable
-from ..containers.sets import SetVariable
+from ..containers.sets import FrozenSetVariable, SetVariable
 from ..libraries.random_generators import GENERATOR, GeneratorStateVariable
 from ..table import model, model_of, models
 from .class_attributes import (
@@ -42,8 +42,9 @@ from .class_attributes import (
 from .classes import ClassVariable
 from .user_objects import UserObjectVariable
 
-_IMMUTABLE: tuple[type, ...] = (tuple, str, int, float)
+_IMMUTABLE: tuple[type, ...] = (tuple, frozenset, str, bytes, int, float, complex)
 _DICTS: tuple[type, ...] = (collections.OrderedDict, dict)
+_SETS: tuple[type, ...] = (set, frozenset)
 # Classes of C whose instances have nothing but their dict.
 _PLAIN: tuple[type, ...] = (object, types.SimpleNamespace)
 # The most derived first.
@@ -184,8 +185,9 @@ def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable |
             raise Unsupported("key with methods of its own", source.name())
         family = OrderedDictVariable if base is collections.OrderedDict else DictVariable
         return family.from_object(value, source)
-    if base is set:
-        raise Unsupported("container of an unknown kind", f"{kind.__qualname__} at {source.name()}")
+    if base in _SETS:
+        family = SetVariable if base is set else FrozenSetVariable
+        return family.from_object(value, source)
     raise Unsupported(
         "instance of a subclass of a scalar", f"{kind.__qualname__} at {source.name()}"
     )
@@ -282,6 +284,8 @@ def _object_new(
             )
         if find_raw(wanted, "__init__") is object.__dict__["__init__"]:
             evaluator.raise_error(TypeError, f"{wanted.__name__}() takes no arguments")
+    if storage_class(wanted) not in (None, object):
+        evaluator.pure(object.__new__, wanted)  # raises: it is not safe
     return allocate(evaluator, wanted)
 
 
@@ -308,6 +312,10 @@ _NEW: dict[Any, type] = {
 }
 
 
+_LEAVES_KEYWORDS = (tuple, frozenset, float)
+"""Of these ``__new__`` leaves keywords to an ``__init__`` of the class's own."""
+
+
 @models(*_NEW)
 def _new(
     function: Any,
@@ -318,11 +326,16 @@ def _new(
     **keywords: Variable,
 ) -> Variable:
     wanted, base = _class_argument(kind), _NEW[function]
-    known = model_of(wanted)
+    known, is_whole = model_of(wanted), base in _IMMUTABLE
+    if not issubclass(wanted, base) or (known is not None and wanted.__new__ is not function):
+        evaluator.pure(function, wanted)  # raises: it makes none of these
+    if base in _LEAVES_KEYWORDS and find_raw(wanted, "__init__") is not object.__init__:
+        keywords = {}
+    if base is frozenset and len(arguments) > 1:
+        evaluator.pure(function, wanted, *((),) * len(arguments))  # raises, and names the class
     if known is not None:
-        given = arguments if base in _IMMUTABLE else ()
-        return known.call(evaluator, list(given), keywords if given else {})
-    if base not in _IMMUTABLE:
+        return known.call(evaluator, *((list(arguments), keywords) if is_whole else ([], {})))
+    if not is_whole:
         return allocate(evaluator, wanted)
     content = _new_builtin(evaluator, base, list(arguments), keywords)
     return allocate(evaluator, wanted, storage_of(content))

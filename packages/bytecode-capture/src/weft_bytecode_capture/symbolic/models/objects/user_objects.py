@@ -137,6 +137,9 @@ class UserObjectVariable(InstanceProtocols):
     def _through_data_descriptor(
         self, evaluator: Evaluator, name: str, owner: type, raw: Any
     ) -> Variable:
+        if owner in _SCALARS and self.storage is not None:
+            scalar = self.storage.as_constant()
+            return evaluator.wrap_result(evaluator.pure(getattr, scalar, name))
         if isinstance(raw, types.MemberDescriptorType):
             return self._slot(evaluator, name)
         position = _field_position(raw)
@@ -354,6 +357,10 @@ class UserObjectVariable(InstanceProtocols):
 
     def __repr__(self) -> str:
         return f"{self.kind.__qualname__} object"
+
+
+_SCALARS = (int, float, complex)
+"""Classes of numbers, whose data descriptors (``real``) read what an instance holds."""
 
 
 def instance_hash(evaluator: Evaluator, instance: UserObjectVariable) -> Variable:
