@@ -180,6 +180,9 @@ class Variable:
         return True
 
     def length(self, evaluator: Evaluator) -> int:
+        from .missing_methods import require_method
+
+        require_method(evaluator, self, "__len__")
         raise Unsupported("len()", repr(self))
 
     def length_variable(self, evaluator: Evaluator) -> Variable:

@@ -21,6 +21,7 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "__delitem__": lambda value: operator.delitem(value, 0),
     "__contains__": lambda value: 0 in value,
     "__iter__": iter,
+    "__len__": len,
     "__next__": next,
     "__neg__": operator.neg,
     "__pos__": operator.pos,

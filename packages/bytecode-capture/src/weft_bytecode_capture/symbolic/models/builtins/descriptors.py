@@ -79,6 +79,11 @@ class BuiltinDescriptorVariable(Variable):
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
         if (self.owner, self.name) in _MAKE_THEIR_KIND and storage is not receiver:
             raise Unsupported("method of a builtin type", f"{self!r} of {receiver!r}")
+        if self.owner in _SCALARS and self.name in _BINARY_NAMES and len(rest) == 1:
+            operands = storage, storage_of(rest[0])
+            if all(part.is_constant() and not part.is_made_of_numbers() for part in operands):
+                values = [part.as_constant() for part in operands]
+                return evaluator.wrap_result(evaluator.pure(self.value, *values, **keywords))
         result = _storage_method(evaluator, storage, self.name, rest, keywords)
         return receiver if result is storage else result
 
@@ -88,6 +93,8 @@ class BuiltinDescriptorVariable(Variable):
     def __repr__(self) -> str:
         return f"{self.owner.__name__}.{self.name}"
 
+
+_SCALARS = (int, float, complex, str, bytes, bool)
 
 # Changes of a dict that an OrderedDict does not learn of: its order still has the key.
 _BEHIND_ORDER = frozenset(
@@ -116,11 +123,14 @@ class BuiltinClassMethodVariable(BuiltinFunctionVariable):
         model = model_of(self._raw)
         if model is not None:
             return model.call(evaluator, arguments, keywords, self.kind)
-        if self.kind not in (int, float, bytes):
+        if self.owner not in (int, float, bytes):
             raise Unsupported("method of a builtin type", repr(self))
         positional, named = evaluator.snapshots(arguments, keywords, repr(self))
-        method = getattr(self.kind, self.name)
-        return evaluator.wrap_result(evaluator.pure(method, *positional, **named))
+        method = getattr(self.owner, self.name)
+        made = evaluator.wrap_result(evaluator.pure(method, *positional, **named))
+        if self.kind is self.owner or made.python_type() is not self.owner:
+            return made
+        return evaluator.wrap_known(self.kind).call(evaluator, [made], {})
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(_bound_to_class, self._raw, self.kind)

@@ -22,6 +22,9 @@ from .sequences import ListVariable
 from .slices import SliceVariable, index_value
 
 
+_MUTATED = "deque mutated during iteration"
+
+
 class DequeVariable(ListVariable):
     """A deque; ``longest`` is its ``maxlen``."""
 
@@ -77,17 +80,28 @@ class DequeVariable(ListVariable):
     def iterator(self, evaluator: Evaluator) -> Variable:
         return DequeIteratorVariable(self)
 
-    def comparisons(self, evaluator: Evaluator, item: Variable) -> Iterator[bool]:
-        """Whether each element equals ``item``."""
+    def comparisons(
+        self,
+        evaluator: Evaluator,
+        item: Variable,
+        error: type[Exception] = RuntimeError,
+    ) -> Iterator[bool]:
+        """Whether each element equals ``item``; ``error`` where the deque has changed meanwhile."""
         changes = self.changes
         for element in list(self.items(evaluator)):
             equal = values_equal(evaluator, element, item)
             if self.changes != changes:
-                raise Unsupported("deque changed during iteration", repr(self))
+                evaluator.raise_error(error, _MUTATED)
             yield equal
 
     def contains(self, evaluator: Evaluator, item: Variable) -> bool:
-        return any(self.comparisons(evaluator, item))
+        changes = self.changes
+        for element in list(self.items(evaluator)):
+            if values_equal(evaluator, element, item):
+                return True
+            if self.changes != changes:
+                evaluator.raise_error(RuntimeError, _MUTATED)
+        return False
 
     def emit_mutation(self, emitter: Emitter) -> None:
         emitter.load_callable(_refill if self.changes else _replace)
@@ -151,7 +165,7 @@ class DequeIteratorVariable(IteratorVariable):
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         items = self.iterated.items(evaluator)
         if self.iterated.changes != self._changes:
-            raise Unsupported("deque changed during iteration", repr(self.iterated))
+            evaluator.raise_error(RuntimeError, _MUTATED)
         if self._position >= len(items):
             return None
         self._position += 1
@@ -181,7 +195,7 @@ def _count(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> Vari
 
 @method_model("remove", collections.deque)
 def _remove(evaluator: Evaluator, self: DequeVariable, item: Variable, /) -> None:
-    for position, equal in enumerate(self.comparisons(evaluator, item)):
+    for position, equal in enumerate(self.comparisons(evaluator, item, IndexError)):
         if equal:
             del self.mutate(evaluator)[position]
             return

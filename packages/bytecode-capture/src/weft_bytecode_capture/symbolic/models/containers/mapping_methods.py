@@ -83,6 +83,10 @@ class DictIteratorVariable(IteratorVariable):
     def remaining(self, evaluator: Evaluator) -> int | None:
         return len(self._keys) - self._position
 
+    def length_hint(self, evaluator: Evaluator) -> int | None:
+        is_whole = self.mapping.length(evaluator) == len(self._keys) and not self._ended
+        return self.remaining(evaluator) if is_whole else 0
+
     def reconstruct(self, emitter: Emitter) -> None:
         unchanged = len(self.mapping.entries) == len(self._keys) or self._ended
         if self.mapping.removals != self._removals or not unchanged:

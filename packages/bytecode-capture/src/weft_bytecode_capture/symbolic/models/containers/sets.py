@@ -18,7 +18,7 @@ from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.hashing import KeyOf, element_key, hashed_key
 from ...variables.keys import HashedKey
-from ...variables.python_protocols import drained, owner_of, storage_of
+from ...variables.python_protocols import drained, find_raw, owner_of, storage_of
 from ..builtins.methods import ContainerVariable
 from ..iterators.builtin_iterators import SequenceIteratorVariable
 from ..table import method_model, method_models
@@ -44,6 +44,7 @@ class SetVariable(ContainerVariable):
         self._found: tuple[Any, ...] = ()  # what a set from outside gave, in its order
         self._found_keys: list[HashedKey] = []
         self.order_known = True
+        self.changes = 0
         self.owner: Variable | None = None  # the instance whose storage it is
 
     @classmethod
@@ -115,12 +116,19 @@ class SetVariable(ContainerVariable):
         return len(self.members(evaluator))
 
     def contains(self, evaluator: Evaluator, item: Variable) -> bool:
-        return element_key(evaluator, item) in self.members(evaluator)
+        return sought_key(evaluator, item) in self.members(evaluator)
 
     def snapshot(self) -> Any:
         if self._unread is not None:
             raise Unsupported("value is not a constant", repr(self))
         return self.kind(member.variable.snapshot() for member in self._members)
+
+    def printable(self, evaluator: Evaluator) -> Any:
+        items = [item.printable(evaluator) for item in self.iterate(evaluator)]
+        made = self.kind(items)
+        if list(made) != items:  # the table of another history has another order
+            raise Unsupported("value is not a constant", repr(self))
+        return made
 
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
@@ -154,6 +162,7 @@ class SetVariable(ContainerVariable):
         self, evaluator: Evaluator, change: Callable[[Any, Any], None], key: HashedKey
     ) -> None:
         """``set.add`` or ``set.discard``."""
+        self.changes += 1
         if self.source is not None:
             self._journal.append((change, key))
             evaluator.side_effects.mutated(self)
@@ -164,6 +173,7 @@ class SetVariable(ContainerVariable):
         self, evaluator: Evaluator, combine: Callable[[Any, Any], Any], other: SetVariable
     ) -> None:
         """An operator in place."""
+        self.changes += 1
         before = set(self.members(evaluator))
         self._members = combine(self._members, other.members(evaluator))
         self.order_known = self.order_known and other.order_known
@@ -221,10 +231,38 @@ class SetIteratorVariable(SequenceIteratorVariable):
 
     kind: Any = type(iter(set()))
 
+    def __init__(self, iterable: SetVariable, elements: list[Variable]) -> None:
+        super().__init__(iterable, elements)
+        self._set = iterable
+        self._changes = iterable.changes
+        self._count: int | None = len(elements)  # None once it has failed
+
+    def python_type(self) -> type:
+        return type(iter(set()))
+
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
-        if self.iterable.length(evaluator) != len(self.elements):
+        if self.position > len(self.elements):  # it has ended
+            return None
+        if self._set.length(evaluator) != self._count:
+            self._count = None
+            evaluator.raise_error(RuntimeError, "Set changed size during iteration")
+        if self._set.changes != self._changes:
             raise Unsupported("set changed during iteration", repr(self.iterable))
-        return super().next_or_none(evaluator)
+        element = super().next_or_none(evaluator)
+        self.position += element is None
+        return element
+
+    def length_hint(self, evaluator: Evaluator) -> int | None:
+        is_whole = self._set.length(evaluator) == self._count
+        return max(len(self.elements) - self.position, 0) if is_whole else 0
+
+
+def sought_key(evaluator: Evaluator, item: Variable) -> HashedKey:
+    """The key that a set is asked for: a set without a hash is taken for a frozen one."""
+    storage = storage_of(item)
+    if type(storage) is SetVariable and find_raw(item.python_type(), "__hash__") is None:
+        item = FrozenSetVariable(frozenset(storage.members(evaluator)))
+    return element_key(evaluator, item)
 
 
 def as_set(evaluator: Evaluator, iterable: Variable, key: KeyOf = element_key) -> SetVariable:
@@ -311,14 +349,15 @@ def _update(evaluator: Evaluator, self: SetVariable, *iterables: Variable) -> No
 
 @method_models(("add", "discard"), set)
 def _change(name: str, evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
-    self.change(evaluator, getattr(set, name), element_key(evaluator, item))
+    key = element_key if name == "add" else sought_key
+    self.change(evaluator, getattr(set, name), key(evaluator, item))
 
 
 @method_model("remove", set)
 def _remove(evaluator: Evaluator, self: SetVariable, item: Variable, /) -> None:
     from ..exceptions.exception_objects import ExceptionVariable
 
-    key = element_key(evaluator, item)
+    key = sought_key(evaluator, item)
     if key not in self.members(evaluator):
         evaluator.raise_exception(ExceptionVariable(KeyError, [item]))
     self.change(evaluator, set.discard, key)

@@ -12,7 +12,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
-from ...variables.python_protocols import drained, owner_of
+from ...variables.python_protocols import drained, find_raw, owner_of
 from ..builtins.methods import BuiltinMethodVariable
 from .rebuilding import indexed_iterator, reversed_iterator
 
@@ -39,8 +39,12 @@ class IteratorVariable(Variable):
         """How many elements there are still, as things stand; None where that is not known."""
         return None
 
+    def length_hint(self, evaluator: Evaluator) -> int | None:
+        """What ``__length_hint__`` gives, for classes that have it; None where that is not known."""
+        return self.remaining(evaluator)
+
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
-        if name in ("__next__", "__iter__"):
+        if name in ("__next__", "__iter__") or self._tells(name):
             return BuiltinMethodVariable(self, name)
         return super().get_attribute(evaluator, name)
 
@@ -54,7 +58,13 @@ class IteratorVariable(Variable):
             if element is None:
                 evaluator.raise_error(StopIteration)
             return element
+        hint = self.length_hint(evaluator) if self._tells(name) else None
+        if hint is not None and not arguments and not keywords:
+            return ConstantVariable(hint)
         raise Unsupported("method of an iterator", f"{self!r}.{name}")
+
+    def _tells(self, name: str) -> bool:
+        return name == "__length_hint__" and find_raw(self.python_type(), name) is not None
 
 
 class SequenceIteratorVariable(IteratorVariable):
@@ -69,7 +79,12 @@ class SequenceIteratorVariable(IteratorVariable):
         kind = self.iterable.python_type()
         if kind is tuple:
             return type(iter(()))
+        if self._is_of_text():
+            return type(iter(self.iterable.as_constant()))
         return super().python_type()
+
+    def _is_of_text(self) -> bool:
+        return self.iterable.is_constant() and self.iterable.python_type() in (str, bytes)
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
         if self.position >= len(self.elements):
@@ -81,9 +96,10 @@ class SequenceIteratorVariable(IteratorVariable):
         return len(self.elements) - self.position
 
     def reconstruct(self, emitter: Emitter) -> None:
-        if not issubclass(self.iterable.python_type(), tuple) and not (
-            self.iterable.is_constant() and isinstance(self.iterable.as_constant(), (str, bytes))
-        ):
+        if self._is_of_text():
+            emitter.load_call(indexed_iterator, self.iterable, self.position)
+            return
+        if not issubclass(self.iterable.python_type(), tuple):
             super().reconstruct(emitter)
         emitter.load_callable(iter)
         emitter.load_elements("tuple", self.elements[self.position :])
@@ -117,6 +133,9 @@ class ListIteratorVariable(IteratorVariable):
     def remaining(self, evaluator: Evaluator) -> int | None:
         return max(len(self.iterated.items(evaluator)) - self.position, 0)
 
+    def length_hint(self, evaluator: Evaluator) -> int | None:
+        return 0 if self.exhausted else self.remaining(evaluator)
+
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(indexed_iterator)
         if self.exhausted:
@@ -146,6 +165,9 @@ class ReversedListIteratorVariable(ListIteratorVariable):
 
     def remaining(self, evaluator: Evaluator) -> int | None:
         return self.position + 1
+
+    def length_hint(self, evaluator: Evaluator) -> int | None:
+        return self.position + 1 if self.position < len(self.iterated.items(evaluator)) else 0
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(reversed_iterator, owner_of(self.iterated), self.position)

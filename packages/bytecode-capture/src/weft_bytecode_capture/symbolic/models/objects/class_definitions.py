@@ -30,6 +30,7 @@ from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import find_raw
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.mappings import DictVariable
+from ..containers.sequences import ListVariable
 from ..containers.unread_tuples import is_tuple
 from ..functions.cells import CellVariable
 from ..functions.python_functions import VALUES, KnownFunctionVariable, NewFunctionVariable
@@ -101,7 +102,10 @@ def _made_of(
             written |= {"__annotate__": value, "__annotations__": LazyAnnotationsVariable(value)}
             continue
         known = _object_of(evaluator, value)
-        if known is not None and type(known[0]) is dict:
+        if key == "__slots__" and type(value) is ListVariable:
+            names = _objects_of(evaluator, value.items(evaluator))
+            known = None if names is None else (names,)
+        if known is not None and type(known[0]) in (dict, list):
             written[key] = value  # the program may change it
         elif known is None:
             _require_no_descriptor(evaluator, value, f"{name}.{key}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from collections import OrderedDict
 from typing import Any
 
 from weft_guards import (
@@ -328,9 +329,22 @@ class UserObjectVariable(InstanceProtocols):
             is_plain = self.kind is types.SimpleNamespace
             kind = self.kind if is_plain else type(self.kind.__name__, (types.SimpleNamespace,), {})
             return repr(kind(**attributes))
-        if self.storage is None or not self.storage.is_constant():
+        storage = self.storage
+        if storage is not None and storage.is_constant() and storage.python_type() is not frozenset:
+            return str(getattr(storage.as_constant(), name)(*arguments))
+        kind = None if storage is None else storage.python_type()
+        if name != "__repr__" or kind not in (list, tuple, dict, set, frozenset, OrderedDict):
             raise Unsupported("text of an instance", repr(self))
-        return str(getattr(self.storage.as_constant(), name)(*arguments))
+        assert storage is not None
+        plain = storage.printable(evaluator)
+        if type(plain) is not kind:
+            raise Unsupported("text of an instance", repr(self))
+        if kind in (list, tuple, dict):
+            return str(kind.__repr__(plain))
+        named = type(self.kind.__name__, (kind,), {})(plain)  # their texts have the class's name
+        if list(named) != list(plain):
+            raise Unsupported("text of an instance", repr(self), "its order is not known")
+        return str(kind.__repr__(named))
 
     # Emission.
 
