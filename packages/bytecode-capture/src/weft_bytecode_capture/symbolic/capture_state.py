@@ -181,6 +181,7 @@ class CaptureState:
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self._reasons: dict[tuple[str, int], Reason] = {}  # by file and line
         self.identified: set[Source] = set()  # sources with an identity guard
+        self.addressed: list[Variable] = []  # objects whose address the program has asked for
         self.hashed: dict[Variable, None] = {}  # tensors that are keys, in the order of first use
         self.instruction_count = 0
         self.element_count = 0

@@ -257,6 +257,7 @@ class State(Protocol):
     checkpoints: Checkpoints
     region_tags: Any  # the ResultTags, which regions alone know
     region_choices: dict[int, Any]
+    addressed: list[Variable]
     hashed: dict[Variable, None]
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]

@@ -21,7 +21,7 @@ class HashedKey:
         self,
         variable: Variable,
         python_key: tuple[Any] | None,
-        token: InstanceKey | Identity | tuple[HashedKey, ...] | None = None,
+        token: InstanceKey | Identity | Address | tuple[HashedKey, ...] | None = None,
     ) -> None:
         self.variable = variable
         self.python_key = python_key
@@ -34,6 +34,13 @@ class HashedKey:
     def of_owner(self, owner: Variable) -> HashedKey:
         """The key of an instance that hashes and compares as its storage, whose key this is."""
         return HashedKey(owner, self.python_key, self._token)
+
+    def has_address(self) -> bool:
+        """Whether the address of an object of this call is in it: what was kept before may be stale."""
+        if isinstance(self._token, Address):
+            return True
+        parts = self._token if isinstance(self._token, tuple) else ()
+        return any(isinstance(part, HashedKey) and part.has_address() for part in parts)
 
     def __hash__(self) -> int:
         return self._hash
@@ -86,3 +93,18 @@ class Identity:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Identity) and other.variable is self.variable
+
+
+class Address:
+    """The address of the object that a variable stands for."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, held: Variable) -> None:
+        self.held = held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and other.held is self.held

@@ -276,16 +276,6 @@ def _abs(evaluator: Evaluator, value: Variable, /) -> Variable:
     return value.call_method(evaluator, "__abs__", [], {})
 
 
-@model(id)
-def _id(evaluator: Evaluator, value: Variable, /) -> Variable:
-    held = None if value.is_constant() else evaluator.builder.held_object(value)
-    if held is None or (
-        isinstance(held[0], torch.Tensor) and not isinstance(held[0], torch.nn.Parameter)
-    ):
-        raise Unsupported("id()", repr(value), "addresses differ from run to run")
-    return evaluator.wrap_constant(id(held[0]))
-
-
 @models(*(query for query in TRACING_QUERIES if query is not None))  # not of this torch
 def _tracing_query(function: Any, evaluator: Evaluator) -> Variable:
     answer = TRACING_QUERIES[function]

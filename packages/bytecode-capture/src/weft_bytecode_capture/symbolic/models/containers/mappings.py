@@ -109,9 +109,13 @@ class DictVariable(ContainerVariable):
         self._require_apart_from_names(evaluator)
         hashed = entry_key(evaluator, key)
         found = self.entries.get(hashed)
-        if found is not None or self.unread is None:
+        if found is not None:
             return found
         plain = hashed.python_key
+        if plain is None:
+            self._require_no_address(hashed)
+        if self.unread is None:
+            return None
         if plain is None:
             return self.all_entries(evaluator).get(hashed)
         assert self.source is not None
@@ -135,14 +139,21 @@ class DictVariable(ContainerVariable):
         hashed = entry_key(evaluator, key)
         if hashed in self.entries:
             return True
+        plain = hashed.python_key
+        if plain is None:
+            self._require_no_address(hashed)
         if self.unread is None:
             return False
-        plain = hashed.python_key
         if plain is None:
             return hashed in self.all_entries(evaluator)
         present = plain[0] in self.unread
         self._guard_contains(evaluator, plain[0], present)
         return present
+
+    def _require_no_address(self, key: HashedKey) -> None:
+        """Refuse to look for an address in a dict that has had keys before this call."""
+        if self.original and key.has_address():
+            raise Unsupported("id()", f"{key!r} looked for in {self!r}")
 
     def length(self, evaluator: Evaluator) -> int:
         self._require_apart_from_names(evaluator)

@@ -226,6 +226,11 @@ class NewFunctionVariable(FunctionVariable):
             assert flag == DEFAULTS
             self._defaults = value.iterate(evaluator)
 
+    def held(self) -> list[Variable | None]:
+        """What it holds: cells, defaults and attributes."""
+        defaults = (*self._defaults, *self._keyword_defaults.values())
+        return [*self._closure, *defaults, *self.attributes.values()]
+
     def code(self, evaluator: Evaluator) -> types.CodeType:
         return self._code
 

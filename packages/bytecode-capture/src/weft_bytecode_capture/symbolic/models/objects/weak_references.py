@@ -21,6 +21,7 @@ from ...variables.operations import values_equal
 from ...variables.python_protocols import find_raw
 from ..functions.tracing import FrameIsSeen
 from ..table import model
+from .held_objects import is_held
 from .opaque import OpaqueVariable
 
 # Weak references from outside the frame.
@@ -134,15 +135,11 @@ class NewWeakReferenceVariable(Variable):
     def _require_alive(self, evaluator: Evaluator) -> None:
         """Leave a frame to CPython that may have let go of the object.
 
-        One made here lives as long as a frame has it; what is in containers is not looked at.
+        One made here lives as long as a frame has it, or what a frame has.
         """
         if self._outside is not None:
             require_kept(evaluator, self._outside)
-        elif not any(
-            self.referent is held
-            for frame in evaluator.frame.frames()
-            for held in (*frame.stack, *frame.locals.values())
-        ):
+        elif not is_held(evaluator, self.referent):
             raise FrameIsSeen("dead weak reference", repr(self))
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
@@ -152,7 +149,7 @@ class NewWeakReferenceVariable(Variable):
 
     def same_object(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """References without a function to one object are one object."""
-        if not isinstance(other, NewWeakReferenceVariable):
+        if type(other) is not type(self):
             return False if other.is_constant() else None
         if self.callback.is_none() and other.callback.is_none():
             return self.referent is other.referent
@@ -160,7 +157,7 @@ class NewWeakReferenceVariable(Variable):
 
     def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
         """References to live objects are equal as these are."""
-        if not isinstance(other, NewWeakReferenceVariable):
+        if type(other) is not NewWeakReferenceVariable:
             raise Unsupported("dead weak reference", f"{self!r} == {other!r}")
         self._require_alive(evaluator)
         other._require_alive(evaluator)
@@ -194,6 +191,59 @@ class NewWeakReferenceVariable(Variable):
         return f"WeakReference({self.referent!r})"
 
 
+class NewWeakProxyVariable(NewWeakReferenceVariable):
+    """A proxy, which does as ``referent`` does, as long as that lives."""
+
+    kind = weakref.ProxyType
+
+    def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
+        return self._living(evaluator).get_attribute(evaluator, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        self._living(evaluator).set_attribute(evaluator, name, value)
+
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        self._living(evaluator).delete_attribute(evaluator, name)
+
+    def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
+        raise Unsupported("call of a weak proxy", repr(self))
+
+    def call_method(
+        self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
+    ) -> Variable:
+        return self._living(evaluator).call_method(evaluator, name, arguments, keywords)
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return self._living(evaluator).truth(evaluator)
+
+    def length(self, evaluator: Evaluator) -> int:
+        return self._living(evaluator).length(evaluator)
+
+    def iterator(self, evaluator: Evaluator) -> Variable:
+        return self._living(evaluator).iterator(evaluator)
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        return self._living(evaluator).iterate(evaluator)
+
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        raise Unsupported("comparison of a weak proxy", f"{self!r} == {other!r}")
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        evaluator.raise_error(TypeError, f"unhashable type: {self.kind.__name__!r}")
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        if self._outside is None:
+            raise FrameIsSeen("dead weak reference", repr(self))
+        emitter.load_call(weakref.proxy, self.referent)
+
+    def _living(self, evaluator: Evaluator) -> Variable:
+        self._require_alive(evaluator)
+        return self.referent
+
+    def __repr__(self) -> str:
+        return f"WeakProxy({self.referent!r})"
+
+
 def require_kept(evaluator: Evaluator, referent: Any) -> None:
     """Leave a frame to CPython that has changed what held an object from outside."""
     for changed in evaluator.side_effects.mutated_variables():
@@ -222,3 +272,12 @@ def _reference(
     if referent.is_constant() or kind.__weakrefoffset__ == 0:
         raise Unsupported("construction of an instance", f"weak reference to {referent!r}")
     return NewWeakReferenceVariable(evaluator, referent, callback or ConstantVariable(None))
+
+
+@model(weakref.proxy)
+def _proxy(evaluator: Evaluator, referent: Variable, callback: Variable | None = None, /) -> Variable:
+    kind: Any = referent.python_type()
+    refers = not referent.is_constant() and kind.__weakrefoffset__ != 0
+    if not refers or find_raw(kind, "__call__") is not None:
+        raise Unsupported("construction of an instance", f"weak proxy of {referent!r}")
+    return NewWeakProxyVariable(evaluator, referent, callback or ConstantVariable(None))

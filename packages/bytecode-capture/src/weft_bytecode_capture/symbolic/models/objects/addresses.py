@@ -1,0 +1,74 @@
+"""``id()``: of an object that the frame makes, or of a tensor, a number that only tells it from others."""
+
+from __future__ import annotations
+
+import torch
+
+from ....frame.emitter import Emitter
+from ....unsupported import Unsupported
+from ...protocol import Evaluator
+from ...variables.base import Variable
+from ...variables.hashing import outside_key
+from ...variables.keys import Address, HashedKey
+from ...variables.operations import is_same_object
+from ..containers.mappings import DictVariable
+from ..containers.sequences import ListVariable
+from ..containers.sets import SetVariable
+from ..functions.python_functions import NewFunctionVariable
+from ..table import model
+from ..torch.tensor import TensorVariable
+from .held_objects import is_held
+from .user_objects import UserObjectVariable
+
+_KIND = "id()"
+_WHY = "addresses differ from run to run"
+
+
+class AddressVariable(Variable):
+    """The address of ``held``: equal to that of the very object, to no other of an object that lives."""
+
+    kind = int
+
+    def __init__(self, held: Variable) -> None:
+        self.held = held
+
+    def truth(self, evaluator: Evaluator) -> bool:
+        return True
+
+    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
+        if not isinstance(other, AddressVariable):
+            raise Unsupported(_KIND, f"{self!r} compared with {other!r}", _WHY)
+        return is_same_object(evaluator, self.held, other.held)
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        if isinstance(self.held, TensorVariable):
+            outside_key(evaluator, self.held)  # is told from the others from outside
+        return HashedKey(self, None, Address(self.held))
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_call(id, self.held)
+
+    def __repr__(self) -> str:
+        return f"id({self.held!r})"
+
+
+_WITH_IDENTITY = (UserObjectVariable, ListVariable, DictVariable, SetVariable, NewFunctionVariable)
+
+
+@model(id)
+def _id(evaluator: Evaluator, value: Variable, /) -> Variable:
+    held = None if value.is_constant() else evaluator.builder.held_object(value)
+    is_tensor = type(value) is TensorVariable and value.python_type() is torch.Tensor
+    if held is not None and not is_tensor:
+        return evaluator.wrap_constant(id(held[0]))
+    is_new = value.source is None and isinstance(value, _WITH_IDENTITY)
+    if value.is_constant() or not (is_new or is_tensor) or evaluator.graph.is_in_region:
+        raise Unsupported(_KIND, repr(value), _WHY)
+    addressed = evaluator.state.addressed
+    for other in addressed:
+        # Another object may have the address of one that is gone.
+        if other is not value and other.source is None and not is_held(evaluator, other):
+            raise Unsupported(_KIND, f"of {value!r} after that of {other!r}", _WHY)
+    if value not in addressed:
+        addressed.append(value)
+    return AddressVariable(value)
