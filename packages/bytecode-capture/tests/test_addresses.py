@@ -1,4 +1,4 @@
-"""``id`` of objects from outside is a constant for these very objects; of others it ends the graph."""
+"""``id`` of objects from outside is a constant; of those made in the frame it tells them apart."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from differential import check
 from weft_bytecode_capture import CaptureOptions as Options
 from weft_bytecode_capture import GraphBreakError, capture, compile_frames
 
@@ -68,3 +69,70 @@ def test_other_addresses_end_the_graph(made: Any) -> None:
     with pytest.raises(GraphBreakError, match=r"id\(\)"):
         capture(address, options=Options(fullgraph=True))(torch.ones(2))
     assert capture(address)(torch.ones(2)).result[1] is True
+
+
+def told_apart(x: torch.Tensor) -> Any:
+    one, two = Settings(1.0), Settings(2.0)
+    listed = [one, two, one]
+    names = {id(one): "one", id(two): "two"}
+    facts = id(one) == id(listed[0]), id(one) == id(two), id(one) != id(two), id(x) == id(x)
+    return (
+        len({id(o) for o in listed}),
+        names[id(listed[1])],
+        facts,
+        len(set(map(id, listed))),
+        x + 1,
+    )
+
+
+def tensors(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return id(x) == id(y), len({id(x), id(y)}), id(x) in {id(y): 1}, x + y
+
+
+def walked(x: torch.Tensor) -> Any:
+    seen = set()
+
+    def count(part: Any) -> int:
+        if id(part) in seen:
+            return 0
+        seen.add(id(part))
+        return 1 + sum(map(count, part)) if isinstance(part, list) else 1
+
+    listed: list[Any] = [[x], [x]]
+    listed += [listed, listed[0]]
+    return count(listed), x * 2
+
+
+X, Y = torch.ones(2), torch.zeros(2)
+
+
+@pytest.mark.parametrize("program", [told_apart, walked])
+def test_addresses_tell_new_objects_apart(program: Any) -> None:
+    check(program, [(X,)], fullgraph=True)
+
+
+def test_addresses_tell_tensors_apart() -> None:
+    check(tensors, [(X, X), (X, Y), (Y, X), (Y, Y), (X, Y)], fullgraph=True)
+
+
+def test_the_address_of_an_object_that_is_gone_may_be_anothers() -> None:
+    def reused(x: torch.Tensor) -> Any:
+        return x + 1, len({id([n]) for n in range(5)}) <= 5
+
+    with pytest.raises(GraphBreakError, match=r"id\(\)"):
+        capture(reused, options=Options(fullgraph=True))(X)
+    check(reused, [(X,)], fullgraph=False)
+
+
+def test_what_was_kept_by_address_may_be_stale() -> None:
+    kept: dict[int, int] = {}
+
+    def noted(x: torch.Tensor) -> Any:
+        made = Settings(1.0)
+        kept.setdefault(id(made), 3)
+        return x + len(kept)
+
+    compiled = compile_frames(noted, _run_graph)
+    assert torch.equal(compiled(X), X + 1)
+    with pytest.raises(GraphBreakError, match=r"id\(\)"):
+        capture(noted, options=Options(fullgraph=True))(X)

@@ -305,3 +305,100 @@ def test_an_object_that_was_changed_holds_what_it_held() -> None:
             assert torch.equal(result.result, torch.full((2,), expected))
             assert not (function is counted and result.breaks)
             assert holder.count == (function is counted)
+
+
+def attempt(out, f):
+    try:
+        out.append(f())
+    except Exception as e:
+        out.append((type(e).__name__, str(e)))
+
+
+class Sized:
+    def __init__(self, v=0):
+        self.v = v
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, k):
+        return k * self.v
+
+
+def through_a_proxy(x):
+    a = Sized(x)
+    p = weakref.proxy(a)
+    p.w = 5
+    out = []
+    attempt(out, lambda: p.nope)
+    return (
+        p.v * 2,
+        a.w,
+        len(p),
+        p[2],
+        bool(p),
+        p is weakref.proxy(a),
+        list(zip(p, range(2), strict=False)),
+        out,
+    )
+
+
+def parents_by_proxies(x):
+    class N:
+        def __init__(self):
+            self.parent = None
+            self.kids = []
+
+        def add(self, k):
+            self.kids.append(k)
+            k.parent = weakref.proxy(self)
+            return k
+
+    r = N()
+    k = r.add(N())
+    k.t = x
+    r.name = "root"
+    g = k.add(N())
+    return g.parent.parent.name, g.parent.t * 2
+
+
+def deleted(x):
+    a = Sized(x)
+    p = weakref.proxy(a)
+    r = weakref.ref(a)
+    del a
+    try:
+        return p.v
+    except ReferenceError as e:
+        return str(e), r(), x
+
+
+def held_by_an_attribute(x):
+    class Holder:
+        pass
+
+    h = Holder()
+    h.a = Sized(x)
+    r = weakref.ref(h.a)
+    p = weakref.proxy(h.a)
+    first = r() is h.a, p.v
+    h.a = None
+    return first, r(), x
+
+
+def held_by_a_dict(x):
+    d = {"a": Sized(x)}
+    r = weakref.ref(d["a"])
+    one = r() is d["a"]
+    d.clear()
+    return one, r() is None, x
+
+
+@pytest.mark.parametrize("program", [through_a_proxy, parents_by_proxies])
+def test_proxies_of_new_objects(program):
+    check(program, [(torch.ones(2),)], fullgraph=True)
+
+
+@pytest.mark.parametrize("program", [deleted, held_by_an_attribute, held_by_a_dict])
+def test_new_objects_that_are_let_go(program):
+    check(program, [(torch.ones(2),)], fullgraph=False)

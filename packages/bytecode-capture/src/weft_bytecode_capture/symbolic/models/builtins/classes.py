@@ -191,7 +191,7 @@ def _map(
 @model(filter)
 def _filter(evaluator: Evaluator, function: Variable, iterable: Variable, /) -> Variable:
     iterator = iterable.iterator(evaluator)
-    plain = function.is_constant()
+    plain = function.is_none()
 
     def step(evaluator: Evaluator) -> Variable | None:
         while (element := iterator.next_or_none(evaluator)) is not None:

@@ -21,7 +21,6 @@ from ..table import method_model, method_models, model
 from .sequences import ListVariable
 from .slices import SliceVariable, index_value
 
-
 _MUTATED = "deque mutated during iteration"
 
 

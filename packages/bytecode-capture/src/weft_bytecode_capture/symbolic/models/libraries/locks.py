@@ -72,6 +72,6 @@ def _rebuilt(reentrant: bool, held: int) -> Any:
     return made
 
 
-@models(threading.Lock, threading.RLock)
+@models(*dict.fromkeys((threading.Lock, threading.RLock, _REENTRANT)))
 def _new(function: Any, evaluator: Evaluator) -> Variable:
     return NewLockVariable(_LOCK if function is threading.Lock else _REENTRANT)

@@ -8,6 +8,7 @@ from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
 from ...variables.hashing import outside_key
 from ...variables.keys import Address, HashedKey
 from ...variables.operations import is_same_object
@@ -35,10 +36,13 @@ class AddressVariable(Variable):
     def truth(self, evaluator: Evaluator) -> bool:
         return True
 
-    def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
-        if not isinstance(other, AddressVariable):
-            raise Unsupported(_KIND, f"{self!r} compared with {other!r}", _WHY)
-        return is_same_object(evaluator, self.held, other.held)
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if operator not in ("eq", "ne") or not isinstance(other, AddressVariable):
+            raise Unsupported(_KIND, f"{self!r} {operator} {other!r}", _WHY)
+        same = is_same_object(evaluator, self.held, other.held)
+        return ConstantVariable(same is (operator == "eq"))
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         if isinstance(self.held, TensorVariable):

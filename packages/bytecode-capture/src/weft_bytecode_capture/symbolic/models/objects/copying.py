@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from weft_guards import AttributeSource, IsObject, LengthIs, StoragesApart, storage_address
+from weft_guards import (
+    AttributeSource,
+    ConstantSource,
+    DictContains,
+    IsObject,
+    LengthIs,
+    StoragesApart,
+    storage_address,
+)
 
 from ...._torch import storage_identity
 from ....sources import FillsStorage, fills_storage
 from ....unsupported import Unsupported
 from ...policy import untagged
+from ...polyfills.copying import slot_names
 from ...protocol import Evaluator
 from ...variables.base import Variable
+from ...variables.constant import ConstantVariable
 from ...variables.keys import HashedKey
 from ..containers.deques import DequeVariable
 from ..containers.mappings import DictVariable, MappingProxyVariable, OrderedDictVariable
@@ -27,6 +38,7 @@ from ..functions.python_functions import FunctionVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..table import model
 from ..torch.nn_module import ModuleInstanceVariable
+from .addresses import AddressVariable
 from .class_attributes import guard_default, is_builtin_descriptor
 from .classes import ClassVariable
 from .modules import ModuleVariable
@@ -44,7 +56,10 @@ _SHARED = (
     SymbolicNumberVariable,
 )
 
+_ASKED = ("__getattr__", "__getattribute__")  # what an object may say of hooks that its class lacks
+
 _OF_MODULES = (
+    vars(torch.nn.Module)["__getattr__"],
     vars(torch.nn.Module).get("__getstate__"),  # leaves out what ``compile`` has made
     untagged(torch.nn.Module.__setstate__),  # adds what modules of older versions lack
 )
@@ -70,35 +85,92 @@ def _same_object(value: Variable, made: Variable) -> None:
 
 
 @model(copy.deepcopy)
-def _deepcopy(evaluator: Evaluator, value: Variable) -> Variable:
-    memo: dict[int, Variable] = {}
-
-    def remember(original: Variable, made: Variable) -> None:
-        memo[id(original)] = made
-
-    tensors: list[Any] = []  # those that share a storage have copies that do
-
-    def deep(part: Variable) -> Variable:
-        known = memo.get(id(part))
-        if (
-            known is None
-            and _is_tensor(part)
-            and all(_are_apart(evaluator, part, one) for one in tensors)
-        ):
-            tensors.append(part)
-            known = _copied_tensor(evaluator, part)
-        if known is None and _is_parameter(part):
-            known = _copied_parameter(evaluator, part)
-        if known is None:
-            known = _copied(evaluator, part, deep, remember)
-        memo[id(part)] = known
-        return known
-
-    made = deep(value)
-    sources = tuple(tensor.source for tensor in tensors if tensor.source is not None)
+def _deepcopy(evaluator: Evaluator, value: Variable, memo: Variable | None = None) -> Variable:
+    if isinstance(memo, MemoVariable):
+        return memo.copier(value)
+    if memo is not None and not memo.is_none():
+        raise Unsupported("arguments of a builtin function", "deepcopy")
+    copier = _DeepCopier(evaluator)
+    made = copier(value)
+    sources = tuple(tensor.source for tensor in copier.tensors if tensor.source is not None)
     if len(sources) > 1:
         evaluator.guard(sources[0], StoragesApart(sources, ()))
     return made
+
+
+class _DeepCopier:
+    """One call of ``deepcopy``, with the copies that it has made so far."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+        self._copies: dict[int, tuple[Variable, Variable]] = {}  # by the original's id
+        self.tensors: list[Any] = []  # those that share a storage have copies that do
+        self.memo = MemoVariable(self)
+
+    def known(self, original: Variable) -> Variable | None:
+        row = self._copies.get(id(original))
+        return None if row is None else row[1]
+
+    def remember(self, original: Variable, made: Variable) -> None:
+        self._copies[id(original)] = original, made
+
+    def __call__(self, part: Variable) -> Variable:
+        evaluator, known = self._evaluator, self.known(part)
+        if known is not None:
+            return known
+        apart = _is_tensor(part) and all(_are_apart(evaluator, part, one) for one in self.tensors)
+        if apart:
+            self.tensors.append(part)
+            known = _copied_tensor(evaluator, part)
+        elif _is_parameter(part):
+            known = _copied_parameter(evaluator, part)
+        if known is None:
+            known = _copied(evaluator, part, self, self.remember)
+        self.remember(part, known)
+        return known
+
+
+class MemoVariable(DictVariable):
+    """The ``memo`` that methods for copies are given: the copy of each original by its address."""
+
+    def __init__(self, copier: _DeepCopier) -> None:
+        super().__init__()
+        self.copier = copier
+
+    def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
+        original = _at_address(evaluator, key)
+        if original is None:
+            return super().lookup(evaluator, key)
+        return self.copier.known(original)
+
+    def contains(self, evaluator: Evaluator, key: Variable) -> bool:
+        return self.lookup(evaluator, key) is not None
+
+    def store(self, evaluator: Evaluator, key: Variable, value: Variable) -> None:
+        original = _at_address(evaluator, key)
+        if original is None:
+            super().store(evaluator, key, value)
+        else:
+            self.copier.remember(original, value)
+
+    def length(self, evaluator: Evaluator) -> int:
+        raise Unsupported("copy of a value", "of which all that is copied is asked for")
+
+    def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        raise Unsupported("copy of a value", "of which all that is copied is asked for")
+
+    def reconstruct(self, emitter: Any) -> None:
+        raise Unsupported("value cannot be rebuilt after a graph", "the memo of a copy")
+
+
+def _at_address(evaluator: Evaluator, key: Variable) -> Variable | None:
+    """The object whose address a key is, as far as the evaluator knows it."""
+    if isinstance(key, AddressVariable):
+        return key.held
+    if not key.is_constant() or type(key.as_constant()) is not int:
+        return None
+    rows = evaluator.builder.wrapped()
+    return next((known for value, known, _ in rows if id(value) == key.as_constant()), None)
 
 
 def _copied(
@@ -162,22 +234,22 @@ def _copied_instance(
     remember: Callable[[Variable, Variable], None],
 ) -> Variable:
     """A new instance of the class with the attributes; ``__init__`` does not run."""
-    for name in _HOOKS:
+    storage = value.storage
+    is_plain = not isinstance(storage, (SetVariable, DequeVariable))  # whose class is called
+    for name in (*_HOOKS, *_ASKED):
         found = evaluator.state.find_in_type(value.kind, name)
         if found is None or is_builtin_descriptor(found[1]):
             guard_default(evaluator, value.kind, name, found)
-            continue
-        if not any(untagged(found[1]) is function for function in _OF_MODULES):
-            raise Unsupported("copy of a value", f"{value!r}, by its {name}")
-    if any(
+        elif not any(untagged(found[1]) is function for function in _OF_MODULES):
+            is_plain = False
+    has_slots = any(
         isinstance(raw, types.MemberDescriptorType)
         for base in value.kind.__mro__
         for raw in vars(base).values()
-    ):
-        raise Unsupported("copy of a value", f"{value!r}, which has slots")
-    storage = value.storage
-    if isinstance(storage, (SetVariable, DequeVariable)):
-        raise Unsupported("copy of a value", f"{value!r}, whose class is called for a copy")
+    )
+    if not is_plain or has_slots:
+        return _copied_by_protocol(evaluator, value, part)
+    _require_no_reducer(evaluator, value.kind)
     made = UserObjectVariable(value.kind)
     remember(value, made)
     if storage is not None:
@@ -187,6 +259,40 @@ def _copied_instance(
         if name != _COMPILED or not issubclass(value.kind, torch.nn.Module):
             made.attributes[name] = part(entry)
     return made
+
+
+def _copied_by_protocol(evaluator: Evaluator, value: UserObjectVariable, part: Copier) -> Variable:
+    """A copy by the methods of its class, ``__reduce_ex__`` if there is no other: as ``copy`` makes it."""
+    memo: Variable = part.memo if isinstance(part, _DeepCopier) else ConstantVariable(None)
+    if isinstance(part, _DeepCopier):
+        copier = value.find_attribute(evaluator, "__deepcopy__")
+        given = memo
+    else:
+        copier = evaluator.wrap_known(value.kind).find_attribute(evaluator, "__copy__")
+        given = value
+    if copier is not None:
+        return copier.call(evaluator, [given], {})
+    _require_no_reducer(evaluator, value.kind)
+    reducer = value.get_attribute(evaluator, "__reduce_ex__")
+    reduced = reducer.call(evaluator, [ConstantVariable(4)], {})
+    if reduced.python_type() is str:
+        return value
+    rebuild = evaluator.wrap_known(vars(copy)["_reconstruct"])
+    return rebuild.call(evaluator, [value, memo, *reduced.iterate(evaluator)], {})
+
+
+def _require_no_reducer(evaluator: Evaluator, kind: type) -> None:
+    """Refuse a class for which ``copyreg.pickle`` has registered a function."""
+    table = ConstantSource("copyreg.dispatch_table", copyreg.dispatch_table)
+    if kind in copyreg.dispatch_table:
+        raise Unsupported("copy of a value", f"of {kind.__qualname__}, by a registered function")
+    evaluator.guard(table, DictContains(kind, False))
+
+
+@model(slot_names)
+def _slot_names(evaluator: Evaluator, kind: Variable, /) -> Variable:
+    assert isinstance(kind, ClassVariable)
+    return evaluator.wrap_result(list(slot_names(kind.value)))
 
 
 def _is_tensor(value: Variable) -> bool:

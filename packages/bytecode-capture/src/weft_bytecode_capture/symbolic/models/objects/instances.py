@@ -186,8 +186,8 @@ def wrap_storage(evaluator: Evaluator, value: Any, source: Source) -> Variable |
         family = OrderedDictVariable if base is collections.OrderedDict else DictVariable
         return family.from_object(value, source)
     if base in _SETS:
-        family = SetVariable if base is set else FrozenSetVariable
-        return family.from_object(value, source)
+        members = SetVariable if base is set else FrozenSetVariable
+        return members.from_object(value, source)
     raise Unsupported(
         "instance of a subclass of a scalar", f"{kind.__qualname__} at {source.name()}"
     )

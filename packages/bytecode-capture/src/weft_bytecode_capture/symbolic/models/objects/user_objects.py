@@ -332,7 +332,7 @@ class UserObjectVariable(InstanceProtocols):
         storage = self.storage
         if storage is not None and storage.is_constant() and storage.python_type() is not frozenset:
             return str(getattr(storage.as_constant(), name)(*arguments))
-        kind = None if storage is None else storage.python_type()
+        kind: Any = None if storage is None else storage.python_type()
         if name != "__repr__" or kind not in (list, tuple, dict, set, frozenset, OrderedDict):
             raise Unsupported("text of an instance", repr(self))
         assert storage is not None

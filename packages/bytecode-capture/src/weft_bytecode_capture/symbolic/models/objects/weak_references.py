@@ -115,7 +115,7 @@ def _wrap_weak_proxy(evaluator: Evaluator, value: Any, source: Source) -> Variab
 class NewWeakReferenceVariable(Variable):
     """A reference to ``referent``, with or without a function that is called when that is gone."""
 
-    kind = weakref.ReferenceType
+    kind: Any = weakref.ReferenceType
 
     def __init__(self, evaluator: Evaluator, referent: Variable, callback: Variable) -> None:
         self.referent = referent
@@ -275,7 +275,9 @@ def _reference(
 
 
 @model(weakref.proxy)
-def _proxy(evaluator: Evaluator, referent: Variable, callback: Variable | None = None, /) -> Variable:
+def _proxy(
+    evaluator: Evaluator, referent: Variable, callback: Variable | None = None, /
+) -> Variable:
     kind: Any = referent.python_type()
     refers = not referent.is_constant() and kind.__weakrefoffset__ != 0
     if not refers or find_raw(kind, "__call__") is not None:
