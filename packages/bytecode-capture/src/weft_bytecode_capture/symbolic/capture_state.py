@@ -181,6 +181,8 @@ class CaptureState:
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self._reasons: dict[tuple[str, int], Reason] = {}  # by file and line
         self.identified: set[Source] = set()  # sources with an identity guard
+        self.key_methods = 0  # how many of keys are being evaluated, one within another
+        self.thread_number: Variable | None = None  # of the thread that calls
         self.addressed: list[Variable] = []  # objects whose address the program has asked for
         self.hashed: dict[Variable, None] = {}  # tensors that are keys, in the order of first use
         self.instruction_count = 0

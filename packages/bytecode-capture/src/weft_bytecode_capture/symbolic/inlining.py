@@ -11,6 +11,7 @@ from ..code_objects.dialects import DIALECT
 from ..frame.skip_files import has_two_cells_of_a_name
 from ..unsupported import Unsupported
 from .evaluator import FrameEvaluator
+from .key_methods import KIND, changes_nothing
 from .models.containers.mappings import new_keyword_dict
 from .models.containers.sequences import TupleVariable
 from .models.functions.python_functions import FunctionVariable
@@ -51,6 +52,8 @@ def inline_call(
     caller.state.note_repetition()
     if caller.depth >= caller.state.options.inline_depth:
         raise Unsupported("calls nested too deep", function.qualified_name())
+    if caller.state.key_methods and not changes_nothing(code):
+        raise Unsupported(KIND, function.qualified_name(), "it may have effects")
     if code.co_flags & _ASYNCHRONOUS:
         raise Unsupported("coroutine", function.qualified_name(), "coroutines are not captured")
     if has_two_cells_of_a_name(code):

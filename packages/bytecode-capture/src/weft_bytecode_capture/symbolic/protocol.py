@@ -257,7 +257,9 @@ class State(Protocol):
     checkpoints: Checkpoints
     region_tags: Any  # the ResultTags, which regions alone know
     region_choices: dict[int, Any]
+    key_methods: int
     addressed: list[Variable]
+    thread_number: Variable | None
     hashed: dict[Variable, None]
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..key_methods import key_method
 from ..protocol import Evaluator
 from .base import Variable
 
@@ -35,6 +36,10 @@ class HashedKey:
         """The key of an instance that hashes and compares as its storage, whose key this is."""
         return HashedKey(owner, self.python_key, self._token)
 
+    def has_known_hash(self) -> bool:
+        """Whether its hash is the program's: of no address."""
+        return self.python_key is not None or isinstance(self._token, InstanceKey)
+
     def has_address(self) -> bool:
         """Whether the address of an object of this call is in it: what was kept before may be stale."""
         if isinstance(self._token, Address):
@@ -62,21 +67,30 @@ class HashedKey:
 
 
 class InstanceKey:
-    """An instance whose methods the dataclasses module wrote; the evaluator answers for both."""
+    """An instance whose methods are in Python; the evaluator answers for both.
 
-    __slots__ = ("_evaluator", "_hash", "variable")
+    ``is_seen``: a user wrote them, not the dataclasses module.
+    """
 
-    def __init__(self, evaluator: Evaluator, variable: Variable, value: int) -> None:
+    __slots__ = ("_evaluator", "_hash", "_is_seen", "variable")
+
+    def __init__(self, evaluator: Evaluator, variable: Variable, value: int, is_seen: bool) -> None:
         self._evaluator = evaluator
         self.variable = variable
         self._hash = value
+        self._is_seen = is_seen
 
     def __hash__(self) -> int:
         return self._hash
 
     def equal(self, left: Variable, right: Variable) -> bool:
         evaluator = self._evaluator
-        return left is right or evaluator.binary_operation("eq", left, right).truth(evaluator)
+        if left is right:
+            return True
+        if not self._is_seen:
+            return evaluator.binary_operation("eq", left, right).truth(evaluator)
+        with key_method(evaluator, repr(self.variable)):
+            return evaluator.binary_operation("eq", left, right).truth(evaluator)
 
     def equals_constant(self, value: object) -> bool:
         return self.equal(self.variable, self._evaluator.wrap_constant(value))

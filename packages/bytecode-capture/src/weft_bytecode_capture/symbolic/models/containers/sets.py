@@ -104,7 +104,7 @@ class SetVariable(ContainerVariable):
         if self.source is not None and not self._journal and len(members) > 1:
             evaluator.guard(self.source, SetOrderIs(self._found))
             return [key.variable for key in self._found_keys]
-        known = self.order_known and all(member.python_key is not None for member in members)
+        known = self.order_known and all(member.has_known_hash() for member in members)
         if len(members) > 1 and not known:
             raise Unsupported("iteration over a set", repr(self), "its order is not known")
         return self.elements(evaluator)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
 from ....frame.emitter import Emitter
@@ -54,6 +56,27 @@ class AddressVariable(Variable):
 
     def __repr__(self) -> str:
         return f"id({self.held!r})"
+
+
+class ThreadNumberVariable(AddressVariable):
+    """What ``get_ident()`` gives: the number of the thread that calls, the same in all of a call."""
+
+    def __init__(self) -> None:
+        super().__init__(self)
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_call(threading.get_ident)
+
+    def __repr__(self) -> str:
+        return "get_ident()"
+
+
+@model(threading.get_ident)
+def _get_ident(evaluator: Evaluator) -> Variable:
+    state = evaluator.state
+    if state.thread_number is None:
+        state.thread_number = ThreadNumberVariable()
+    return state.thread_number
 
 
 _WITH_IDENTITY = (UserObjectVariable, ListVariable, DictVariable, SetVariable, NewFunctionVariable)

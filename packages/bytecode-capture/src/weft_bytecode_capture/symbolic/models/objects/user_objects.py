@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 import types
 from collections import OrderedDict
 from typing import Any
@@ -22,6 +24,7 @@ from weft_guards import (
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...captured_exception import CapturedException
+from ...key_methods import KIND, key_method
 from ...protocol import Evaluator
 from ...variables.base import Arguments, Variable, unhashable
 from ...variables.builder import register_predicate
@@ -82,6 +85,7 @@ class UserObjectVariable(InstanceProtocols):
         self.attributes: dict[str, Variable | None] = {}  # written during evaluation; None: deleted
         self.made_anew: set[str] = set()  # those that were deleted before
         self._dictionary_variable: InstanceDictVariable | None = None
+        self.is_key = False  # hashed by a method that a user wrote
 
     def hold(self, storage: Variable) -> None:
         """Let ``storage`` hold the elements; what is made of a container refers to the instance."""
@@ -289,6 +293,8 @@ class UserObjectVariable(InstanceProtocols):
 
     def write_attribute(self, evaluator: Evaluator, name: str, value: Variable | None) -> None:
         """Change the instance dict or a slot; None deletes."""
+        if self.is_key:
+            raise Unsupported(KIND, f"{self!r}, of which {name} changes")
         if self.source is not None:
             require_no_finalizer(self.dictionary().get(name), self)
         if value is not None and self.attributes.get(name, value) is None:
@@ -315,10 +321,13 @@ class UserObjectVariable(InstanceProtocols):
         )
         if self.storage is not None and is_plain and raw is not object.__hash__:
             return hashed_key(evaluator, self.storage).of_owner(self)
-        if not is_silent(self.kind):
-            raise Unsupported("key with methods of its own", repr(self))
-        value = instance_hash(evaluator, self).as_constant()
-        return HashedKey(self, None, InstanceKey(evaluator, self, value))
+        is_seen = not is_silent(self.kind)
+        if is_seen and evaluator.graph.is_in_region:
+            raise Unsupported(KIND, repr(self))
+        with key_method(evaluator, repr(self)) if is_seen else contextlib.nullcontext():
+            value = instance_hash(evaluator, self).as_constant()
+        self.is_key = self.is_key or is_seen
+        return HashedKey(self, None, InstanceKey(evaluator, self, value, is_seen))
 
     def builtin_text(self, evaluator: Evaluator, name: str, *arguments: Any) -> str:
         """What ``__str__``, ``__repr__`` or ``__format__`` of the builtin base gives."""
@@ -332,19 +341,19 @@ class UserObjectVariable(InstanceProtocols):
         storage = self.storage
         if storage is not None and storage.is_constant() and storage.python_type() is not frozenset:
             return str(getattr(storage.as_constant(), name)(*arguments))
-        kind: Any = None if storage is None else storage.python_type()
-        if name != "__repr__" or kind not in (list, tuple, dict, set, frozenset, OrderedDict):
+        held: Any = None if storage is None else storage.python_type()
+        if name != "__repr__" or held not in (list, tuple, dict, set, frozenset, OrderedDict):
             raise Unsupported("text of an instance", repr(self))
         assert storage is not None
         plain = storage.printable(evaluator)
-        if type(plain) is not kind:
+        if type(plain) is not held:
             raise Unsupported("text of an instance", repr(self))
-        if kind in (list, tuple, dict):
-            return str(kind.__repr__(plain))
-        named = type(self.kind.__name__, (kind,), {})(plain)  # their texts have the class's name
+        if held in (list, tuple, dict):
+            return str(held.__repr__(plain))
+        named = type(self.kind.__name__, (held,), {})(plain)  # their texts have the class's name
         if list(named) != list(plain):
             raise Unsupported("text of an instance", repr(self), "its order is not known")
-        return str(kind.__repr__(named))
+        return str(held.__repr__(named))
 
     # Emission.
 
@@ -389,8 +398,15 @@ def instance_hash(evaluator: Evaluator, instance: UserObjectVariable) -> Variabl
         return evaluator.wrap_constant(evaluator.pure(hash, storage.snapshot()))
     method = bind_attribute(evaluator, instance.kind, found[0], "__hash__", found[1], instance)
     result = method.call(evaluator, [], {})
-    if not result.is_constant() or type(result.as_constant()) is not int:
+    if not issubclass(result.python_type(), int):
+        evaluator.raise_error(TypeError, "__hash__ method should return an integer")
+    if not result.is_constant():
         raise Unsupported("hash of a value", f"{instance!r}: {result!r}")
+    number = int(result.as_constant())
+    if (
+        type(result.as_constant()) is not int or number == -1 or abs(number) > sys.maxsize
+    ):  # C has no such hashes
+        return ConstantVariable(hash(number))
     return result
 
 
