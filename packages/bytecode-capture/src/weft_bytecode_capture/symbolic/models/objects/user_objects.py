@@ -348,12 +348,13 @@ class UserObjectVariable(InstanceProtocols):
         plain = storage.printable(evaluator)
         if type(plain) is not held:
             raise Unsupported("text of an instance", repr(self))
+        text: Any = vars(held)["__repr__"]
         if held in (list, tuple, dict):
-            return str(held.__repr__(plain))
+            return str(text(plain))
         named = type(self.kind.__name__, (held,), {})(plain)  # their texts have the class's name
         if list(named) != list(plain):
             raise Unsupported("text of an instance", repr(self), "its order is not known")
-        return str(held.__repr__(named))
+        return str(text(named))
 
     # Emission.
 
