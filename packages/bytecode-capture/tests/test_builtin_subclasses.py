@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import collections
 
 import pytest
 import torch
@@ -222,7 +223,23 @@ def printed(a, b, c, x):
     return repr(a), repr(b), repr(c), str(a), f"{b}", x
 
 
+def default_dicts_and_views(x):
+    made = collections.defaultdict(list, a=[1])
+    text = repr(made)
+    made.default_factory = int
+    made["z"] += 1
+    made.default_factory = None
+    try:
+        made["nope"]
+    except KeyError as error:
+        text += repr(error)
+    ordered = collections.OrderedDict(a=1)
+    views = {1: 2}.keys(), {1: 2}.values(), {1: 2}.items(), ordered.keys()
+    return text, made, list(map(repr, views)), repr(collections.defaultdict(None, {1: 2})), x
+
+
 CASES = [
+    (default_dicts_and_views, [(X,)]),
     (
         set_with_attributes,
         [(S([1, 2, 3]), X), (S([1, 2, 3]), X), (P([1, 2, 3]), X), (S([1, 2, 3, 8]), X)],

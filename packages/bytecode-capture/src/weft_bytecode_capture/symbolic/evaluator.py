@@ -334,6 +334,12 @@ class FrameEvaluator:
         called: Any = function
         return inline_call(running, called, arguments, keywords)
 
+    def evaluated_text(self, code: types.CodeType, names: dict[str, Variable]) -> Variable:
+        from .inlining import evaluated_text
+
+        running: Any = self.state.current or self
+        return evaluated_text(running, code, names)
+
     def class_namespace(self, body: Variable) -> tuple[Variable, dict[str, Variable]]:
         from .inlining import class_namespace
 

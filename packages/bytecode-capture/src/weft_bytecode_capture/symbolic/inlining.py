@@ -127,6 +127,18 @@ def class_namespace(
     return result, child.namespace
 
 
+def evaluated_text(
+    caller: FrameEvaluator, code: types.CodeType, names: dict[str, Variable]
+) -> Variable:
+    """What an expression of ``code`` gives, in which the local ``names`` are looked up before globals."""
+    caller.state.note_repetition()
+    if caller.depth >= caller.state.options.inline_depth:
+        raise Unsupported("calls nested too deep", code.co_name)
+    child = FrameEvaluator(caller.state, code, caller.globals.dictionary, None, caller)
+    child.namespace = names
+    return child.run()
+
+
 # Binding a call's arguments to a Python function's parameters, with CPython's errors.
 
 

@@ -149,6 +149,10 @@ class Evaluator(Protocol):
         """Evaluate a call of a Python function inside this evaluation."""
         ...
 
+    def evaluated_text(self, code: types.CodeType, names: dict[str, Variable]) -> Variable:
+        """What an expression gives, in which these local names are looked up before globals."""
+        ...
+
     def class_namespace(self, body: Variable) -> tuple[Variable, dict[str, Variable]]:
         """Evaluate the body of a class: what it returns, and what the class is made of."""
         ...
@@ -159,6 +163,7 @@ class Frame(Evaluator, Protocol):
 
     stack: list[Variable | None]
     locals: dict[str, Variable]
+    namespace: dict[str, Variable] | None
     parent: Frame | None
     index: int
     next_index: int
@@ -210,6 +215,8 @@ class Globals(Protocol):
     written: dict[str, Variable | None]
 
     def load(self, evaluator: Evaluator, name: str) -> Variable: ...
+
+    def store(self, evaluator: Evaluator, name: str, value: Variable) -> None: ...
 
 
 class Overrides(Protocol):

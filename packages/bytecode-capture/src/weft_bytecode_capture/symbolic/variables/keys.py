@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..key_methods import key_method
+from ...unsupported import Unsupported
+from ..key_methods import KIND, key_method
 from ..protocol import Evaluator
 from .base import Variable
 
@@ -35,6 +36,18 @@ class HashedKey:
     def of_owner(self, owner: Variable) -> HashedKey:
         """The key of an instance that hashes and compares as its storage, whose key this is."""
         return HashedKey(owner, self.python_key, self._token)
+
+    def emitted(self) -> Variable:
+        """The key for code that puts it into a container after the graph.
+
+        :raises Unsupported: it may have another hash by then.
+        """
+        if getattr(self.variable, "is_changed_key", False):
+            raise Unsupported(KIND, f"{self!r}, which has changed")
+        for part in self._token if isinstance(self._token, tuple) else ():
+            if isinstance(part, HashedKey):
+                part.emitted()
+        return self.variable
 
     def has_known_hash(self) -> bool:
         """Whether its hash is the program's: of no address."""

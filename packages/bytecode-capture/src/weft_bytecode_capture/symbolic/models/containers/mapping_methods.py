@@ -191,6 +191,9 @@ class DictViewVariable(Variable):
         )
         return contained is not (name == "ne")
 
+    def printable(self, evaluator: Evaluator) -> Any:
+        return getattr(self.mapping.printable(evaluator), self.name)()
+
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(getattr(self.mapping.kind, self.name), owner_of(self.mapping))
 

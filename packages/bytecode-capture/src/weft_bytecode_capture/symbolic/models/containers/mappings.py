@@ -278,17 +278,17 @@ class DictVariable(ContainerVariable):
         assert self.original is not None
         for hashed in self.deleted:
             if hashed.python_key is not None and hashed.python_key[0] in self.original:
-                emitter.run_call(self.kind.__delitem__, owner_of(self), hashed.variable)
+                emitter.run_call(self.kind.__delitem__, owner_of(self), hashed.emitted())
             elif hashed.python_key is None:
                 raise Unsupported("deletion of a key that is not constant", repr(hashed))
         for hashed, value in self.entries.items():
             if hashed in self.written:
-                emitter.run_call(self.kind.__setitem__, owner_of(self), hashed.variable, value)
+                emitter.run_call(self.kind.__setitem__, owner_of(self), hashed.emitted(), value)
 
     def emit_entries(self, emitter: Emitter) -> None:
         """Push a plain dict of the entries."""
         for hashed, value in self.entries.items():
-            emitter.load_variable(hashed.variable)
+            emitter.load_variable(hashed.emitted())
             emitter.load_variable(value)
         emitter.build("map", len(self.entries))
 
@@ -380,6 +380,17 @@ class DefaultDictVariable(DictVariable):
 
     def get_attribute(self, evaluator: Evaluator, name: str) -> Variable:
         return self.factory if name == "default_factory" else super().get_attribute(evaluator, name)
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if name != "default_factory" or self.source is not None or evaluator.graph.is_in_region:
+            super().set_attribute(evaluator, name, value)
+        self.factory = value
+
+    def printable(self, evaluator: Evaluator) -> Any:
+        factory = self.factory.printable(evaluator)
+        entries = self.all_entries(evaluator).items()
+        plain = ((key.variable.printable(evaluator), v.printable(evaluator)) for key, v in entries)
+        return collections.defaultdict(factory, plain)
 
     def new_like(self, entries: dict[HashedKey, Variable]) -> DictVariable:
         new = DefaultDictVariable(entries)

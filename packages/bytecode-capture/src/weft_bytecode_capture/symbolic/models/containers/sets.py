@@ -188,11 +188,11 @@ class SetVariable(ContainerVariable):
 
     def emit_mutation(self, emitter: Emitter) -> None:
         for change, key in self._journal:
-            emitter.run_call(change, owner_of(self), key.variable)
+            emitter.run_call(change, owner_of(self), key.emitted())
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(self.kind)
-        emitter.load_elements("tuple", [member.variable for member in self._members])
+        emitter.load_elements("tuple", [member.emitted() for member in self._members])
         emitter.call(1)
 
     @reprlib.recursive_repr()

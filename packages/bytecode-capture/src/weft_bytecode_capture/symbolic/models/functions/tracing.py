@@ -35,7 +35,7 @@ _KEEPS_NAMESPACE = sys.version_info < (3, 13)
 """Whether a frame has one dict of its locals, in which what ``exec`` binds and others add stays."""
 
 
-@models(locals, exec, eval)
+@models(locals, exec)
 def _namespace(
     function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:

@@ -6,6 +6,7 @@ import functools
 import itertools
 import logging
 import operator
+import sys
 from typing import Any
 
 import torch
@@ -67,7 +68,8 @@ def _log(
     asked = [option for option in (exc_info, stack_info) if option is not None]
     frame = _frame_at(evaluator.frame, 1 if stacklevel is None else stacklevel.as_constant())
     is_plain = not any(option.truth(evaluator) for option in asked)
-    if frame is None or not is_plain or not _is_plain_logger(evaluator, self):
+    is_redirected = any(m.dictionary is vars(sys) for m in evaluator.state.written_globals())
+    if frame is None or not is_plain or is_redirected or not _is_plain_logger(evaluator, self):
         raise Unsupported("call of a builtin function", f"log of {msg!r}")
     if evaluator.graph.is_in_region:
         raise Unsupported("effect inside a region", f"log of {msg!r}")

@@ -32,6 +32,8 @@ def _print(
     flush: Variable | None = None,
 ) -> None:
     """To a file made here it is written at once; to one from outside after the graph."""
+    if file is None or file.is_none():
+        file = evaluator.state.module_globals(vars(sys)).written.get("stdout")
     is_made_here = isinstance(file, MemoryFileVariable)
     if not (is_made_here or _is_stream(file)):
         given = ", ".join(map(repr, values))

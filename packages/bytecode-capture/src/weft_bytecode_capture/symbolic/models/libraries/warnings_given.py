@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -92,7 +93,10 @@ def _is_watched(evaluator: Evaluator) -> bool:
     if any(handler_goes_on(frame) or frame.suspended for frame in evaluator.frame.frames()):
         return True
     changed = evaluator.state.written_globals()
-    return evaluator.graph.is_in_region or any(m.dictionary is vars(warnings) for m in changed)
+    watched = vars(warnings), vars(sys)  # filters, and where warnings are shown
+    return evaluator.graph.is_in_region or any(
+        m.dictionary is known for m in changed for known in watched
+    )
 
 
 def _emit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -24,9 +25,11 @@ from ...variables.constant import ConstantVariable
 from ...variables.python_protocols import is_data_descriptor
 from .class_attributes import bind_attribute, is_builtin_descriptor
 
+_STREAMS = ("stdout", "stderr")
+
 
 class ModuleVariable(Variable):
-    """A Python module, known by identity; writes to it are refused."""
+    """A Python module, known by identity; writes to it are refused, but for the streams of ``sys``."""
 
     def __init__(self, value: types.ModuleType, source: Source) -> None:
         self.value = value
@@ -70,6 +73,11 @@ class ModuleVariable(Variable):
         return evaluator.builder.wrap(
             value, AttributeSource(ConstantSource(module.__name__, module), name)
         )
+
+    def set_attribute(self, evaluator: Evaluator, name: str, value: Variable) -> None:
+        if self.value is not sys or name not in _STREAMS or evaluator.graph.is_in_region:
+            super().set_attribute(evaluator, name, value)
+        evaluator.state.module_globals(vars(sys)).store(evaluator, name, value)
 
     def _guard_absent(self, evaluator: Evaluator, name: str) -> None:
         """Guard that neither the module nor its class have the name, nor a function that finds it."""

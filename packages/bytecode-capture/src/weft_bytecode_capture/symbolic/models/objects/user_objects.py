@@ -86,6 +86,7 @@ class UserObjectVariable(InstanceProtocols):
         self.made_anew: set[str] = set()  # those that were deleted before
         self._dictionary_variable: InstanceDictVariable | None = None
         self.is_key = False  # hashed by a method that a user wrote
+        self.is_changed_key = False  # and changed since: it may have another hash
 
     def hold(self, storage: Variable) -> None:
         """Let ``storage`` hold the elements; what is made of a container refers to the instance."""
@@ -293,8 +294,7 @@ class UserObjectVariable(InstanceProtocols):
 
     def write_attribute(self, evaluator: Evaluator, name: str, value: Variable | None) -> None:
         """Change the instance dict or a slot; None deletes."""
-        if self.is_key:
-            raise Unsupported(KIND, f"{self!r}, of which {name} changes")
+        self.is_changed_key = self.is_key
         if self.source is not None:
             require_no_finalizer(self.dictionary().get(name), self)
         if value is not None and self.attributes.get(name, value) is None:
