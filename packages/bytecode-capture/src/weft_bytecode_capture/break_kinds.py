@@ -317,7 +317,8 @@ _OBJECTS = {
     "dict changed during iteration": BreakKind(_NOT_MODELLED),
     "modules changed during iteration": BreakKind(_NOT_MODELLED),
     "key with methods of its own": BreakKind(
-        "rebuilding the container after the graph would run the key's methods once more"
+        "its methods may have effects, or it changes as a key: the container that is built after the graph"
+        " would show it"
     ),
     "hash of a value": BreakKind(
         "keys of dicts and members of sets are constants, tensors, or objects known by identity"
@@ -369,7 +370,7 @@ _CONTROL = {
         "beside the call",
         ("read it in another function than the one that calls the operator",),
     ),
-    "container of an unknown kind": BreakKind(_OPAQUE),
+    "weak proxy": BreakKind(_NOT_MODELLED),
     "operator of a builtin type": BreakKind(_NOT_MODELLED),
     "change of the tracer": BreakKind(
         "a tracer or profiler sees the frames that follow as they are written: they run as plain Python",

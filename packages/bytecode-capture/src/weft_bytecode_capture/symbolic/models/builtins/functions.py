@@ -90,12 +90,25 @@ def _vars(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
 
 @model(dir)
 def _dir(evaluator: Evaluator, value: Variable | None = None, /) -> Variable:
-    """The names of a class's attributes."""
+    """The names of a class's attributes, or of an instance's and its class's."""
+    if isinstance(value, UserObjectVariable):
+        return _names_of(evaluator, value)
     kind = value.value if isinstance(value, ClassVariable) else None
     if kind is None or find_raw(type(kind), "__dir__") is not vars(type)["__dir__"]:
         raise Unsupported("call of a builtin function", f"dir({'' if value is None else value!r})")
     names = sorted(attribute_names(evaluator, kind))
     return ListVariable([ConstantVariable(name) for name in names])
+
+
+def _names_of(evaluator: Evaluator, instance: UserObjectVariable) -> Variable:
+    method = instance.special(evaluator, "__dir__")
+    if method is not None:
+        return _sorted(evaluator, method.call(evaluator, [], {}))
+    names = attribute_names(evaluator, instance.kind)
+    if instance.kind.__dictoffset__ != 0:
+        entries = instance.instance_dictionary().all_entries(evaluator)
+        names |= {key.variable.as_constant() for key in entries}
+    return ListVariable([ConstantVariable(name) for name in sorted(names)])
 
 
 @model(callable)

@@ -15,12 +15,14 @@ from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.operations import values_equal
+from ...variables.python_protocols import find_raw, is_python_class, storage_of
 from ..iterators.builtin_iterators import IteratorVariable
 from ..iterators.rebuilding import advanced_iterator
 from ..table import method_model, method_models, model
 from .sequences import ListVariable
 from .slices import SliceVariable, index_value
 
+_LONGEST = 1_000_000
 _MUTATED = "deque mutated during iteration"
 
 
@@ -121,9 +123,43 @@ class DequeVariable(ListVariable):
             for item in other.iterate(evaluator):
                 self.append(evaluator, item)
             return self
-        if operator in ("add", "mul", "imul"):
-            raise Unsupported("method of a builtin type", f"deque.__{operator}__")
+        if operator == "add":
+            if not isinstance(storage_of(other), DequeVariable):
+                return self._refuse_to_add(evaluator, other, reflected)
+            left, right = (other, self) if reflected else (self, other)
+            made = DequeVariable(storage_of(left).items(evaluator), storage_of(left).longest)
+            made.call_method(evaluator, "extend", [right], {})
+            return made
+        if operator in ("mul", "imul"):
+            return self._repeated(evaluator, operator, other)
         return super().binary_operation(evaluator, operator, other, reflected)
+
+    def _refuse_to_add(
+        self, evaluator: Evaluator, other: Variable, reflected: bool
+    ) -> Variable | None:
+        if not reflected:
+            kind = other.python_type().__name__
+            message = f'can only concatenate deque (not "{kind}") to deque'
+            evaluator.raise_error(TypeError, message)
+        return None
+
+    def _repeated(self, evaluator: Evaluator, operator: str, other: Variable) -> Variable | None:
+        kind = other.python_type()
+        if find_raw(kind, "__index__") is None:
+            if is_python_class(kind) and find_raw(kind, "__rmul__") is not None:
+                return None
+            name = kind.__name__
+            evaluator.raise_error(TypeError, f"can't multiply sequence by non-int of type {name!r}")
+        count = max(index_value(evaluator, other), 0)
+        items = self.items(evaluator)
+        if count * len(items) > _LONGEST and self.longest is None:
+            raise Unsupported("sequence too long", f"{len(items)} * {count}")
+        repeated = items * (count if self.longest is None else min(count, self.longest + 1))
+        if operator == "mul":
+            return DequeVariable(repeated, self.longest)
+        self.mutate(evaluator)[:] = repeated
+        self._drop(-1)
+        return self
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_callable(collections.deque)

@@ -206,7 +206,7 @@ class NewWeakProxyVariable(NewWeakReferenceVariable):
         self._living(evaluator).delete_attribute(evaluator, name)
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
-        raise Unsupported("call of a weak proxy", repr(self))
+        raise Unsupported("weak proxy", repr(self))
 
     def call_method(
         self, evaluator: Evaluator, name: str, arguments: Arguments, keywords: Keywords
@@ -226,7 +226,7 @@ class NewWeakProxyVariable(NewWeakReferenceVariable):
         return self._living(evaluator).iterate(evaluator)
 
     def equals(self, evaluator: Evaluator, other: Variable) -> bool | None:
-        raise Unsupported("comparison of a weak proxy", f"{self!r} == {other!r}")
+        raise Unsupported("weak proxy", f"{self!r} == {other!r}")
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
         evaluator.raise_error(TypeError, f"unhashable type: {self.kind.__name__!r}")
