@@ -15,7 +15,7 @@ from ...variables.base import Variable
 from ...variables.builder import register_wrapper
 from ...variables.constant import ConstantVariable
 from ...variables.operations import values_equal
-from ...variables.python_protocols import find_raw, is_python_class, storage_of
+from ...variables.python_protocols import find_raw, is_python_class, name_in_errors, storage_of
 from ..iterators.builtin_iterators import IteratorVariable
 from ..iterators.rebuilding import advanced_iterator
 from ..table import method_model, method_models, model
@@ -124,14 +124,15 @@ class DequeVariable(ListVariable):
                 self.append(evaluator, item)
             return self
         if operator == "add":
-            if not isinstance(storage_of(other), DequeVariable):
+            storage = storage_of(other)
+            if not isinstance(storage, DequeVariable):
                 return self._refuse_to_add(evaluator, other, reflected)
-            left, right = (other, self) if reflected else (self, other)
-            made = DequeVariable(storage_of(left).items(evaluator), storage_of(left).longest)
+            left, right = (storage, self) if reflected else (self, storage)
+            made = DequeVariable(left.items(evaluator), left.longest)
             made.call_method(evaluator, "extend", [right], {})
             return made
         if operator in ("mul", "imul"):
-            return self._repeated(evaluator, operator, other)
+            return self._repeated(evaluator, operator, other, reflected)
         return super().binary_operation(evaluator, operator, other, reflected)
 
     def _refuse_to_add(
@@ -143,12 +144,15 @@ class DequeVariable(ListVariable):
             evaluator.raise_error(TypeError, message)
         return None
 
-    def _repeated(self, evaluator: Evaluator, operator: str, other: Variable) -> Variable | None:
+    def _repeated(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
         kind = other.python_type()
         if find_raw(kind, "__index__") is None:
             if is_python_class(kind) and find_raw(kind, "__rmul__") is not None:
                 return None
-            name = kind.__name__
+            is_sequence = reflected and find_raw(kind, "__getitem__") is not None
+            name = name_in_errors(collections.deque if is_sequence else kind)
             evaluator.raise_error(TypeError, f"can't multiply sequence by non-int of type {name!r}")
         count = max(index_value(evaluator, other), 0)
         items = self.items(evaluator)
