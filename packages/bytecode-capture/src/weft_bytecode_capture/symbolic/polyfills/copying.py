@@ -29,13 +29,16 @@ def get_state(self: Any, /) -> Any:
     return (state, slots) if slots else state
 
 
+_REDUCED_WITHOUT_PROTOCOL: Any = vars(copyreg)["_reduce_ex"]
+
+
 @polyfill(vars(object)["__reduce_ex__"])
 def reduce_ex(self: Any, protocol: int, /) -> Any:
     kind: Any = type(self)
     if kind.__reduce__ is not object.__reduce__:
         return self.__reduce__()
     if protocol < 2:
-        return copyreg._reduce_ex(self, protocol)  # type: ignore[attr-defined]
+        return _REDUCED_WITHOUT_PROTOCOL(self, protocol)
     arguments: Any = ()
     keywords: Any = {}
     if hasattr(kind, "__getnewargs_ex__"):

@@ -22,7 +22,6 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "__contains__": lambda value: 0 in value,
     "__iter__": iter,
     "__len__": len,
-    "__next__": next,
     "__neg__": operator.neg,
     "__pos__": operator.pos,
     "__invert__": operator.invert,
@@ -32,6 +31,7 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "__complex__": complex,
     "keys": lambda value: {**value},
 }
+_FUNCTIONS["__next__"] = next  # which no tensor has, as it has the others
 _ALTERNATIVES = {
     "__contains__": ("__iter__", "__getitem__"),
     "__iter__": ("__getitem__",),
