@@ -328,9 +328,15 @@ class Sized(Layer):
         return (x + self.out(y)).reshape(x.shape[0], -1) / x.size(0)
 
 
+class Registered(Layer):
+    def forward(self, x):
+        y = self.mixed(x) * getattr(self, "missing", 0.5)
+        return x + self.out(y) * (2 if any(p.dim() == 2 for p in self._parameters.values()) else 3)
+
+
 KINDS = [
     Counting, Appending, Indexed, Updating, WritingArgument, InPlace, WithoutItems, Noisy, Deciding, Views,
-    Normalising, NoGradients, Catching, Generating, Sized,
+    Normalising, Registered, NoGradients, Catching, Generating, Sized,
 ]  # fmt: skip
 
 
@@ -353,6 +359,40 @@ def test_evaluated_each_time(kind, played):
     with torch.no_grad():
         check(Stack(kind=kind), x())
     assert f"{kind.__name__}.forward" not in played
+
+
+class Blocks(nn.Module):
+    def __init__(self, norm) -> None:
+        super().__init__()
+        self.norm, self.into = norm, nn.Linear(4, 4)
+
+    def forward(self, x):
+        return x + self.norm(self.into(x)).relu()
+
+
+NORMS = {
+    "training": lambda: nn.BatchNorm1d(4),
+    "momentum": lambda: nn.BatchNorm1d(4, momentum=None),
+    "without statistics": lambda: nn.BatchNorm1d(4, track_running_stats=False),
+    "instances": lambda: nn.InstanceNorm1d(3, track_running_stats=True),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_statistics_are_written(name, shared, grad, played):
+    """Each layer's statistics are, in training; where one norm is all layers', once by each."""
+    norm = NORMS[name]()
+    blocks = nn.Sequential(*(Blocks(norm if shared else NORMS[name]()) for _ in range(5)))
+    blocks.add_module("evaluated", Blocks(nn.BatchNorm1d(4).eval()))
+    given = torch.randn(3, 4) if name != "instances" else torch.randn(2, 3, 4)
+    if name == "instances":
+        blocks = blocks[:5]
+    with torch.set_grad_enabled(grad):
+        check(blocks, given)
+    if name == "training" and not shared:
+        assert "Blocks.forward" in played
 
 
 def test_layers_as_keys():

@@ -85,7 +85,6 @@ def is_untouched_module(variable: Variable) -> bool:
         type(variable) is ModuleInstanceVariable
         and not variable.attributes
         and variable.storage is None
-        and variable._dictionary_variable is None
     )
 
 

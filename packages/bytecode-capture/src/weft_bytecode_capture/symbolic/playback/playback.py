@@ -13,6 +13,7 @@ import torch
 import torch.fx
 
 from ...unsupported import Unsupported
+from ..frame_ends import exit_runs_code
 from ..graph.storages import leaves
 from ..models.containers.sequences import TupleVariable
 from ..models.functions.cells import CellVariable
@@ -25,7 +26,15 @@ from ..variables.constant import ConstantVariable
 from .events import Guarded, Identified, IdentifiedAt, Wrapped
 from .matching import Differs, Matching
 from .operands import Form, aliasing, are_alike, flattened, is_untouched_module, look
-from .span import Span, is_result, last_node, looks_of, nodes_behind, own_nodes
+from .span import (
+    Span,
+    is_result,
+    last_node,
+    looks_of,
+    nodes_behind,
+    own_nodes,
+    written_tensors,
+)
 from .surroundings import Surroundings
 
 _MAX_SPANS = 4  # of a function with the same constants
@@ -129,10 +138,10 @@ class Playback:
 
 
 def _key(recording: Recording) -> tuple[Any, ...]:
-    """By what calls are found that may be alike: the function, how arguments nest, and constants."""
+    """By what calls are found that may be alike: how arguments nest and look, and constants."""
     constants = [v.value for v in recording.operands if isinstance(v, ConstantVariable)]
     constants = [value for value in constants if type(value) in _HASHED]
-    return recording.function, *recording.form, *map(type, constants), *constants
+    return recording.function, *recording.form, *map(type, constants), *constants, *recording.looks
 
 
 def _may_be_played(evaluator: Evaluator) -> bool:
@@ -182,7 +191,8 @@ def _recorded(evaluator: Evaluator, recording: Recording, result: Variable) -> S
         return None
     if evaluator.side_effects.count != recording.effects:
         return None
-    if len(evaluator.state.generators) != recording.generators:
+    generators = evaluator.state.generators[recording.generators :]
+    if any(made.is_suspended() and exit_runs_code(made.frame) for made in generators):
         return None
     if looks_of(recording.operands) != recording.looks:
         return None
@@ -218,6 +228,7 @@ def _recorded(evaluator: Evaluator, recording: Recording, result: Variable) -> S
         events,
         nodes,
         result,
+        written_tensors(nodes, events),
         recording.trace,
         codes,
     )
@@ -265,6 +276,8 @@ def _with_objects(
             recorder.events.append(_moved(event, source, matching))
         if isinstance(event, Wrapped) and is_new and isinstance(event.variable, TensorVariable):
             variables[event.variable] = _tensor(evaluator, event.variable, matching.value(source))
+    if any(variables.get(variable, variable) is variable for variable in span.written):
+        raise Differs  # it is no more what it was
     return variables
 
 
@@ -280,7 +293,11 @@ def _moved(event: Wrapped | Guarded, source: Any, matching: Matching) -> Wrapped
 def _tensor(evaluator: Evaluator, old: TensorVariable, value: Any) -> Variable:
     """The variable of a tensor that was read; :raises Differs: it is not like the other call's."""
     new = evaluator.builder.known(value)
-    if type(new) is not type(old) or new.node.op != old.node.op or look(new.fake) != look(old.fake):
+    if type(new) is not type(old) or new.node.op != old.node.op:
+        raise Differs
+    if (
+        look(new.fake)[:-1] != look(old.fake)[:-1]
+    ):  # but for the version: the old may have been written to
         raise Differs
     return new
 

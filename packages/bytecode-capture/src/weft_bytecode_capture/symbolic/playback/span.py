@@ -38,6 +38,7 @@ class Span:
     events: Sequence[Event]
     nodes: Sequence[torch.fx.Node]
     result: Variable
+    written: Sequence[TensorVariable]
     trace: str
     codes: dict[int, types.CodeType]
     met: set[int] = field(default_factory=set)
@@ -73,20 +74,46 @@ def tensors_read(events: Sequence[Event]) -> Iterator[TensorVariable]:
             yield event.variable
 
 
+def tensors_read_first(events: Sequence[Event]) -> list[TensorVariable]:
+    """Those that nothing had read before the call."""
+    known = set[TensorVariable]()
+    first: dict[TensorVariable, None] = {}
+    for event in events:
+        if isinstance(event, Wrapped) and isinstance(event.variable, TensorVariable):
+            if event.was_known and event.variable not in first:
+                known.add(event.variable)
+            else:
+                first[event.variable] = None
+    return [variable for variable in first if variable not in known]
+
+
+def written_tensors(
+    nodes: Sequence[torch.fx.Node], events: Sequence[Event]
+) -> list[TensorVariable]:
+    """The tensors from outside that the nodes may write to."""
+    written = set[int]().union(*map(_written, nodes))
+    return [v for v in tensors_read(events) if storage_identity(v.fake) in written]
+
+
 def own_nodes(
     made: Sequence[torch.fx.Node],
     operands: Sequence[Variable],
     events: Sequence[Event],
     graph: Graph,
 ) -> list[torch.fx.Node] | None:
-    """The nodes that a call made of its arguments and of what it read; None where one is of another kind."""
+    """The nodes that a call made of its arguments and of what it read; None where one is of another kind.
+
+    They may write to what the call read first, as to the statistics of a norm.
+    """
     read = [*tensors_read(events)]
     if not all(map(is_plain_tensor, read)):
         return None
     taken = [*(v for v in operands if isinstance(v, TensorVariable)), *read]
+    first = {storage_identity(v.fake) for v in tensors_read_first(events)}
     known = {variable.node for variable in taken}
     known.update(node for node in made if _is_number(node, graph))
-    outside = {storage_identity(variable.fake) for variable in taken}
+    outside = {storage_identity(variable.fake) for variable in taken} - first
+    outside |= {storage_identity(v.fake) for v in operands if isinstance(v, TensorVariable)}
     found = [node for node in made if node not in known]
     known.update(found)
     for node in found:
@@ -111,16 +138,20 @@ def _is_number(node: torch.fx.Node, graph: Graph) -> bool:
 
 def _written(node: torch.fx.Node) -> set[int]:
     """The storages that a node may write to."""
-    if not writes(node) or _keeps_statistics(node):
+    if not writes(node):
         return set()
+    if node.target is torch.nn.functional.batch_norm:
+        return storages(leaves(node_values(_updated_statistics(node))))
     return storages(leaves(node_values(possibly_written(node))))
 
 
-def _keeps_statistics(node: torch.fx.Node) -> bool:
-    """Whether a node normalises by statistics that it is given, and writes to none."""
-    if node.target is not torch.nn.functional.batch_norm:
-        return False
-    return node.kwargs.get("training", node.args[5] if len(node.args) > 5 else None) is False
+def _updated_statistics(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The running statistics that a call of ``batch_norm`` writes to, of those that it is given."""
+    names = ("running_mean", "running_var", "weight", "bias", "training")
+    given = dict(zip(names, node.args[1:], strict=False)) | node.kwargs
+    if given.get("training", False) is False:
+        return []
+    return [s for s in map(given.get, names[:2]) if isinstance(s, torch.fx.Node)]
 
 
 def is_result(variable: Variable, nodes: set[torch.fx.Node], known: Sequence[Variable]) -> bool:
