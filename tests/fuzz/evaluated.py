@@ -53,13 +53,25 @@ class EvaluatedProgram:
             except Exception:
                 self._left_changes = _state(every) != before
                 raise
-        return tuple(_apart(r) if isinstance(r, torch.Tensor) else r for r in results)
+        places = {_place(x): x for x in reversed(counted)}
+        return tuple(
+            places.get(_place(r), _apart(r)) if isinstance(r, torch.Tensor) else r for r in results
+        )
 
 
 def _state(inputs: Sequence[Any]) -> list[Any]:
     """What tells of a write to an input, or of a number drawn."""
     versions = [x._version for x in inputs if isinstance(x, torch.Tensor) and not x.is_inference()]
     return [*versions, torch.get_rng_state().tolist()]
+
+
+def _place(tensor: torch.Tensor) -> Any:
+    """What an argument and a result have in common where native programs return the argument itself."""
+    if tensor.layout != torch.strided:
+        return id(tensor)
+    flags = tensor.dtype, tensor.is_conj(), tensor.is_neg()
+    steps = [step for n, step in zip(tensor.shape, tensor.stride(), strict=True) if n != 1]
+    return tensor.data_ptr(), tensor.shape, *steps, *flags
 
 
 def _apart(result: torch.Tensor) -> torch.Tensor:

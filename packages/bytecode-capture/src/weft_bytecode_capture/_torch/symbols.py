@@ -222,8 +222,14 @@ def expression_of(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
 
 
 def assume(condition: bool | torch.SymBool) -> None:
-    """Let what is asked of symbolic integers from now on be answered as if ``condition`` held always."""
+    """Let what is asked of symbolic integers from now on be answered as if ``condition`` held always.
+
+    A size that data decides, of one element at most, is not known to be 1 by it: outside a loop it may be 0.
+    """
+    ranges = condition.node.shape_env.var_to_range if isinstance(condition, torch.SymBool) else {}
+    before = {symbol: ranges[symbol] for symbol in free_unbacked_symbols(condition)}
     torch._check(condition)
+    ranges.update((symbol, r) for symbol, r in before.items() if ranges[symbol].is_singleton())
 
 
 def assume_relation(environment: ShapeEnv, relation: Any) -> None:

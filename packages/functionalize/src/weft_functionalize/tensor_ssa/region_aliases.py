@@ -26,6 +26,7 @@ F = TypeVar("F")
 
 _WHOLE = frozenset({aten.alias.default, aten.detach.default})
 _MAX_WAYS = 32  # by which two values may be one, through other values
+_MAX_STEPS = 2000  # of a search for them: there are as many as paths through a graph
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,14 @@ class SharedValues:
     def ways(self, left: torch.fx.Node, right: torch.fx.Node) -> list[list[torch.fx.Node]] | None:
         """When the origins ``left`` and ``right`` are one: where all flags of one of these lists hold.
 
-        None where that is not known: a region may have taken a view of one of them.
+        None where that is not known: a region may have taken a view of one of them, or there are too many.
         """
         # What the later of the two is, it is by what there was when it was made.
         until = max(self.position[left], self.position[right])
         found: list[list[torch.fx.Node]] = []
-        for chain in self._chains(left, right, {left}, until):
+        for chain in self._chains(left, right, until):
+            if chain is None:
+                return None
             flags = [pair.flag for pair in chain]
             if False in flags:
                 continue
@@ -122,7 +125,11 @@ class SharedValues:
         A write to the one is then in the other's history.
         """
         until = max(self.position[left], self.position[right])
-        chains = list(self._chains(left, right, {left}, until))
+        chains: list[list[RegionAlias]] = []
+        for chain in self._chains(left, right, until):
+            if chain is None:
+                return None
+            chains.append(chain)
         hidden = [any(self._is_unseen(pair) for pair in chain) for chain in chains]
         if any(hidden):
             return False if all(hidden) else None
@@ -137,20 +144,36 @@ class SharedValues:
         )
 
     def _chains(
-        self, left: torch.fx.Node, right: torch.fx.Node, seen: set[torch.fx.Node], until: int
-    ) -> Iterator[list[RegionAlias]]:
-        """The chains of pairs from one origin to the other that pass no origin twice."""
-        edges = self._edges.get(left, ())
-        exact = next((p for other, p in edges if other is right and p.is_exact), None)
+        self, left: torch.fx.Node, right: torch.fx.Node, until: int
+    ) -> Iterator[list[RegionAlias] | None]:
+        """The chains of pairs from one origin to the other that pass no origin twice.
+
+        The last is None where the search for more is given up.
+        """
+        exact = next((p for o, p in self._edges.get(left, ()) if o is right and p.is_exact), None)
         if exact is not None:
             yield [exact]
             return
-        for other, pair in edges:
-            if other is right:
-                yield [pair]
-            elif other not in seen and self.position[other] <= until:
-                for rest in self._chains(other, right, seen | {other}, until):
-                    yield [pair, *rest]
+        chain: list[RegionAlias] = []
+        passed = {left: None}  # in order
+        pending = [iter(self._edges.get(left, ()))]
+        for _ in range(_MAX_STEPS):
+            other, pair = next(pending[-1], (None, None))
+            if other is None or pair is None:
+                pending.pop()
+                passed.popitem()
+                if not pending:
+                    return
+                chain.pop()
+            elif other is right:
+                yield [*chain, pair]
+            elif other not in passed and self.position[other] <= until:
+                chain.append(pair)
+                passed[other] = None
+                edges = self._edges.get(other, ())
+                known = [edge for edge in edges if edge[0] is right and edge[1].is_exact]
+                pending.append(iter(known[:1] or edges))
+        yield None
 
 
 def any_of(
