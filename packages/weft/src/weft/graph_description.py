@@ -7,6 +7,7 @@ what is known of them, not by what they are in this call.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import os
@@ -303,9 +304,21 @@ def _tensor(tensor: torch.Tensor, storages: dict[int, int]) -> str:
         tensor.is_inference(),
     ]
     offset, nbytes = tensor.storage_offset(), tensor.untyped_storage().nbytes()
-    place = f"{storage}+{_argument(offset)} of {_argument(nbytes)}"
-    layout = f"{_argument(tuple(tensor.shape))} {_argument(tensor.stride())}"
-    return f"{tensor.dtype} {tensor.device} {layout} {place} {flags}"
+    numbers = (tuple(tensor.shape), tensor.stride(), offset, nbytes)
+    if all(type(n) is int for n in (*numbers[0], *numbers[1], offset, nbytes)):
+        before, behind = _layout(tensor.dtype, tensor.device, *numbers)  # as of many others
+    else:
+        before, behind = _layout.__wrapped__(tensor.dtype, tensor.device, *numbers)
+    return f"{before}{storage}{behind}{flags}"
+
+
+@functools.lru_cache(4096)
+def _layout(
+    dtype: torch.dtype, device: torch.device, shape: Any, strides: Any, offset: Any, nbytes: Any
+) -> tuple[str, str]:
+    """What a tensor's description says of how it lies, before and behind the number of its storage."""
+    lies = f"{_argument(shape)} {_argument(strides)}"
+    return f"{dtype} {device} {lies} ", f"+{_argument(offset)} of {_argument(nbytes)} "
 
 
 def _is_leaf(tensor: torch.Tensor) -> bool | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.fx
 
@@ -32,14 +34,16 @@ def has_own_effect(node: torch.fx.Node) -> bool:
     """As :func:`has_effect`, of an operator in a block; the block's own inputs and outputs have none."""
     if isinstance(node.target, HigherOrderOperator):
         return has_effect(node)
-    if not isinstance(node.target, OpOverload):
-        return False
-    if not node.target._schema.returns:
+    return isinstance(node.target, OpOverload) and _acts(node.target)
+
+
+@functools.cache
+def _acts(operator: OpOverload) -> bool:
+    """Whether an operator matters by itself: its schema and its tags are made anew whenever they are read."""
+    if not operator._schema.returns:
         return True
-    return (
-        torch.Tag.nondeterministic_seeded in node.target.tags
-        or node.target.namespace == "_c10d_functional"
-    )
+    is_random = torch.Tag.nondeterministic_seeded in operator.tags
+    return is_random or operator.namespace == "_c10d_functional"
 
 
 def eliminate_dead_code(graph: torch.fx.Graph) -> int:
