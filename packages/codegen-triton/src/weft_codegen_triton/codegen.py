@@ -236,8 +236,6 @@ class TritonCodegen(Codegen):
         self, schedule: Schedule, constants: Mapping[str, torch.Tensor]
     ) -> TritonProgram | ProgramByPrecision:
         """Compile ``schedule``, with each CONSTANT buffer bound to its tensor in ``constants``."""
-        if any(call.defines for call in calls_of(schedule)):
-            raise Unsupported("a size or number that depends on data")
         device = self._device(devices_of(schedule))
         if isinstance(device, CudaDevice):
             require_triton()
@@ -407,9 +405,11 @@ class TritonCodegen(Codegen):
         """The generated code of ``schedule``; needs neither Triton nor a GPU.
 
         With ``wide`` it is for calls of any size; else indices have 32 bits where that is known to do, or
-        where the sizes of a call decide, which the host program looks at.
+        where the sizes of a call decide, which the host program looks at before it begins: not where data
+        decide of sizes.
         """
-        indices = SymbolicIndices(wide, _counters(schedule))
+        of_data = any(call.defines for call in calls_of(schedule))
+        indices = SymbolicIndices(wide or of_data, _counters(schedule))
         functions: dict[str, Function] = {}
         known: dict[Function, str] = {}
         launches: dict[str, list[KernelLaunch]] = {}

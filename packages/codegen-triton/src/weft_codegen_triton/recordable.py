@@ -40,12 +40,12 @@ BYTES_PER_STEP = 8 << 20
 def head_length(schedule: Schedule) -> int:
     """How many of the first steps read what is on the CPU only, beside a GPU where kernels run.
 
-    One that reads nothing, as what makes a constant, gives something there.
+    One that reads nothing, as what makes a constant, gives something there.  None gives a size or number.
     """
     devices = devices_of(schedule)
 
     def is_elsewhere(step: Step) -> bool:
-        if not isinstance(step, ExternCall):
+        if not isinstance(step, ExternCall) or step.defines:
             return False
         names = {*item_reads(step)} or {*item_writes(step)}
         used = {schedule.buffers[name].layout.device for name in names}
@@ -145,6 +145,8 @@ def is_recordable(schedule: Schedule) -> bool:
     if not is_repeatable(schedule) or not tail_takes_copies(schedule):
         return False
     if is_on_several_devices(schedule):
+        return False
+    if any(call.defines for call in calls_of(schedule)):
         return False
     operators = [call.operator for call in calls_of(schedule)]
     return not any(

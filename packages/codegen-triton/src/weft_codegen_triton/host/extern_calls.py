@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat
+from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat, SymbolDefinition
 
 from weft_codegen_triton.host.expressions import print_size, print_tuple
+
+CONDITIONS = {"nonnegative": ">= 0", "zero": "== 0", "nonzero": "!= 0"}
+"""The relations of a requirement as Python."""
+
+
+def reads_number(call: ExternCall) -> bool:
+    """Whether what a call gives is a number."""
+    return any(definition.dimension is None for definition in call.defines)
+
+
+def print_definition(definition: SymbolDefinition, results: Sequence[str]) -> str:
+    """The line that gives a size or number of a call's ``results`` its name."""
+    name = definition.symbol.name
+    if definition.dimension is not None:
+        return f"{name} = {results[definition.result]}.size({definition.dimension})"
+    return f"{name} = {'int' if definition.symbol.is_integer else 'float'}({name})"
 
 
 def print_sharing(call: ExternCall, result: str, tensor: Callable[[str], str]) -> str:

@@ -13,7 +13,7 @@ IndicesTooLarge for sizes that kernels have too few bits for.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -26,8 +26,10 @@ from weft_loop_ir import (
     Item,
     Loop,
     Region,
+    Requirement,
     Schedule,
     Step,
+    SymbolDefinition,
     SymbolInput,
     bytes_outside_arena,
     devices_of,
@@ -45,9 +47,12 @@ from weft_codegen_triton.host.expressions import (
     print_tuple,
 )
 from weft_codegen_triton.host.extern_calls import (
+    CONDITIONS,
     print_argument,
+    print_definition,
     print_settle,
     print_sharing,
+    reads_number,
     returns_list,
 )
 from weft_codegen_triton.host.printed_host import (
@@ -56,16 +61,16 @@ from weft_codegen_triton.host.printed_host import (
     LaunchArgument,
     LaunchPrinter,
     PrintedHost,
+    aligning_products,
+    blocks_of,
 )
 from weft_codegen_triton.host.regions import every_step, print_branch, print_loop, read_within
 from weft_codegen_triton.kernel.aligned_sizes import (
     SIZE_MULTIPLE,
     aligned_products,
     is_multiple,
-    product_of,
 )
 from weft_codegen_triton.kernel.index_bounds import largest
-from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 from weft_codegen_triton.recordable import (
     head_length,
     static_bytes,
@@ -107,7 +112,7 @@ class _HostPrinter(HostWalk):
         printed = [launch.printed for launch in itertools.chain.from_iterable(launches.values())]
         self.bounds = largest(bound for kernel in printed for bound in kernel.bounds)
         hints = size_hints(schedule.symbols)
-        self.aligned = aligned_products(_aligning(printed, schedule), hints)
+        self.aligned = aligned_products(aligning_products(printed, schedule), hints)
         self.begins_aligned = all(is_multiple(product, hints) for product in self.aligned)
         varied = {
             launch.function
@@ -181,11 +186,13 @@ class _HostPrinter(HostWalk):
         known = {*early, *self.prepared}
         carried = [n for n in self.tensors if n not in known and self._is_carried(n, edge)]
         uses_arena = bool(self.schedule.memory.offsets) and edge < len(steps)
+        calls = [step for step in steps[:edge] if isinstance(step, ExternCall)]
+        numbers = [d.symbol.name for call in calls for d in call.defines]
         given = [*(self.tensor(n) for n in early), *(self.tensors[n] for n in carried)]
-        self.emit(f"return {self._tuple([*given, *(['arena'] if uses_arena else [])])}")
+        self.emit(f"return {self._tuple([*given, *(['arena'] if uses_arena else []), *numbers])}")
         compute, self.lines = self.lines, []
         self.prepared += later
-        self._finish(edge, [*early, *carried], uses_arena)
+        self._finish(edge, [*early, *carried], uses_arena, numbers)
         source = "\n".join(
             [
                 *prepare,
@@ -266,13 +273,16 @@ class _HostPrinter(HostWalk):
         in_arena = name in self.schedule.memory.offsets
         return is_made and not in_arena and self.last_uses.get(name, -1) >= edge
 
-    def _finish(self, edge: int, given: list[str], uses_arena: bool) -> None:
-        """The function that runs the tail, given the tensors of some buffers, and makes the results."""
+    def _finish(self, edge: int, given: list[str], uses_arena: bool, numbers: list[str]) -> None:
+        """The function that runs the tail, given the tensors of some buffers, and makes the results.
+
+        ``numbers`` are those that data gave before.
+        """
         self.tensors, self.pointers, self.held = {}, {}, dict.fromkeys(given)
         matmuls = sum(_is_matmul(step) for step in self.schedule.steps[edge:])
         self.is_beside_recordings = matmuls <= MAX_MATMULS_BESIDE_RECORDINGS
         self._bind()
-        names = [self._named(n) for n in given] + (["arena"] if uses_arena else [])
+        names = [*map(self._named, given), *(["arena"] if uses_arena else []), *numbers]
         if names:
             self.emit(f"{self._tuple(names)} = buffers")
         if edge < len(self.schedule.steps):
@@ -505,7 +515,7 @@ class _HostPrinter(HostWalk):
         arguments += [(print_size(size), 0) for size in printed.sizes]
         arguments += [(f"bits_of_float({print_size(number)})", 0) for number in printed.scalars]
         blocks = [
-            _blocks(count, block)
+            blocks_of(count, block)
             for count, block in zip(printed.counts, printed.blocks, strict=True)
         ]
         blocks += [("", 1)] * (2 - len(blocks))
@@ -544,11 +554,24 @@ class _HostPrinter(HostWalk):
         if needs_check(call, self.schedule, ALIGNMENT):
             first_only = not any(name in used for name in call.outputs[1:])
             function, arguments = "call_library", [function, str(first_only), *arguments]
+        if reads_number(call):
+            left = call.defines[0].symbol.name
         self.emit(f"{left} = {function}({', '.join(arguments)})")
+        for definition in call.defines:  # the results' layouts depend on them
+            self.emit(print_definition(definition, targets))
         for name in used:
             made = self.tensors[name]
             copy = print_sharing(call, made, self.tensor)
             self.emit(print_settle(made, self.buffers[name], copy, self.constant))
+
+    def define(self, call: ExternCall, definition: SymbolDefinition) -> None:
+        """It is printed with the call."""
+
+    def require(self, requirement: Requirement) -> None:
+        self.emit(
+            f"if not {print_size(requirement.expression)} {CONDITIONS[requirement.relation]}:"
+        )
+        self.emit(f"    raise RuntimeError({requirement.message!r})")
 
     def _argument(self, argument: Any) -> str:
         return print_argument(argument, self.view, self.constant)
@@ -570,22 +593,6 @@ class _HostPrinter(HostWalk):
         self.emit(f"return {self._tuple(map(self._argument, self.schedule.outputs))}")
 
 
-def _aligning(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[sympy.Expr]:
-    """The products that kernels would have multiples of 16, of sizes that the call's inputs have."""
-    given = {s.symbol for s in schedule.symbols if s.symbol.is_integer}
-    for printed in kernels:
-        for product in printed.aligning:
-            if (known := product_of(product, given)) != 1:
-                yield known
-
-
 def _is_matmul(step: Step) -> bool:
     """Whether ``step`` is a call of the library of matmuls."""
     return isinstance(step, ExternCall) and step.out_variant is not None
-
-
-def _blocks(count: sympy.Expr, block: int) -> LaunchArgument:
-    """How many blocks of ``block`` cover ``count``."""
-    if count.is_Integer:
-        return "", -(-int(count) // block)
-    return f"-(-{print_size(count)} // {block})", 0

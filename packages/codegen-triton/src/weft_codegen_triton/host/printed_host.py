@@ -7,13 +7,15 @@ over once, and the launches are made of them without Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from weft_loop_ir import SymbolInput
+from weft_loop_ir import Schedule, SymbolInput
 
+from weft_codegen_triton.host.expressions import print_size
+from weft_codegen_triton.kernel.aligned_sizes import product_of
 from weft_codegen_triton.kernel.kernel_printer import PrintedKernel
 
 
@@ -134,3 +136,19 @@ def _text(operand: LaunchArgument) -> str:
     if not expression:
         return str(offset)
     return f"{expression} + {offset}" if offset else expression
+
+
+def aligning_products(kernels: Iterable[PrintedKernel], schedule: Schedule) -> Iterator[sympy.Expr]:
+    """The products that kernels would have multiples of 16, of sizes that the call's inputs have."""
+    given = {s.symbol for s in schedule.symbols if s.symbol.is_integer}
+    for printed in kernels:
+        for product in printed.aligning:
+            if (known := product_of(product, given)) != 1:
+                yield known
+
+
+def blocks_of(count: sympy.Expr, block: int) -> LaunchArgument:
+    """How many blocks of ``block`` cover ``count``."""
+    if count.is_Integer:
+        return "", -(-int(count) // block)
+    return f"-(-{print_size(count)} // {block})", 0
