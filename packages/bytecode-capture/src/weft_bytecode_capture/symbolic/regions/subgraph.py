@@ -42,6 +42,8 @@ class Subgraph:
         self._devices = evaluator.state.options.region_devices
         self._symbols_outside = self._builder.shapes.number_of_symbols
         self.graph = torch.fx.Graph()
+        self._around: torch.fx.Graph | None = None
+        self._added_outside = 0
         self._aliases = evaluator.state.aliases
         self._aliases.enter(self.graph, self._builder.graph)
 
@@ -55,14 +57,29 @@ class Subgraph:
         if outer is builder.outermost:
             self._aliases.note_entry()
         calls = None if may_add_outside else _calls(builder.outermost)
+        self._added_outside = 0
+        self._around = outer
         try:
             with builder.modes.inside(self.graph):
                 yield
         finally:
             builder.graph, builder.is_repeated = outer, repeated
             builder.symbols_outside = outside
-        if calls is not None and _calls(builder.outermost) != calls:
+        if calls is not None and _calls(builder.outermost) != calls + self._added_outside:
             raise Unsupported(SWITCHED_IN_REGION)
+
+    @contextlib.contextmanager
+    def around(self) -> Iterator[None]:
+        """Nodes go before the region meanwhile, which is active."""
+        builder = self._builder
+        assert self._around is not None
+        inner, builder.graph = builder.graph, self._around
+        calls = _calls(builder.outermost)
+        try:
+            yield
+        finally:
+            builder.graph = inner
+        self._added_outside += _calls(builder.outermost) - calls
 
     def note_symbols(self) -> None:
         """Let the symbols that there are count as from outside: the graph relies on nothing more of them."""

@@ -39,6 +39,10 @@ class ListForm:
     def get_item(self, evaluator: Evaluator, target: Any, key: Variable) -> Variable | None:
         return None
 
+    def joined(self) -> Any:
+        """All elements as rows of one tensor, to be read."""
+        return None
+
     def append(self, item: Variable) -> bool:
         """Whether it takes the item."""
         return False

@@ -22,7 +22,7 @@ from ...variables.base import Variable
 from ..loops.carried import CarriedLocals, numbers_in_tensors
 from ..loops.counted_loops import Span, value_of
 from ..loops.early_exit import RolledLoop
-from ..state.containers import Opens
+from ..state.containers import Opens, opens_none
 from ..state.python_state import (
     difference,
     leaves,
@@ -33,6 +33,7 @@ from ..state.python_state import (
 )
 from ..subgraph import Carried, give_gradients
 from .rows import RowVariable
+from .rows_so_far import FilledBuffer, RowsSoFar
 
 _LOOKED_AT = "list that a loop appends to and looks at"
 _MAX_LEADING = 16  # elements of a list before a loop that become rows of its buffer
@@ -111,11 +112,13 @@ class LastElements:
 class WatchedList(ListForm):
     """What is noted of a list while a loop's body is evaluated: what is appended, and any look at it.
 
-    A look at what is at one place in every iteration, from its beginning or its end, is none.
+    A look at what is at one place in every iteration, from its beginning or its end, is none, and neither is
+    one at all of it as one tensor: ``rows`` are its elements then.
     """
 
     target: ListVariable
     last: LastElements
+    rows: RowsSoFar | None = None
     added: list[Entry] = field(default_factory=list)
     looked_at: bool = False
 
@@ -139,6 +142,17 @@ class WatchedList(ListForm):
     def append(self, item: Variable) -> bool:
         self.added.append(Entry(item))
         return True
+
+    def joined(self) -> TensorVariable | None:
+        """All elements so far as rows of one tensor, to be read; None where they are no such rows."""
+        if self.rows is None or len(self.added) != 1 or self.added[0].if_any is not None:
+            return None
+        (entry,) = self.added
+        held = [self.last.before(item) for item in self.held]
+        leading = Appended(self.target, held, [entry], opens_none).leading()
+        if not isinstance(entry.item, TensorVariable) or (held and not leading):
+            return None
+        return self.rows.read(entry.item, leading)
 
     def take(self, start: int) -> list[Entry]:
         """Take out what a branch has appended, from the place ``start`` on."""
@@ -181,13 +195,15 @@ class WatchedList(ListForm):
 class Appended:
     """What one iteration adds to a list, and what that has held before the loop.
 
-    ``opens``: which containers the iteration has made.
+    ``opens``: which containers the iteration has made.  ``buffer`` is what it fills, where the body has read
+    that.
     """
 
     target: ListVariable
     held: Sequence[Variable]
     added: Sequence[Entry]
     opens: Opens
+    buffer: FilledBuffer | None = None
 
     @property
     def may_leave_gaps(self) -> bool:
@@ -250,6 +266,8 @@ class AppendedLists:
         every = (v for f in evaluator.frames() for v in (*f.locals.values(), *f.stack))
         for variable in filter(_is_watchable, every):
             watched = WatchedList(variable, LastElements(carried, passed))
+            if span is not None and index is not None:
+                watched.rows = RowsSoFar(evaluator, span, index, carried.body)
             variable.form = watched
             if watched.held and isinstance(watched.held[-1], RowVariable):
                 _ = watched.held[-1].fake  # made here: inside, a region's graph is at hand
@@ -258,7 +276,7 @@ class AppendedLists:
     def end_iteration(self, opens: Opens) -> list[Appended]:
         """What the body has added, which has been evaluated; its graph is at hand.
 
-        :raises Unsupported: it has looked at a list to which it has added.
+        :raises Unsupported: it has looked at a list to which it has added, or read it and added another.
         """
         found = []
         for watched in self.every:
@@ -268,7 +286,10 @@ class AppendedLists:
             if watched.added:
                 held = [watched.last.before(item) for item in watched.held]
                 added = [self._in_tensors(entry, opens) for entry in watched.added]
-                found.append(Appended(watched.target, held, added, opens))
+                buffer = None if watched.rows is None else watched.rows.buffer
+                if buffer is not None and (len(added) > 1 or added[0].if_any is not None):
+                    raise Unsupported(_LOOKED_AT)
+                found.append(Appended(watched.target, held, added, opens, buffer))
         return found
 
     def _in_tensors(self, entry: Entry, opens: Opens) -> Entry:

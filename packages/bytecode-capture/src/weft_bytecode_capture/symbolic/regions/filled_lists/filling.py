@@ -29,6 +29,7 @@ from ..subgraph import regional
 from .appended import Appended, Entry
 from .items import holds_numbers
 from .lists_after_loops import NO_TENSOR, OF_DATA, Buffers, FilledList, FilledLists, tensors_of
+from .rows_so_far import row_count, write_row
 
 
 @dataclass
@@ -96,10 +97,11 @@ class ListFilling(FilledLists):
         if not depends_on_data and any(holds_numbers(e.item, appending.opens) for e in added):
             raise Unsupported(NO_TENSOR)  # numbers that Python knows where the loop is written out
         groups = [added] if is_whole else [[entry] for entry in added]
-        count = self._row_count(len(groups[0]), leading)
+        read = appending.buffer
+        count = read.count if read is not None else self._row_count(len(groups[0]), len(leading))
         each = _RowsOfIterations(appending, leading, [], count=count)
         for group in groups:
-            buffers = Buffers(group)
+            buffers = Buffers(group, [] if read is None else [read.tensor])
             each.buffers.append(buffers)
             for place, entry in enumerate(group):
                 at = self._row_of(passed, len(group), len(leading) + place)
@@ -119,12 +121,6 @@ class ListFilling(FilledLists):
         if self.span.values is None:
             raise Unsupported("loop of another length in each call, of which all elements are used")
 
-    def _row_count(self, entries: int, leading: Sequence[TensorVariable]) -> Variable:
-        with self._outside():
-            count = self.span.count(self.evaluator)
-            count = combined(self.evaluator, "mul", count, ConstantVariable(entries))
-            return combined(self.evaluator, "add", count, ConstantVariable(len(leading)))
-
     def _write(
         self, each: _RowsOfIterations, buffers: Buffers, at: Variable, entry: Entry, opens: Opens
     ) -> None:
@@ -136,16 +132,10 @@ class ListFilling(FilledLists):
                 buffers.tensors.append(buffer)
                 with self._outside():
                     for place, held in enumerate(each.leading):
-                        self._write_row(buffer, ConstantVariable(place), held)
+                        write_row(self.evaluator, buffer, ConstantVariable(place), held)
         buffers.items = tensors
         for buffer, item in zip(buffers.tensors, tensors, strict=True):
-            self._write_row(buffer, at, item)
-
-    def _write_row(self, buffer: TensorVariable, place: Variable, item: Variable) -> None:
-        builder = self.evaluator.graph
-        where = [buffer, ConstantVariable(0), place]
-        row = builder.call_function(self.evaluator, torch.select, where, {})
-        builder.call_method(self.evaluator, "copy_", row, (item,), {})
+            write_row(self.evaluator, buffer, at, item)
 
     def _note_filled(self, each: _RowsOfIterations, passed: Variable) -> TensorVariable:
         """Note which rows an iteration fills, in a tensor of flags."""
@@ -153,10 +143,10 @@ class ListFilling(FilledLists):
         filled = call_in(evaluator, self._outer, torch.zeros, each.count, dtype=torch.bool)
         with self._outside():
             for place in range(len(each.leading)):
-                self._write_row(filled, ConstantVariable(place), flag(evaluator, True))
+                write_row(evaluator, filled, ConstantVariable(place), flag(evaluator, True))
         for place, entry in enumerate(added):
             at = self._row_of(passed, len(added), len(each.leading) + place)
-            self._write_row(filled, at, entry.if_any or flag(evaluator, True))
+            write_row(evaluator, filled, at, entry.if_any or flag(evaluator, True))
         return filled
 
     def _count(self, appending: Appended) -> TensorVariable:
@@ -168,6 +158,10 @@ class ListFilling(FilledLists):
             total = tensor_of(self.evaluator, torch.add, total, entry.if_any or 1)
         counted.result = total
         return counted.parameter
+
+    def _row_count(self, entries: int, leading: int) -> Variable:
+        with self._outside():
+            return row_count(self.evaluator, self.span, entries, leading)
 
     @contextlib.contextmanager
     def _outside(self) -> Iterator[None]:

@@ -122,7 +122,7 @@ class FilledLists(abc.ABC):
         sharing = RowSharing(evaluator, self.place, self.carried.tensors, taken, self._written, raw)
         shared = iter(sharing.note(rows))
         for each, (count, buffers, node) in zip(lists, found, strict=True):
-            leading = (each.leading, self._leading_rows(each.leading))
+            leading = (each.leading, self._leading_rows(each))
             one = partial(require, operator="ge", number=count, bound=1)
             depends = self.may_be_empty(each) and not count.is_constant()
             given = (*leading, one if depends else None)
@@ -159,11 +159,13 @@ class FilledLists(abc.ABC):
                 added.append(filled_in(template, tensors, each.appending.opens))
         target._items[len(target._items) - len(each.leading) :] = added
 
-    def _leading_rows(self, leading: Sequence[TensorVariable]) -> LeadingRows | None:
-        """What watches over the copies of ``leading`` in a buffer."""
-        if not leading:
+    def _leading_rows(self, each: FilledList) -> LeadingRows | None:
+        """What watches over the copies, in a buffer, of what a list has held."""
+        if not each.leading:
             return None
         refusal = refuse(self.evaluator, self.place, "write to a tensor that is in a list")
-        made = LeadingRows(self.evaluator, leading, self._body_start, refusal)
+        made = LeadingRows(self.evaluator, each.leading, self._body_start, refusal)
+        if each.appending.buffer is not None:
+            made.note_read()
         self.evaluator.state.aliases.copies.append(made)
         return made
