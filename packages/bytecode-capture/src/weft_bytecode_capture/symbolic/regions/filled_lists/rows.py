@@ -261,8 +261,10 @@ def _joined_buffer(evaluator: Frame, sequence: Variable) -> TensorVariable | Non
     if isinstance(form, RepeatedTensor):
         row = tensor_of(evaluator, "unsqueeze", form.item, 0)
         return tensor_of(evaluator, "repeat", row, form.count, *[1] * (row.fake.dim() - 1))
-    if isinstance(form, ListForm) and (joined := form.joined()) is not None:
-        return joined
+    if isinstance(form, ListForm):
+        joined: TensorVariable | None = form.joined()
+        if joined is not None:
+            return joined
     rows = getattr(sequence, "_items", None)
     if not rows or not isinstance(rows[-1], RowVariable):
         return None
