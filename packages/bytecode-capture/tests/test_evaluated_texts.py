@@ -101,3 +101,72 @@ def test_the_compiler_warns_in_each_call(text):
 
     with pytest.raises(GraphBreakError, match="locals of a frame"):
         capture(program, options=CaptureOptions(fullgraph=True))(X)
+
+
+def report(x, n):
+    file = io.StringIO()
+    print("rows", n, file=file, end=";")
+    for name, value in {"min": x.min(), "max": x.max()}.items():
+        print(f"{name}={value.item():.3f}", file=file)
+    file.write("end")
+    file.flush()
+    return file.getvalue(), x.sum()
+
+
+def loss_in_a_redirected_print(x):
+    with contextlib.redirect_stdout(io.StringIO()) as file:
+        print("loss", round(x.sum().item(), 3))
+        print(x.shape)
+    return file.getvalue()
+
+
+def closed(x):
+    with io.StringIO() as file:
+        file.write(f"{x.sum().item():.2f}")
+        file.writelines(["a", f"{x.mean().item():.1f}"])
+        text = file.getvalue()
+    return text, file.closed
+
+
+def in_front(x):
+    file = io.StringIO("abcdefgh")
+    file.write(f"{x.sum().item():.2f}")
+    return file.getvalue(), file.tell()
+
+
+def with_line_ends(x):
+    file = io.StringIO(newline=None)
+    file.write(f"{x.sum().item():.2f}\r\n")
+    return file.getvalue()
+
+
+def returned(x):
+    file = io.StringIO()
+    file.write("a")
+    count = file.write(f"{x.sum().item():.2f}")
+    return file, count
+
+
+THIRDS, SEVENTHS = torch.arange(4.0) / 3, torch.arange(4.0) / 7
+
+
+@pytest.mark.parametrize("program", [loss_in_a_redirected_print, closed])
+def test_texts_of_data_in_files_of_memory(program):
+    check(program, [(THIRDS,), (SEVENTHS,)], fullgraph=True)
+    check(report, [(THIRDS, 1), (SEVENTHS, 1), (THIRDS, 2)], fullgraph=True)
+
+
+@pytest.mark.parametrize("program", [in_front, with_line_ends])
+def test_texts_of_data_that_are_not_just_added(program):
+    check(program, [(THIRDS,), (SEVENTHS,)], fullgraph=False)
+
+
+def test_a_file_with_texts_of_data_outlives_the_graph():
+    compiled = capture(returned, options=CaptureOptions(fullgraph=True))
+    for x in (THIRDS, SEVENTHS):
+        (file, count), (expected, length) = compiled(x).result, returned(x)
+        assert (file.getvalue(), file.tell(), count) == (
+            expected.getvalue(),
+            expected.tell(),
+            length,
+        )

@@ -1,5 +1,6 @@
 """Weak references: what they refer to is read through them, and None once it is gone."""
 
+import gc
 import time
 import weakref
 from typing import Any
@@ -402,3 +403,29 @@ def test_proxies_of_new_objects(program):
 @pytest.mark.parametrize("program", [deleted, held_by_an_attribute, held_by_a_dict])
 def test_new_objects_that_are_let_go(program):
     check(program, [(torch.ones(2),)], fullgraph=False)
+
+
+def cached_by_weak_keys():
+    cache = weakref.WeakKeyDictionary()
+
+    def get(key, x):
+        if key in cache:
+            return cache[key]
+        cache[key] = made = x * key.factor
+        return made
+
+    return cache, get
+
+
+def test_dicts_with_weak_keys():
+    (entries, plain), (found, get) = cached_by_weak_keys(), cached_by_weak_keys()
+    compiled, x, keys = _compiled(get), torch.ones(2), [Thing(float(n)) for n in range(4)]
+    for number in (0, 1, 2, 0, 1, 3, 3, 2):
+        assert torch.equal(compiled(keys[number], x), plain(keys[number], x))
+        assert list(found) == list(entries)
+    del keys[0]
+    gc.collect()
+    assert len(found) == len(entries) == 3
+    keys.append(Thing(9.0))
+    assert torch.equal(compiled(keys[-1], x), plain(keys[-1], x))
+    assert list(found) == list(entries) == keys

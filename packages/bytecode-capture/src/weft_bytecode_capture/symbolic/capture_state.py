@@ -182,6 +182,7 @@ class CaptureState:
         self._reasons: dict[tuple[str, int], Reason] = {}  # by file and line
         self.identified: set[Source] = set()  # sources with an identity guard
         self.key_methods = 0  # how many of keys are being evaluated, one within another
+        self.most_digits: int | None = None  # of texts of integers, where the program has set it
         self.thread_number: Variable | None = None  # of the thread that calls
         self.addressed: list[Variable] = []  # objects whose address the program has asked for
         self.hashed: dict[Variable, None] = {}  # tensors that are keys, in the order of first use

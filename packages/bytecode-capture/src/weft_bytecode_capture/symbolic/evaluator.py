@@ -13,6 +13,7 @@ from ..user_location import UserLocation
 from .capture_state import CaptureState
 from .captured_exception import CapturedException
 from .decode import DecodedInstruction
+from .digits import most_digits
 from .frame_ends import handler_sees
 from .graph.graph_builder import GraphBuilder
 from .models.containers.sequences import ListVariable
@@ -290,7 +291,10 @@ class FrameEvaluator:
 
     def pure(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
         try:
-            return function(*arguments, **keywords)
+            if self.state.most_digits is None:
+                return function(*arguments, **keywords)
+            with most_digits(self.state.most_digits):
+                return function(*arguments, **keywords)
         except (Unsupported, CapturedException):
             raise
         except Exception as error:  # the program's, which would have called the function

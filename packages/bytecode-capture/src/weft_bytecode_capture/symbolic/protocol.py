@@ -267,6 +267,7 @@ class State(Protocol):
     key_methods: int
     addressed: list[Variable]
     thread_number: Variable | None
+    most_digits: int | None
     hashed: dict[Variable, None]
     assumed: list[ProgramPoint]
     class_writes: dict[tuple[type, str], Any]

@@ -11,6 +11,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ..builtins.methods import BuiltinMethodVariable
+from ..numbers.data_texts import DataTextVariable, joined
 from ..table import models
 
 _METHODS = frozenset(
@@ -24,10 +25,15 @@ _FACTS = frozenset(("closed", "encoding", "errors", "line_buffering", "newlines"
 
 
 class MemoryFileVariable(Variable):
-    """``file`` is one of the evaluator's own, in the state of the program's: its methods do what they do."""
+    """``file`` is one of the evaluator's own, in the state of the program's: its methods do what they do.
 
-    def __init__(self, file: Any) -> None:
+    ``later`` is what is written behind that from the first text on that holds numbers of data.
+    """
+
+    def __init__(self, file: Any, translates: bool = True) -> None:
         self.file = file
+        self.later: Variable | None = None
+        self._translates = translates  # line ends, perhaps
 
     def python_type(self) -> type:
         return type(self.file)
@@ -49,6 +55,8 @@ class MemoryFileVariable(Variable):
     ) -> Variable:
         if name not in _METHODS or evaluator.graph.is_in_region:
             raise Unsupported("method of a builtin type", f"{type(self.file).__name__}.{name}")
+        if self.later is not None or any(map(_is_of_data, arguments)):
+            return self._call_later(evaluator, name, arguments)
         if name == "__exit__":
             arguments = []
             name = "close"
@@ -60,14 +68,40 @@ class MemoryFileVariable(Variable):
         result = evaluator.pure(getattr(self.file, name), *positional, **named)
         return self if result is self.file else evaluator.wrap_result(result)
 
+    def _call_later(self, evaluator: Evaluator, name: str, arguments: Arguments) -> Variable:
+        """A call of a method, as far as it does not ask for what only data gives."""
+        is_text = len(arguments) == 1 and arguments[0].python_type() is str
+        at_end = not self.file.closed and self.file.tell() == len(self.file.getvalue())
+        if type(self.file) is io.StringIO and at_end and not self._translates:
+            if name == "write" and is_text:
+                before = [] if self.later is None else [self.later]
+                self.later = joined(evaluator, [*before, arguments[0]])
+                return _WrittenLengthVariable(arguments[0])
+            if name == "getvalue" and not arguments and self.later is not None:
+                return joined(evaluator, [ConstantVariable(self.file.getvalue()), self.later])
+            if name == "writelines" and len(arguments) == 1:
+                for line in arguments[0].iterate(evaluator):
+                    self._call_later(evaluator, "write", [line])
+                return ConstantVariable(None)
+            if name in ("close", "__exit__"):
+                self.file.close()
+                self.later = None
+            if name in ("close", "__exit__", "flush"):
+                return ConstantVariable(None)
+            if name == "__enter__":
+                return self
+        raise Unsupported("method of a builtin type", f"StringIO.{name}, with numbers of data")
+
     def iterator(self, evaluator: Evaluator) -> Variable:
         return self
 
     def iterate(self, evaluator: Evaluator) -> list[Variable]:
+        if self.later is not None:
+            self._call_later(evaluator, "readlines", [])
         return [ConstantVariable(line) for line in evaluator.pure(list, self.file)]
 
     def next_or_none(self, evaluator: Evaluator) -> Variable | None:
-        if evaluator.graph.is_in_region:
+        if evaluator.graph.is_in_region or self.later is not None:
             raise Unsupported("method of a builtin type", f"{type(self.file).__name__}.__next__")
         line = evaluator.pure(next, self.file, None)
         return None if line is None else ConstantVariable(line)
@@ -76,19 +110,38 @@ class MemoryFileVariable(Variable):
         emitter.load_callable(_rebuilt)
         emitter.load_object(type(self.file))
         emitter.load_object(None if self.file.closed else self.file.__getstate__())
-        emitter.call(2)
+        emitter.load_variable(self.later or ConstantVariable(""))
+        emitter.call(3)
 
     def __repr__(self) -> str:
         return f"{type(self.file).__name__}()"
 
 
-def _rebuilt(kind: Any, state: tuple[Any, ...] | None) -> Any:
+def _rebuilt(kind: Any, state: tuple[Any, ...] | None, later: str) -> Any:
     file = kind()
     if state is None:
         file.close()
-    else:
-        file.__setstate__(state)
+        return file
+    file.__setstate__(state)
+    if later:
+        file.write(later)
     return file
+
+
+def _is_of_data(argument: Variable) -> bool:
+    return isinstance(argument, DataTextVariable) and not argument.is_constant()
+
+
+class _WrittenLengthVariable(Variable):
+    """What ``write`` gives of a text that holds numbers of data: its length."""
+
+    kind = int
+
+    def __init__(self, text: Variable) -> None:
+        self._text = text
+
+    def reconstruct(self, emitter: Emitter) -> None:
+        emitter.load_call(len, self._text)
 
 
 @models(io.StringIO, io.BytesIO)
@@ -96,4 +149,5 @@ def _new(
     kind: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
     positional, named = evaluator.snapshots(arguments, keywords, kind.__name__)
-    return MemoryFileVariable(evaluator.pure(kind, *positional, **named))
+    translates = "newline" in named or len(positional) > 1
+    return MemoryFileVariable(evaluator.pure(kind, *positional, **named), translates)

@@ -46,7 +46,7 @@ def _print(
     last = _separator(evaluator, end, "end", "\n")
     text = _line(evaluator, values, between, last)
     if isinstance(file, MemoryFileVariable):
-        evaluator.call_method(file, "write", ConstantVariable(text.as_constant()))
+        evaluator.call_method(file, "write", text)
         return
     flushes = flush is not None and flush.truth(evaluator)
     evaluator.side_effects.record(lambda emitter: _emit(text, file, flushes, emitter))

@@ -6,7 +6,7 @@ import gc
 import weakref
 from typing import Any
 
-from weft_guards import Source, TypeIs
+from weft_guards import IsObject, Source, TypeIs
 
 from ....frame.emitter import Emitter
 from ....sources import ConvertedSource
@@ -38,6 +38,15 @@ class WeakReferenceVariable(OpaqueVariable):
     ) -> Variable | None:
         """References are equal as what they refer to is, as long as that lives."""
         raise Unsupported("dead weak reference", f"{self!r} {operator} {other!r}")
+
+    def hashed_key(self, evaluator: Evaluator) -> HashedKey:
+        """References to live objects are keys as these are: what is hashed by its address, by that."""
+        kind = type(self.value())
+        if self.value() is None or find_raw(kind, "__eq__") is not find_raw(object, "__eq__"):
+            raise Unsupported("hash of a value", repr(self))
+        assert self.source is not None
+        evaluator.guard(self.source, IsObject(self.value, weak=True))
+        return HashedKey(self, (self.value,))
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         """What it refers to, known by another path or read through the reference; None once that is gone."""
